@@ -1,4 +1,7 @@
-"""Measures figures: `python -m bench [NAME ...]`, all of them without a name. Exit code 1 when a goal is missed."""
+"""Measures figures: `python -m bench [NAME ...]`, all of them without a name.
+
+Exit code 1 when a goal is missed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,16 @@ import sys
 
 import uvloop
 
-from bench import autoscaling, decisions, master_load, operator_writes, pod_creation, scaling, shards, step_reports
+from bench import (
+    autoscaling,
+    decisions,
+    master_load,
+    operator_writes,
+    pod_creation,
+    scaling,
+    shards,
+    step_reports,
+)
 from bench.bench_cluster import REPOSITORY, on_cluster
 from bench.figure import Figure, append, line
 

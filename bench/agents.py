@@ -18,7 +18,9 @@ from bench.grpc_client import Connection, ConnectionBroken
 from bench.servers import Server
 
 HEARTBEAT = pb.AgentMessage(
-    heartbeat=pb.Heartbeat(usage=pb.ResourceUsage(cpu_cores=3.25, memory_bytes=6_442_450_944, gpu_percent=93))
+    heartbeat=pb.Heartbeat(
+        usage=pb.ResourceUsage(cpu_cores=3.25, memory_bytes=6_442_450_944, gpu_percent=93)
+    )
 ).SerializeToString()
 _REGISTER = "/elasticjob.v1.AgentService/Register"
 _CONNECT = "/elasticjob.v1.AgentService/Connect"
@@ -70,7 +72,8 @@ class Agent:
             self.stream_ended = True
         elif _is_start(message):
             self.started_at = time.perf_counter()
-            # Only one world is ever formed here, so it need not be read out of a message of a hundred kilobytes.
+            # Only one world is ever formed here, so it need not be read out of a message of a
+            # hundred kilobytes.
             self.send(pb.AgentMessage(started=pb.ProcessStarted(round=1)).SerializeToString())
 
 
@@ -102,11 +105,14 @@ class AgentGroup:
     async def max_heartbeats_per_second(self, seconds: float) -> float:
         """Return how many heartbeats the server takes in a second.
 
-        Every round of heartbeats is followed by a health check, which is answered after them; so never more than a few
-        rounds are under way, and each heartbeat is a packet of its own, as from real agents.
+        Every round of heartbeats is followed by a health check, which is answered after them; so
+        never more than a few rounds are under way, and each heartbeat is a packet of its own, as
+        from real agents.
         """
         await self.measure_latency()
-        began, rounds, asked = time.perf_counter(), 0, deque[asyncio.Task[float]]()
+        began = time.perf_counter()
+        rounds = 0
+        asked = deque[asyncio.Task[float]]()
         while time.perf_counter() - began < seconds:
             if len(asked) >= _ROUNDS_AHEAD:
                 await asked.popleft()
@@ -120,7 +126,8 @@ class AgentGroup:
 
     async def send_at_rate(self, per_second: int, seconds: float) -> None:
         """Send this many heartbeats every second, evenly."""
-        began, sent = time.perf_counter(), 0
+        began = time.perf_counter()
+        sent = 0
         while (elapsed := time.perf_counter() - began) < seconds:
             for number in range(sent, int(elapsed * per_second)):
                 self.agents[number % len(self.agents)].send(HEARTBEAT)
@@ -130,7 +137,8 @@ class AgentGroup:
 
     async def measure_latencies(self, seconds: float) -> list[float]:
         """Send health checks at an even rate; return the seconds that each answer took."""
-        asked, end = list[asyncio.Task[float]](), time.perf_counter() + seconds
+        asked = list[asyncio.Task[float]]()
+        end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             asked.append(asyncio.create_task(self.measure_latency()))
             await asyncio.sleep(2 * _TICK_SECONDS)
@@ -153,7 +161,9 @@ class AgentGroup:
     def check(self) -> None:
         """Raise `ConnectionBroken` when an agent's stream has ended."""
         if ended := [agent.index for agent in self.agents if agent.stream_ended]:
-            raise ConnectionBroken(f"{len(ended)} streams have ended, the first is that of agent {ended[0]}")
+            raise ConnectionBroken(
+                f"{len(ended)} streams have ended, the first is that of agent {ended[0]}"
+            )
 
     def close(self) -> None:
         """Close all connections without ending the calls."""

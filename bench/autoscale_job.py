@@ -1,6 +1,7 @@
-"""A simulated job in a world, scaled by the master's real auto-scaler: it ticks, measures, decides and learns.
+"""A simulated job in a world, scaled by the master's real auto-scaler.
 
-Only the throughput and the use of CPU are played. Time is simulated, so that four hours take a fraction of a second.
+It ticks, measures, decides and learns. Only the throughput and the use of CPU are played. Time is
+simulated, so that four hours take a fraction of a second.
 """
 
 from __future__ import annotations
@@ -85,8 +86,12 @@ class Outcome:
 
     def __str__(self) -> str:
         """Return what to look at when it went wrong."""
-        reasons = [f"{plan.at / 60:4.0f} min {plan.reason}" for plans in self.plans for plan in plans]
-        return "\n".join([f"best {self.best}, ratio {self.ratio:.3f}, sizes {self.sizes}", *reasons])
+        reasons = [
+            f"{plan.at / 60:4.0f} min {plan.reason}" for plans in self.plans for plan in plans
+        ]
+        return "\n".join(
+            [f"best {self.best}, ratio {self.ratio:.3f}, sizes {self.sizes}", *reasons]
+        )
 
 
 def turns(sizes: Sequence[int]) -> int:
@@ -98,12 +103,16 @@ def turns(sizes: Sequence[int]) -> int:
 class SimulatedJob:
     """The job, as the auto-scaler sees it; `run` lets time pass."""
 
-    def __init__(self, world: World, seed: int = 0, *, objective: Objective | None = None, total: float = 0.0) -> None:
+    def __init__(
+        self, world: World, seed: int = 0, *, objective: Objective | None = None, total: float = 0.0
+    ) -> None:
         """Begin; without an objective it is `Efficiency`, as much as the world says.
 
         The training ends after `total` samples, and reports that; 0: neither.
         """
-        self.world, self.now, self.total = world, 0.0, total
+        self.world = world
+        self.now = 0.0
+        self.total = total
         self.autoscaler = AutoScaler()
         self.clock_error: Callable[[float], float] = lambda _now: 0.0
         """By how many seconds the master's clock is fast."""
@@ -124,7 +133,8 @@ class SimulatedJob:
         )
         self._begin_round(world.start)
 
-    # --- the job -----------------------------------------------------------------------------------------------------
+    # --- the job
+    # -----------------------------------------------------------------------------------------------------
 
     def _begin_round(self, size: int) -> None:
         """Form a world of so many workers."""
@@ -134,14 +144,18 @@ class SimulatedJob:
         if servers is not None:
             identities += [Identity(f"j-ps-{n}", f"ps-{n}", "ps", n) for n in range(self._servers)]
         self._members = {
-            each.pod_uid: Member(each, order, disconnected_since=None, process_round=self._round, started=True)
+            each.pod_uid: Member(
+                each, order, disconnected_since=None, process_round=self._round, started=True
+            )
             for order, each in enumerate(identities, 1)
         }
         self._scaling = replace(self._scaling, desired=size, indices=frozenset(range(size)))
         if servers is not None:
             self._scaling = replace(
                 self._scaling,
-                roles={"ps": RoleResources(ContainerResources(cpu=self._cores), desired=self._servers)},
+                roles={
+                    "ps": RoleResources(ContainerResources(cpu=self._cores), desired=self._servers)
+                },
                 free_resources={"cpu": _SERVERS * (servers.room - self._served + servers.cores)},
                 most_servers={"ps": servers.most},
                 setting=f"ps {self._servers} x {self._cores:g}",
@@ -152,19 +166,27 @@ class SimulatedJob:
         members = _Members(self._members.values())
         members.get = self._members.get
         rendezvous = SimpleNamespace(
-            round=self._round, phase="training", world=tuple(self._members), confirmed_at=0.0, finished_at=None
+            round=self._round,
+            phase="training",
+            world=tuple(self._members),
+            confirmed_at=0.0,
+            finished_at=None,
         )
         progress = SimpleNamespace(
             round=self._round,
             step=int(self._samples),
             samples=self._samples,
             reporter_count=lambda: self._scaling.desired,
-            samples_per_second=lambda now: self.world.rate(self._scaling.desired, now, self._served),
+            samples_per_second=lambda now: self.world.rate(
+                self._scaling.desired, now, self._served
+            ),
             total_steps=int(self.total),
             steps_per_second=lambda now: self.world.rate(self._scaling.desired, now, self._served),
             eta_seconds=self._eta,
         )
-        return SimpleNamespace(members=members, rendezvous=rendezvous, progress=progress, history=None, health=Health())
+        return SimpleNamespace(
+            members=members, rendezvous=rendezvous, progress=progress, history=None, health=Health()
+        )
 
     @property
     def _served(self) -> float:
@@ -175,15 +197,24 @@ class SimulatedJob:
         """Return the seconds to go: a day, if the training does not say how long it is."""
         if not self.total:
             return max(HOUR, 24 * HOUR - now)
-        return max(0.0, self.total - self._samples) / self.world.rate(self._scaling.desired, now, self._served)
+        return max(0.0, self.total - self._samples) / self.world.rate(
+            self._scaling.desired, now, self._served
+        )
 
     def _train(self) -> tuple[float, float]:
-        """Let a tick pass; return the samples trained, and those that the best size would have trained."""
-        world, size, keep = self.world, self._scaling.desired, math.exp(-_TICK / _CORRELATION)
+        """Let a tick pass.
+
+        Return the samples trained, and those that the best size would have trained.
+        """
+        world = self.world
+        size = self._scaling.desired
+        keep = math.exp(-_TICK / _CORRELATION)
         # The deviation of a mean over 300 s is this part of that of the noise itself.
         related = _CORRELATION / COOLDOWN
         part = math.sqrt(2 * related * (1 - related * (1 - math.exp(-1 / related))))
-        self._noise = keep * self._noise + math.sqrt(1 - keep**2) * self._random.gauss(0, world.noise / part)
+        self._noise = keep * self._noise + math.sqrt(1 - keep**2) * self._random.gauss(
+            0, world.noise / part
+        )
         trains = max(0.0, _TICK - self._pause)
         self._pause = max(0.0, self._pause - _TICK)
         self.now += _TICK
@@ -205,7 +236,8 @@ class SimulatedJob:
 
     def allow(self, minimum: int, maximum: int) -> None:
         """Edit the sizes that the job allows."""
-        self.world, self._known_best = replace(self.world, minimum=minimum, maximum=maximum), {}
+        self.world = replace(self.world, minimum=minimum, maximum=maximum)
+        self._known_best = {}
         self._scaling = replace(self._scaling, bounds=Bounds(minimum, maximum))
 
     @property
@@ -216,7 +248,8 @@ class SimulatedJob:
     def _wall(self) -> float:
         return WALL + self.now + self.clock_error(self.now)
 
-    # --- the auto-scaler ---------------------------------------------------------------------------------------------
+    # --- the auto-scaler
+    # ---------------------------------------------------------------------------------------------
 
     def run(self, hours: float = 4.0) -> Outcome:
         """Train for so long, or until the training has ended."""
@@ -225,7 +258,8 @@ class SimulatedJob:
         while self.now < hours * HOUR and not 0 < self.total <= self._samples:
             outcome.member_hours += self._scaling.desired * _TICK / HOUR
             samples, most = self._train()
-            trained, possible = trained + samples, possible + most
+            trained = trained + samples
+            possible = possible + most
             if self.now <= HOUR:
                 outcome.first_hour = trained / possible
             decision = self.autoscaler.tick(
@@ -241,7 +275,8 @@ class SimulatedJob:
 
     def _execute(self, decision: ScalingDecision) -> None:
         """Play the operator."""
-        outcome, number = self.outcome, self._round
+        outcome = self.outcome
+        number = self._round
         if self.autoscaler.memory.moves == 0 and outcome.plans[-1]:
             outcome.sizes.append([self._scaling.desired])
             outcome.plans.append([])
@@ -249,10 +284,12 @@ class SimulatedJob:
         self.autoscaler.plan_created(decision)
         wanted = self._scaling.desired if decision.size is None else decision.size
         assert self.world.minimum <= wanted <= self.world.maximum, decision.reason
-        reached, phase = min(wanted, max(self._scaling.desired, self.world.pods)), "Succeeded"
+        reached = min(wanted, max(self._scaling.desired, self.world.pods))
+        phase = "Succeeded"
         self._pause = self.world.rescale
         if reached < wanted:
-            phase, self._pause = "PartiallySucceeded", _TIMEOUT
+            phase = "PartiallySucceeded"
+            self._pause = _TIMEOUT
             outcome.plans[-1].pop()
         self._cores = decision.resources.get("ps", {}).get("cpu", self._cores)
         self._servers = decision.servers.get("ps", self._servers)
@@ -262,7 +299,9 @@ class SimulatedJob:
         self.autoscaler.plan_ended(ended, wall=self._wall())
 
     def _judge(self) -> None:
-        world, outcome, size = self.world, self.outcome, self._scaling.desired
+        world = self.world
+        outcome = self.outcome
+        size = self._scaling.desired
         outcome.best = self._best()
 
         def rate(size: int) -> float:

@@ -40,7 +40,8 @@ def throughput(world: World) -> Met:
     """Run a job that wants all the throughput there is."""
     job = SimulatedJob(world, objective=Objective("Throughput"))
     outcome = job.run()
-    size, sizes = outcome.sizes[-1][-1], _sizes(world)
+    size = outcome.sizes[-1][-1]
+    sizes = _sizes(world)
     rate = _rate_at(world, job.now)
     most = max(map(rate, sizes))
     fewest = min(n for n in sizes if rate(n) >= 0.98 * min(most, rate(size)))
@@ -48,11 +49,15 @@ def throughput(world: World) -> Met:
 
 
 def cost(world: World) -> Met:
-    """Run a job that wants the cheapest samples; its other roles cost as much as 0 to 32 members."""
+    """Run a job that wants the cheapest samples.
+
+    Its other roles cost as much as 0 to 32 members.
+    """
     others = random.Random(world.name).choice((0.0, 1.0, 4.0, 12.0, 32.0))  # noqa: S311 - a simulation
     job = SimulatedJob(world, objective=Objective("Cost", price=1.0, others=others))
     outcome = job.run()
-    size, rate = outcome.sizes[-1][-1], _rate_at(world, job.now)
+    size = outcome.sizes[-1][-1]
+    rate = _rate_at(world, job.now)
 
     def each(n: int) -> float:
         return (others + n) / rate(n)
@@ -81,7 +86,11 @@ def deadline(world: World, *, part: float | None = None) -> Met:
     return Met(outcome, float(job.now <= _FINISH_HOURS * HOUR), average / fewest)
 
 
-OBJECTIVES: dict[str, Callable[[World], Met]] = {"Throughput": throughput, "Deadline": deadline, "Cost": cost}
+OBJECTIVES: dict[str, Callable[[World], Met]] = {
+    "Throughput": throughput,
+    "Deadline": deadline,
+    "Cost": cost,
+}
 
 
 def _sizes(world: World) -> range:
@@ -95,4 +104,6 @@ def _rate_at(world: World, seconds: float) -> Callable[[int], float]:
 def _trained(world: World, size: int) -> float:
     """Return the samples that a size trains until the finish time."""
     step = 60.0
-    return math.fsum(world.rate(size, n * step) * step for n in range(int(_FINISH_HOURS * HOUR / step)))
+    return math.fsum(
+        world.rate(size, n * step) * step for n in range(int(_FINISH_HOURS * HOUR / step))
+    )

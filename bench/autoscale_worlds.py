@@ -1,7 +1,7 @@
-"""Worlds that a job may train in, for the auto-scaler: smooth throughput curves, and the nasty ones of real clusters.
+"""Worlds that a job may train in, for the auto-scaler.
 
-A world says how fast each size is at each time. `named_worlds` are fixed ones, and `drawn` draws one of each of the
-`KINDS` at random.
+Smooth throughput curves, and the nasty ones of real clusters. A world says how fast each size is at
+each time. `named_worlds` are fixed ones, and `drawn` draws one of each of the `KINDS` at random.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class World:
         """Return samples per second, with so many cores of each server."""
         later = self.later is not None and seconds >= self.later_at
         rate = (self.later if later and self.later is not None else self.curve)(size)
-        return (self.servers.bounded(rate, cores) if self.servers is not None else rate) * self.factor(seconds)
+        return (
+            self.servers.bounded(rate, cores) if self.servers is not None else rate
+        ) * self.factor(seconds)
 
     def best(self, seconds: float, cores: float = 0.0) -> int:
         """Return the size of the highest worth; see `worth`."""
@@ -85,9 +87,10 @@ class World:
         return max(sizes, key=lambda size: (round(self.worth(size, seconds, cores), 9), -size))
 
     def worth(self, size: int, seconds: float, cores: float = 0.0) -> float:
-        """Return what the objective is about: throughput per member to the power of the least marginal efficiency.
+        """Return what the objective is about.
 
-        Where every member adds less than the one before, its maximum is the last size that meets the objective.
+        Throughput per member to the power of the least marginal efficiency. Where every member adds
+        less than the one before, its maximum is the last size that meets the objective.
         """
         return math.log(self.rate(size, seconds, cores)) - self.objective * math.log(size)
 
@@ -133,10 +136,19 @@ STARTS = (1, 2, 3, 5, 8, 12, 20, 32, 48, 64)
 def named_worlds() -> list[World]:
     """Return every smooth curve with many initial sizes, and worlds with other difficulties."""
     worlds = [
-        World("smooth", f"{name}; from {start}", curve, start) for name, curve in CURVES.items() for start in STARTS
+        World("smooth", f"{name}; from {start}", curve, start)
+        for name, curve in CURVES.items()
+        for start in STARTS
     ]
     worlds += [
-        World("smooth", f"{name}; from 2; objective {objective:.0%}", curve, 2, objective=objective, noise=0.01)
+        World(
+            "smooth",
+            f"{name}; from 2; objective {objective:.0%}",
+            curve,
+            2,
+            objective=objective,
+            noise=0.01,
+        )
         for name, curve in CURVES.items()
         for objective in (0.3, 0.7)
     ]
@@ -147,7 +159,9 @@ def named_worlds() -> list[World]:
         World("drift", "faster, at the bound", linear, 2, 16, later=lambda n: 200.0 * n),
         World("servers", "no CPU to be had", linear, 2, servers=Servers(300.0, room=0.0)),
         World("servers", "CPU to be had", linear, 2, servers=Servers(300.0)),
-        World("servers", "they only look busy", saturating(0.02), 24, servers=Servers(spinning=True)),
+        World(
+            "servers", "they only look busy", saturating(0.02), 24, servers=Servers(spinning=True)
+        ),
         World("pods", "20 pods to be had", linear, 2, pods=20),
         World("pods", "20 pods to be had, saturating", saturating(0.02), 2, pods=20),
         World("rescale", "a rescale costs 10 minutes", saturating(0.02), 2, rescale=600.0),
@@ -156,7 +170,8 @@ def named_worlds() -> list[World]:
     return worlds
 
 
-# --- drawn at random -------------------------------------------------------------------------------------------------
+# --- drawn at random
+# -------------------------------------------------------------------------------------------------
 
 
 def _smooth(rng: random.Random) -> tuple[str, Curve]:
@@ -165,15 +180,20 @@ def _smooth(rng: random.Random) -> tuple[str, Curve]:
         serial = math.exp(rng.uniform(math.log(0.004), math.log(0.25)))
         return f"{serial:.1%} serial", saturating(serial)
     if kind == "network-bound":
-        serial, peak = math.exp(rng.uniform(math.log(0.002), math.log(0.1))), rng.uniform(6.0, 100.0)
+        serial = math.exp(rng.uniform(math.log(0.002), math.log(0.1)))
+        peak = rng.uniform(6.0, 100.0)
         return f"peak at {peak:.0f}", network_bound(serial, (1 - serial) / peak**2)
     most = math.exp(rng.uniform(math.log(2.5), math.log(80.0)))
-    return f"{kind} at {most:.1f}", (input_bound if kind == "input-bound" else queueing)(100.0 * most)
+    return f"{kind} at {most:.1f}", (input_bound if kind == "input-bound" else queueing)(
+        100.0 * most
+    )
 
 
 def _nodes(rng: random.Random) -> tuple[str, Curve]:
     """Every further node costs communication, and one that is partly used makes the others wait."""
-    node, loss, crossing = rng.choice((4, 8)), rng.uniform(0.15, 0.4), rng.uniform(0.03, 0.2)
+    node = rng.choice((4, 8))
+    loss = rng.uniform(0.15, 0.4)
+    crossing = rng.uniform(0.03, 0.2)
 
     def curve(n: int) -> float:
         nodes = -(-n // node)
@@ -186,7 +206,8 @@ def _nodes(rng: random.Random) -> tuple[str, Curve]:
 def _cliff(rng: random.Random) -> tuple[str, Curve]:
     """A plateau, and beyond it a sudden loss."""
     flat = rng.uniform(4, 24)
-    edge, left = flat * rng.uniform(1.2, 2.5), rng.uniform(0.4, 0.8)
+    edge = flat * rng.uniform(1.2, 2.5)
+    left = rng.uniform(0.4, 0.8)
     return (
         f"flat from {flat:.0f}, {left:.0%} from {edge:.0f}",
         lambda n: 100.0 * min(n, flat) * (left if n > edge else 1.0),
@@ -211,7 +232,9 @@ def _trend(rng: random.Random) -> tuple[str, Callable[[float], float]]:
 
 def _disturbed(rng: random.Random) -> tuple[str, Callable[[float], float]]:
     """A straggler, or another tenant, for some time or for good."""
-    begin, lasts, left = rng.uniform(200, 4000), rng.choice((600.0, 1800.0, math.inf)), rng.uniform(0.5, 0.85)
+    begin = rng.uniform(200, 4000)
+    lasts = rng.choice((600.0, 1800.0, math.inf))
+    left = rng.uniform(0.5, 0.85)
     name = f"{left:.0%} from {begin:.0f} s for {lasts:.0f} s"
     return name, lambda seconds: left if begin <= seconds < begin + lasts else 1.0
 
@@ -227,7 +250,8 @@ def drawn(kind: str, number: int) -> World:
     rng = random.Random(f"{kind} {number}")  # noqa: S311 - a simulation
     maximum = rng.choice((8, 16, 32, 64))
     start = rng.choice([size for size in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if size <= maximum])
-    noise, objective = rng.choice((0.005, 0.01, 0.02, 0.03)), rng.choice((0.5, 0.5, 0.5, 0.3, 0.7))
+    noise = rng.choice((0.005, 0.01, 0.02, 0.03))
+    objective = rng.choice((0.5, 0.5, 0.5, 0.3, 0.7))
     name, curve = _SHAPES.get(kind, _smooth)(rng)
     factor: Callable[[float], float] = lambda _seconds: 1.0  # noqa: E731 - a default like that of the field
     if kind == "noisy":

@@ -1,7 +1,7 @@
 """The baseline for the master: a gRPC server that only counts the agents' messages.
 
-A process of its own (`python -m bench.bare_server`), with the master's event loop, certificate and message types. It is
-configured by its environment, as the master is, and prints its port.
+A process of its own (`python -m bench.bare_server`), with the master's event loop, certificate and
+message types. It is configured by its environment, as the master is, and prints its port.
 """
 
 from __future__ import annotations
@@ -17,12 +17,20 @@ import uvloop
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import shards_pb2
-from elasticjob_api.v1.agent_pb2_grpc import AgentServiceServicer, add_AgentServiceServicer_to_server
-from elasticjob_api.v1.shards_pb2_grpc import ShardServiceServicer, add_ShardServiceServicer_to_server
+from elasticjob_api.v1.agent_pb2_grpc import (
+    AgentServiceServicer,
+    add_AgentServiceServicer_to_server,
+)
+from elasticjob_api.v1.shards_pb2_grpc import (
+    ShardServiceServicer,
+    add_ShardServiceServicer_to_server,
+)
 from grpc_health.v1 import health, health_pb2_grpc
 
 WORLD = "world"
-"""A registration under this pod name waits for `index` streams, then sends a Start with a world of all to each."""
+"""A registration under this pod name waits for `index` streams, then sends a Start with a world of
+all to each.
+"""
 
 
 class CountingAgentService(AgentServiceServicer):
@@ -37,7 +45,12 @@ class CountingAgentService(AgentServiceServicer):
         if request.pod_name == WORLD:
             for _ in range(request.index):
                 await self._opened.acquire()
-            member = pb.Member(pod_name="bench-worker-1000", pod_uid=request.pod_uid, role="worker", address="10.0.9.9")
+            member = pb.Member(
+                pod_name="bench-worker-1000",
+                pod_uid=request.pod_uid,
+                role="worker",
+                address="10.0.9.9",
+            )
             world = pb.World(round=1, members=[member] * len(self._streams))
             message = pb.MasterMessage(start=pb.Start(world=world))
             await asyncio.gather(*(stream.write(message) for stream in self._streams))
@@ -62,9 +75,11 @@ class CountingShardService(ShardServiceServicer):
         return shards_pb2.CreateDatasetResponse(shards=2**32)
 
     async def LeaseShards(self, request: shards_pb2.LeaseShardsRequest, context: Any) -> Any:  # noqa: D102
-        first, self._next = self._next, self._next + request.count
+        first = self._next
+        self._next = self._next + request.count
         leased = [
-            shards_pb2.Shard(id=each, start=256 * each, end=256 * each + 256) for each in range(first, self._next)
+            shards_pb2.Shard(id=each, start=256 * each, end=256 * each + 256)
+            for each in range(first, self._next)
         ]
         return shards_pb2.LeaseShardsResponse(shards=leased)
 

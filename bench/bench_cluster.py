@@ -1,7 +1,8 @@
-"""The environment of the figures: a control plane without a node, the operator's process, and pods that are counted.
+"""The environment of the figures.
 
-The pods are neither scheduled nor run, so that the API server, etcd and the operator share the machine only with the
-measurement itself.
+A control plane without a node, the operator's process, and pods that are counted. The pods are
+neither scheduled nor run, so that the API server, etcd and the operator share the machine only with
+the measurement itself.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ class BenchCluster:
 
     @asynccontextmanager
     async def namespace(self) -> AsyncIterator[str]:
-        """A new namespace that takes pods; emptied at the end, so that the cluster is idle for the next measurement."""
+        """A new namespace that takes pods.
+
+        Emptied at the end, so that the cluster is idle for the next measurement.
+        """
         created = await self.kube.create(NAMESPACES, None, {"metadata": {"generateName": "bench-"}})
         name: str = created["metadata"]["name"]
 
@@ -98,7 +102,13 @@ class BenchCluster:
     @asynccontextmanager
     async def kubelet(self, namespace: str) -> AsyncIterator[None]:
         """Run a fake kubelet for one namespace, as a process of its own: the pods become ready."""
-        command = [sys.executable, "-m", "bench.fake_kubelet", str(self.cluster.kubeconfig), namespace]
+        command = [
+            sys.executable,
+            "-m",
+            "bench.fake_kubelet",
+            str(self.cluster.kubeconfig),
+            namespace,
+        ]
         async with _process(command, self.logs / f"kubelet-{namespace}.log") as process:
             await _wait_until_idle(process)
             yield
@@ -106,7 +116,10 @@ class BenchCluster:
     async def _empty(self, namespace: str) -> None:
         """Delete jobs and pods without waiting for the garbage collector, then the namespace in the background."""
         for resource in (SCALE_PLANS, ELASTIC_JOBS, PODS):
-            params = {"gracePeriodSeconds": "0", "propagationPolicy": "Orphan" if resource == ELASTIC_JOBS else ""}
+            params = {
+                "gracePeriodSeconds": "0",
+                "propagationPolicy": "Orphan" if resource == ELASTIC_JOBS else "",
+            }
             await self.kube.request("DELETE", resource.path(namespace), params=params)
 
         async def is_empty() -> bool:
@@ -144,7 +157,9 @@ async def prepare(cluster: clusters.Cluster) -> AsyncIterator[BenchCluster]:
         yield BenchCluster(cluster, kube, cluster.state / "logs")
 
 
-def on_cluster(measure: Callable[[BenchCluster], Awaitable[Result]]) -> Callable[[], Awaitable[Result]]:
+def on_cluster(
+    measure: Callable[[BenchCluster], Awaitable[Result]],
+) -> Callable[[], Awaitable[Result]]:
     """Return a measurement that starts the control plane it needs."""
 
     async def measured() -> Result:
@@ -155,7 +170,9 @@ def on_cluster(measure: Callable[[BenchCluster], Awaitable[Result]]) -> Callable
     return measured
 
 
-async def until(what: str, condition: Callable[[], Awaitable[bool]], *, seconds: float = _TIMEOUT_SECONDS) -> None:
+async def until(
+    what: str, condition: Callable[[], Awaitable[bool]], *, seconds: float = _TIMEOUT_SECONDS
+) -> None:
     """Wait until a condition holds; `what` describes it in the error.
 
     Raises:
@@ -168,7 +185,9 @@ async def until(what: str, condition: Callable[[], Awaitable[bool]], *, seconds:
         await asyncio.sleep(0.05)
 
 
-async def wait_for_phase(kube: Kube, namespace: str, resource: Resource, name: str, phase: str) -> None:
+async def wait_for_phase(
+    kube: Kube, namespace: str, resource: Resource, name: str, phase: str
+) -> None:
     """Wait until an object is in a phase."""
 
     async def reached() -> bool:
@@ -181,7 +200,9 @@ async def wait_for_phase(kube: Kube, namespace: str, resource: Resource, name: s
 @asynccontextmanager
 async def _process(command: list[str], log: Path) -> AsyncIterator[psutil.Process]:
     with log.open("ab") as output:
-        process = await asyncio.create_subprocess_exec(*command, stdout=output, stderr=output, cwd=REPOSITORY)
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=output, stderr=output, cwd=REPOSITORY
+        )
     try:
         yield psutil.Process(process.pid)
     except BaseException:
@@ -199,7 +220,8 @@ def _end_of(log: Path) -> str:
 
 async def _wait_until_idle(process: psutil.Process) -> None:
     """Wait until a process that has started up uses no CPU any more."""
-    used, quiet = -1.0, 0
+    used = -1.0
+    quiet = 0
     end = time.monotonic() + _TIMEOUT_SECONDS
     while quiet < 4 and time.monotonic() < end:
         await asyncio.sleep(0.15)

@@ -25,13 +25,19 @@ _DECISIONS = 20
 async def decision_10000() -> Result:
     """The CPU time of one decision about a job of 10,000 members without an agent, one of which has just failed.
 
-    The limit is that of looking at each member's pod once, which is the least that a decision has to do.
+    The limit is that of looking at each member's pod once, which is the least that a decision has
+    to do.
     """
-    observed, now = _running_job(MAX_REPLICAS), time.time()
+    observed = _running_job(MAX_REPLICAS)
+    now = time.time()
     assert decide(observed, now, _DEFAULTS).actions, "the failure is not counted"
-    value = median(_cpu_seconds(lambda: decide(observed, now, _DEFAULTS)) for _ in range(_DECISIONS))
+    value = median(
+        _cpu_seconds(lambda: decide(observed, now, _DEFAULTS)) for _ in range(_DECISIONS)
+    )
     limit = median(_cpu_seconds(lambda: _look_once(observed)) for _ in range(_DECISIONS))
-    return Result(value=value * 1000, unit="ms of CPU", limit=limit * 1000, ratio=limit / value, n=_DECISIONS)
+    return Result(
+        value=value * 1000, unit="ms of CPU", limit=limit * 1000, ratio=limit / value, n=_DECISIONS
+    )
 
 
 def _running_job(members: int) -> Observed:
@@ -41,18 +47,35 @@ def _running_job(members: int) -> Observed:
     body["spec"]["framework"] = "custom"
     body["spec"]["replicaSpecs"]["worker"]["agent"] = "None"
     indices = format_indices(range(members))
-    worker = {"desired": members, "indices": indices, "startedIndices": indices, "highestIndex": members - 1}
-    body["status"] = {"phase": "Running", "replicaStatuses": {"worker": worker}, "master": {"incarnations": 1}}
+    worker = {
+        "desired": members,
+        "indices": indices,
+        "startedIndices": indices,
+        "highestIndex": members - 1,
+    }
+    body["status"] = {
+        "phase": "Running",
+        "replicaStatuses": {"worker": worker},
+        "master": {"incarnations": 1},
+    }
     job = msgspec.convert(body, ElasticJob)
-    bodies = [member_pod(job, "worker", n, 0, resources={}, restarts=0, defaults=_DEFAULTS) for n in range(members)]
+    bodies = [
+        member_pod(job, "worker", n, 0, resources={}, restarts=0, defaults=_DEFAULTS)
+        for n in range(members)
+    ]
     bodies.append(master_pod(job, 0, restarts=0, defaults=_DEFAULTS))
     first, *others = (_running(pod, number) for number, pod in enumerate(bodies))
-    return Observed(job, pods=(replace(first, status=replace(first.status, phase="Failed")), *others))
+    return Observed(
+        job, pods=(replace(first, status=replace(first.status, phase="Failed")), *others)
+    )
 
 
 def _running(body: Json, number: int) -> Pod:
     """Return a pod as a watch reports it that is ready."""
-    metadata = body["metadata"] | {"uid": f"{number:08x}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    metadata = body["metadata"] | {
+        "uid": f"{number:08x}",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     return msgspec.convert({"metadata": metadata, "spec": body["spec"], "status": status}, Pod)
 

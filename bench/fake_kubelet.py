@@ -1,6 +1,8 @@
-"""A fake kubelet: makes every new pod of a namespace running and ready with one write, without decoding it whole.
+"""A fake kubelet.
 
-A process of its own (`python -m bench.fake_kubelet KUBECONFIG NAMESPACE`), so that its CPU time counts for no figure.
+Makes every new pod of a namespace running and ready with one write, without decoding it whole. A
+process of its own (`python -m bench.fake_kubelet KUBECONFIG NAMESPACE`), so that its CPU time
+counts for no figure.
 """
 
 from __future__ import annotations
@@ -17,8 +19,12 @@ from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube, connect
 
 _CONCURRENT_WRITES = 16
-_READY = msgspec.Raw(b'{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}')
-"""Without an address: the pods are on no node, and the controllers of Services complain of an address without one."""
+_READY = msgspec.Raw(
+    b'{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}'
+)
+"""Without an address: the pods are on no node, and the controllers of Services complain of an
+address without one.
+"""
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -40,7 +46,9 @@ async def mark_pods_ready(kube: Kube, namespace: str) -> None:
         async with slots:
             try:
                 path = PODS.path(namespace, name, "status")
-                await kube.request("PATCH", path, body=_READY, content_type="application/merge-patch+json")
+                await kube.request(
+                    "PATCH", path, body=_READY, content_type="application/merge-patch+json"
+                )
             except (NotFound, Conflict):
                 return  # deleted meanwhile
 

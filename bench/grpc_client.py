@@ -1,7 +1,8 @@
-"""A minimal gRPC client: it writes HTTP/2 frames itself, so that thousands of clients leave a core to the server.
+"""A minimal gRPC client.
 
-It has only what a client of our own master needs: literal header fields, a receive window that is never used up, and no
-reading of response headers beyond whether they end the call.
+It writes HTTP/2 frames itself, so that thousands of clients leave a core to the server. It has only
+what a client of our own master needs: literal header fields, a receive window that is never used
+up, and no reading of response headers beyond whether they end the call.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ import struct
 from collections.abc import Callable
 from typing import cast
 
-_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
+_DATA = 0
+_HEADERS = 1
+_RESET = 3
+_SETTINGS = 4
+_PING = 6
+_GOAWAY = 7
+_WINDOW = 8
 _END_STREAM = _ACK = 0x1
 _END_HEADERS = 0x4
 _WIDEST = 2**31 - 1
@@ -48,7 +55,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End every call that is under way."""
-        calls, self._calls = self._calls, {}
+        calls = self._calls
+        self._calls = {}
         for on_message, _ in calls.values():
             on_message(None)
 
@@ -59,9 +67,15 @@ class Connection(asyncio.Protocol):
 
     def call(self, method: str, on_message: OnMessage) -> int:
         """Begin a call; return its stream."""
-        stream, self._next_stream = self._next_stream, self._next_stream + 2
+        stream = self._next_stream
+        self._next_stream = self._next_stream + 2
         self._calls[stream] = (on_message, bytearray())
-        fields = [(":method", "POST"), (":scheme", "https"), (":path", method), (":authority", "elasticjob-master")]
+        fields = [
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":path", method),
+            (":authority", "elasticjob-master"),
+        ]
         fields += [("te", "trailers"), ("content-type", "application/grpc")]
         if self._token is not None:
             fields.append(("authorization", f"Bearer {self._token}"))
@@ -74,7 +88,9 @@ class Connection(asyncio.Protocol):
         data = message_frame(stream, message, last=last)
         self._window -= len(message) + 5
         if self._window < 0:
-            raise ConnectionBroken("more was sent than the server's window takes; it does not keep up")
+            raise ConnectionBroken(
+                "more was sent than the server's window takes; it does not keep up"
+            )
         self.write(data)
 
     def finish(self, stream: int) -> None:
@@ -85,7 +101,9 @@ class Connection(asyncio.Protocol):
         """Make a unary call. Raises `ConnectionBroken` when it ends without an answer."""
         answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self.send(
-            self.call(method, lambda answered: None if answer.done() else answer.set_result(answered)),
+            self.call(
+                method, lambda answered: None if answer.done() else answer.set_result(answered)
+            ),
             message,
             last=True,
         )
@@ -102,13 +120,15 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read the frames that the server sends."""
-        buffer, at = self._buffer, 0
+        buffer = self._buffer
+        at = 0
         buffer += data
         while len(buffer) - at >= 9:
             length = int.from_bytes(buffer[at : at + 3], "big")
             if len(buffer) - at - 9 < length:
                 break
-            kind, flags = buffer[at + 3], buffer[at + 4]
+            kind = buffer[at + 3]
+            flags = buffer[at + 4]
             stream = int.from_bytes(buffer[at + 5 : at + 9], "big")
             self._on_frame(kind, flags, stream, bytes(buffer[at + 9 : at + 9 + length]))
             at += 9 + length
@@ -170,7 +190,8 @@ def _string(text: str) -> bytes:
     data = text.encode("ascii")
     if len(data) < 127:
         return bytes((len(data),)) + data
-    rest, prefix = len(data) - 127, bytearray((127,))
+    rest = len(data) - 127
+    prefix = bytearray((127,))
     while rest >= 128:
         prefix.append(rest % 128 + 128)
         rest //= 128

@@ -6,7 +6,9 @@ from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Json
 
 _NO_SCHEDULER = "bench"
-"""Name of a scheduler that does not exist: the real one's work on pods that fit nowhere is not measured."""
+"""Name of a scheduler that does not exist: the real one's work on pods that fit nowhere is not
+measured.
+"""
 
 
 def job(name: str, workers: int, *, min_replicas: int = 1, **spec: object) -> Json:
@@ -35,9 +37,16 @@ def job(name: str, workers: int, *, min_replicas: int = 1, **spec: object) -> Js
 def plan(name: str, job_name: str, workers: int) -> Json:
     """Return a ScalePlan that gives a job so many workers."""
     resources = {"replicas": workers}
-    return manifest(SCALE_PLANS, name, {"jobName": job_name, "replicaResourceSpecs": {"worker": resources}})
+    return manifest(
+        SCALE_PLANS, name, {"jobName": job_name, "replicaResourceSpecs": {"worker": resources}}
+    )
 
 
 def manifest(resource: Resource, name: str, spec: object) -> Json:
     """Return an object's manifest."""
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }

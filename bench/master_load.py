@@ -1,7 +1,8 @@
 """Figures about the master under a thousand agents and more, beside a bare gRPC server under the same load.
 
-Every agent has a TLS connection of its own and shows the job's token, on both sides; the load comes from this process.
-The two servers are measured in turn, so that other load on the machine affects both.
+Every agent has a TLS connection of its own and shows the job's token, on both sides; the load comes
+from this process. The two servers are measured in turn, so that other load on the machine affects
+both.
 """
 
 from __future__ import annotations
@@ -42,35 +43,47 @@ async def heartbeat_ratio() -> Result:
     """The same, over what the bare server takes."""
     ours, raw = await _max_rates()
     return Result(
-        value=ours / raw, unit="master's heartbeats/s over a bare stream's", limit=raw, ratio=ours / raw, n=_ROUNDS
+        value=ours / raw,
+        unit="master's heartbeats/s over a bare stream's",
+        limit=raw,
+        ratio=ours / raw,
+        n=_ROUNDS,
     )
 
 
 async def cpu_1000() -> Result:
     """Share of one core that the master uses for 1,000 heartbeats/s from 1,000 agents, all its threads together."""
-    ours, raw = list[float](), list[float]()
+    ours = list[float]()
+    raw = list[float]()
     async with _master_and_bare() as sides:
         for _ in range(_ROUNDS):
             for (server, agents), values in zip(sides, (ours, raw), strict=True):
-                used, began = server.cpu_seconds(), time.perf_counter()
+                used = server.cpu_seconds()
+                began = time.perf_counter()
                 await agents.send_at_rate(_PER_SECOND, 5.0)
                 values.append(100 * (server.cpu_seconds() - used) / (time.perf_counter() - began))
-    value, limit = median(ours), median(raw)
+    value = median(ours)
+    limit = median(raw)
     return Result(value=value, unit="% of a core", limit=limit, ratio=limit / value, n=_ROUNDS)
 
 
 async def heartbeat_p99() -> Result:
-    """How long a health check takes beside 1,000 heartbeats/s; a heartbeat itself is not acknowledged.
+    """How long a health check takes beside 1,000 heartbeats/s.
 
+    A heartbeat itself is not acknowledged.
     The check and its answer wait in the same queues as a heartbeat, so no heartbeat waits longer.
     """
-    ours, raw = list[float](), list[float]()
+    ours = list[float]()
+    raw = list[float]()
     async with _master_and_bare() as sides:
         for _ in range(_ROUNDS):
             for (_, agents), values in zip(sides, (ours, raw), strict=True):
-                answers, _ = await asyncio.gather(agents.measure_latencies(5.0), agents.send_at_rate(_PER_SECOND, 5.0))
+                answers, _ = await asyncio.gather(
+                    agents.measure_latencies(5.0), agents.send_at_rate(_PER_SECOND, 5.0)
+                )
                 values.append(1000 * quantiles(answers, n=100)[98])
-    value, limit = median(ours), median(raw)
+    value = median(ours)
+    limit = median(raw)
     return Result(value=value, unit="ms", limit=limit, ratio=limit / value, n=_ROUNDS)
 
 
@@ -85,9 +98,13 @@ async def agent_kib() -> Result:
 
 async def rendezvous_1000() -> Result:
     """From the last of 1,000 joins until the last member has received the world."""
-    ours, raw = list[float](), list[float]()
+    ours = list[float]()
+    raw = list[float]()
     for _ in range(_ROUNDS):
-        async with servers.master(workers=_AGENTS) as server, agent_group(server, _AGENTS - 1) as agents:
+        async with (
+            servers.master(workers=_AGENTS) as server,
+            agent_group(server, _AGENTS - 1) as agents,
+        ):
             await agents.join(server, _AGENTS)
             joined = time.perf_counter()
             ours.append(await agents.wait_until_started() - joined)
@@ -95,27 +112,44 @@ async def rendezvous_1000() -> Result:
             asked = time.perf_counter()
             await register(agents.control, WORLD, _AGENTS)
             raw.append(await agents.wait_until_started() - asked)
-    value, limit = median(ours), median(raw)
+    value = median(ours)
+    limit = median(raw)
     return Result(value=value, unit="s", limit=limit, ratio=limit / value, n=_ROUNDS)
 
 
 async def step_report_us() -> Result:
-    """What a step report costs the master with 1,000 members; the limit is the same with 10: it must not differ."""
-    few, many = (median(_report_us(members) for _ in range(2 * _ROUNDS + 1)) for members in _MEMBERS)
-    return Result(value=many, unit="us with 1,000 members", limit=few, ratio=few / many, n=2 * _ROUNDS + 1)
+    """What a step report costs the master with 1,000 members.
+
+    The limit is the same with 10: it must not differ.
+    """
+    few, many = (
+        median(_report_us(members) for _ in range(2 * _ROUNDS + 1)) for members in _MEMBERS
+    )
+    return Result(
+        value=many, unit="us with 1,000 members", limit=few, ratio=few / many, n=2 * _ROUNDS + 1
+    )
 
 
 async def rss(bench: BenchCluster) -> Result:
-    """Memory of a job's master, as in a pod, that watches its job at the API server; no agent has connected yet."""
-    async with bench.namespace() as namespace, servers.master_of_job(bench, namespace) as ours, servers.bare() as raw:
+    """Memory of a job's master, as in a pod, that watches its job at the API server.
+
+    No agent has connected yet.
+    """
+    async with (
+        bench.namespace() as namespace,
+        servers.master_of_job(bench, namespace) as ours,
+        servers.bare() as raw,
+    ):
         await asyncio.sleep(2.0)
-        value, limit = ours.rss() / 2**20, raw.rss() / 2**20
+        value = ours.rss() / 2**20
+        limit = raw.rss() / 2**20
     return Result(value=value, unit="MiB", limit=limit, ratio=limit / value, n=1)
 
 
 async def _max_rates() -> tuple[float, float]:
     """Return the most heartbeats per second: of the master, and of the bare server."""
-    ours, raw = list[float](), list[float]()
+    ours = list[float]()
+    raw = list[float]()
     async with _master_and_bare() as sides:
         for _ in range(_ROUNDS):
             for (_, agents), rates in zip(sides, (ours, raw), strict=True):
@@ -124,7 +158,9 @@ async def _max_rates() -> tuple[float, float]:
 
 
 @asynccontextmanager
-async def _master_and_bare() -> AsyncIterator[tuple[tuple[Server, AgentGroup], tuple[Server, AgentGroup]]]:
+async def _master_and_bare() -> AsyncIterator[
+    tuple[tuple[Server, AgentGroup], tuple[Server, AgentGroup]]
+]:
     """Run a master whose agents are all in one world, and the bare server with as many."""
     async with (
         servers.master(workers=_AGENTS) as master,
@@ -147,9 +183,12 @@ async def _kib_per_agent(server: Server, number: int) -> float:
 def _report_us(members: int) -> float:
     """Return the microseconds of one report, from its bytes to all that follows at once."""
     controller = Controller(framework="jax")
-    message = pb.StepReport(round=1, step=1, samples=256, seconds=0.2, steps=1, metrics={"loss": 0.5})
+    message = pb.StepReport(
+        round=1, step=1, samples=256, seconds=0.2, steps=1, metrics={"loss": 0.5}
+    )
     joined = [_join(controller, index) for index in range(members)]
-    reports, began = 10_000, time.perf_counter()
+    reports = 10_000
+    began = time.perf_counter()
     for number in range(reports):
         message.step = 1 + number // members
         report = protobuf.report(pb.StepReport.FromString(message.SerializeToString()))
@@ -158,7 +197,9 @@ def _report_us(members: int) -> float:
 
 
 def _join(controller: Controller, index: int) -> Member:
-    identity = Identity(f"bench-worker-{index}", f"uid-{index}", "worker", index, address="10.0.0.1")
+    identity = Identity(
+        f"bench-worker-{index}", f"uid-{index}", "worker", index, address="10.0.0.1"
+    )
     controller.register(identity)
     member = controller.connect(identity.pod_uid, lambda _: None, running_round=1, draining=False)
     assert member is not None

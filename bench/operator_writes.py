@@ -1,9 +1,10 @@
 """Figures about what the operator writes, counted by the API server itself.
 
-The API server counts every request by kind and verb, whoever sends it. Only what other parts of the bench and of the
-cluster write is left out: the status of pods (the fake kubelet) and endpoints (their controllers). The operator's
-Lease is left out too: it is renewed every few seconds for as long as the operator runs. Anything else that is written
-counts, so the figures can come out too high, never too low.
+The API server counts every request by kind and verb, whoever sends it. Only what other parts of the
+bench and of the cluster write is left out: the status of pods (the fake kubelet) and endpoints
+(their controllers). The operator's Lease is left out too: it is renewed every few seconds for as
+long as the operator runs. Anything else that is written counts, so the figures can come out too
+high, never too low.
 """
 
 from __future__ import annotations
@@ -66,12 +67,15 @@ async def writes_at_rest(bench: BenchCluster) -> Result:
     value = sum(writes.values())
     for (resource, subresource, verb), number in writes.items():
         sys.stderr.write(f"written at rest: {number} x {verb} {resource} {subresource}\n")
-    return Result(value=value, unit=f"writes in {_REST_SECONDS} s", limit=0, ratio=1 if value == 0 else 0, n=1)
+    return Result(
+        value=value, unit=f"writes in {_REST_SECONDS} s", limit=0, ratio=1 if value == 0 else 0, n=1
+    )
 
 
 async def _wait_until_quiet(kube: Kube) -> None:
     """Wait until nothing has been written for five seconds."""
-    before, unchanged = await _counts(kube), 0
+    before = await _counts(kube)
+    unchanged = 0
     while unchanged < 5:
         await asyncio.sleep(1)
         now = await _counts(kube)
@@ -98,4 +102,8 @@ async def _counts(kube: Kube) -> Counts:
 
 
 def _since(before: Counts, after: Counts) -> Counts:
-    return {key: number - before.get(key, 0) for key, number in after.items() if number > before.get(key, 0)}
+    return {
+        key: number - before.get(key, 0)
+        for key, number in after.items()
+        if number > before.get(key, 0)
+    }

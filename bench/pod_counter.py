@@ -32,8 +32,13 @@ class PodCounter:
     created: dict[str, list[float]] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def wait_for(self, number: int, *, role: str = names.ROLE_WORKER, seconds: float = 120.0) -> float:
-        """Wait until so many pods of a role have been created in all; return when the last of them was."""
+    async def wait_for(
+        self, number: int, *, role: str = names.ROLE_WORKER, seconds: float = 120.0
+    ) -> float:
+        """Wait until so many pods of a role have been created in all.
+
+        Return when the last of them was.
+        """
         async with asyncio.timeout(seconds):
             while len(self.created.get(role, ())) < number:
                 self._changed.clear()

@@ -25,12 +25,19 @@ _NOT_MANAGED = {"managedBy": "bench"}
 async def create_ratio(bench: BenchCluster) -> Result:
     """One job of 1,000 workers, from its creation to its last pod, against bare creates of the same pods."""
     workers = 1000
-    raw, ours = [], []
+    raw = []
+    ours = []
     for _ in range(3):
         raw.append(workers / await raw_seconds(bench, workers))
         ours.append(workers / await _seconds_of_jobs(bench, 1, workers))
     ratio = median(ours) / median(raw)
-    return Result(value=ratio, unit="operator's pods/s over bare creates/s", limit=median(raw), ratio=ratio, n=3)
+    return Result(
+        value=ratio,
+        unit="operator's pods/s over bare creates/s",
+        limit=median(raw),
+        ratio=ratio,
+        n=3,
+    )
 
 
 async def masters_200(bench: BenchCluster) -> Result:
@@ -44,17 +51,33 @@ async def jobs_100x4(bench: BenchCluster) -> Result:
 
 
 async def _many(bench: BenchCluster, number: int, workers: int, *, role: str) -> Result:
-    """Measure jobs that come at the same time; the limit is bare creates of the jobs and these pods."""
-    limits, ours = [], []
+    """Measure jobs that come at the same time.
+
+    The limit is bare creates of the jobs and these pods.
+    """
+    limits = []
+    ours = []
     for _ in range(3):
-        limits.append(await _bare_seconds(bench, number, 1 if role == names.ROLE_MASTER else workers, role=role))
+        limits.append(
+            await _bare_seconds(
+                bench, number, 1 if role == names.ROLE_MASTER else workers, role=role
+            )
+        )
         ours.append(await _seconds_of_jobs(bench, number, workers, role=role))
-    return Result(value=median(ours), unit="s", limit=median(limits), ratio=median(limits) / median(ours), n=3)
+    return Result(
+        value=median(ours), unit="s", limit=median(limits), ratio=median(limits) / median(ours), n=3
+    )
 
 
-async def _seconds_of_jobs(bench: BenchCluster, number: int, workers: int, *, role: str = names.ROLE_WORKER) -> float:
+async def _seconds_of_jobs(
+    bench: BenchCluster, number: int, workers: int, *, role: str = names.ROLE_WORKER
+) -> float:
     """Return how long after the first job's creation began the last pod of the role had been created."""
-    async with bench.namespace() as namespace, bench.operator(namespace), bench.pods(namespace) as pods:
+    async with (
+        bench.namespace() as namespace,
+        bench.operator(namespace),
+        bench.pods(namespace) as pods,
+    ):
         bodies = [jobs.job(f"job-{index}", workers) for index in range(number)]
         began = time.perf_counter()
         await create_all(bench.cluster, ELASTIC_JOBS.path(namespace), bodies)
@@ -64,7 +87,9 @@ async def _seconds_of_jobs(bench: BenchCluster, number: int, workers: int, *, ro
 
 async def _bare_seconds(bench: BenchCluster, number: int, pods_each: int, *, role: str) -> float:
     async with bench.namespace() as namespace, bench.pods(namespace):
-        bodies = [jobs.job(f"raw-{index}", pods_each, runPolicy=_NOT_MANAGED) for index in range(number)]
+        bodies = [
+            jobs.job(f"raw-{index}", pods_each, runPolicy=_NOT_MANAGED) for index in range(number)
+        ]
         seconds = await create_all(bench.cluster, ELASTIC_JOBS.path(namespace), bodies)
         listed = (await bench.kube.list(ELASTIC_JOBS, namespace))["items"]
         pods = [body for item in listed for body in bare_pods(item, pods_each, role=role)]
@@ -74,7 +99,9 @@ async def _bare_seconds(bench: BenchCluster, number: int, pods_each: int, *, rol
 async def raw_seconds(bench: BenchCluster, workers: int) -> float:
     """Return how long bare creates take of the very pods that a job of so many workers has."""
     async with bench.namespace() as namespace, bench.pods(namespace):
-        job = await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("raw", workers, runPolicy=_NOT_MANAGED))
+        job = await bench.kube.create(
+            ELASTIC_JOBS, namespace, jobs.job("raw", workers, runPolicy=_NOT_MANAGED)
+        )
         return await create_all(bench.cluster, PODS.path(namespace), bare_pods(job, workers))
 
 
@@ -85,4 +112,7 @@ def bare_pods(created: Json, number: int, *, role: str = names.ROLE_WORKER) -> l
         master = master_pod(job, 0, restarts=0, defaults=_DEFAULTS)
         # The API server requires an existing service account; the master's own does not exist.
         return [{**master, "spec": {**master["spec"], "serviceAccountName": "default"}}]
-    return [member_pod(job, role, index, 0, resources={}, restarts=0, defaults=_DEFAULTS) for index in range(number)]
+    return [
+        member_pod(job, role, index, 0, resources={}, restarts=0, defaults=_DEFAULTS)
+        for index in range(number)
+    ]

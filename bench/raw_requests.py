@@ -1,7 +1,8 @@
-"""The raw limit: how fast the API server creates the same objects for a client that does nothing else.
+"""The raw limit.
 
-Requests are rendered before the clock starts and answers are not read beyond their end: HTTP/1.1 over TLS on a bare
-asyncio protocol, one request under way per connection. No client in Python uses less CPU.
+How fast the API server creates the same objects for a client that does nothing else. Requests are
+rendered before the clock starts and answers are not read beyond their end: HTTP/1.1 over TLS on a
+bare asyncio protocol, one request under way per connection. No client in Python uses less CPU.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ class _Connection(asyncio.Protocol):
     """Sends one request after the other from a list that all connections share."""
 
     def __init__(self, waiting: list[bytes], failures: list[bytes]) -> None:
-        self._waiting, self._failures = waiting, failures
+        self._waiting = waiting
+        self._failures = failures
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
         self.ended = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without being declared as such
+        self._transport = cast(
+            asyncio.Transport, transport
+        )  # uvloop's is one without being declared as such
 
     def start(self) -> None:
         """Send the next request, or end."""
@@ -50,10 +54,14 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.ended.done():
-            self.ended.set_exception(exc or ConnectionResetError("the API server ended the connection"))
+            self.ended.set_exception(
+                exc or ConnectionResetError("the API server ended the connection")
+            )
 
 
-async def create_all(cluster: Cluster, path: str, bodies: Sequence[Json], *, connections: int = CONNECTIONS) -> float:
+async def create_all(
+    cluster: Cluster, path: str, bodies: Sequence[Json], *, connections: int = CONNECTIONS
+) -> float:
     """Create the objects, in order; return the seconds it took with all connections open before.
 
     Raises:
@@ -61,15 +69,21 @@ async def create_all(cluster: Cluster, path: str, bodies: Sequence[Json], *, con
     """
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{cluster.port}\r\nContent-Type: application/json\r\n"
     rendered = [msgspec.json.encode(body) for body in bodies]
-    waiting = [f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body for body in reversed(rendered)]
+    waiting = [
+        f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body for body in reversed(rendered)
+    ]
     failures: list[bytes] = []
     context = ssl.create_default_context(cafile=str(cluster.state / "pki" / "ca.crt"))
-    context.load_cert_chain(cluster.state / "pki" / "admin.crt", cluster.state / "pki" / "admin.key")
+    context.load_cert_chain(
+        cluster.state / "pki" / "admin.crt", cluster.state / "pki" / "admin.key"
+    )
     loop = asyncio.get_running_loop()
     opened = [
-        (await loop.create_connection(lambda: _Connection(waiting, failures), "127.0.0.1", cluster.port, ssl=context))[
-            1
-        ]
+        (
+            await loop.create_connection(
+                lambda: _Connection(waiting, failures), "127.0.0.1", cluster.port, ssl=context
+            )
+        )[1]
         for _ in range(connections)
     ]
     began = time.perf_counter()

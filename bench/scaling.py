@@ -29,7 +29,9 @@ async def scaleplan_4(bench: BenchCluster) -> Result:
 
 async def relaunch_30(bench: BenchCluster) -> Result:
     """30 of 60 workers are deleted, all at once; until there are 30 new ones."""
-    lost, raw, ours = 30, [], []
+    lost = 30
+    raw = []
+    ours = []
     for _ in range(_ROUNDS):
         raw.append(await raw_seconds(bench, lost))
         async with (
@@ -45,17 +47,27 @@ async def relaunch_30(bench: BenchCluster) -> Result:
             began = time.perf_counter()
             paths = [PODS.path(namespace, f"job-worker-{index}") for index in range(lost)]
             await asyncio.gather(
-                *(bench.kube.request("DELETE", path, params={"gracePeriodSeconds": "0"}) for path in paths)
+                *(
+                    bench.kube.request("DELETE", path, params={"gracePeriodSeconds": "0"})
+                    for path in paths
+                )
             )
             ours.append(await pods.wait_for(3 * lost) - began)
-    return Result(value=median(ours), unit="s", limit=median(raw), ratio=median(raw) / median(ours), n=_ROUNDS)
+    return Result(
+        value=median(ours), unit="s", limit=median(raw), ratio=median(raw) / median(ours), n=_ROUNDS
+    )
 
 
 async def _scaleplan(bench: BenchCluster, workers: int, *, rounds: int) -> Result:
-    raw, ours = [], []
+    raw = []
+    ours = []
     for _ in range(rounds):
         raw.append(await raw_seconds(bench, workers))
-        async with bench.namespace() as namespace, bench.operator(namespace), bench.pods(namespace) as pods:
+        async with (
+            bench.namespace() as namespace,
+            bench.operator(namespace),
+            bench.pods(namespace) as pods,
+        ):
             async with bench.kubelet(namespace):
                 await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job("job", 0, min_replicas=0))
                 await pods.wait_for(1, role=names.ROLE_MASTER)
@@ -65,4 +77,6 @@ async def _scaleplan(bench: BenchCluster, workers: int, *, rounds: int) -> Resul
             began = time.perf_counter()
             await bench.kube.create(SCALE_PLANS, namespace, jobs.plan("more", "job", workers))
             ours.append(await pods.wait_for(workers) - began)
-    return Result(value=median(ours), unit="s", limit=median(raw), ratio=median(raw) / median(ours), n=rounds)
+    return Result(
+        value=median(ours), unit="s", limit=median(raw), ratio=median(raw) / median(ours), n=rounds
+    )

@@ -1,6 +1,7 @@
-"""The servers under load: a master with or without Kubernetes, and the bare server it is compared with.
+"""The servers under load.
 
-Each is a process of its own with the TLS certificate and the token of a real job, made as the operator makes them.
+A master with or without Kubernetes, and the bare server it is compared with. Each is a process of
+its own with the TLS certificate and the token of a real job, made as the operator makes them.
 """
 
 from __future__ import annotations
@@ -53,13 +54,19 @@ class Server:
 
     async def connect(self) -> Connection:
         """Open a connection that shows the job's token."""
-        return await connect(self.port, tls=_client_tls(), token=_secrets()[names.SECRET_TOKEN].decode())
+        return await connect(
+            self.port, tls=_client_tls(), token=_secrets()[names.SECRET_TOKEN].decode()
+        )
 
 
 @asynccontextmanager
 async def master(*, workers: int, framework: str = "jax") -> AsyncIterator[Server]:
     """Run a master that forms a world as soon as this many workers have joined."""
-    command = [str(Path(sys.executable).with_name("elasticjob-master")), "--standalone", f"--framework={framework}"]
+    command = [
+        str(Path(sys.executable).with_name("elasticjob-master")),
+        "--standalone",
+        f"--framework={framework}",
+    ]
     command += [f"--min={workers}", *_LISTEN]
     with TemporaryDirectory(prefix="elasticjob-bench-") as folder:
         async with _running([*command, f"--state-file={folder}/state"], Path(folder)) as server:
@@ -68,9 +75,14 @@ async def master(*, workers: int, framework: str = "jax") -> AsyncIterator[Serve
 
 @asynccontextmanager
 async def master_of_job(bench: BenchCluster, namespace: str) -> AsyncIterator[Server]:
-    """Make a job and run its master as in a pod: with its service account's rights and token, at the API server."""
+    """Make a job and run its master as in a pod.
+
+    With its service account's rights and token, at the API server.
+    """
     name = "bench"
-    job = msgspec.convert(await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job(name, 1)), ElasticJob)
+    job = msgspec.convert(
+        await bench.kube.create(ELASTIC_JOBS, namespace, jobs.job(name, 1)), ElasticJob
+    )
     await ensure_infrastructure(bench.kube, job)
     path = SERVICE_ACCOUNTS.path(namespace, names.master_service(name), "token")
     granted = msgspec.json.decode(await bench.kube.request("POST", path, body={"spec": {}}))
@@ -99,7 +111,9 @@ async def bare() -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def _running(command: list[str], folder: Path, more: Mapping[str, str] | None = None) -> AsyncIterator[Server]:
+async def _running(
+    command: list[str], folder: Path, more: Mapping[str, str] | None = None
+) -> AsyncIterator[Server]:
     secrets = {key: value.decode() for key, value in _secrets().items()}
     environment = {
         **os.environ,
@@ -111,7 +125,9 @@ async def _running(command: list[str], folder: Path, more: Mapping[str, str] | N
     }
     log = folder / "log"
     with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=output, stderr=output)
+        process = await asyncio.create_subprocess_exec(
+            *command, env=environment, stdout=output, stderr=output
+        )
     try:
         async with asyncio.timeout(_START_SECONDS):
             while (found := _PORT.search(log.read_bytes())) is None:

@@ -1,4 +1,7 @@
-"""Figure about data shards: how many a second are leased and reported, through gRPC and accounted for one by one."""
+"""Figure about data shards.
+
+How many a second are leased and reported, through gRPC and accounted for one by one.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +23,24 @@ _BATCH = 128
 _SECONDS = 4.0
 _RUNS = 3
 _SERVICE = "/elasticjob.v1.ShardService/"
-_DATASET = pb.CreateDatasetRequest(dataset="bench", size=2**40, shard_size=256, epochs=1, shuffle=True, seed=1)
+_DATASET = pb.CreateDatasetRequest(
+    dataset="bench", size=2**40, shard_size=256, epochs=1, shuffle=True, seed=1
+)
 
 
 async def shards_per_s() -> Result:
     """64 workers with a connection each lease 128 shards at a time, and report as many, against a bare server.
 
-    The master stores the ledger in a file before it answers a report; the shards are leased in a shuffled order.
+    The master stores the ledger in a file before it answers a report; the shards are leased in a
+    shuffled order.
     """
-    limits, ours = [], []
+    limits = []
+    ours = []
     for _ in range(_RUNS):
         limits.append(await _rate(servers.bare))
         ours.append(await _rate(lambda: servers.master(workers=_WORKERS)))
-    value, limit = median(ours), median(limits)
+    value = median(ours)
+    limit = median(limits)
     return Result(value=value, unit="shards/s", limit=limit, ratio=value / limit, n=_RUNS)
 
 
@@ -58,7 +66,11 @@ async def _train(worker: Agent, until: float) -> int:
 
 async def _lease(worker: Agent, number: int) -> list[int]:
     request = pb.LeaseShardsRequest(
-        dataset=_DATASET.dataset, pod_uid=worker.uid, count=_BATCH, request_id=f"{number:032x}", round=0
+        dataset=_DATASET.dataset,
+        pod_uid=worker.uid,
+        count=_BATCH,
+        request_id=f"{number:032x}",
+        round=0,
     )
     answer = await worker.connection.ask(_SERVICE + "LeaseShards", request.SerializeToString())
     return [shard.id for shard in pb.LeaseShardsResponse.FromString(answer).shards]

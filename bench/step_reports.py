@@ -1,6 +1,7 @@
 """The figure about the training process: the cost of reporting a step.
 
-The agent's side of the socket is the real one, in a process of its own: `python -m bench.step_reports` serves it.
+The agent's side of the socket is the real one, in a process of its own: `python -m
+bench.step_reports` serves it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _ROUNDS = 5
 
 
 async def report_step() -> Result:
-    """Microseconds of a `report_step` with a metric, in a loop that does nothing else; of a lock and a dict alone."""
+    """Microseconds of a `report_step` with a metric, in a loop that does nothing else.
+
+    Of a lock and a dict alone.
+    """
     async with _agent() as path:
         os.environ["ELASTICJOB_SOCKET"] = path
         try:
@@ -33,7 +37,8 @@ async def report_step() -> Result:
         finally:
             del os.environ["ELASTICJOB_SOCKET"]
     raw = [await asyncio.to_thread(_seconds, _bare()) for _ in range(_ROUNDS)]
-    value, limit = median(ours) / _STEPS * 1e6, median(raw) / _STEPS * 1e6
+    value = median(ours) / _STEPS * 1e6
+    limit = median(raw) / _STEPS * 1e6
     return Result(value=value, unit="µs", limit=limit, ratio=limit / value, n=_ROUNDS)
 
 
@@ -42,7 +47,8 @@ def _report(step: int) -> None:
 
 
 def _bare() -> Callable[[int], None]:
-    lock, kept = threading.Lock(), {"samples": 0.0, "seconds": 0.0}
+    lock = threading.Lock()
+    kept = {"samples": 0.0, "seconds": 0.0}
 
     def update(step: int) -> None:
         with lock:
@@ -63,7 +69,11 @@ def _seconds(call: Callable[[int], None]) -> float:
 async def _agent() -> AsyncIterator[str]:
     """Run the agent's side; gives the socket's path."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.step_reports", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "bench.step_reports",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdin is not None
     assert process.stdout is not None

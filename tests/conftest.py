@@ -1,4 +1,7 @@
-"""Clusters for the tests that need a real API server; each is started once per test run, when a test first asks."""
+"""Clusters for the tests that need a real API server.
+
+Each is started once per test run, when a test first asks.
+"""
 
 import asyncio
 import fcntl
@@ -29,10 +32,14 @@ settings.register_profile("usual", deadline=None, max_examples=30, suppress_heal
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--thorough", action="store_true", help="also slow tests; random histories and inputs in their full number"
+        "--thorough",
+        action="store_true",
+        help="also slow tests; random histories and inputs in their full number",
     )
     parser.addoption(
-        "--kubeconfig", default=None, help="run the end-to-end tests on this cluster, not on an embedded one"
+        "--kubeconfig",
+        default=None,
+        help="run the end-to-end tests on this cluster, not on an embedded one",
     )
 
 
@@ -63,7 +70,10 @@ def thorough(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
-    """A cluster without a node and with our CRDs: pods stay Pending, a test sets their status itself."""
+    """A cluster without a node and with our CRDs.
+
+    Pods stay Pending, a test sets their status itself.
+    """
     with shared_cluster(tmp_path_factory, "control-plane", control_plane_only=True) as cluster:
         yield cluster
 
@@ -77,11 +87,20 @@ def node_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.
 
 @contextmanager
 def shared_cluster(
-    factory: pytest.TempPathFactory, name: str, *, control_plane_only: bool = False, capacity: Json | None = None
+    factory: pytest.TempPathFactory,
+    name: str,
+    *,
+    control_plane_only: bool = False,
+    capacity: Json | None = None,
 ) -> Iterator[clusters.Cluster]:
-    """A cluster for all worker processes of a test run: the first to ask starts it, and stops it after the last."""
+    """A cluster for all worker processes of a test run.
+
+    The first to ask starts it, and stops it after the last.
+    """
     base = factory.getbasetemp()
-    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # a worker's directory is in that of the run
+    run = (
+        base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    )  # a worker's directory is in that of the run
     os.environ.setdefault("GOGC", "400")  # the API server uses less CPU, and more memory
     with (run / f"{name}.users").open("w") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
@@ -116,6 +135,9 @@ async def namespace(kube: Kube) -> AsyncIterator[str]:
 
 
 async def wait_for_defaults(kube: Kube, namespace: str) -> None:
-    """Wait until a new namespace has what Kubernetes puts into each; without the account no pod is taken."""
+    """Wait until a new namespace has what Kubernetes puts into each.
+
+    Without the account no pod is taken.
+    """
     for resource, needed in ((SERVICE_ACCOUNTS, "default"), (CONFIG_MAPS, "kube-root-ca.crt")):
         await until(f"{resource.kind} {needed}", partial(there, kube, resource, namespace, needed))

@@ -18,13 +18,32 @@ from tests.support.mutations.mutation import Mutation
 
 REPOSITORY = Path(__file__).parents[1]
 SOURCES = (
-    *("api", "shards", "kube", "operator", "master", "agent", "localcluster", "cli", "tools", "bench", "proto"),
+    *(
+        "api",
+        "shards",
+        "kube",
+        "operator",
+        "master",
+        "agent",
+        "localcluster",
+        "cli",
+        "tools",
+        "bench",
+        "proto",
+    ),
     *("tests", "docs", "crds", "pyproject.toml"),
 )
 SELECTIONS = {
-    # Random histories first, which are independent of the mistake; then the tests of single functions.
+    # Random histories first, which are independent of the mistake; then the tests of single
+    # functions.
     "operator": (
-        ("tests/unit/operator/test_simulator.py", "-k", "any_history", "--histories=500", "--thorough"),
+        (
+            "tests/unit/operator/test_simulator.py",
+            "-k",
+            "any_history",
+            "--histories=500",
+            "--thorough",
+        ),
         ("tests/unit/operator", "-k", "not simulator", "--thorough"),
     ),
     "master": (("tests/unit/master", "-k", "not soak"),),
@@ -60,7 +79,9 @@ def _caught_by(mutation: Mutation, place: Path) -> str | None:
     broken = place / mutation.path
     text = broken.read_text()
     if text.count(mutation.old) != 1:
-        raise SystemExit(f"{mutation.name}: {mutation.path} has not exactly one {mutation.old!r}; renew the mutation")
+        raise SystemExit(
+            f"{mutation.name}: {mutation.path} has not exactly one {mutation.old!r}; renew the mutation"
+        )
     broken.write_text(text.replace(mutation.old, mutation.new))
     paths = [str(place / name) for name in SOURCES[:-1] if name != "tests"]
     for selection in SELECTIONS[mutation.path.partition("/")[0]]:
@@ -78,7 +99,9 @@ def _caught_by(mutation: Mutation, place: Path) -> str | None:
             r"^FAILED (?:.*::)?(\S+)", run.stdout, re.MULTILINE
         )
         if run.returncode != 1 or found is None:
-            raise SystemExit(f"{mutation.name}: the tests do not run:\n{run.stdout[-3000:]}{run.stderr[-3000:]}")
+            raise SystemExit(
+                f"{mutation.name}: the tests do not run:\n{run.stdout[-3000:]}{run.stderr[-3000:]}"
+            )
         return found[1]
     return None
 

@@ -1,1 +1,4 @@
-"""Generators of files in this repository: CRDs, docs/api.md, stubs, manifests. Run by `make generate`; not shipped."""
+"""Generators of files in this repository: CRDs, docs/api.md, stubs, manifests.
+
+Run by `make generate`; not shipped.
+"""

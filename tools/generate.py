@@ -1,6 +1,7 @@
-"""Generates CRDs, admission policies and docs/api.md from the API types, and the gRPC stubs from the .proto files.
+"""Generates CRDs, policies, gRPC stubs, docs/api.md and docs/guarantees.md from their sources.
 
-`python -m tools.generate` writes them; with `--check` it only compares and lists what is out of date.
+`python -m tools.generate` writes them; with `--check` it only compares and lists what is out of
+date.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 
+from tools import guarantees
 from tools.policies import policies
 from tools.reference import reference
 from tools.schema import crd
@@ -37,7 +39,8 @@ _SCALE = {
 
 def definitions() -> dict[str, Json]:
     """Return the four CustomResourceDefinitions by plural."""
-    group, version = names.GROUP, names.VERSION
+    group = names.GROUP
+    version = names.VERSION
     made = (
         crd(
             ElasticJob,
@@ -80,7 +83,7 @@ def definitions() -> dict[str, Json]:
 
 
 def generate(crds: Path, docs: Path, stubs: Path) -> None:
-    """Write the CRDs into `crds`, the reference into `docs` and the stubs below `stubs`, as elasticjob_api/v1/*."""
+    """Write CRDs into `crds`, pages into `docs`, and stubs into `stubs`/elasticjob_api/v1."""
     for folder in (crds, docs):
         folder.mkdir(parents=True, exist_ok=True)
     made = definitions()
@@ -88,6 +91,7 @@ def generate(crds: Path, docs: Path, stubs: Path) -> None:
         text = msgspec.yaml.encode(definition).decode()
         (crds / f"{plural}.yaml").write_text(_GENERATED + text)
     (docs / "api.md").write_text(reference(made))
+    (docs / "guarantees.md").write_text(guarantees.page())
     _compile_protos(stubs)
 
 
@@ -96,7 +100,9 @@ def generate_policies(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, pair in policies().items():
         text = "---\n".join(msgspec.yaml.encode(each).decode() for each in pair)
-        (folder / f"{name}.yaml").write_text(_GENERATED.replace("api/elasticjob_api", "tools/policies.py") + text)
+        (folder / f"{name}.yaml").write_text(
+            _GENERATED.replace("api/elasticjob_api", "tools/policies.py") + text
+        )
 
 
 def _compile_protos(stubs: Path) -> None:
@@ -106,7 +112,10 @@ def _compile_protos(stubs: Path) -> None:
     outputs = [f"--{kind}_out={stubs}" for kind in ("python", "grpc_python")]
     outputs += [f"--{kind}_out=quiet:{stubs}" for kind in ("mypy", "mypy_grpc")]
     scripts = Path(sys.executable).parent
-    plugins = [f"--plugin=protoc-gen-{kind}={scripts / f'protoc-gen-{kind}'}" for kind in ("mypy", "mypy_grpc")]
+    plugins = [
+        f"--plugin=protoc-gen-{kind}={scripts / f'protoc-gen-{kind}'}"
+        for kind in ("mypy", "mypy_grpc")
+    ]
     arguments = [f"--proto_path={PROTO}", *plugins, *outputs, *map(str, protos)]
     status = protoc.main(["protoc", *arguments])
     if status:
@@ -114,7 +123,12 @@ def _compile_protos(stubs: Path) -> None:
 
 
 def _differences(fresh: Path, present: Path, patterns: tuple[str, ...]) -> list[str]:
-    names_ = {path.name for pattern in patterns for folder in (fresh, present) for path in folder.glob(pattern)}
+    names_ = {
+        path.name
+        for pattern in patterns
+        for folder in (fresh, present)
+        for path in folder.glob(pattern)
+    }
     return [
         str(present / name)
         for name in sorted(names_)
@@ -135,8 +149,10 @@ def main(arguments: list[str]) -> int:
         generate_policies(fresh / "policies")
         stale = _differences(fresh / "crds", CRDS, ("*.yaml",))
         stale += _differences(fresh / "policies", POLICIES, ("*.yaml",))
-        stale += _differences(fresh / "docs", DOCS, ("api.md",))
-        stale += _differences(fresh / "elasticjob_api" / "v1", STUBS / "elasticjob_api" / "v1", ("*_pb2*",))
+        stale += _differences(fresh / "docs", DOCS, ("api.md", "guarantees.md"))
+        stale += _differences(
+            fresh / "elasticjob_api" / "v1", STUBS / "elasticjob_api" / "v1", ("*_pb2*",)
+        )
     if stale:
         sys.stderr.write("out of date, run `make generate`: " + ", ".join(stale) + "\n")
     return 1 if stale else 0

@@ -2,12 +2,14 @@
 
     kubectl get --raw /openapi/v3/api/v1 | .venv/bin/python -m tools.pod_template
 
-writes tools/pod_template.json: what PodTemplateSpec and ResourceRequirements consist of in that version of Kubernetes,
-one definition a line. `make generate` puts it into the CRDs, so that the API server refuses a field of a template that
-is misspelled or of a wrong type when the job is created, and stores nothing that is nested deeper than a pod.
+writes tools/pod_template.json: what PodTemplateSpec and ResourceRequirements consist of in that
+version of Kubernetes, one definition a line. `make generate` puts it into the CRDs, so that the API
+server refuses a field of a template that is misspelled or of a wrong type when the job is created,
+and stores nothing that is nested deeper than a pod.
 
-Only names, types and enumerations are taken over: a CRD must fit into etcd, and into an annotation of `kubectl apply`.
-Values are checked by the API server as those of any pod, when the pod is created.
+Only names, types and enumerations are taken over: a CRD must fit into etcd, and into an annotation
+of `kubectl apply`. Values are checked by the API server as those of any pod, when the pod is
+created.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ MAX_ENTRIES = 4096
 """Of a list or map in a template."""
 MAX_CHARACTERS = 262_144
 """Of a text in a template: as many as all annotations of an object may have together."""
-_INTEGER_OR_STRING: Json = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
+_INTEGER_OR_STRING: Json = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "x-kubernetes-int-or-string": True,
+}
 _NAME: Json = {"type": "string", "maxLength": 253}
 _OWN: dict[str, Json] = {
     "ObjectMeta": {  # without what only stored objects have, such as owners
@@ -45,7 +50,10 @@ _OWN: dict[str, Json] = {
                 "maxProperties": MAX_ENTRIES,
             },
             "finalizers": {"type": "array", "items": _NAME, "maxItems": 16},
-            "creationTimestamp": {"type": "string", "format": "date-time"},  # which Go programs write, as null
+            "creationTimestamp": {
+                "type": "string",
+                "format": "date-time",
+            },  # which Go programs write, as null
         },
     },
     "Quantity": _INTEGER_OR_STRING | QUANTITY_SCHEMA,
@@ -75,7 +83,10 @@ def main() -> None:
 
 def render(document: Json) -> bytes:
     """Return the file for what an API server serves at /openapi/v3/api/v1."""
-    served = {name.rpartition(".")[2]: schema for name, schema in document["components"]["schemas"].items()}
+    served = {
+        name.rpartition(".")[2]: schema
+        for name, schema in document["components"]["schemas"].items()
+    }
     found: dict[str, Json] = {}
     wanted = list(ROOTS)
     while wanted:
@@ -91,8 +102,12 @@ def render(document: Json) -> bytes:
 def _definition(name: str, schema: Json) -> Json:
     made = _structural(schema)
     if name == "PodSpec":
-        del made["required"]  # a master's template has no containers; a member's must have one (ReplicaSpec)
-        made["properties"] = {key: value for key, value in made["properties"].items() if key not in _LEFT_OUT}
+        del made[
+            "required"
+        ]  # a master's template has no containers; a member's must have one (ReplicaSpec)
+        made["properties"] = {
+            key: value for key, value in made["properties"].items() if key not in _LEFT_OUT
+        }
         made["properties"]["restartPolicy"] = _RESTART_POLICY
     return made
 
@@ -109,11 +124,16 @@ def _structural(schema: Json) -> Json:
             values = _structural(schema["additionalProperties"])
             made |= {"additionalProperties": values, "maxProperties": MAX_ENTRIES}
         case "object":
-            made["properties"] = {key: _structural(value) for key, value in schema.get("properties", {}).items()}
+            made["properties"] = {
+                key: _structural(value) for key, value in schema.get("properties", {}).items()
+            }
         case "array":
             made |= {"items": _structural(schema["items"]), "maxItems": MAX_ENTRIES}
         case "string" if "enum" in schema:
-            made["enum"] = [*schema["enum"], ""]  # to Kubernetes, an empty text is a field that is not set
+            made["enum"] = [
+                *schema["enum"],
+                "",
+            ]  # to Kubernetes, an empty text is a field that is not set
         case "string" if "format" not in schema:
             made["maxLength"] = MAX_CHARACTERS
     return made
@@ -146,7 +166,9 @@ def _resolved(schema: Json, definitions: dict[str, Json]) -> Json:
         if key in schema:
             found[key] = _resolved(schema[key], definitions)
     if "properties" in schema:
-        found["properties"] = {key: _resolved(value, definitions) for key, value in schema["properties"].items()}
+        found["properties"] = {
+            key: _resolved(value, definitions) for key, value in schema["properties"].items()
+        }
     return found
 
 

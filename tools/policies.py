@@ -1,4 +1,7 @@
-"""The admission policies for masters, from the types: RBAC cannot restrict a patch to fields, nor a create to names."""
+"""The admission policies for masters, from the types.
+
+RBAC cannot restrict a patch to fields, nor a create to names.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,15 @@ def policies() -> dict[str, tuple[Json, Json]]:
 
 
 def _only_progress() -> list[Json]:
-    """Compare every field of the status that is not the master's; a field that is added is compared as well."""
-    fields = [field.encode_name for field in structs.fields(ElasticJobStatus) if field.encode_name != PROGRESS]
+    """Compare every field of the status that is not the master's.
+
+    A field that is added is compared as well.
+    """
+    fields = [
+        field.encode_name
+        for field in structs.fields(ElasticJobStatus)
+        if field.encode_name != PROGRESS
+    ]
     return [
         _validation(
             f"object.?status.?{field} == oldObject.?status.?{field}",
@@ -40,15 +50,20 @@ def _only_progress() -> list[Json]:
 
 def _only_own_plans() -> list[Json]:
     job = "object.spec.jobName"
-    account = f"'system:serviceaccount:' + request.namespace + ':' + {job} + '{names.master_service('')}'"
+    account = (
+        f"'system:serviceaccount:' + request.namespace + ':' + {job} + '{names.master_service('')}'"
+    )
     own_labels = [names.LABEL_JOB_NAME, names.LABEL_JOB_UID]
     owned = f"o.apiVersion == '{names.API_VERSION}' && o.kind == 'ElasticJob' && o.name == {job}"
     uid = f"object.metadata.?labels['{names.LABEL_JOB_UID}']"
     return [
         _validation(
-            f"request.userInfo.username == {account}", "spec.jobName: a master may ask for plans of its own job only"
+            f"request.userInfo.username == {account}",
+            "spec.jobName: a master may ask for plans of its own job only",
         ),
-        _validation("object.spec.source == 'Auto'", "spec.source: a master's plans are of source Auto"),
+        _validation(
+            "object.spec.source == 'Auto'", "spec.source: a master's plans are of source Auto"
+        ),
         _validation(
             f"object.metadata.name.startsWith({job} + '-auto-')",
             "metadata.name: a master's plans are named <job>-auto-<number>",

@@ -35,11 +35,19 @@ def _section(definition: Json) -> str:
     ]
     for part in ("spec", "status"):
         lines += ["| field | type | default | meaning |", "|---|---|---|---|"]
-        lines += [_row(path, field, required) for path, field, required in _fields(schema["properties"][part], part)]
+        lines += [
+            _row(path, field, required)
+            for path, field, required in _fields(schema["properties"][part], part)
+        ]
         lines.append("")
     rules = [(path, rule) for path, rule in _rules(schema, "")]
     if rules:
-        lines += ["Rules:", "", *(f"- `{path or 'metadata'}`: {_text(rule)}" for path, rule in rules), ""]
+        lines += [
+            "Rules:",
+            "",
+            *(f"- `{path or 'metadata'}`: {_text(rule)}" for path, rule in rules),
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -68,7 +76,10 @@ def _rules(schema: Json, path: str) -> Iterator[tuple[str, Json]]:
 
 
 def _text(rule: Json) -> str:
-    """Return a rule's message; one that is put together from values is shown with dots in their place."""
+    """Return a rule's message.
+
+    One that is put together from values is shown with dots in their place.
+    """
     if "message" in rule:
         return str(rule["message"])
     message = msgspec.json.decode(rule["messageExpression"].partition(".format(")[0], type=str)

@@ -1,4 +1,7 @@
-"""Custom resource definitions from the resource types: one source for what is read and what is accepted."""
+"""Custom resource definitions from the resource types.
+
+One source for what is read and what is accepted.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,13 @@ from msgspec import inspect as mi
 
 from tools.pod_template import embedded
 
-_BOUNDS = {"ge": "minimum", "le": "maximum", "pattern": "pattern", "min_length": "minLength", "max_length": "maxLength"}
+_BOUNDS = {
+    "ge": "minimum",
+    "le": "maximum",
+    "pattern": "pattern",
+    "min_length": "minLength",
+    "max_length": "maxLength",
+}
 
 
 def crd(
@@ -83,7 +92,10 @@ def _root(resource: type[Object]) -> Json:
     schema["properties"] = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
-        "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},  # so that a rule can point at it
+        "metadata": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}},
+        },  # so that a rule can point at it
         "spec": schema["properties"]["spec"],
         "status": _without_defaults(schema["properties"]["status"]),
     }
@@ -94,9 +106,20 @@ def _root(resource: type[Object]) -> Json:
 
 
 def _without_defaults(schema: Json) -> Json:
-    """Return the schema without defaults: what a controller has not written stays unwritten, whoever reads it."""
-    nested = {"properties": {key: _without_defaults(value) for key, value in schema.get("properties", {}).items()}}
-    nested |= {key: _without_defaults(schema[key]) for key in ("items", "additionalProperties") if key in schema}
+    """Return the schema without defaults.
+
+    What a controller has not written stays unwritten, whoever reads it.
+    """
+    nested = {
+        "properties": {
+            key: _without_defaults(value) for key, value in schema.get("properties", {}).items()
+        }
+    }
+    nested |= {
+        key: _without_defaults(schema[key])
+        for key in ("items", "additionalProperties")
+        if key in schema
+    }
     kept = {key: value for key, value in schema.items() if key != "default"}
     return kept | {key: value for key, value in nested.items() if value}
 
@@ -115,8 +138,12 @@ def _struct(info: mi.StructType) -> Json:
 
 def _rule(rule: Rule) -> Json:
     found: Json = {"rule": rule.rule}
-    if rule.values:  # by format: the API server knows no bound for the cost of putting strings together with +
-        found["messageExpression"] = f"{msgspec.json.encode(rule.message).decode()}.format([{', '.join(rule.values)}])"
+    if (
+        rule.values
+    ):  # by format: the API server knows no bound for the cost of putting strings together with +
+        found["messageExpression"] = (
+            f"{msgspec.json.encode(rule.message).decode()}.format([{', '.join(rule.values)}])"
+        )
     else:
         found["message"] = rule.message
     found |= {"fieldPath": rule.field} if rule.field else {}
@@ -126,7 +153,8 @@ def _rule(rule: Rule) -> Json:
 def _field(field: mi.Field) -> Json:
     schema = _schema(field.type)
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
-    # An empty default says nothing, except for a structure: there it lets the defaults inside take effect.
+    # An empty default says nothing, except for a structure: there it lets the defaults inside take
+    # effect.
     if isinstance(default, msgspec.Struct) or default not in (NODEFAULT, None, "", [], {}):
         schema["default"] = msgspec.to_builtins(default)
     return schema
@@ -158,7 +186,9 @@ def _schema(info: mi.Type) -> Json:
         case mi.IntType():
             return {"type": "integer", "format": "int64"} | bounds
         case mi.FloatType():
-            exclusive = {"minimum": info.gt, "exclusiveMinimum": True} if info.gt is not None else {}
+            exclusive = (
+                {"minimum": info.gt, "exclusiveMinimum": True} if info.gt is not None else {}
+            )
             return {"type": "number"} | bounds | exclusive
     raise TypeError(f"no schema for {info}")
 
@@ -168,14 +198,19 @@ def _union(info: mi.UnionType) -> Json:
     if len(members) == 1:
         return _schema(members[0])
     kinds = {type(member) for member in members}
-    if kinds == {mi.IntType, mi.StrType}:  # a quantity; the type follows from x-kubernetes-int-or-string
+    if kinds == {
+        mi.IntType,
+        mi.StrType,
+    }:  # a quantity; the type follows from x-kubernetes-int-or-string
         return {"anyOf": [{"type": "integer"}, {"type": "string"}]}
     raise TypeError(f"no schema for {info}")
 
 
 def _map(info: mi.DictType) -> Json:
     limits = {"minProperties": info.min_length, "maxProperties": info.max_length}
-    schema: Json = {"type": "object"} | {key: value for key, value in limits.items() if value is not None}
+    schema: Json = {"type": "object"} | {
+        key: value for key, value in limits.items() if value is not None
+    }
     if not isinstance(info.value_type, mi.AnyType):
         schema["additionalProperties"] = _schema(info.value_type)
     return schema

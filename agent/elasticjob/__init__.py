@@ -1,5 +1,6 @@
-"""What a training script calls to take part in an elastic job. Standard library only; works alone as rank 0 of 1.
+"""What a training script calls to take part in an elastic job.
 
+Standard library only; works alone as rank 0 of 1.
 A training loop that takes part, with a checkpoint that all ranks share:
 
     import elasticjob

@@ -1,8 +1,9 @@
-"""The connection of a training process to its agent. The training never waits for it: threads connect, write and read.
+"""The connection of a training process to its agent.
 
-A step report that has not been written yet is merged with the next one, so the newest step is not lost, and an agent
-that does not read costs no memory. Reports are written every `REPORT_SECONDS` at most: waking the writer at every step
-would take the interpreter away from the training.
+The training never waits for it: threads connect, write and read. A step report that has not been
+written yet is merged with the next one, so the newest step is not lost, and an agent that does not
+read costs no memory. Reports are written every `REPORT_SECONDS` at most: waking the writer at every
+step would take the interpreter away from the training.
 """
 
 from __future__ import annotations
@@ -58,19 +59,32 @@ class AgentConnection:
         self.stop_confirmed = False
         """This process has confirmed that it ends because of a stop."""
         self.told_round = 0
-        """The round of the latest world that the agent has told this process after its start; 0: none."""
+        """The round of the latest world that the agent has told this process after its start; 0:
+        none.
+        """
         try:
             threading.Thread(target=self._write, name="elasticjob-write", daemon=True).start()
         except RuntimeError:  # no thread can be started any more, such as at the interpreter's end
             self._disconnect()
 
     def report(
-        self, step: int, total: int | None, samples: float, metrics: Mapping[str, float], compute_seconds: float
+        self,
+        step: int,
+        total: int | None,
+        samples: float,
+        metrics: Mapping[str, float],
+        compute_seconds: float,
     ) -> None:
         """Report a step; written soon, by another thread. Times are seconds."""
         now = time.monotonic()
         with self._changed:
-            report = self._report or {"steps": 0, "samples": 0.0, "seconds": 0.0, "compute_seconds": 0.0, "metrics": {}}
+            report = self._report or {
+                "steps": 0,
+                "samples": 0.0,
+                "seconds": 0.0,
+                "compute_seconds": 0.0,
+                "metrics": {},
+            }
             report["step"], report["total"], report["time"] = step, total, time.time()
             if self._step is not None and step > self._step:
                 report["steps"] += step - self._step
@@ -79,12 +93,17 @@ class AgentConnection:
             report["compute_seconds"] += compute_seconds
             if metrics:
                 _merge_metrics(report["metrics"], metrics)
-            self._report, self._reported_at, self._step = report, now, step
+            self._report = report
+            self._reported_at = now
+            self._step = step
             if self._writer_idle:
                 self._changed.notify_all()
 
     def call(self, name: str, **fields: Any) -> Future[dict[str, Any]]:
-        """Call the agent; returns its answer as a future, which raises AgentError if the call is refused."""
+        """Call the agent.
+
+        Returns its answer as a future, which raises AgentError if the call is refused.
+        """
         answer: Future[dict[str, Any]] = Future()
         with self._changed:
             if self._disconnected:
@@ -97,7 +116,10 @@ class AgentConnection:
         return answer
 
     def should_stop(self) -> bool:
-        """Return whether a stop was requested; the first call informs the agent that this process listens for stops."""
+        """Return whether a stop was requested.
+
+        The first call informs the agent that this process listens for stops.
+        """
         if not self._announced_stoppable:
             self._announced_stoppable = True
             self.send({"stoppable": True})
@@ -115,14 +137,16 @@ class AgentConnection:
             self._next_report_time = 0.0
             self._changed.notify_all()
             self._changed.wait_for(
-                lambda: self._disconnected or not (self._lines or self._report or self._writing), timeout
+                lambda: self._disconnected or not (self._lines or self._report or self._writing),
+                timeout,
             )
 
     def wait_for_world(self, after: int, timeout: float) -> None:
         """Wait until a world after that of a round was told, or a stop requested, at most `timeout` seconds."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self.told_round > after or self.stop_requested or self._disconnected, timeout
+                lambda: self.told_round > after or self.stop_requested or self._disconnected,
+                timeout,
             )
 
     def close_inherited_socket(self) -> None:
@@ -134,12 +158,17 @@ class AgentConnection:
             self._socket.connect(self._path)
             threading.Thread(target=self._read, name="elasticjob-read", daemon=True).start()
             while messages := self._wait_for_messages():
-                self._socket.sendall("".join(json.dumps(message) + "\n" for message in messages).encode())
+                self._socket.sendall(
+                    "".join(json.dumps(message) + "\n" for message in messages).encode()
+                )
         except (OSError, RuntimeError):
             self._disconnect()
 
     def _wait_for_messages(self) -> list[dict[str, Any]]:
-        """Wait for messages to write: reports when they are due, others at once. Empty: the connection has ended."""
+        """Wait for messages to write: reports when they are due, others at once.
+
+        Empty: the connection has ended.
+        """
         with self._changed:
             self._writing = False
             self._changed.notify_all()
@@ -154,7 +183,11 @@ class AgentConnection:
                 return []
             messages = [*([self._report] if self._report else []), *self._lines]
             self._lines.clear()
-            self._report, self._next_report_time, self._writing = {}, time.monotonic() + REPORT_SECONDS, True
+            self._report, self._next_report_time, self._writing = (
+                {},
+                time.monotonic() + REPORT_SECONDS,
+                True,
+            )
             return messages
 
     def _read(self) -> None:
@@ -195,9 +228,15 @@ class AgentConnection:
 
 
 def _introduction() -> list[dict[str, Any]]:
-    """Return the first messages: which process of its pod this is, if there are several, and the world it has taken."""
-    several, place = _process.local_size() > 1, _process.taken.place
-    which: list[dict[str, Any]] = [{"process": _process.local_rank(), "of": _process.local_size()}] if several else []
+    """Return the first messages.
+
+    Which process of its pod this is, if there are several, and the world it has taken.
+    """
+    several = _process.local_size() > 1
+    place = _process.taken.place
+    which: list[dict[str, Any]] = (
+        [{"process": _process.local_rank(), "of": _process.local_size()}] if several else []
+    )
     return which if place is None else [*which, {"world": place.round}]
 
 
@@ -235,9 +274,13 @@ def agent_connection() -> AgentConnection | None:
 
 
 def reset_after_fork() -> None:
-    """Reset the connection in a forked process, such as a data loader: its parent's threads and locks are not there."""
+    """Reset the connection in a forked process, such as a data loader.
+
+    Its parent's threads and locks are not there.
+    """
     global _process_connection
-    inherited, _process_connection = _process_connection.connection, _ProcessConnection()
+    inherited = _process_connection.connection
+    _process_connection = _ProcessConnection()
     if inherited is not None:
         inherited.close_inherited_socket()
 

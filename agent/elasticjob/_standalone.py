@@ -1,4 +1,7 @@
-"""Data sets of a process without an agent: it keeps the shard ledger itself, so a script runs by hand unchanged."""
+"""Data sets of a process without an agent.
+
+It keeps the shard ledger itself, so a script runs by hand unchanged.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ class Standalone:
         return _answer_from(self._ledgers.get(dataset), name, fields)
 
 
-def _dataset(name: str, *, parts: list[tuple[str, int]] | None = None, size: int = 0, **fields: Any) -> Dataset:
+def _dataset(
+    name: str, *, parts: list[tuple[str, int]] | None = None, size: int = 0, **fields: Any
+) -> Dataset:
     if not parts:
         return Dataset(name, size, **fields)
     sizes = tuple(length for _, length in parts)
@@ -55,7 +60,11 @@ def _answer_from(ledger: Ledger, name: str, fields: dict[str, Any]) -> dict[str,
             leased = ledger.lease(_HOLDER, fields["count"])
             return {"shards": [shard._asdict() for shard in leased], "finished": ledger.finished}
         case "report_shards":
-            return {"stale": ledger.report(_HOLDER, fields["done"], fields["returned"], fields["failed"])}
+            return {
+                "stale": ledger.report(
+                    _HOLDER, fields["done"], fields["returned"], fields["failed"]
+                )
+            }
         case "extend_dataset":
             ledger.extend(fields["size"], final=fields["final"])
             return {"size": ledger.dataset.size}

@@ -1,7 +1,9 @@
-"""Where checkpoints are: a folder that all members share, or a URL that fsspec knows, such as an object store's.
+"""Where checkpoints are.
 
-A checkpoint is a folder of files. It counts from the moment at which its last file is there, an empty one, which is
-written as a whole on both kinds of storage: no rename of a folder is needed, which object stores do not have.
+A folder that all members share, or a URL that fsspec knows, such as an object store's. A checkpoint
+is a folder of files. It counts from the moment at which its last file is there, an empty one, which
+is written as a whole on both kinds of storage: no rename of a folder is needed, which object stores
+do not have.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ COMPLETE = "complete"
 
 
 class CheckpointStorage(Protocol):
-    """A folder of checkpoints. All names are relative to it; every method raises OSError when the storage does."""
+    """A folder of checkpoints.
+
+    All names are relative to it; every method raises OSError when the storage does.
+    """
 
     def complete(self) -> list[str]:
         """Return the names of all complete checkpoints, the newest last."""
@@ -25,7 +30,10 @@ class CheckpointStorage(Protocol):
         """Return the names of all checkpoints, also of those that never became complete, the newest last."""
 
     def begin(self, name: str) -> None:
-        """Make the empty folder of a new checkpoint; what an earlier attempt has left there is removed."""
+        """Make the empty folder of a new checkpoint.
+
+        What an earlier attempt has left there is removed.
+        """
 
     def address(self, name: str) -> str:
         """Return the path or URL of a checkpoint."""
@@ -82,7 +90,10 @@ class Remote:
     """A URL that fsspec knows."""
 
     def __init__(self, url: str) -> None:
-        """Use this URL. Raises ImportError without fsspec, and ValueError for a URL that it does not know."""
+        """Use this URL.
+
+        Raises ImportError without fsspec, and ValueError for a URL that it does not know.
+        """
         import fsspec  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
         self._files: Any
@@ -90,13 +101,18 @@ class Remote:
         self._url = url.rstrip("/")
 
     def complete(self) -> list[str]:  # noqa: D102
-        return [name for name in self.all() if self._files.exists(f"{self._root}/{name}/{COMPLETE}")]
+        return [
+            name for name in self.all() if self._files.exists(f"{self._root}/{name}/{COMPLETE}")
+        ]
 
     def all(self) -> list[str]:  # noqa: D102
         self._files.invalidate_cache()  # others write, too
         if not self._files.exists(self._root):
             return []
-        names = (str(path).rstrip("/").rpartition("/")[2] for path in self._files.ls(self._root, detail=False))
+        names = (
+            str(path).rstrip("/").rpartition("/")[2]
+            for path in self._files.ls(self._root, detail=False)
+        )
         return sorted(name for name in names if name.startswith("checkpoint-"))
 
     def begin(self, name: str) -> None:  # noqa: D102

@@ -1,8 +1,9 @@
 """Checkpoints of a model with the data it was trained on, saved by all ranks after the same step or not at all.
 
-A checkpoint has the model and the account of the data sets at one moment. A world begins at the newest one, with all of
-its ranks and with the data that this model has not seen. So every sample is in the model once, whatever happens to
-workers, worlds and masters, provided that the program takes its shards from the data sets that it has opened here.
+A checkpoint has the model and the account of the data sets at one moment. A world begins at the
+newest one, with all of its ranks and with the data that this model has not seen. So every sample is
+in the model once, whatever happens to workers, worlds and masters, provided that the program takes
+its shards from the data sets that it has opened here.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _NAME = re.compile(r"checkpoint-(\d{4})-(\d{10})-")
 """Series and round."""
 AnyShards = TypeVar("AnyShards", bound=Shards[Any])
 Save = Callable[[str], object]
-"""Writes the model into a folder (a path or a URL). Called in every rank, also in those that have nothing to write."""
+"""Writes the model into a folder (a path or a URL). Called in every rank, also in those that have
+nothing to write.
+"""
 
 
 def _alone(mine: bool) -> bool:
@@ -71,7 +74,9 @@ class Checkpointer:
         """
         self._world = world()
         if any_rank is None and self._world.size > 1:
-            raise ValueError(f"any_rank is None; a world of {self._world.size} ranks needs it to agree on its saves")
+            raise ValueError(
+                f"any_rank is None; a world of {self._world.size} ranks needs it to agree on its saves"
+            )
         if keep < 1:
             raise ValueError(f"{keep=} must be 1 or more")
         self._any_rank = any_rank or _alone
@@ -82,9 +87,13 @@ class Checkpointer:
         self._saves = 0
         self._series, name = self._agree_on_start()
         self.found = self._storage.address(name) if name else None
-        self._accounts: dict[str, str] = json.loads(self._storage.read(name, _ACCOUNTS)) if name else {}
+        self._accounts: dict[str, str] = (
+            json.loads(self._storage.read(name, _ACCOUNTS)) if name else {}
+        )
 
-    def open(self, opener: Callable[..., AnyShards], name: str, *arguments: Any, **options: Any) -> AnyShards:
+    def open(
+        self, opener: Callable[..., AnyShards], name: str, *arguments: Any, **options: Any
+    ) -> AnyShards:
         """Open a data set as it was when the model that was found was saved.
 
         Args:
@@ -98,9 +107,10 @@ class Checkpointer:
         return opened
 
     def step(self, step: int, save: Save, *, due: bool = False, **report: Any) -> None:
-        """Report a step, and save after it if `due` or if any rank was asked to stop; then end the process.
+        """Report a step, and save after it if `due` or if any rank was asked to stop.
 
-        All ranks call this after the same steps, with the same `due`, and before it `done` for the shards of the step.
+        Then end the process. All ranks call this after the same steps, with the same `due`, and
+        before it `done` for the shards of the step.
 
         Args:
             step: see `elasticjob.report_step`.
@@ -120,7 +130,10 @@ class Checkpointer:
             raise SystemExit(0)
 
     def finish(self, step: int, save: Save) -> None:
-        """Save the end of the training: again and again, as without it the job would succeed with an older model."""
+        """Save the end of the training.
+
+        Again and again, as without it the job would succeed with an older model.
+        """
         while not self.save(step, save):
             if self._any_rank(should_stop()):
                 confirm_stop()
@@ -128,11 +141,18 @@ class Checkpointer:
             time.sleep(_RETRY_SECONDS)
 
     def save(self, step: int, save: Save) -> bool:
-        """Save a checkpoint, in all ranks or in none; return whether it is saved, the same in all."""
+        """Save a checkpoint, in all ranks or in none.
+
+        Return whether it is saved, the same in all.
+        """
         self._saves += 1  # of the same step, the later one counts
         name = f"checkpoint-{self._series:04}-{self._world.round:010}-{step:012}-{self._saves:06}"
         saved = self._all(self._flush) and self._all(lambda: self._begin(name))
-        return saved and self._all(lambda: self._write(save, name)) and self._all(lambda: self._complete(name))
+        return (
+            saved
+            and self._all(lambda: self._write(save, name))
+            and self._all(lambda: self._complete(name))
+        )
 
     def _all(self, act: Callable[[], bool]) -> bool:
         """Do something in every rank; return whether all have succeeded, the same in all."""
@@ -145,14 +165,21 @@ class Checkpointer:
 
     def _flush(self) -> bool:
         deadline = time.monotonic() + self._timeout
-        return all(each.flush(max(0.0, deadline - time.monotonic())) for each in self._data_sets.values())
+        return all(
+            each.flush(max(0.0, deadline - time.monotonic())) for each in self._data_sets.values()
+        )
 
     def _begin(self, name: str) -> bool:
         if self._world.rank == 0:
-            # Nothing is reported until the save has ended, so this is the account of what the model contains.
-            accounts = {name: each.checkpoint(self._timeout) for name, each in self._data_sets.items()}
+            # Nothing is reported until the save has ended, so this is the account of what the model
+            # contains.
+            accounts = {
+                name: each.checkpoint(self._timeout) for name, each in self._data_sets.items()
+            }
             self._storage.begin(name)
-            text = json.dumps({name: base64.b64encode(state).decode() for name, state in accounts.items()})
+            text = json.dumps(
+                {name: base64.b64encode(state).decode() for name, state in accounts.items()}
+            )
             self._storage.write(name, _ACCOUNTS, text.encode())
         return True
 
@@ -173,7 +200,10 @@ class Checkpointer:
         return True
 
     def _remove_old(self, newest: str) -> None:
-        """Remove what is older than the newest one: complete checkpoints beyond `keep`, and incomplete ones."""
+        """Remove what is older than the newest one.
+
+        Complete checkpoints beyond `keep`, and incomplete ones.
+        """
         kept = self._storage.complete()[-self._keep :]
         for name in self._storage.all():
             if name < newest and name not in kept:
@@ -194,9 +224,14 @@ class Checkpointer:
         return int(number), name
 
     def _find_start(self) -> tuple[int, str]:
-        # What a process writes late, for which the others did not wait, is never the newest: it has an earlier round.
-        # Where rounds begin again at 1, in a job that was made again or has lost its state, a new series begins.
-        begun = [(int(found[1]), int(found[2])) for name in self._storage.all() if (found := _NAME.match(name))]
+        # What a process writes late, for which the others did not wait, is never the newest: it has
+        # an earlier round. Where rounds begin again at 1, in a job that was made again or has lost
+        # its state, a new series begins.
+        begun = [
+            (int(found[1]), int(found[2]))
+            for name in self._storage.all()
+            if (found := _NAME.match(name))
+        ]
         series, last_round = max(begun, default=(0, -1))
         complete = self._storage.complete()
         return series + (last_round >= self._world.round), complete[-1] if complete else ""

@@ -1,5 +1,6 @@
-"""Submits and handles jobs from Python, outside of a training: `from elasticjob.client import Client`.
+"""Submits and handles jobs from Python, outside of a training.
 
+`from elasticjob.client import Client`.
 It needs more than a worker does, so it is an extra: `pip install 'elasticjob[client]'`.
 """
 

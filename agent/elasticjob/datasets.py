@@ -1,4 +1,7 @@
-"""Opens data sets: declares them to the master or to this process itself, and restores a checkpoint if there is one."""
+"""Opens data sets.
+
+Declares them to the master or to this process itself, and restores a checkpoint if there is one.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +46,22 @@ def shards(
     """
     if size < 1 or shard_size < 1 or epochs < 1 or prefetch < 1:
         raise ValueError(f"{size=}, {shard_size=}, {epochs=} and {prefetch=} must be 1 or more")
-    fields = {"size": size, "shard_size": shard_size, "epochs": epochs, "shuffle": shuffle, "seed": seed}
+    fields = {
+        "size": size,
+        "shard_size": shard_size,
+        "epochs": epochs,
+        "shuffle": shuffle,
+        "seed": seed,
+    }
     return open_shards(name, fields, Shard, prefetch=prefetch, restore=restore)
 
 
 def stream_shards(
     name: str, *, shard_size: int, size: int = 0, prefetch: int = 64, restore: bytes | None = None
 ) -> Shards[Shard]:
-    """Open a data set that grows: `Shards.extend` declares new samples, and in the end that the stream is complete.
+    """Open a data set that grows.
+
+    `Shards.extend` declares new samples, and in the end that the stream is complete.
 
     Args:
         name: the data set's name within the job.
@@ -69,7 +80,12 @@ def stream_shards(
 
 
 def open_shards(
-    name: str, fields: dict[str, Any], make: Callable[..., AnyShard], *, prefetch: int, restore: bytes | None
+    name: str,
+    fields: dict[str, Any],
+    make: Callable[..., AnyShard],
+    *,
+    prefetch: int,
+    restore: bytes | None,
 ) -> Shards[AnyShard]:
     """Declare a data set, restore a checkpoint if one is given, and begin to lease shards."""
     if prefetch > MAX_LEASED_SHARDS:

@@ -1,5 +1,7 @@
-"""Hugging Face: `Trainer(…, callbacks=[elasticjob.hf.ElasticJob()])` reports steps and stops when the job asks for it.
+"""Hugging Face.
 
+`Trainer(…, callbacks=[elasticjob.hf.ElasticJob()])` reports steps and stops when the job asks for
+it.
 Needs `transformers` with PyTorch; `import elasticjob` alone does not load it.
 """
 
@@ -15,13 +17,16 @@ from elasticjob.progress import confirm_stop, report_step, should_stop
 
 
 class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Reports every step and what the trainer logs; on a stop has a checkpoint saved, confirms and ends `train`.
+    """Reports every step and what the trainer logs.
 
-    Every checkpoint of the trainer, also of its own `save_steps`, is skipped while a process may not write it
-    (`elasticjob.may_commit`): a checkpoint that is written late would undo what the others have trained meanwhile.
+    On a stop has a checkpoint saved, confirms and ends `train`. Every checkpoint of the trainer,
+    also of its own `save_steps`, is skipped while a process may not write it
+    (`elasticjob.may_commit`): a checkpoint that is written late would undo what the others have
+    trained meanwhile.
 
-    After `train`, a script looks at `stopped`: if it is true, this is not the end of the training, and the script exits
-    with code 0. The next process goes on with `trainer.train(resume_from_checkpoint=True)`.
+    After `train`, a script looks at `stopped`: if it is true, this is not the end of the training,
+    and the script exits with code 0. The next process goes on with
+    `trainer.train(resume_from_checkpoint=True)`.
     """
 
     def __init__(self, *, every: int = 1) -> None:
@@ -48,7 +53,9 @@ class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
         report_step(state.global_step, total=_total(state), samples=samples)
         if state.global_step % self._every == 0 and _any_process(should_stop(), args.device):
             self.stopped = control.should_save = control.should_training_stop = True
-            control.should_evaluate = False  # it would come before the save, and take more time than there is
+            control.should_evaluate = (
+                False  # it would come before the save, and take more time than there is
+            )
         _veto_save(args, control)
         if self.stopped and not control.should_save:
             confirm_stop()  # a stop without a checkpoint is not the end of the training either
@@ -58,12 +65,17 @@ class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
         _veto_save(args, control)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Skip a checkpoint that may not be written any more: an evaluation comes before it, and may take long."""
+        """Skip a checkpoint that may not be written any more.
+
+        An evaluation comes before it, and may take long.
+        """
         _veto_save(args, control)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Report the trainer's numbers."""
-        numbers = {name: value for name, value in (logs or {}).items() if isinstance(value, (int, float))}
+        numbers = {
+            name: value for name, value in (logs or {}).items() if isinstance(value, (int, float))
+        }
         report_step(state.global_step, total=_total(state), metrics=numbers)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

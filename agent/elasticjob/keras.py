@@ -1,5 +1,7 @@
-"""Keras: `model.fit(…, callbacks=[elasticjob.keras.ElasticJob(…)])` reports steps and stops when the job asks for it.
+"""Keras.
 
+`model.fit(…, callbacks=[elasticjob.keras.ElasticJob(…)])` reports steps and stops when the job asks
+for it.
 Needs Keras 3, with any backend; `import elasticjob` alone does not load it.
 """
 
@@ -17,8 +19,8 @@ from elasticjob.world import world
 class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
     """Reports every step; on a stop saves, confirms and ends `fit`.
 
-    After `fit`, a script looks at `stopped`: if it is true, this is not the end of the training, and the script exits
-    with code 0.
+    After `fit`, a script looks at `stopped`: if it is true, this is not the end of the training,
+    and the script exits with code 0.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
         """
         super().__init__()
         if agree is None and world().size > 1:
-            raise ValueError(f"agree is not given: {world().size} processes have to stop after the same step")
+            raise ValueError(
+                f"agree is not given: {world().size} processes have to stop after the same step"
+            )
         self._save = save
         self._samples = samples
         self._agree = agree or bool
@@ -64,7 +68,8 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
             step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
         self._step = step
         self.stopped = False
-        epochs, steps = self.params.get("epochs"), self.params.get("steps")
+        epochs = self.params.get("epochs")
+        steps = self.params.get("steps")
         if self._total is None and epochs and steps:
             self._total = self._step + epochs * steps
 
@@ -74,9 +79,15 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Report the steps since the last call; Keras can train several batches at once."""
-        steps, self._batch = batch - self._batch, batch
+        steps = batch - self._batch
+        self._batch = batch
         self._step += steps
-        report_step(self._step, total=self._total, samples=steps * self._samples, metrics=_numbers(logs or {}))
+        report_step(
+            self._step,
+            total=self._total,
+            samples=steps * self._samples,
+            metrics=_numbers(logs or {}),
+        )
         if self._agree(should_stop()):
             self.stopped = self.model.stop_training = True
             self._save(self._step)  # now: a validation may follow, and take more time than there is

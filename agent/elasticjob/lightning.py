@@ -1,5 +1,7 @@
-"""Lightning: `Trainer(…, callbacks=[elasticjob.lightning.ElasticJob(…)])` reports steps and stops when the job asks.
+"""Lightning.
 
+`Trainer(…, callbacks=[elasticjob.lightning.ElasticJob(…)])` reports steps and stops when the job
+asks.
 Needs `lightning`; `import elasticjob` alone does not load it.
 """
 
@@ -19,11 +21,14 @@ from elasticjob.world import world
 class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
     """Reports every step with the logged metrics; on a stop saves, confirms and ends `fit`.
 
-    After `fit`, a script looks at `stopped`: if it is true, this is not the end of the training, and the script exits
-    with code 0. The next process goes on with `trainer.fit(…, ckpt_path=checkpoint)`.
+    After `fit`, a script looks at `stopped`: if it is true, this is not the end of the training,
+    and the script exits with code 0. The next process goes on with `trainer.fit(…,
+    ckpt_path=checkpoint)`.
     """
 
-    def __init__(self, checkpoint: str | os.PathLike[str], *, samples: float = 0, every: int = 1) -> None:
+    def __init__(
+        self, checkpoint: str | os.PathLike[str], *, samples: float = 0, every: int = 1
+    ) -> None:
         """Configure the callback.
 
         Args:
@@ -51,17 +56,26 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
         total = trainer.estimated_stepping_batches  # infinite without a limit
         self._total = int(total) if 0 < total < float("inf") else None
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Report a finished step, and stop if any process was asked to; a batch that is only accumulated is no step."""
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Report a finished step, and stop if any process was asked to.
+
+        A batch that is only accumulated is no step.
+        """
         step = trainer.global_step
         if step == self._step:
             return
         self._step = step
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         report_step(step, total=self._total, samples=self._samples, metrics=metrics)
-        if step % self._every == 0 and trainer.strategy.reduce_boolean_decision(should_stop(), all=False):
+        if step % self._every == 0 and trainer.strategy.reduce_boolean_decision(
+            should_stop(), all=False
+        ):
             self.stopped = trainer.should_stop = True
-            trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = 0  # a stop waits for neither
+            trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = (
+                0  # a stop waits for neither
+            )
             self._save(trainer)  # now: in mid-epoch, so the rest of it is trained later
             confirm_stop()
 
@@ -72,7 +86,8 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
         if "://" in self._checkpoint or Path(self._checkpoint).is_dir():
             trainer.save_checkpoint(self._checkpoint)  # cannot be replaced at once
             return
-        part = f"{self._checkpoint}.{world().round}.part"  # the same for all ranks: a strategy may write a folder
+        # the same for all ranks: a strategy may write a folder
+        part = f"{self._checkpoint}.{world().round}.part"
         trainer.save_checkpoint(part)
         if trainer.is_global_zero and may_commit():
             Path(part).replace(self._checkpoint)

@@ -21,7 +21,9 @@ def report_step(
     metrics: Mapping[str, float] | None = None,
     compute_seconds: float | None = None,
 ) -> None:
-    """Report that a step is finished. Never waits and never fails because of the agent or the master.
+    """Report that a step is finished.
+
+    Never waits and never fails because of the agent or the master.
 
     Args:
         step: the finished step, counted from the start of the job, not of this process: 0 or more.
@@ -45,16 +47,21 @@ def report_step(
     if agent is not None:
         numbers = _valid_metrics(metrics) if metrics else {}
         agent.report(
-            int(step), None if total is None else int(total), float(samples), numbers, float(compute_seconds or 0)
+            int(step),
+            None if total is None else int(total),
+            float(samples),
+            numbers,
+            float(compute_seconds or 0),
         )
 
 
 def should_stop() -> bool:
     """Return whether this process was asked to save its state, to call `confirm_stop` and to exit with code 0.
 
-    The processes of a world are asked at different times: let all of them agree on the step after which they stop.
-    The first call informs the agent that this process can be asked. A process that never calls is sent SIGTERM at once;
-    one that has called, when its time is nearly over. A process that does not end then is killed.
+    The processes of a world are asked at different times: let all of them agree on the step after
+    which they stop. The first call informs the agent that this process can be asked. A process that
+    never calls is sent SIGTERM at once; one that has called, when its time is nearly over. A
+    process that does not end then is killed.
     """
     agent = agent_connection()
     return agent is not None and agent.should_stop()
@@ -63,8 +70,9 @@ def should_stop() -> bool:
 def checkpoint_requested() -> bool:
     """Return whether a stop was requested and its checkpoint is still to be saved.
 
-    True from the moment `should_stop` is, until `confirm_stop`: for code that saves but does not end the training,
-    such as a background thread. A call informs the agent that this process can be asked to stop, as `should_stop` does.
+    True from the moment `should_stop` is, until `confirm_stop`: for code that saves but does not
+    end the training, such as a background thread. A call informs the agent that this process can be
+    asked to stop, as `should_stop` does.
     """
     agent = agent_connection()
     return agent is not None and agent.should_stop() and not agent.stop_confirmed
@@ -73,9 +81,9 @@ def checkpoint_requested() -> bool:
 def confirm_stop() -> None:
     """Confirm, before exiting with code 0, that this is a stop and not the end of the training.
 
-    Needed because a process may stop with the others before its own agent was asked to stop it: an exit with code 0
-    that was neither requested nor confirmed means that the training is finished. Waits until the confirmation is
-    written to the agent, at most 5 seconds.
+    Needed because a process may stop with the others before its own agent was asked to stop it: an
+    exit with code 0 that was neither requested nor confirmed means that the training is finished.
+    Waits until the confirmation is written to the agent, at most 5 seconds.
     """
     agent = agent_connection()
     if agent is not None:
@@ -90,6 +98,10 @@ def _valid_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     valid: dict[str, float] = {}
     for name, value in metrics.items():
         number = float(value)
-        if math.isfinite(number) and 0 < len(name) <= MAX_METRIC_NAME_CHARACTERS and len(valid) < MAX_METRICS:
+        if (
+            math.isfinite(number)
+            and 0 < len(name) <= MAX_METRIC_NAME_CHARACTERS
+            and len(valid) < MAX_METRICS
+        ):
             valid[name] = number
     return valid

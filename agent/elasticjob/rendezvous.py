@@ -1,8 +1,8 @@
 """A key-value store and barriers for the processes of one world, kept by the master.
 
-Both belong to one world: a process of another round has no access. Made for addresses, identifiers and agreements, not
-for data: in a cluster a change takes a second or two, because it is stored before it is answered, and so survives a
-restart of the master.
+Both belong to one world: a process of another round has no access. Made for addresses, identifiers
+and agreements, not for data: in a cluster a change takes a second or two, because it is stored
+before it is answered, and so survives a restart of the master.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class KeyValue:
         return values
 
     def add(self, key: str, amount: int = 1) -> int:
-        """Add to a number, which is 0 if it is not there, and return the sum. Its value is its decimal digits."""
+        """Add to a number, which is 0 if it is not there, and return the sum.
+
+        Its value is its decimal digits.
+        """
         if self._agent is None:
             return _local_store.add(key, amount)
         return int(self._agent.call("add_value", key=key, amount=amount).result()["value"])
@@ -75,14 +78,17 @@ class KeyValue:
         return bool(self._agent.call("delete_value", key=key).result()["existed"])
 
     def compare_and_set(self, key: str, expected: bytes | None, value: bytes) -> bytes | None:
-        """Set a value if the present one is as expected (None: if there is none); return the one that is there then.
+        """Set a value if the present one is as expected (None: if there is none).
 
-        If each process uses a value of its own, such as its rank, the answer says which one has won.
+        Return the one that is there then. If each process uses a value of its own, such as its
+        rank, the answer says which one has won.
         """
         if self._agent is None:
             return _local_store.compare_and_set(key, expected, value)
         condition = {"if_absent": True} if expected is None else {"expected": _text(expected)}
-        present = self._agent.call("set_value", key=key, value=_text(value), **condition).result()["value"]
+        present = self._agent.call("set_value", key=key, value=_text(value), **condition).result()[
+            "value"
+        ]
         return None if present is None else base64.b64decode(present)
 
 
@@ -113,7 +119,9 @@ _uses: Counter[tuple[int, str]] = Counter()
 """By round and name."""
 
 
-def _call_with_timeout(agent: AgentConnection, call: str, timeout: float | None, **fields: Any) -> dict[str, Any]:
+def _call_with_timeout(
+    agent: AgentConnection, call: str, timeout: float | None, **fields: Any
+) -> dict[str, Any]:
     answer = agent.call(call, timeout=timeout, **fields).result()
     if "late" in answer:
         raise TimeoutError(f"after {timeout:g} s: {answer['late']}")
@@ -139,7 +147,9 @@ class _LocalStore:
     def wait(self, keys: tuple[str, ...], timeout: float | None) -> list[bytes]:
         with self._changed:
             if not self._changed.wait_for(lambda: all(key in self.values for key in keys), timeout):
-                raise TimeoutError(f"after {timeout:g} s: no value of {[k for k in keys if k not in self.values]}")
+                raise TimeoutError(
+                    f"after {timeout:g} s: no value of {[k for k in keys if k not in self.values]}"
+                )
             return [self.values[key] for key in keys]
 
     def add(self, key: str, amount: int) -> int:

@@ -1,7 +1,8 @@
-"""Shards of a data set, leased by this process: each ends done or failed, however the workers come and go.
+"""Shards of a data set, leased by this process.
 
-A thread leases ahead, so taking a shard does not wait for the master; another one reports. Shards that are leased and
-not reported when this process ends are leased to others.
+Each ends done or failed, however the workers come and go. A thread leases ahead, so taking a shard
+does not wait for the master; another one reports. Shards that are leased and not reported when this
+process ends are leased to others.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _STARVED_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Shard:
-    """Samples `start` (included) to `end` (excluded) of a part in one epoch; `id` counts over all epochs from 0."""
+    """Samples `start` (included) to `end` (excluded) of a part in one epoch.
+
+    `id` counts over all epochs from 0.
+    """
 
     id: int
     epoch: int
@@ -52,7 +56,13 @@ class Shards(Generic[AnyShard]):
     """A data set's shards, for this process. Iterate over it, and call `done` for each shard."""
 
     def __init__(
-        self, source: ShardSource, name: str, make: Callable[..., AnyShard], *, count: int, prefetch: int
+        self,
+        source: ShardSource,
+        name: str,
+        make: Callable[..., AnyShard],
+        *,
+        count: int,
+        prefetch: int,
     ) -> None:
         """Start leasing ahead; `make` creates a shard from its fields."""
         self._source = source
@@ -66,7 +76,9 @@ class Shards(Generic[AnyShard]):
         self._changed = threading.Condition()
         self._ready: deque[AnyShard] = deque()
         self._leased: set[int] = set()
-        """Leased and not reported: a restarted master may not know of it and lease it to this process again."""
+        """Leased and not reported: a restarted master may not know of it and lease it to this
+        process again.
+        """
         self._to_report: dict[str, list[int]] = {"done": [], "failed": [], "returned": []}
         self._failure_message = ""
         self._reporting = False
@@ -78,7 +90,10 @@ class Shards(Generic[AnyShard]):
             threading.Thread(target=target, name=f"shards{target.__name__}", daemon=True).start()
 
     def __len__(self) -> int:
-        """Return the number of shards of all epochs together; of a stream: of those that were there at the opening."""
+        """Return the number of shards of all epochs together.
+
+        Of a stream: of those that were there at the opening.
+        """
         return self._count
 
     @property
@@ -92,11 +107,16 @@ class Shards(Generic[AnyShard]):
             yield shard
 
     def take(self, timeout: float | None = None) -> AnyShard | None:
-        """Return the next shard; None if the data set is done, or there is none within the time (0: at once)."""
+        """Return the next shard.
+
+        None if the data set is done, or there is none within the time (0: at once).
+        """
         self._check_process()
         with self._changed:
             self._waits = not self._ready
-            self._changed.wait_for(lambda: self._ready or self._finished or self._error or self._closed, timeout)
+            self._changed.wait_for(
+                lambda: self._ready or self._finished or self._error or self._closed, timeout
+            )
             self._waits = False
             if self._ready:
                 shard = self._ready.popleft()
@@ -107,7 +127,10 @@ class Shards(Generic[AnyShard]):
             return None
 
     def done(self, *finished: Shard) -> None:
-        """Report shards as done: when their effect on the model can no longer be lost, such as after a checkpoint."""
+        """Report shards as done.
+
+        When their effect on the model can no longer be lost, such as after a checkpoint.
+        """
         self._finish("done", finished)
 
     def fail(self, shard: Shard, why: str) -> None:
@@ -115,7 +138,9 @@ class Shards(Generic[AnyShard]):
         self._finish("failed", (shard,), why)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until all finished shards have been reported; returns whether they have within `timeout` seconds.
+        """Wait until all finished shards have been reported.
+
+        Returns whether they have within `timeout` seconds.
 
         Raises:
             AgentError: they cannot be reported any more, as for `checkpoint`.
@@ -128,10 +153,11 @@ class Shards(Generic[AnyShard]):
             return not self._unreported
 
     def checkpoint(self, timeout: float | None = None) -> bytes:
-        """Return which shards are done, by all processes: to be saved with the model and to be given as `restore`.
+        """Return which shards are done, by all processes.
 
-        It contains all shards that this process has reported as done, and those of the other processes if they have
-        called `flush` before: let all of them call `flush`, and then one of them `checkpoint`.
+        To be saved with the model and to be given as `restore`. It contains all shards that this
+        process has reported as done, and those of the other processes if they have called `flush`
+        before: let all of them call `flush`, and then one of them `checkpoint`.
 
         Raises:
             TimeoutError: the master did not answer within the time.
@@ -144,26 +170,35 @@ class Shards(Generic[AnyShard]):
             if self._error:
                 raise self._error
         if not reported:
-            raise TimeoutError(f"the shards of {self._name} could not be reported within {timeout} s")
+            raise TimeoutError(
+                f"the shards of {self._name} could not be reported within {timeout} s"
+            )
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         answer = self._source.call("get_checkpoint", dataset=self._name).result(left)
         return base64.b64decode(answer["state"])
 
     def extend(self, size: int, *, final: bool = False) -> int:
-        """Declare that a stream has `size` samples in all now, and if `final`, that it is complete; returns its size.
+        """Declare that a stream has `size` samples in all now, and if `final`, that it is complete.
+
+        Returns its size.
 
         Raises:
             AgentError: the data set is no stream, or it was completed with fewer samples.
         """
         self._check_process()
-        answer = self._source.call("extend_dataset", dataset=self._name, size=size, final=final).result()
+        answer = self._source.call(
+            "extend_dataset", dataset=self._name, size=size, final=final
+        ).result()
         with self._changed:
             self._changes += 1
             self._changed.notify_all()
         return int(answer["size"])
 
     def close(self) -> None:
-        """Stop leasing and give back the shards that were not taken. Those that were taken can still be reported."""
+        """Stop leasing and give back the shards that were not taken.
+
+        Those that were taken can still be reported.
+        """
         self._check_process()
         with self._changed:
             self._closed = True
@@ -190,34 +225,51 @@ class Shards(Generic[AnyShard]):
             self._failure_message = why[:MAX_SHARD_MESSAGE_CHARACTERS] or self._failure_message
             self._changed.notify_all()
 
-    # --- threads -----------------------------------------------------------------------------------------------------
+    # --- threads
+    # -----------------------------------------------------------------------------------------------------
 
     def _lease(self) -> None:
-        starved_since, first = None, True
+        starved_since = None
+        first = True
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or len(self._ready) <= self._prefetch // 2)
+                self._changed.wait_for(
+                    lambda: self._closed or len(self._ready) <= self._prefetch // 2
+                )
                 if self._closed:
                     return
-                wanted, changes = self._prefetch - len(self._ready), self._changes
+                wanted = self._prefetch - len(self._ready)
+                changes = self._changes
             try:
-                answer = self._source.call("lease_shards", dataset=self._name, count=wanted).result()
+                answer = self._source.call(
+                    "lease_shards", dataset=self._name, count=wanted
+                ).result()
             except AgentError as error:
                 self._fail(error)
                 return
             with self._changed:
                 if self._waits and not first and len(answer["shards"]) == wanted:
-                    self._prefetch = min(2 * self._prefetch, MAX_LEASED_SHARDS)  # half of it was gone before more came
+                    self._prefetch = min(
+                        2 * self._prefetch, MAX_LEASED_SHARDS
+                    )  # half of it was gone before more came
                 first = False
-                self._accept([self._make(**shard) for shard in answer["shards"]], finished=bool(answer["finished"]))
+                self._accept(
+                    [self._make(**shard) for shard in answer["shards"]],
+                    finished=bool(answer["finished"]),
+                )
                 if self._finished:
                     return
                 if answer["shards"]:
                     starved_since = None
                 else:
-                    starved_since = self._warn_about_limit(starved_since, int(answer.get("most", 0)))
+                    starved_since = self._warn_about_limit(
+                        starved_since, int(answer.get("most", 0))
+                    )
                     # The rest is leased, here or elsewhere, and comes back if a worker is lost.
-                    self._changed.wait_for(lambda: self._closed or self._changes != changes, _POLL_SECONDS)  # noqa: B023
+                    self._changed.wait_for(
+                        lambda: self._closed or self._changes != changes,  # noqa: B023
+                        _POLL_SECONDS,
+                    )
 
     def _accept(self, leased: Sequence[AnyShard], *, finished: bool) -> None:
         new = [shard for shard in leased if shard.id not in self._leased]
@@ -237,7 +289,11 @@ class Shards(Generic[AnyShard]):
         now = time.monotonic()
         if starved_since is None:
             return now
-        if not self._ready and 0 < most <= len(self._leased) and now - starved_since > _STARVED_SECONDS:
+        if (
+            not self._ready
+            and 0 < most <= len(self._leased)
+            and now - starved_since > _STARVED_SECONDS
+        ):
             log.warning(
                 "data set %s: %d shards are taken and not reported; with so many workers and data sets a worker may "
                 "hold %d. Report them done more often, or make shards larger.",
@@ -253,14 +309,20 @@ class Shards(Generic[AnyShard]):
             with self._changed:
                 self._reporting = False
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: any(self._to_report.values()) or (self._closed and not self._leased))
+                self._changed.wait_for(
+                    lambda: any(self._to_report.values()) or (self._closed and not self._leased)
+                )
                 if not any(self._to_report.values()):
                     return
-                report, message = self._to_report, self._failure_message
-                self._to_report, self._failure_message = {how: [] for how in report}, ""
+                report = self._to_report
+                message = self._failure_message
+                self._to_report = {how: [] for how in report}
+                self._failure_message = ""
                 self._reporting = True
             try:
-                self._source.call("report_shards", dataset=self._name, message=message, **report).result()
+                self._source.call(
+                    "report_shards", dataset=self._name, message=message, **report
+                ).result()
             except AgentError as error:
                 self._fail(error)
                 return

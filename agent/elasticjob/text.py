@@ -1,6 +1,7 @@
-"""Text files whose lines are samples: a shard is a run of lines of one file, found by its byte offset.
+"""Text files whose lines are samples.
 
-Lines are counted by the training processes, not by the master, which knows only how many each file has.
+A shard is a run of lines of one file, found by its byte offset. Lines are counted by the training
+processes, not by the master, which knows only how many each file has.
 """
 
 from __future__ import annotations
@@ -43,12 +44,17 @@ class TextShard(Shard):
                 yield line.removesuffix(b"\n").removesuffix(b"\r").decode(encoding)
                 count += 1
         if count < self.end - self.start:
-            raise ValueError(f"{self.path} ends in line {self.start + count}; it had {self.end} lines or more")
+            raise ValueError(
+                f"{self.path} ends in line {self.start + count}; it had {self.end} lines or more"
+            )
 
 
 @dataclass(frozen=True)
 class _LineIndex:
-    """The number of lines of a file, and the offset of each shard; valid for this size and modification time."""
+    """The number of lines of a file, and the offset of each shard.
+
+    Valid for this size and modification time.
+    """
 
     path: str
     size: int
@@ -70,7 +76,9 @@ def text_shards(
     restore: bytes | None = None,
     index: str | os.PathLike[str] | None = None,
 ) -> Shards[TextShard]:
-    """Open text files, one sample a line, for the whole job; every process that opens them gives the same.
+    """Open text files, one sample a line, for the whole job.
+
+    Every process that opens them gives the same.
 
     Args:
         name: the data set's name within the job.
@@ -89,7 +97,9 @@ def text_shards(
         AgentError: as for `shards`.
     """
     if lines_per_shard < 1 or epochs < 1 or prefetch < 1 or not paths:
-        raise ValueError(f"{lines_per_shard=}, {epochs=} and {prefetch=} must be 1 or more, and there must be files")
+        raise ValueError(
+            f"{lines_per_shard=}, {epochs=} and {prefetch=} must be 1 or more, and there must be files"
+        )
     names = [os.fspath(path) for path in paths]
     if (length := sum(map(len, names))) > _MAX_PATH_CHARACTERS:
         raise ValueError(
@@ -114,7 +124,10 @@ def text_shards(
 
 
 def _line_index(path: str, lines_per_shard: int, folder: Path | None) -> _LineIndex:
-    """Return the index of a file from the cache, if it is current; else count the lines and write it to the cache."""
+    """Return the index of a file from the cache, if it is current.
+
+    Else count the lines and write it to the cache.
+    """
     if folder is None:
         return _count(path, lines_per_shard)
     cache = folder / f"{hashlib.sha256(f'{lines_per_shard} {path}'.encode()).hexdigest()[:32]}.json"

@@ -51,7 +51,10 @@ class Member:
 
 
 def world() -> World:
-    """Return this process' world. It stays the same until the process takes another one, by `next_world`."""
+    """Return this process' world.
+
+    It stays the same until the process takes another one, by `next_world`.
+    """
     read = os.environ.get
     return World(
         rank=_process.rank(),
@@ -78,8 +81,9 @@ def world_changed() -> bool:
 def next_world(*, timeout: float = 0.0) -> World:
     """Take the newest world, and return it: from now on this process belongs to it.
 
-    To be called when `world_changed`, between two steps, or when the others cannot be reached any more. What comes
-    after is of the new world: `world`, `members`, steps, values and barriers. Without a change it returns the present.
+    To be called when `world_changed`, between two steps, or when the others cannot be reached any
+    more. What comes after is of the new world: `world`, `members`, steps, values and barriers.
+    Without a change it returns the present.
 
     Args:
         timeout: seconds to wait for a change, or for a request to stop.
@@ -101,7 +105,8 @@ def members() -> list[Member]:
     Raises:
         AgentError: the agent is gone.
     """
-    agent, here = agent_connection(), world()
+    agent = agent_connection()
+    here = world()
     if agent is None:
         return [Member(pod="", role=here.role, index=here.index, address=here.address, node="")]
     return [Member(**member) for member in agent.call("members").result()["members"]]

@@ -1,4 +1,7 @@
-"""Runs the agent: turns the master's commands, signals and process exits into events, and executes the decisions."""
+"""Runs the agent.
+
+Turns the master's commands, signals and process exits into events, and executes the decisions.
+"""
 
 from __future__ import annotations
 
@@ -67,10 +70,14 @@ class Agent:
             on_report=self._connection.report,
             on_world_taken=self._report_joined,
         )
-        self._horovod = HorovodRendezvous(self._channel, config.pod_uid, on_joined=self._report_joined)
+        self._horovod = HorovodRendezvous(
+            self._channel, config.pod_uid, on_joined=self._report_joined
+        )
         self._readiness = Readiness(config.address)
         if names.ENV_REMOTE_SHELL in environment:
-            environment = self._environment = programs.on_path(environment, self._training_socket.path.parent)
+            environment = self._environment = programs.on_path(
+                environment, self._training_socket.path.parent
+            )
         self._host_files: HostFiles | None = None
         if wanted := environment.get(names.ENV_HOST_FILES):
             path = host_files.folder(Path(wanted), self._training_socket.path.parent)
@@ -79,7 +86,9 @@ class Agent:
             self._host_files = HostFiles(self._channel, path, addresses=by_address)
         self._supervisor = ProcessSupervisor(command, environment)
         self._scripts = Scripts(
-            self._supervisor, {**environment, names.ENV_SOCKET: str(self._training_socket.path)}, self._connection.send
+            self._supervisor,
+            {**environment, names.ENV_SOCKET: str(self._training_socket.path)},
+            self._connection.send,
         )
         self._processes: TrainingProcesses | None = None
         self._node_check = NodeCheck(environment)
@@ -111,7 +120,8 @@ class Agent:
         termination.write(self._environment, problem or (last.message if last and code else ""))
         return code
 
-    # --- called by the connection to the master (ConnectionHandler) -------------------------------------------------
+    # --- called by the connection to the master (ConnectionHandler)
+    # -------------------------------------------------
 
     async def on_registered(self) -> None:
         """Open the readiness port: the master has accepted this agent as a member."""
@@ -137,12 +147,19 @@ class Agent:
             yield _exited_message(state.last_exit)
 
     def handle_command(self, command: pb.MasterMessage) -> None:
-        """Turn a command into an event. A kind this agent does not know is ignored; the master's timeout handles it."""
+        """Turn a command into an event.
+
+        A kind this agent does not know is ignored; the master's timeout handles it.
+        """
         match command.WhichOneof("command"):
             case "start":
                 self._handle(self._launch_event(command.start))
             case "stop":
-                self._handle(lifecycle.StopRequested(round=command.stop.round, grace=command.stop.grace_seconds))
+                self._handle(
+                    lifecycle.StopRequested(
+                        round=command.stop.round, grace=command.stop.grace_seconds
+                    )
+                )
             case "drain":
                 self._handle(lifecycle.DrainRequested(grace=command.drain.grace_seconds))
             case "exit":
@@ -167,10 +184,13 @@ class Agent:
             gpu_memory_bytes=gpus.memory_bytes,
         )
 
-    # --- events -----------------------------------------------------------------------------------------------------
+    # --- events
+    # -----------------------------------------------------------------------------------------------------
 
     def _launch_event(self, start: pb.Start) -> Launch:
-        variables = environments(start, self._config, self._command, self._environment, self._training_socket.path)
+        variables = environments(
+            start, self._config, self._command, self._environment, self._training_socket.path
+        )
         processes = sum(max(1, member.processes) for member in start.world.members)
         if start.elastic_driver:
             horovod = self._horovod.environment(self._environment, self._config.address)
@@ -200,11 +220,14 @@ class Agent:
         restarts_left = self._state.restarts_left
         self._state, actions = decide(self._state, event)
         if self._state.restarts_left < restarts_left:
-            sys.stderr.write(f"elasticjob-agent: the training process has failed{_how(event)}, and is started again\n")
+            sys.stderr.write(
+                f"elasticjob-agent: the training process has failed{_how(event)}, and is started again\n"
+            )
         for action in actions:
             self._execute(action)
 
-    # --- actions ----------------------------------------------------------------------------------------------------
+    # --- actions
+    # ----------------------------------------------------------------------------------------------------
 
     def _execute(self, action: Action) -> None:
         match action:
@@ -261,10 +284,19 @@ class Agent:
         self._horovod.processes_ended()
         # Horovod's processes end by an error when their member is removed.
         confirmed = self._training_socket.stop_confirmed or self._horovod.removed
-        self._handle(lifecycle.ProcessEnded(code=code, message=message, confirmed=confirmed, failed_at=failed_at))
+        self._handle(
+            lifecycle.ProcessEnded(
+                code=code, message=message, confirmed=confirmed, failed_at=failed_at
+            )
+        )
 
-    async def _end_processes(self, processes: TrainingProcesses, action: lifecycle.EndProcess) -> None:
-        """Ask the processes to stop, then send SIGTERM, then SIGKILL; cancelled when all have exited."""
+    async def _end_processes(
+        self, processes: TrainingProcesses, action: lifecycle.EndProcess
+    ) -> None:
+        """Ask the processes to stop, then send SIGTERM, then SIGKILL.
+
+        Cancelled when all have exited.
+        """
         start = time.monotonic()
         if action.kill_after > 0:
             self._training_socket.request_stop()
@@ -272,7 +304,11 @@ class Agent:
                 # Meanwhile it may leave at its next commit, write a snapshot, or begin to listen.
                 takes_part = self._horovod.joined_round or programs.is_worker(self._command)
                 leaves_by_itself = action.by_node and takes_part
-                delay = action.terminate_after / 2 if leaves_by_itself else self._config.sigterm_delay_seconds
+                delay = (
+                    action.terminate_after / 2
+                    if leaves_by_itself
+                    else self._config.sigterm_delay_seconds
+                )
                 await asyncio.sleep(min(delay, action.terminate_after))
             if self._training_socket.listens_for_stop:
                 await asyncio.sleep(start + action.terminate_after - time.monotonic())
@@ -299,7 +335,11 @@ class Agent:
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not self._exit_code.done():
+        if (
+            not task.cancelled()
+            and (error := task.exception()) is not None
+            and not self._exit_code.done()
+        ):
             self._exit_code.set_exception(error)
 
     async def _shut_down(self, connection_task: asyncio.Task[None]) -> None:

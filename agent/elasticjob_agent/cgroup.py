@@ -1,7 +1,8 @@
 """CPU and memory usage of the container's cgroup, which the kubelet and the OOM killer use, too.
 
-Used only if the cgroup has no process of another container. Where containers are plain processes (the embedded
-cluster's node), or do not have separate cgroups, the files exist as well but count other processes.
+Used only if the cgroup has no process of another container. Where containers are plain processes
+(the embedded cluster's node), or do not have separate cgroups, the files exist as well but count
+other processes.
 """
 
 from __future__ import annotations
@@ -24,13 +25,19 @@ class Container:
     version: int
 
     def memory_bytes(self) -> int:
-        """Return the memory in use that the kernel cannot take back when it is short: the working set."""
+        """Return the memory in use that the kernel cannot take back when it is short.
+
+        The working set.
+        """
         used, idle = ("memory.current", "inactive_file") if self.version == 2 else _V1_MEMORY
         return max(0, _number(self.memory / used) - _entry(self.memory / "memory.stat", idle))
 
     def memory_kills(self) -> int:
         """Return how many processes the kernel has killed because the container had used up its memory."""
-        return _entry(self.memory / ("memory.events" if self.version == 2 else "memory.oom_control"), "oom_kill")
+        return _entry(
+            self.memory / ("memory.events" if self.version == 2 else "memory.oom_control"),
+            "oom_kill",
+        )
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds used so far."""
@@ -42,11 +49,19 @@ class Container:
 _V1_MEMORY = ("memory.usage_in_bytes", "total_inactive_file")
 
 
-def own_container(mounts: Path = _MOUNTS, membership: Path = _OWN, pid: int | None = None) -> Container | None:
-    """Return this container's cgroup if it has no other process; None if there is none. Works only before children."""
+def own_container(
+    mounts: Path = _MOUNTS, membership: Path = _OWN, pid: int | None = None
+) -> Container | None:
+    """Return this container's cgroup if it has no other process; None if there is none.
+
+    Works only before children.
+    """
     for candidate in _candidates(mounts, membership):
         try:
-            alone = all(_pids(folder) == {pid or os.getpid()} for folder in (candidate.memory, candidate.cpu))
+            alone = all(
+                _pids(folder) == {pid or os.getpid()}
+                for folder in (candidate.memory, candidate.cpu)
+            )
             if alone and candidate.memory_bytes() >= 0 and candidate.cpu_seconds() >= 0:
                 return candidate
         except (OSError, ValueError):
@@ -55,7 +70,10 @@ def own_container(mounts: Path = _MOUNTS, membership: Path = _OWN, pid: int | No
 
 
 def _candidates(mounts: Path, membership: Path) -> Iterator[Container]:
-    """Yield possible cgroups: below the path in /proc/self/cgroup, or at the root of what is mounted here."""
+    """Yield possible cgroups.
+
+    Below the path in /proc/self/cgroup, or at the root of what is mounted here.
+    """
     try:
         lines = [line.split(":", 2) for line in membership.read_text().splitlines()]
     except OSError:
@@ -66,9 +84,11 @@ def _candidates(mounts: Path, membership: Path) -> Iterator[Container]:
             folder = mounts / paths[""] if inside else mounts
             yield Container(memory=folder, cpu=folder, version=2)
         if "memory" in paths and "cpuacct" in paths:
-            memory, cpu = mounts / "memory", mounts / "cpuacct"
+            memory = mounts / "memory"
+            cpu = mounts / "cpuacct"
             if inside:
-                memory, cpu = memory / paths["memory"], cpu / paths["cpuacct"]
+                memory = memory / paths["memory"]
+                cpu = cpu / paths["cpuacct"]
             yield Container(memory=memory, cpu=cpu, version=1)
 
 

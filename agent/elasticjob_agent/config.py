@@ -1,4 +1,7 @@
-"""The agent's configuration, from its environment; checked once, so that a wrong pod fails at its start."""
+"""The agent's configuration, from its environment.
+
+Checked once, so that a wrong pod fails at its start.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +47,13 @@ def load(environment: Mapping[str, str]) -> Config:
     Raises:
         ConfigError: a variable is missing or bad; the message names it, its value and what it must be.
     """
-    token, ca = environment.get(names.ENV_TOKEN), environment.get(names.ENV_CA)
+    token = environment.get(names.ENV_TOKEN)
+    ca = environment.get(names.ENV_CA)
     if bool(token) != bool(ca):
         missing = names.ENV_CA if token else names.ENV_TOKEN
-        raise ConfigError(f"{missing} is not set: the token and the CA are needed together (or neither, without TLS)")
+        raise ConfigError(
+            f"{missing} is not set: the token and the CA are needed together (or neither, without TLS)"
+        )
     pod_name = _text(environment, names.ENV_POD_NAME)
     framework = FRAMEWORKS.get(environment.get(names.ENV_FRAMEWORK, ""))
     return Config(
@@ -78,7 +84,9 @@ def _text(environment: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _number(environment: Mapping[str, str], name: str, *, default: int | None = None, least: int = 0) -> int:
+def _number(
+    environment: Mapping[str, str], name: str, *, default: int | None = None, least: int = 0
+) -> int:
     text = environment.get(name, "") if default is not None else _text(environment, name)
     if not text and default is not None:
         return default
@@ -88,7 +96,10 @@ def _number(environment: Mapping[str, str], name: str, *, default: int | None = 
 
 
 def _devices(environment: Mapping[str, str]) -> tuple[str, int] | None:
-    """Return the variable that shows GPUs to a process, and their number; None: they are not divided."""
+    """Return the variable that shows GPUs to a process, and their number.
+
+    None: they are not divided.
+    """
     text = environment.get(names.ENV_DEVICES, "")
     variable, equals, count = text.partition("=")
     if not text:
@@ -112,4 +123,6 @@ def _own_address() -> str:
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError as error:
-        raise ConfigError(f"{names.ENV_POD_IP} is not set and the host name does not resolve: {error}") from error
+        raise ConfigError(
+            f"{names.ENV_POD_IP} is not set and the host name does not resolve: {error}"
+        ) from error

@@ -1,11 +1,13 @@
-"""`discover_hosts`: the script Horovod runs to learn which hosts it can use. Prints `host:slots`, one a line.
+"""`discover_hosts`: the script Horovod runs to learn which hosts it can use.
 
-A host is the name of a pod, which only the agents' own `ssh` knows. `--addresses` prints IP addresses of pods instead,
-and `--hostfile` prints these as `address slots=slots`, which `mpirun` reads.
+Prints `host:slots`, one a line. A host is the name of a pod, which only the agents' own `ssh`
+knows. `--addresses` prints IP addresses of pods instead, and `--hostfile` prints these as `address
+slots=slots`, which `mpirun` reads.
 
-Horovod runs it about once a second and ends the job if it fails, so the answer comes within `ANSWER_SECONDS`, and when
-the master cannot be reached it is the last one. In a training process, which does not have the job's token, the agent
-is asked; in any other process of the pod, the master. Standard library only.
+Horovod runs it about once a second and ends the job if it fails, so the answer comes within
+`ANSWER_SECONDS`, and when the master cannot be reached it is the last one. In a training process,
+which does not have the job's token, the agent is asked; in any other process of the pod, the
+master. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,8 +34,12 @@ _ERRORS = (OSError, http.client.HTTPException, ValueError, KeyError)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the hosts; returns 1 only if they have never been known."""
-    parser = argparse.ArgumentParser(prog="discover_hosts", description="Prints the hosts to train on.")
-    parser.add_argument("--addresses", action="store_true", help="print IP addresses instead of names of pods")
+    parser = argparse.ArgumentParser(
+        prog="discover_hosts", description="Prints the hosts to train on."
+    )
+    parser.add_argument(
+        "--addresses", action="store_true", help="print IP addresses instead of names of pods"
+    )
     parser.add_argument("--hostfile", action="store_true", help="print them as mpirun reads them")
     options = parser.parse_args(arguments)
     addresses = options.addresses or options.hostfile
@@ -56,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _write_cache(cache, answer[0])
             hosts = answer[0]
         else:
-            sys.stderr.write(f"discover_hosts: no answer, so these are the last known hosts ({problem[0]})\n")
+            sys.stderr.write(
+                f"discover_hosts: no answer, so these are the last known hosts ({problem[0]})\n"
+            )
             hosts = cache.read_text()
     except OSError as error:
         if not answer:
@@ -70,9 +78,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def discover(environment: Mapping[str, str], *, addresses: bool = False) -> str:
-    """Return the present hosts, one a line. Any failure is an OSError, HTTPException, ValueError or KeyError."""
+    """Return the present hosts, one a line.
+
+    Any failure is an OSError, HTTPException, ValueError or KeyError.
+    """
     path = environment.get(names.ENV_SOCKET)
-    return _from_agent(path, addresses=addresses) if path else _from_master(environment, addresses=addresses)
+    return (
+        _from_agent(path, addresses=addresses)
+        if path
+        else _from_master(environment, addresses=addresses)
+    )
 
 
 def _from_agent(path: str, *, addresses: bool) -> str:
@@ -88,12 +103,17 @@ def _from_agent(path: str, *, addresses: bool) -> str:
 
 def _from_master(environment: Mapping[str, str], *, addresses: bool) -> str:
     service = environment[names.ENV_MASTER_SERVICE]
-    host = environment.get(names.service_host_env(service)) or f"{service}.{environment[names.ENV_NAMESPACE]}.svc"
+    host = (
+        environment.get(names.service_host_env(service))
+        or f"{service}.{environment[names.ENV_NAMESPACE]}.svc"
+    )
     context = ssl.create_default_context(cadata=environment[names.ENV_CA])
     connection = _Connection(host, names.HTTP_PORT, context=context, timeout=ANSWER_SECONDS)
     try:
         path = "/hosts?addresses" if addresses else "/hosts"
-        connection.request("GET", path, headers={names.TOKEN_METADATA: f"Bearer {environment[names.ENV_TOKEN]}"})
+        connection.request(
+            "GET", path, headers={names.TOKEN_METADATA: f"Bearer {environment[names.ENV_TOKEN]}"}
+        )
         response = connection.getresponse()
         text = response.read(1 << 20).decode()
     finally:
@@ -104,7 +124,10 @@ def _from_master(environment: Mapping[str, str], *, addresses: bool) -> str:
 
 
 class _Connection(http.client.HTTPSConnection):
-    """HTTPS to any address of the master; its certificate is checked for `names.TLS_SERVER_NAME`."""
+    """HTTPS to any address of the master.
+
+    Its certificate is checked for `names.TLS_SERVER_NAME`.
+    """
 
     def __init__(self, host: str, port: int, *, context: ssl.SSLContext, timeout: float) -> None:
         super().__init__(host, port, context=context, timeout=timeout)
@@ -123,7 +146,10 @@ def _cache_file(environment: Mapping[str, str], *, addresses: bool) -> Path:
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise PermissionError(f"{folder} belongs to somebody else")
-    return folder / f"{environment.get(names.ENV_POD_UID) or 'hosts'}{'-addresses' if addresses else ''}"
+    return (
+        folder
+        / f"{environment.get(names.ENV_POD_UID) or 'hosts'}{'-addresses' if addresses else ''}"
+    )
 
 
 def _write_cache(cache: Path, hosts: str) -> None:

@@ -1,11 +1,13 @@
 """Generates a static executable (ELF) of a few hundred bytes that executes another program with fixed arguments.
 
-The agent's interpreter has to be started by its own dynamic loader, with arguments, in images that may have no shell,
-no loader, or another C library. A static executable is the only thing that the kernel starts without help. It is
-written here as machine code, since the image that the agent is installed from has no compiler.
+The agent's interpreter has to be started by its own dynamic loader, with arguments, in images that
+may have no shell, no loader, or another C library. A static executable is the only thing that the
+kernel starts without help. It is written here as machine code, since the image that the agent is
+installed from has no compiler.
 
-It also hides the image's LD_PRELOAD, LD_LIBRARY_PATH and the like from the agent's interpreter, which has its own C
-library: a variable LD_X is renamed to !D_X, and exec_child.py restores the name before it executes the user's command.
+It also hides the image's LD_PRELOAD, LD_LIBRARY_PATH and the like from the agent's interpreter,
+which has its own C library: a variable LD_X is renamed to !D_X, and exec_child.py restores the name
+before it executes the user's command.
 """
 
 from __future__ import annotations
@@ -79,7 +81,9 @@ _AARCH64 = struct.pack(
     0xD4000001,  # svc  #0; words:
 )
 _MACHINES = {"x86_64": (62, _X86_64), "aarch64": (183, _AARCH64)}
-"""What `uname -m` says: the machine's number in an ELF file, and the code, which ends where the words begin."""
+"""What `uname -m` says: the machine's number in an ELF file, and the code, which ends where the
+words begin.
+"""
 MACHINES = tuple(_MACHINES)
 
 
@@ -89,11 +93,17 @@ def launcher(machine: str, command: Sequence[str]) -> bytes:
     texts = [argument.encode() + b"\0" for argument in command]
     begin = _BASE + _HEADERS + len(code) + 8 * (len(texts) + 1)
     addresses = [begin + sum(map(len, texts[:position])) for position in range(len(texts))]
-    words = struct.pack(f"<{len(texts) + 1}Q", *reversed(addresses), 0)  # pushed one by one, so the last comes first
+    words = struct.pack(
+        f"<{len(texts) + 1}Q", *reversed(addresses), 0
+    )  # pushed one by one, so the last comes first
     body = code + words + b"".join(texts)
     size = _HEADERS + len(body)
     ident = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)  # 64 bits, little-endian
-    header = struct.pack("<16sHHIQQQIHHHHHH", ident, 2, number, 1, _BASE + _HEADERS, 64, 0, 0, 64, 56, 2, 0, 0, 0)
-    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, _BASE, _BASE, size, size, 0x10000)  # read and execute
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH", ident, 2, number, 1, _BASE + _HEADERS, 64, 0, 0, 64, 56, 2, 0, 0, 0
+    )
+    segment = struct.pack(
+        "<IIQQQQQQ", 1, 5, 0, _BASE, _BASE, size, size, 0x10000
+    )  # read and execute
     stack = struct.pack("<IIQQQQQQ", 0x6474E551, 6, 0, 0, 0, 0, 0, 16)  # read and write
     return header + segment + stack + body

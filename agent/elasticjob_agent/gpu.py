@@ -1,7 +1,7 @@
 """How busy the container's GPUs are and how much of their memory is in use, from NVIDIA's management library (NVML).
 
-The library comes with the driver and is mounted into containers that have GPUs; without it the usage is zero. It is
-called by ctypes: three functions are not worth a dependency of every worker.
+The library comes with the driver and is mounted into containers that have GPUs; without it the
+usage is zero. It is called by ctypes: three functions are not worth a dependency of every worker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ class _Utilization(ctypes.Structure):
 
 
 class _Memory(ctypes.Structure):
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+    _fields_ = [
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    ]
 
 
 class NvmlError(Exception):
@@ -38,7 +42,10 @@ class NvmlError(Exception):
 
 
 class Reader:
-    """Reads all GPUs. After an error none is read again: a broken driver does not recover while it is in use."""
+    """Reads all GPUs.
+
+    After an error none is read again: a broken driver does not recover while it is in use.
+    """
 
     def __init__(self, library: str = LIBRARY) -> None:
         """Prepare; the library is loaded by the first reading, which can take a while."""
@@ -69,9 +76,11 @@ class Reader:
             self._devices.append(device)
 
     def _measure(self) -> GpuUsage:
-        busy, used = 0, 0
+        busy = 0
+        used = 0
         for device in self._devices:
-            utilization, memory = _Utilization(), _Memory()
+            utilization = _Utilization()
+            memory = _Memory()
             self._call("nvmlDeviceGetUtilizationRates", device, ctypes.byref(utilization))
             self._call("nvmlDeviceGetMemoryInfo", device, ctypes.byref(memory))
             busy += utilization.gpu

@@ -1,5 +1,6 @@
-"""The hosts as files of a launcher, for scripts and programs that read files: kept as the master publishes the hosts.
+"""The hosts as files of a launcher, for scripts and programs that read files.
 
+Kept as the master publishes the hosts.
     hostfile             a line `host:slots` for each, as Horovod's discovery scripts print them
     deepspeed-hostfile   a line `host slots=slots` for each, as DeepSpeed and Open MPI read them
     discover_hosts.sh    prints the hosts, as `discover_hosts` does
@@ -22,9 +23,13 @@ from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 
 from elasticjob_agent.remote_shell import programs
 
-HOROVOD_FORM, SLOTS_FORM, SCRIPT = "hostfile", "deepspeed-hostfile", "discover_hosts.sh"
+HOROVOD_FORM = "hostfile"
+SLOTS_FORM = "deepspeed-hostfile"
+SCRIPT = "discover_hosts.sh"
 FIRST_SECONDS = 5.0
-"""How long a registered agent waits for the first list, so that the launcher's command finds the files."""
+"""How long a registered agent waits for the first list, so that the launcher's command finds the
+files.
+"""
 RETRY_SECONDS = 1.0
 _MOUNT_POINT = 4
 """The column of mountinfo."""
@@ -33,13 +38,17 @@ _MOUNT_POINT = 4
 def folder(wanted: Path, otherwise: Path) -> Path:
     """Return the folder to write to: the wanted one if a volume is mounted there.
 
-    Otherwise it is a folder of the machine itself, as below the embedded cluster's node, or of the image, and not ours.
+    Otherwise it is a folder of the machine itself, as below the embedded cluster's node, or of the
+    image, and not ours.
     """
     return wanted if _is_mounted(wanted) and os.access(wanted, os.W_OK | os.X_OK) else otherwise
 
 
 def _is_mounted(path: Path) -> bool:
-    """Return whether the kernel lists a mount there: a volume may be of the same file system as the image."""
+    """Return whether the kernel lists a mount there.
+
+    A volume may be of the same file system as the image.
+    """
     with Path("/proc/self/mountinfo").open() as mounts:
         return any(line.split(" ")[_MOUNT_POINT] == str(path) for line in mounts)
 
@@ -54,7 +63,10 @@ def contents(hosts: Sequence[pb.Host], *, addresses: bool) -> dict[str, str]:
 
 
 class HostFiles:
-    """Keeps the files of one launcher. `addresses`: it reaches hosts by addresses, not by the agents' `ssh`."""
+    """Keeps the files of one launcher.
+
+    `addresses`: it reaches hosts by addresses, not by the agents' `ssh`.
+    """
 
     def __init__(self, channel: grpc.aio.Channel, path: Path, *, addresses: bool) -> None:
         """Write into a folder what the master on this channel publishes."""
@@ -95,5 +107,7 @@ class HostFiles:
                 part.replace(self._path / name)
         except OSError as error:
             if str(error) != self._logged:
-                sys.stderr.write(f"elasticjob-agent: cannot keep the files with the hosts: {error}\n")
+                sys.stderr.write(
+                    f"elasticjob-agent: cannot keep the files with the hosts: {error}\n"
+                )
             self._logged = str(error)

@@ -1,7 +1,8 @@
 """`elasticjob-agent install DIR`: copies the agent so that it runs in any image.
 
-The worker's image is the user's: it may have another Python or none, another C library, no shell, no files at all. So
-everything from the interpreter down to the dynamic loader is copied from the image that this runs in:
+The worker's image is the user's: it may have another Python or none, another C library, no shell,
+no files at all. So everything from the interpreter down to the dynamic loader is copied from the
+image that this runs in:
 
     bin/elasticjob-agent, bin/discover_hosts, bin/python3    static executables, made by elf_launcher.py
     lib/ld.so, lib/*.so.*, lib/python                        the loader, the libraries, the interpreter
@@ -42,7 +43,9 @@ _EXCLUDED = re.compile(
 )
 """Parts of the standard library that the agent does not need, or that need further libraries."""
 _OPENED_LATER = re.compile(r"lib(dl|gcc_s|m|nss_dns|nss_files|pthread|resolv|rt|util)\.so\.[0-9]+")
-"""Parts of the C library that are opened while the agent runs, or needed by a driver's library that it opens."""
+"""Parts of the C library that are opened while the agent runs, or needed by a driver's library that
+it opens.
+"""
 _PT_INTERP = 3
 
 
@@ -80,7 +83,9 @@ def _fill(part: Path, target: Path) -> None:
     """Write all of `target`, in a directory beside it."""
     machine = os.uname().machine
     if machine not in MACHINES:
-        raise InstallError(f"the agent can be installed on {' and '.join(MACHINES)}, and this is {machine}")
+        raise InstallError(
+            f"the agent can be installed on {' and '.join(MACHINES)}, and this is {machine}"
+        )
     interpreter = Path(sys.executable).resolve()
     modules = part / sys.platlibdir / f"python{sys.version_info.major}.{sys.version_info.minor}"
     _copy_modules(modules)
@@ -97,8 +102,10 @@ def _fill(part: Path, target: Path) -> None:
 
 
 def _write_launchers(folder: Path, target: Path, machine: str) -> None:
-    native, python = target / "lib", target / "bin" / "python3"
-    # By argv[0] the interpreter knows where its modules are, and what to start other interpreters with.
+    native = target / "lib"
+    python = target / "bin" / "python3"
+    # By argv[0] the interpreter knows where its modules are, and what to start other interpreters
+    # with.
     started = [native / "ld.so", "--library-path", native, "--argv0", python, native / "python"]
     programs = {
         "python3": [],
@@ -135,7 +142,10 @@ def _copy_compiled(source: Path, target: Path) -> None:
 
 
 def _copy_module(source: Path, target: Path) -> None:
-    """Copy a module's file: Python as bytecode without its source, which halves the size; other files are left out."""
+    """Copy a module's file: Python as bytecode without its source, which halves the size.
+
+    Other files are left out.
+    """
     if not source.is_file() or source.suffix not in (".py", ".so", ".pem"):
         return  # a listed file may be missing: some images delete parts of packages
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -165,7 +175,10 @@ def _is_current(cached: Path, source: Path) -> bool:
 
 def _copy_tree(source: Path, target: Path) -> None:
     shutil.copytree(
-        source, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyi"), copy_function=shutil.copyfile
+        source,
+        target,
+        ignore=shutil.ignore_patterns("__pycache__", "*.pyi"),
+        copy_function=shutil.copyfile,
     )
 
 
@@ -186,8 +199,13 @@ def _loader(program: Path) -> Path:
     with program.open("rb") as file:
         ident = file.read(64)
         if ident[:5] != b"\x7fELF\x02":
-            raise InstallError(f"{program} is no 64-bit ELF program, so the agent cannot be installed from it")
-        (offset,), (size, count) = struct.unpack_from("<Q", ident, 32), struct.unpack_from("<HH", ident, 54)
+            raise InstallError(
+                f"{program} is no 64-bit ELF program, so the agent cannot be installed from it"
+            )
+        (offset,), (size, count) = (
+            struct.unpack_from("<Q", ident, 32),
+            struct.unpack_from("<HH", ident, 54),
+        )
         file.seek(offset)
         segments = file.read(size * count)
         for start in range(0, size * count, size):
@@ -195,26 +213,44 @@ def _loader(program: Path) -> Path:
             if kind == _PT_INTERP:
                 file.seek(place)
                 return Path(file.read(length).rstrip(b"\0").decode()).resolve()
-    raise InstallError(f"{program} names no dynamic loader, so the agent cannot be installed from it")
+    raise InstallError(
+        f"{program} names no dynamic loader, so the agent cannot be installed from it"
+    )
 
 
 def _libraries(loader: Path, interpreter: Path, modules: list[Path]) -> Iterator[tuple[str, Path]]:
     """Yield name and place of every library that the interpreter and its modules load, as the loader finds them."""
-    command = [loader, "--argv0", "python", "--preload", " ".join(map(str, modules)), "--list", interpreter]
-    listed = subprocess.run([str(argument) for argument in command], capture_output=True, text=True, check=False)
+    command = [
+        loader,
+        "--argv0",
+        "python",
+        "--preload",
+        " ".join(map(str, modules)),
+        "--list",
+        interpreter,
+    ]
+    listed = subprocess.run(
+        [str(argument) for argument in command], capture_output=True, text=True, check=False
+    )
     if listed.returncode != 0:
         why = listed.stderr.strip()
-        raise InstallError(f"{loader} does not tell what {interpreter} needs; glibc 2.33 or newer does: {why}")
+        raise InstallError(
+            f"{loader} does not tell what {interpreter} needs; glibc 2.33 or newer does: {why}"
+        )
     folder = None
     for line in listed.stdout.splitlines():
         name, arrow, place = line.strip().partition(" => ")
-        if arrow and place.startswith("/"):  # a library that is not found here is not needed here either
+        if arrow and place.startswith(
+            "/"
+        ):  # a library that is not found here is not needed here either
             path = Path(place.rpartition(" (")[0])
             folder = path.parent if name == "libc.so.6" else folder
             if path.resolve() != loader:
                 yield Path(name).name, path
     if folder is None:
-        raise InstallError(f"{interpreter} is not linked with glibc, so the agent cannot be installed from it")
+        raise InstallError(
+            f"{interpreter} is not linked with glibc, so the agent cannot be installed from it"
+        )
     for path in folder.iterdir():
         if _OPENED_LATER.fullmatch(path.name):
             yield path.name, path

@@ -1,8 +1,10 @@
-"""The life of a member's training, as a pure function: `decide(state, event)` returns the next state and actions.
+"""The life of a member's training, as a pure function.
 
-A member has one training process or several, which start and end together: "the process" stands for all of them.
+`decide(state, event)` returns the next state and actions. A member has one training process or
+several, which start and end together: "the process" stands for all of them.
 
-agent.py produces the events and executes the actions, so every order of events can be tested without a process.
+agent.py produces the events and executes the actions, so every order of events can be tested
+without a process.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ CANNOT_RUN = frozenset({126, 127})
 """Exit codes of a command that is not there or not executable: trying again is of no use."""
 
 EXIT_SECONDS = 5.0
-"""For a process that still runs when the master ends its member, such as a parameter server at the job's end."""
+"""For a process that still runs when the master ends its member, such as a parameter server at the
+job's end.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,8 @@ class Exited:
     failed_at: float | None = None
 
 
-# --- events ---------------------------------------------------------------------------------------------------------
+# --- events
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,10 @@ class ExitRequested:
 
 @dataclass(frozen=True)
 class ProcessFailed:
-    """One of the member's training processes has failed while others run. `confirmed`: one of them confirmed a stop."""
+    """One of the member's training processes has failed while others run.
+
+    `confirmed`: one of them confirmed a stop.
+    """
 
     confirmed: bool = False
 
@@ -133,14 +141,16 @@ Event = (
 )
 
 
-# --- actions --------------------------------------------------------------------------------------------------------
+# --- actions
+# --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EndProcess:
-    """Make the process end: ask it, or SIGTERM if it cannot be asked; SIGTERM and SIGKILL after so many seconds.
+    """Make the process end: ask it, or SIGTERM if it cannot be asked.
 
-    `by_node`: the node wants it, of which the master, and those who train with this process, only learn now.
+    SIGTERM and SIGKILL after so many seconds. `by_node`: the node wants it, of which the master,
+    and those who train with this process, only learn now.
     """
 
     terminate_after: float
@@ -208,7 +218,8 @@ def decide(state: State, event: Event) -> Decision:
         case StopRequested():
             return _stop(state, event)
         case WorldChanged():
-            # The variables of its start are out of date: after a crash only the master can start it again.
+            # The variables of its start are out of date: after a crash only the master can start it
+            # again.
             known = replace(state.running, restart_in_place=False) if state.running else None
             return replace(state, running=known), ()
         case DrainRequested():
@@ -217,10 +228,13 @@ def decide(state: State, event: Event) -> Decision:
             if state.running:
                 return replace(state, exiting=True, stopping=True), (_graceful_end(EXIT_SECONDS),)
             if event.problem:
-                return replace(state, exiting=True, node_problem=event.problem), (Quit(names.EXIT_UNFIT),)
+                return replace(state, exiting=True, node_problem=event.problem), (
+                    Quit(names.EXIT_UNFIT),
+                )
             return state, (Quit(_exit_code(state)),)
         case ProcessFailed():
-            # The others wait for it, and for nothing else; in a stop they may be saving, and have their time for it.
+            # The others wait for it, and for nothing else; in a stop they may be saving, and have
+            # their time for it.
             alone = state.running is None or state.stopping or event.confirmed
             return state, () if alone else (KILL_NOW,)
         case ProcessEnded():
@@ -243,13 +257,17 @@ def _launch(state: State, launch: Launch) -> Decision:
         return state, (state.last_exit,)  # it has run and ended already: the master has missed that
     retry = state.last_exit is not None and state.last_exit.retry and launch.crash_excused
     left = state.restarts_left + 1 if retry else state.restarts_left
-    after = replace(state, running=launch, stopping=False, next_launch=None, last_exit=None, restarts_left=left)
+    after = replace(
+        state, running=launch, stopping=False, next_launch=None, last_exit=None, restarts_left=left
+    )
     return after, (launch,)
 
 
 def _stop(state: State, event: StopRequested) -> Decision:
     if state.running and state.running.round == event.round:
-        return replace(state, stopping=True, next_launch=None), (EndProcess(event.grace, 2 * event.grace),)
+        return replace(state, stopping=True, next_launch=None), (
+            EndProcess(event.grace, 2 * event.grace),
+        )
     if not state.running and state.last_exit and state.last_exit.round == event.round:
         return state, (state.last_exit,)
     return state, ()
@@ -260,7 +278,9 @@ def _drain(state: State, event: DrainRequested) -> Decision:
     if state.running:
         end = replace(_graceful_end(event.grace), by_node=event.by_node)
         return replace(state, draining=True, stopping=True, next_launch=None), (*report, end)
-    finished = state.last_exit is not None and not state.last_exit.asked and state.last_exit.code == 0
+    finished = (
+        state.last_exit is not None and not state.last_exit.asked and state.last_exit.code == 0
+    )
     return replace(state, draining=True), (*report, Quit(0 if finished else names.EXIT_DRAINED))
 
 
@@ -268,7 +288,13 @@ def _ended(state: State, event: ProcessEnded) -> Decision:
     if state.running is None:
         return state, ()
     asked = state.stopping or event.confirmed
-    exited = Exited(state.running.round, event.code, asked=asked, message=event.message, failed_at=event.failed_at)
+    exited = Exited(
+        state.running.round,
+        event.code,
+        asked=asked,
+        message=event.message,
+        failed_at=event.failed_at,
+    )
     after = replace(state, running=None, stopping=False, next_launch=None, last_exit=exited)
     if state.draining:
         return after, (exited, Quit(names.EXIT_DRAINED))
@@ -277,7 +303,10 @@ def _ended(state: State, event: ProcessEnded) -> Decision:
     if asked:
         if state.next_launch is None:
             return after, (exited,)
-        return replace(after, running=state.next_launch, last_exit=None), (exited, state.next_launch)
+        return replace(after, running=state.next_launch, last_exit=None), (
+            exited,
+            state.next_launch,
+        )
     if event.code not in CANNOT_RUN | {0} and state.restarts_left > 0:
         after = replace(after, restarts_left=state.restarts_left - 1)
         if state.running.restart_in_place:
@@ -293,5 +322,8 @@ def _graceful_end(seconds: float) -> EndProcess:
 
 
 def _exit_code(state: State) -> int:
-    """Return the agent's exit code: that of the latest process; one that was asked to end has not failed."""
+    """Return the agent's exit code: that of the latest process.
+
+    One that was asked to end has not failed.
+    """
     return 0 if state.last_exit is None or state.last_exit.asked else state.last_exit.code

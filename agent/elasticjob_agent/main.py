@@ -1,4 +1,7 @@
-"""`elasticjob-agent run -- CMD…`, `remote-shell` and `install DIR`: the command line of the worker's side."""
+"""`elasticjob-agent run -- CMD…`, `remote-shell` and `install DIR`.
+
+The command line of the worker's side.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run a training command as a member of a job")
-    run.add_argument("command", nargs="+", metavar="CMD", help="the command and its arguments, after --")
+    run.add_argument(
+        "command", nargs="+", metavar="CMD", help="the command and its arguments, after --"
+    )
     run.set_defaults(work=lambda given: _run(given.command))
-    shell = commands.add_parser("remote-shell", help="run what the job's launcher starts here with its `ssh`")
+    shell = commands.add_parser(
+        "remote-shell", help="run what the job's launcher starts here with its `ssh`"
+    )
     shell.set_defaults(work=lambda _given: _run(programs.command(programs.WORKER)))
-    copy = commands.add_parser("install", help="put an agent that runs in any image into a directory")
-    copy.add_argument("directory", type=Path, metavar="DIR", help="to be made; where it is in the other container, too")
+    copy = commands.add_parser(
+        "install", help="put an agent that runs in any image into a directory"
+    )
+    copy.add_argument(
+        "directory",
+        type=Path,
+        metavar="DIR",
+        help="to be made; where it is in the other container, too",
+    )
     copy.set_defaults(work=lambda given: _install(given.directory))
     given = parser.parse_args(arguments)
     code: int = given.work(given)
@@ -60,8 +74,10 @@ def _run(command: list[str]) -> int:
 
     process.become_subreaper()
     if names.ENV_CONTAINER in os.environ:
-        process.die_with_parent()  # the guard of such a node finds processes by this variable, which is hidden next
-    token_hiding.hide_token()  # before anything of the user's runs; from now on /proc/self cannot be read
+        # the guard of such a node finds processes by this variable, which is hidden next
+        process.die_with_parent()
+    # before anything of the user's runs; from now on /proc/self cannot be read
+    token_hiding.hide_token()
 
     from elasticjob_agent import agent  # only now: gRPC takes a while to load
 
@@ -69,10 +85,15 @@ def _run(command: list[str]) -> int:
 
 
 def _training_environment() -> dict[str, str]:
-    """Return the container's environment without the token; an installed agent's library is appended to PYTHONPATH."""
+    """Return the container's environment without the token.
+
+    An installed agent's library is appended to PYTHONPATH.
+    """
     environment = exec_child.environment()
     environment.pop(names.ENV_TOKEN, None)
-    library = Path(sys.prefix, LIBRARY)  # of an installed agent; else the image has the package, or has not
+    library = Path(
+        sys.prefix, LIBRARY
+    )  # of an installed agent; else the image has the package, or has not
     if library.is_dir():
         users = environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = f"{users}{os.pathsep}{library}" if users else str(library)
@@ -80,12 +101,22 @@ def _training_environment() -> dict[str, str]:
 
 
 def _cannot_run(program: str) -> tuple[int, str] | None:
-    """Return the exit code (as a shell's) and the reason if a program cannot be run; checked before anything starts."""
-    if "$(" in program or shutil.which(program):  # a reference: what is to be run differs from world to world
+    """Return the exit code (as a shell's) and the reason if a program cannot be run.
+
+    Checked before anything starts.
+    """
+    if "$(" in program or shutil.which(
+        program
+    ):  # a reference: what is to be run differs from world to world
         return None
     present = shutil.which(program, mode=os.F_OK)
     if present is None:
-        return 127, "no such file" if "/" in program else f"no such file in PATH ({os.environ.get('PATH', '')})"
+        return (
+            127,
+            "no such file"
+            if "/" in program
+            else f"no such file in PATH ({os.environ.get('PATH', '')})",
+        )
     return 126, "not an executable file"
 
 

@@ -1,6 +1,7 @@
-"""The connection to the master: registers, keeps one stream open, and reconnects until it is closed.
+"""The connection to the master.
 
-While the master is disconnected nothing is lost and nothing grows: reports are merged, and everything else is repeated
+Registers, keeps one stream open, and reconnects until it is closed. While the master is
+disconnected nothing is lost and nothing grows: reports are merged, and everything else is repeated
 by the initial messages of the next stream.
 """
 
@@ -26,11 +27,15 @@ from elasticjob_agent.config import Config
 from elasticjob_agent.step_reports import PendingReports, StepReport
 
 REGISTER_SECONDS = 5.0
-HEARTBEAT_SECONDS, REPORT_SECONDS = 1.0, 0.2
+HEARTBEAT_SECONDS = 1.0
+REPORT_SECONDS = 0.2
 """Used if the master does not set others."""
-FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.05, 1.0
+FIRST_RETRY_SECONDS = 0.05
+MAX_RETRY_SECONDS = 1.0
 _QUIET_SECONDS = 5.0
-"""How long a master may not answer before that is said: it starts together with the members, or its next one does."""
+"""How long a master may not answer before that is said: it starts together with the members, or its
+next one does.
+"""
 
 Stream = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.MasterMessage]
 
@@ -74,7 +79,9 @@ def open_channel(config: Config) -> grpc.aio.Channel:
 class MasterConnection:
     """One agent's connection to its master."""
 
-    def __init__(self, config: Config, channel: grpc.aio.Channel, handler: ConnectionHandler) -> None:
+    def __init__(
+        self, config: Config, channel: grpc.aio.Channel, handler: ConnectionHandler
+    ) -> None:
         """Prepare to connect over a channel, on behalf of `handler`."""
         self._stub = AgentServiceStub(channel)
         self._handler = handler
@@ -92,7 +99,8 @@ class MasterConnection:
         self._messages: deque[pb.AgentMessage] = deque()
         self._reports = PendingReports()
         self._wake = asyncio.Event()
-        self._heartbeat_seconds, self._report_seconds = HEARTBEAT_SECONDS, REPORT_SECONDS
+        self._heartbeat_seconds = HEARTBEAT_SECONDS
+        self._report_seconds = REPORT_SECONDS
         self._closing = False
         self._connected = False
         self._disconnected_since = time.monotonic()
@@ -103,13 +111,19 @@ class MasterConnection:
         return 0.0 if self._connected else time.monotonic() - self._disconnected_since
 
     def send(self, message: pb.AgentMessage) -> None:
-        """Send a message if connected, else drop it: the next stream's initial messages contain what still matters."""
+        """Send a message if connected, else drop it.
+
+        The next stream's initial messages contain what still matters.
+        """
         if self._connected:
             self._messages.append(message)
             self._wake.set()
 
     def report(self, report: StepReport) -> None:
-        """Queue a step report, merged with those that wait; sent in the interval that the master has set."""
+        """Queue a step report, merged with those that wait.
+
+        Sent in the interval that the master has set.
+        """
         self._reports.add(report)
         self._wake.set()
 
@@ -119,19 +133,27 @@ class MasterConnection:
 
     async def run(self) -> None:
         """Stay connected until closed."""
-        delay, logged = FIRST_RETRY_SECONDS, ""
+        delay = FIRST_RETRY_SECONDS
+        logged = ""
         while not self._closing:
             try:
                 await self._run_stream()
-                delay, logged = FIRST_RETRY_SECONDS, ""
+                delay = FIRST_RETRY_SECONDS
+                logged = ""
             except grpc.aio.AioRpcError as error:
                 if self._connected:
-                    delay, logged = FIRST_RETRY_SECONDS, ""
+                    delay = FIRST_RETRY_SECONDS
+                    logged = ""
                     self._connected, self._disconnected_since = False, time.monotonic()
                 reason = f"{error.code().name}: {error.details()}"
-                starting = error.code() is grpc.StatusCode.UNAVAILABLE and self.disconnected_seconds < _QUIET_SECONDS
+                starting = (
+                    error.code() is grpc.StatusCode.UNAVAILABLE
+                    and self.disconnected_seconds < _QUIET_SECONDS
+                )
                 if reason != logged and not starting:
-                    sys.stderr.write(f"elasticjob-agent: no connection to the master, trying on ({reason})\n")
+                    sys.stderr.write(
+                        f"elasticjob-agent: no connection to the master, trying on ({reason})\n"
+                    )
                     logged = reason
             if self._connected:
                 self._connected, self._disconnected_since = False, time.monotonic()
@@ -174,12 +196,17 @@ class MasterConnection:
         self._wake.set()
 
     async def _write(self, stream: Stream) -> None:
-        """Write messages at once, reports and heartbeats in their intervals; returns when closed."""
+        """Write messages at once, reports and heartbeats in their intervals.
+
+        Returns when closed.
+        """
         heartbeat = report = -math.inf  # when the latest was written
         while True:
             now = time.monotonic()
             if len(self._reports) and self._messages and self._messages[0].HasField("exited"):
-                await self._write_report(stream)  # the last step comes before the end of the process
+                await self._write_report(
+                    stream
+                )  # the last step comes before the end of the process
             elif self._messages:
                 await stream.write(self._messages.popleft())
             elif len(self._reports) and (now >= report + self._report_seconds or self._closing):
@@ -189,7 +216,9 @@ class MasterConnection:
                 await stream.done_writing()
                 return
             elif now >= heartbeat + self._heartbeat_seconds:
-                await stream.write(pb.AgentMessage(heartbeat=pb.Heartbeat(usage=self._handler.usage())))
+                await stream.write(
+                    pb.AgentMessage(heartbeat=pb.Heartbeat(usage=self._handler.usage()))
+                )
                 heartbeat = now
             else:
                 due = report + self._report_seconds if len(self._reports) else math.inf

@@ -1,7 +1,8 @@
-"""The benchmark of a node check; a script, run as a separate process so that it does not disturb the agent.
+"""The benchmark of a node check.
 
-Times a fixed computation for the CPU and the memory, then runs the job's own command, if there is one. Writes one line
-of JSON: `seconds`, and the command's exit `code` and the end of its `output`. Standard library only.
+A script, run as a separate process so that it does not disturb the agent. Times a fixed computation
+for the CPU and the memory, then runs the job's own command, if there is one. Writes one line of
+JSON: `seconds`, and the command's exit `code` and the end of its `output`. Standard library only.
 """
 
 import hashlib
@@ -36,7 +37,10 @@ def measure() -> float:
 
 
 def run(command: list[str]) -> tuple[int, str]:
-    """Run a command; return its exit code as a shell's, and the end of its output, which is copied to stderr."""
+    """Run a command.
+
+    Return its exit code as a shell's, and the end of its output, which is copied to stderr.
+    """
     try:
         process = subprocess.Popen(
             command,
@@ -59,7 +63,10 @@ def run(command: list[str]) -> tuple[int, str]:
 
 def _original_environment() -> dict[str, str]:
     """Return the environment with the variables that elf_launcher.py has renamed under their original names."""
-    return {f"LD_{name[3:]}" if name.startswith("!D_") else name: value for name, value in os.environ.items()}
+    return {
+        f"LD_{name[3:]}" if name.startswith("!D_") else name: value
+        for name, value in os.environ.items()
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The agent's part of a node check: runs the benchmark as a separate process, and connects to every peer."""
+"""The agent's part of a node check.
+
+Runs the benchmark as a separate process, and connects to every peer.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ CONNECT_ATTEMPTS = 3
 
 
 class NodeCheck:
-    """Runs the checks that the master requests, one at a time; a repeated request returns the last result."""
+    """Runs the checks that the master requests, one at a time.
+
+    A repeated request returns the last result.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Prepare; the benchmark gets this environment."""
@@ -31,14 +37,21 @@ class NodeCheck:
         self._benchmark: subprocess.Popen[bytes] | None = None
 
     async def run(self, request: pb.Check) -> pb.CheckResult | None:
-        """Run a check and return its result; None: an earlier call returns it, or another check has replaced it."""
+        """Run a check and return its result.
+
+        None: an earlier call returns it, or another check has replaced it.
+        """
         if request.number == self._number:
             return self._result
         self.end()
-        self._number, self._result = request.number, None
-        problem, seconds = "", 0.0
+        self._number = request.number
+        self._result = None
+        problem = ""
+        seconds = 0.0
         results = await _connect_to_all(request.peers)
-        unreached = [peer for peer, reached in zip(request.peers, results, strict=True) if not reached]
+        unreached = [
+            peer for peer, reached in zip(request.peers, results, strict=True) if not reached
+        ]
         try:
             async with asyncio.timeout(request.timeout_seconds):
                 if request.number == self._number:
@@ -48,12 +61,15 @@ class NodeCheck:
         if request.number != self._number:
             return None
         self.end()
-        self._result = pb.CheckResult(number=request.number, seconds=seconds, problem=problem, unreached=unreached)
+        self._result = pb.CheckResult(
+            number=request.number, seconds=seconds, problem=problem, unreached=unreached
+        )
         return self._result
 
     def end(self) -> None:
         """Kill the benchmark with all its descendants."""
-        benchmark, self._benchmark = self._benchmark, None
+        benchmark = self._benchmark
+        self._benchmark = None
         if benchmark is None:
             return
         try:
@@ -65,7 +81,10 @@ class NodeCheck:
         benchmark.returncode = 0  # it is reaped with all other children, not here
 
     async def _measure(self, command: Any) -> tuple[float, str]:
-        """Run the benchmark and the job's command; returns the benchmark's seconds, and a problem or ""."""
+        """Run the benchmark and the job's command.
+
+        Returns the benchmark's seconds, and a problem or "".
+        """
         try:
             self._benchmark = benchmark = self._start(command)
         except (OSError, ValueError) as error:
@@ -79,18 +98,31 @@ class NodeCheck:
             return 0.0, "the node check ended without a result"
         if result.get("code"):
             output = f": {result['output']}" if result["output"] else ""
-            return result["seconds"], f"the check command ended with exit code {result['code']}{output}"
+            return result[
+                "seconds"
+            ], f"the check command ended with exit code {result['code']}{output}"
         return result["seconds"], ""
 
     def _start(self, command: Any) -> subprocess.Popen[bytes]:
         python = [sys.executable, "-I", "-S"]
-        arguments = [*python, exec_child.__file__, str(os.getpid()), *python, node_benchmark.__file__, *command]
-        return subprocess.Popen(arguments, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        arguments = [
+            *python,
+            exec_child.__file__,
+            str(os.getpid()),
+            *python,
+            node_benchmark.__file__,
+            *command,
+        ]
+        return subprocess.Popen(
+            arguments, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
 
 
 async def _read_all(source: int) -> bytes:
     """Read to the end on the event loop: a thread could not be cancelled."""
-    loop, data, ended = asyncio.get_running_loop(), bytearray(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    data = bytearray()
+    ended = asyncio.Event()
 
     def read() -> None:
         chunk = os.read(source, 65536)

@@ -1,4 +1,7 @@
-"""What the training processes print: copied to the agent's output as it comes, and the last lines kept."""
+"""What the training processes print.
+
+Copied to the agent's output as it comes, and the last lines kept.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,8 @@ class LinePrefix:
 
     def add(self, chunk: bytes) -> bytes:
         """Take the next bytes; return the complete lines, each with the prefix."""
-        # The carriage return of a progress bar ends a line, too; the last one may be the first half of "\r\n".
+        # The carriage return of a progress bar ends a line, too; the last one may be the first half
+        # of "\r\n".
         lines = (self._rest + chunk).splitlines(keepends=True)
         self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
         prefixed = [self._prefix + line for line in lines]
@@ -53,11 +57,14 @@ class LinePrefix:
 
     def finish(self) -> bytes:
         """Return the line that has no end, if any, with one."""
-        rest, self._rest = self._rest, b""
+        rest = self._rest
+        self._rest = b""
         return self._prefix + rest + b"\n" if rest else b""
 
 
-def copy_stream(source: int, target: int, *, prefix: bytes, on_chunk: Callable[[bytes], None]) -> None:
+def copy_stream(
+    source: int, target: int, *, prefix: bytes, on_chunk: Callable[[bytes], None]
+) -> None:
     """Copy what can be read from a file descriptor to another one, until its end."""
     lines = LinePrefix(prefix)
     while chunk := os.read(source, _READ_BYTES):

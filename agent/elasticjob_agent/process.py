@@ -1,7 +1,8 @@
-"""The training processes of one member: CMD once for each, in a session of its own, with everything it starts.
+"""The training processes of one member.
 
-The agent is the container's first process, so it also reaps orphaned processes. All children are reaped in one place,
-on SIGCHLD, because of two calls of `waitpid` one would take the exit code that the other waits for.
+CMD once for each, in a session of its own, with everything it starts. The agent is the container's
+first process, so it also reaps orphaned processes. All children are reaped in one place, on
+SIGCHLD, because of two calls of `waitpid` one would take the exit code that the other waits for.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from elasticjob_agent import exec_child
 from elasticjob_agent.output import Tail, copy_stream
 from elasticjob_agent.process_environment import MAX_ARG_STRLEN, render
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _OUTPUT_SECONDS = 0.5
 
 
@@ -44,7 +46,8 @@ def die_with_parent() -> None:
 class CannotStart(Exception):
     """No process can be started. `code`: the exit code of the container, as if it were CMD's.
 
-    126 when another attempt cannot succeed; 71 when the node is short of memory or processes, which may be temporary.
+    126 when another attempt cannot succeed; 71 when the node is short of memory or processes, which
+    may be temporary.
     """
 
     def __init__(self, code: int, message: str) -> None:
@@ -65,15 +68,21 @@ class ProcessSupervisor:
         """Reap children from now on; needs the running event loop."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap_children)
 
-    def start(self, variables: Sequence[Mapping[str, str]], *, first_rank: int = 0) -> TrainingProcesses:
+    def start(
+        self, variables: Sequence[Mapping[str, str]], *, first_rank: int = 0
+    ) -> TrainingProcesses:
         """Start CMD for adjacent ranks, each with variables of its own beside the container's.
 
-        A command that cannot be run ends with code 127 or 126, as in a shell, and so does a process that cannot even be
-        started.
+        A command that cannot be run ends with code 127 or 126, as in a shell, and so does a process
+        that cannot even be started.
         """
         started = TrainingProcesses()
         for rank, of_rank in enumerate(variables, start=first_rank):
-            prefix = f"[{rank}] " if len(variables) > 1 or names.ENV_RANK_PREFIX in self._container else ""
+            prefix = (
+                f"[{rank}] "
+                if len(variables) > 1 or names.ENV_RANK_PREFIX in self._container
+                else ""
+            )
             self._start(started.add(prefix), of_rank)
         return started
 
@@ -81,11 +90,15 @@ class ProcessSupervisor:
         try:
             command, environment = render(self._command, self._container, variables)
         except TooLongError as error:
-            process.not_started(CannotStart(126, f"elasticjob-agent: cannot run {self._command[0]!r}: {error}"))
+            process.not_started(
+                CannotStart(126, f"elasticjob-agent: cannot run {self._command[0]!r}: {error}")
+            )
         else:
             self.start_beside(process, command, environment)
 
-    def start_beside(self, process: TrainingProcess, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def start_beside(
+        self, process: TrainingProcess, command: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
         """Start any command as a process, in a session of its own; the agent reaps it."""
         arguments = [sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), *command]
         try:
@@ -130,7 +143,10 @@ class TrainingProcesses:
         return self._processes[-1]
 
     async def failure(self) -> bool:
-        """Wait until one has failed or all have exited with code 0; return whether one has failed."""
+        """Wait until one has failed or all have exited with code 0.
+
+        Return whether one has failed.
+        """
         while self._failed is None and not self._all_have_ended:
             self._one_has_ended.clear()
             await self._one_has_ended.wait()
@@ -139,8 +155,8 @@ class TrainingProcesses:
     async def wait(self) -> tuple[int, str]:
         """Wait until all have exited, with all their descendants.
 
-        Returns the exit code as a shell reports it (128 + signal), and the last lines of standard error: of the first
-        one that has failed, else of the one with the lowest rank.
+        Returns the exit code as a shell reports it (128 + signal), and the last lines of standard
+        error: of the first one that has failed, else of the one with the lowest rank.
         """
         while not self._all_have_ended:
             self._one_has_ended.clear()
@@ -170,7 +186,10 @@ class TrainingProcesses:
             process.signal(number)
 
     def terminate(self) -> None:
-        """Send SIGTERM to each CMD and what it has started: a shell in between would not pass it on."""
+        """Send SIGTERM to each CMD and what it has started.
+
+        A shell in between would not pass it on.
+        """
         for process in self._processes:
             process.terminate()
 
@@ -210,11 +229,17 @@ class TrainingProcess:
 
     def started(self, popen: subprocess.Popen[bytes]) -> None:
         """Take over a started process whose standard error, at least, is a pipe."""
-        self._pid, self._popen = popen.pid, popen
-        for name, pipe, target in (("stderr", popen.stderr, sys.__stderr__), ("stdout", popen.stdout, sys.__stdout__)):
+        self._pid = popen.pid
+        self._popen = popen
+        for name, pipe, target in (
+            ("stderr", popen.stderr, sys.__stderr__),
+            ("stdout", popen.stdout, sys.__stdout__),
+        ):
             if pipe is not None:
                 number = target.fileno() if target else {"stdout": 1, "stderr": 2}[name]
-                thread = threading.Thread(target=self._copy, args=(pipe, number, name), name=name, daemon=True)
+                thread = threading.Thread(
+                    target=self._copy, args=(pipe, number, name), name=name, daemon=True
+                )
                 thread.start()
                 self._threads.append(thread)
 
@@ -231,7 +256,10 @@ class TrainingProcess:
         self._end(128 - code if code < 0 else code)
 
     def wait_for_output(self, seconds: float) -> None:
-        """Block until its output is copied, at most so long: what it has left running may keep the pipe open."""
+        """Block until its output is copied, at most so long.
+
+        What it has left running may keep the pipe open.
+        """
         for thread in self._threads:
             thread.join(seconds)
 
@@ -252,7 +280,8 @@ class TrainingProcess:
                 os.killpg(self._pid, signal.SIGKILL)
 
     def _end(self, code: int) -> None:
-        self.code, self.has_ended = code, True
+        self.code = code
+        self.has_ended = True
         self._on_end(self)
 
     def _copy(self, pipe: IO[bytes], target: int, name: str) -> None:
@@ -265,20 +294,28 @@ def _forget(_chunk: bytes) -> None:
     """Keep nothing: only standard error has last words."""
 
 
-def _cannot_start(error: OSError, command: Sequence[str], environment: Mapping[str, str]) -> CannotStart:
+def _cannot_start(
+    error: OSError, command: Sequence[str], environment: Mapping[str, str]
+) -> CannotStart:
     why = (error.strerror or str(error)).lower()
     if error.errno == errno.E2BIG:
         why += f": {_longest(command, environment)}"
     temporary = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-    return CannotStart(os.EX_OSERR if temporary else 126, f"elasticjob-agent: cannot run {command[0]!r}: {why}")
+    return CannotStart(
+        os.EX_OSERR if temporary else 126, f"elasticjob-agent: cannot run {command[0]!r}: {why}"
+    )
 
 
 def _longest(command: Sequence[str], environment: Mapping[str, str]) -> str:
     """Return what is too long for the kernel: the longest argument or variable, and its bound."""
     arguments = {f"argument {number}": text for number, text in enumerate(command)}
-    what, texts, own = "environment", environment, "variable"
+    what = "environment"
+    texts = environment
+    own = "variable"
     if max(map(len, command)) > max(map(len, environment.values()), default=0):
-        what, texts, own = "command", arguments, "argument"
+        what = "command"
+        texts = arguments
+        own = "argument"
     name = max(texts, key=lambda each: len(texts[each]))
     size = sum(_bytes(text) for text in (*texts.values(), *(texts if own == "variable" else ())))
     bound = MAX_ARG_STRLEN - (_bytes(name) if own == "variable" else 0) - 1
@@ -306,6 +343,9 @@ def _kill_descendants() -> bool:
 
 
 async def _kill_leftovers() -> None:
-    """Kill what CMD has left running: it would hold ports and memory that the next world's process needs."""
+    """Kill what CMD has left running.
+
+    It would hold ports and memory that the next world's process needs.
+    """
     while _kill_descendants():  # noqa: ASYNC110 (there is no event for the end of a grandchild)
         await asyncio.sleep(0.01)

@@ -17,14 +17,22 @@ from elasticjob_agent.config import Config
 Environment = dict[str, str]
 
 MAX_ARG_STRLEN = 131_072
-"""Bytes of one argument or variable, with its name, the equals sign and the final zero byte: a limit of Linux."""
+"""Bytes of one argument or variable, with its name, the equals sign and the final zero byte: a
+limit of Linux.
+"""
 MAX_CHARACTERS = 6 * 1024 * 1024
-"""Of a command and its environment together: the kernel takes no more bytes, whatever its limits are set to."""
+"""Of a command and its environment together: the kernel takes no more bytes, whatever its limits
+are set to.
+"""
 _ROLE = re.compile(r"[a-z0-9-]+")
 
 
 def environments(
-    start: pb.Start, config: Config, command: Sequence[str], container: Mapping[str, str], socket: Path
+    start: pb.Start,
+    config: Config,
+    command: Sequence[str],
+    container: Mapping[str, str],
+    socket: Path,
 ) -> list[Environment]:
     """Return the variables that the agent sets in the processes that a Start asks for, by rank.
 
@@ -41,7 +49,9 @@ def environments(
         **_hosts(start.world.members),
     }
     if starts_torchrun(config, command):
-        defaults = {name: value for name, value in torchrun.DEFAULTS.items() if name not in container}
+        defaults = {
+            name: value for name, value in torchrun.DEFAULTS.items() if name not in container
+        }
         return [{**defaults, **shared, **_torchrun_options(start, config)}]
     processes = [start.environment, *(each.variables for each in start.other_environments)]
     size = sum(max(1, member.processes) for member in start.world.members)
@@ -79,19 +89,27 @@ def render(
     """
     rendered: list[str] = []
     left = MAX_CHARACTERS
-    named = [*((f"argument {number}", text) for number, text in enumerate(command)), *container.items()]
+    named = [
+        *((f"argument {number}", text) for number, text in enumerate(command)),
+        *container.items(),
+    ]
     for name, text in named:
         try:
             rendered.append(references.replace(text, variables, most=left))
         except references.TooLongError as error:
-            raise references.TooLongError(f"{name}: with its references replaced {error}") from error
+            raise references.TooLongError(
+                f"{name}: with its references replaced {error}"
+            ) from error
         left -= len(rendered[-1])
     count = len(command)
     return rendered[:count], {**dict(zip(container, rendered[count:], strict=True)), **variables}
 
 
 def _hosts(members: Sequence[pb.Member]) -> Environment:
-    """Return the addresses of rank 0's pod and of each role's pods; not of a role with too many for one variable."""
+    """Return the addresses of rank 0's pod and of each role's pods.
+
+    Not of a role with too many for one variable.
+    """
     addresses: defaultdict[str, list[str]] = defaultdict(list)
     for member in sorted(members, key=lambda member: member.index):
         if _ROLE.fullmatch(member.role):
@@ -115,7 +133,9 @@ def _torchrun_options(start: pb.Start, config: Config) -> Environment:
     )
 
 
-def _own_devices(container: Mapping[str, str], config: Config, local_rank: int, processes: int) -> Environment:
+def _own_devices(
+    container: Mapping[str, str], config: Config, local_rank: int, processes: int
+) -> Environment:
     """Return the variable that shows a process its part of the member's GPUs, if they are to be divided."""
     if config.devices is None or processes == 1:
         return {}

@@ -1,7 +1,7 @@
 """The port that the pod's readiness probe connects to.
 
-It opens when the master has accepted the agent, and stays open while the master is disconnected: a member that trains
-does not become unready because the master restarts.
+It opens when the master has accepted the agent, and stays open while the master is disconnected: a
+member that trains does not become unready because the master restarts.
 """
 
 from __future__ import annotations
@@ -22,14 +22,21 @@ class Readiness:
         self._announced = False
 
     async def announce(self) -> None:
-        """Listen from now on; further calls do nothing. If the port cannot be opened, that is logged and no error."""
+        """Listen from now on; further calls do nothing.
+
+        If the port cannot be opened, that is logged and no error.
+        """
         if self._announced:
             return
         self._announced = True
         try:
-            self._server = await asyncio.start_server(_close_at_once, self._address, names.AGENT_READY_PORT)
+            self._server = await asyncio.start_server(
+                _close_at_once, self._address, names.AGENT_READY_PORT
+            )
         except OSError as error:
-            sys.stderr.write(f"elasticjob-agent: readiness cannot be told: {error.strerror or error}\n")
+            sys.stderr.write(
+                f"elasticjob-agent: readiness cannot be told: {error.strerror or error}\n"
+            )
 
     def close(self) -> None:
         """Stop listening."""

@@ -1,4 +1,7 @@
-"""The scripts of ScalePlans that this agent is told to run: each once, in a session of its own, within its time."""
+"""The scripts of ScalePlans that this agent is told to run.
+
+Each once, in a session of its own, within its time.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_agent.process import ProcessSupervisor, TrainingProcess
 
 MOST_REMEMBERED = 1000
-"""Ends that are remembered: a master repeats only what an unfinished plan wants, of which there is one at a time."""
+"""Ends that are remembered: a master repeats only what an unfinished plan wants, of which there is
+one at a time.
+"""
 PREFIX = "[script] "
 OUTPUT_SECONDS = 0.5
 _PRINTING_TO_STDERR = ("sh", "-c", 'exec "$@" >&2', "sh")
@@ -22,7 +27,10 @@ class Scripts:
     """Runs scripts beside the training process, and remembers how they have ended."""
 
     def __init__(
-        self, supervisor: ProcessSupervisor, container: Mapping[str, str], send: Callable[[pb.AgentMessage], None]
+        self,
+        supervisor: ProcessSupervisor,
+        container: Mapping[str, str],
+        send: Callable[[pb.AgentMessage], None],
     ) -> None:
         """Start scripts by a supervisor in this environment, and report their ends by `send`."""
         self._supervisor = supervisor
@@ -50,7 +58,9 @@ class Scripts:
         self._supervisor.start_beside(process, command, {**self._container, **request.environment})
         late = ""
         try:
-            async with asyncio.timeout(request.timeout_seconds if math.isfinite(request.timeout_seconds) else 0.0):
+            async with asyncio.timeout(
+                request.timeout_seconds if math.isfinite(request.timeout_seconds) else 0.0
+            ):
                 await ended.wait()
         except TimeoutError:
             late = f"killed, as it has not ended within {request.timeout_seconds:.0f} s\n"
@@ -60,4 +70,6 @@ class Scripts:
             process.kill_group()  # with what it has left running
         await asyncio.to_thread(process.wait_for_output, OUTPUT_SECONDS)
         words = "\n".join(line.removeprefix(PREFIX) for line in process.last_words.split("\n"))
-        return pb.ScriptResult(id=request.id, exit_code=process.code, message=f"{late}{words}".strip())
+        return pb.ScriptResult(
+            id=request.id, exit_code=process.code, message=f"{late}{words}".strip()
+        )

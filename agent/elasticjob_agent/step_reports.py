@@ -1,8 +1,9 @@
-"""Step reports on their way to the master: merged, so that any number of steps and of processes costs the same.
+"""Step reports on their way to the master.
 
-A merged report has the newest step and the sums of samples and seconds, so nothing is lost by merging, and while the
-master is disconnected only one report a round is kept. Several processes of one member finish the same steps in the
-same time: their samples add up, but steps and seconds count once.
+Merged, so that any number of steps and of processes costs the same. A merged report has the newest
+step and the sums of samples and seconds, so nothing is lost by merging, and while the master is
+disconnected only one report a round is kept. Several processes of one member finish the same steps
+in the same time: their samples add up, but steps and seconds count once.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ class StepReport:
 
 
 def merge(older: StepReport, newer: StepReport) -> StepReport:
-    """Return two reports of one process in one round as one; of too many metrics, the newest names stay."""
+    """Return two reports of one process in one round as one.
+
+    Of too many metrics, the newest names stay.
+    """
     metrics = [(name, value) for name, value in older.metrics.items() if name not in newer.metrics]
     metrics += newer.metrics.items()
     return StepReport(
@@ -54,8 +58,8 @@ def merge(older: StepReport, newer: StepReport) -> StepReport:
 def combine(first: StepReport, other: StepReport) -> StepReport:
     """Return the reports of two processes of one round as one, with steps and seconds of the first.
 
-    Of a metric that both have, the first one's value stays. The slower one's computing time counts, for as many steps
-    as the first one has finished: they may have reported a different number.
+    Of a metric that both have, the first one's value stays. The slower one's computing time counts,
+    for as many steps as the first one has finished: they may have reported a different number.
     """
     slower = other.compute_seconds * first.steps / other.steps if other.steps else 0.0
     merged = merge(other, first)
@@ -72,7 +76,12 @@ def after(counted: int, report: StepReport) -> StepReport:
     """Return a process's report with the steps after a step that has counted already, and their share of the time."""
     steps = max(0, report.step - counted)
     share = min(1.0, steps / report.steps) if report.steps else 1.0
-    return replace(report, steps=steps, seconds=report.seconds * share, compute_seconds=report.compute_seconds * share)
+    return replace(
+        report,
+        steps=steps,
+        seconds=report.seconds * share,
+        compute_seconds=report.compute_seconds * share,
+    )
 
 
 @dataclass
@@ -111,7 +120,8 @@ class _Round:
         return self.leader in self.reports or (self.ended and bool(self.reports))
 
     def take(self) -> StepReport:
-        reports, self.reports = self.reports, {}
+        reports = self.reports
+        self.reports = {}
         newest = max(reports.values(), key=lambda report: report.step)
         # Without the leader's only what adds up is known: the master measures the time by itself.
         nothing = StepReport(newest.round, newest.step, time=newest.time, local_rank=self.leader)
@@ -122,18 +132,21 @@ class _Round:
 
     def _count(self, report: StepReport) -> StepReport:
         if self.new_leader and self.counted is not None:
-            counted, report = self.counted, after(self.counted, report)
+            counted = self.counted
+            report = after(self.counted, report)
             if report.step < counted:
                 return report
-        self.counted, self.new_leader = report.step, False
+        self.counted = report.step
+        self.new_leader = False
         return report
 
 
 class PendingReports:
-    """Reports that wait for the master, one a process and round; the oldest rounds are dropped when there are too many.
+    """Reports that wait for the master, one a process and round.
 
-    In each round one process leads: its steps and seconds are those of the member, and with its reports those of the
-    others are sent. It is the first one that reports, until another one has reported `LEAD` times without it.
+    The oldest rounds are dropped when there are too many. In each round one process leads: its
+    steps and seconds are those of the member, and with its reports those of the others are sent. It
+    is the first one that reports, until another one has reported `LEAD` times without it.
     """
 
     def __init__(self) -> None:

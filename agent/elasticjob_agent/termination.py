@@ -1,4 +1,7 @@
-"""The container's termination message: `kubectl describe pod` shows it, the operator puts it into the job's status."""
+"""The container's termination message.
+
+`kubectl describe pod` shows it, the operator puts it into the job's status.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ LIMIT = 4096
 
 
 def write(environment: Mapping[str, str], message: str) -> None:
-    """Write a message to the file that the kubelet reads; without such a file it takes the last log lines."""
+    """Write a message to the file that the kubelet reads.
+
+    Without such a file it takes the last log lines.
+    """
     configured = environment.get(names.ENV_TERMINATION_LOG)
     path = Path(configured or DEFAULT_PATH)
     if not message or (configured is None and not (path.exists() and os.access(path, os.W_OK))):

@@ -1,8 +1,9 @@
-"""When a training process below torchrun has failed: torchrun sees that up to an interval later, and ends later still.
+"""When a training process below torchrun has failed.
 
-Meanwhile the processes on other nodes fail, too, as their peer is gone, so the torchruns of all nodes end in the same
-moment. Only the ends of the processes themselves tell which node's was the first. They are torchrun's children and not
-the agent's; the kernel reports their ends by pidfds.
+Torchrun sees that up to an interval later, and ends later still. Meanwhile the processes on other
+nodes fail, too, as their peer is gone, so the torchruns of all nodes end in the same moment. Only
+the ends of the processes themselves tell which node's was the first. They are torchrun's children
+and not the agent's; the kernel reports their ends by pidfds.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class RankWatch:
             self._watched[pid] = os.pidfd_open(pid)
         except OSError:  # it has just ended, or the kernel has no pidfds
             return
-        self.failed_at = None  # torchrun has started its processes again, so it was not the end of them
+        self.failed_at = (
+            None  # torchrun has started its processes again, so it was not the end of them
+        )
         asyncio.get_running_loop().add_reader(self._watched[pid], self._ended, pid)
 
     def _ended(self, pid: int) -> None:
@@ -81,7 +84,10 @@ def _ranks() -> list[int]:
 
 
 def _exit_status(pid: int) -> int | None:
-    """Return how a process has ended, 0 for success; None if torchrun has asked for that already."""
+    """Return how a process has ended, 0 for success.
+
+    None if torchrun has asked for that already.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
         return int(text.rpartition(")")[2].split()[_EXIT_CODE])

@@ -1,10 +1,11 @@
-"""The socket on which the training processes talk to their agent: JSON lines, so that any interpreter can speak it.
+"""The socket on which the training processes talk to their agent.
 
-Up: {"process": 1, "of": 2} from one of several processes, before all else; step reports; {"stoppable": true} from a
-process that listens for stops, {"stopping": true} when it ends because of one; {"world": 3} from a process whose parent
-has taken that world; calls with an id. Down: answers with the same id, {"stop": true}, and {"world_changed": 3} when
-there is a new world to take, by the call next_world. Any process that can open the socket may use the shards of this
-pod and read the list of hosts.
+JSON lines, so that any interpreter can speak it. Up: {"process": 1, "of": 2} from one of several
+processes, before all else; step reports; {"stoppable": true} from a process that listens for stops,
+{"stopping": true} when it ends because of one; {"world": 3} from a process whose parent has taken
+that world; calls with an id. Down: answers with the same id, {"stop": true}, and {"world_changed":
+3} when there is a new world to take, by the call next_world. Any process that can open the socket
+may use the shards of this pod and read the list of hosts.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ class _Connection:
 
 
 class TrainingSocket:
-    """Serves the training processes of one agent. They are asked to stop together, and one confirms for all."""
+    """Serves the training processes of one agent.
+
+    They are asked to stop together, and one confirms for all.
+    """
 
     def __init__(
         self,
@@ -80,7 +84,9 @@ class TrainingSocket:
         self._proxy = MasterProxy(channel, pod_uid)
         self._on_report = on_report
         self._on_world_taken = on_world_taken
-        self._folder = Path(tempfile.mkdtemp(prefix="elasticjob-", dir=writable_directory.path_for_sockets()))
+        self._folder = Path(
+            tempfile.mkdtemp(prefix="elasticjob-", dir=writable_directory.path_for_sockets())
+        )
         self._connections: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -94,7 +100,9 @@ class TrainingSocket:
         self.stop_confirmed = False
         """A process of the present round has confirmed that it ends because of a stop."""
         self.joined_round = 0
-        """The round of the latest world that all present processes have taken after their start; 0: none."""
+        """The round of the latest world that all present processes have taken after their start; 0:
+        none.
+        """
 
     @property
     def path(self) -> Path:
@@ -103,8 +111,14 @@ class TrainingSocket:
 
     @property
     def listens_for_stop(self) -> bool:
-        """Whether a present process listens for {"stop": true}; if none does, they are sent SIGTERM."""
-        return any(connection.stoppable and connection.round == self._round for connection in self._connections)
+        """Whether a present process listens for {"stop": true}.
+
+        If none does, they are sent SIGTERM.
+        """
+        return any(
+            connection.stoppable and connection.round == self._round
+            for connection in self._connections
+        )
 
     def leased_shards(self) -> list[agent_pb2.LeasedShards]:
         """Return what the processes of this pod have leased, as far as no master has confirmed that it is reported."""
@@ -112,7 +126,9 @@ class TrainingSocket:
 
     async def open(self) -> None:
         """Start serving."""
-        self._server = await asyncio.start_unix_server(self._serve, path=str(self.path), limit=MAX_LINE_BYTES)
+        self._server = await asyncio.start_unix_server(
+            self._serve, path=str(self.path), limit=MAX_LINE_BYTES
+        )
 
     async def close(self) -> None:
         """Stop serving and remove the socket."""
@@ -137,13 +153,22 @@ class TrainingSocket:
             return
 
     def begin_round(self, round_: int, members: Sequence[agent_pb2.Member], processes: int) -> None:
-        """Expect so many processes of a round: what earlier ones were asked for, or have confirmed, is forgotten."""
-        self._round, self._stop_requested, self.stop_confirmed = round_, False, False
-        self._members, self._processes = members, processes
+        """Expect so many processes of a round.
+
+        What earlier ones were asked for, or have confirmed, is forgotten.
+        """
+        self._round = round_
+        self._stop_requested = False
+        self.stop_confirmed = False
+        self._members = members
+        self._processes = processes
         self._told, self._taken_by, self.joined_round = agent_pb2.WorldChanged(), set(), 0
 
     def change_world(self, change: agent_pb2.WorldChanged) -> None:
-        """Tell the present processes their next world; only the latest one counts, and a repetition changes nothing."""
+        """Tell the present processes their next world.
+
+        Only the latest one counts, and a repetition changes nothing.
+        """
         round_ = change.world.round
         if round_ <= max(self._round, self._told.world.round):
             return
@@ -172,7 +197,8 @@ class TrainingSocket:
             while line := await reader.readline():
                 self._handle_line(connection, line)
         except (ConnectionError, ValueError):
-            pass  # the process has exited, or sent a line longer than MAX_LINE_BYTES: the connection ends
+            # the process has exited, or sent a line longer than MAX_LINE_BYTES: the connection ends
+            pass
         finally:
             self._connections.discard(connection)
             self._disconnected.set()
@@ -187,7 +213,9 @@ class TrainingSocket:
         if not isinstance(message, dict):
             connection.send({"id": None, "error": "not a JSON object"})
         elif message.get("call") == "members":
-            connection.send({"id": message.get("id"), "result": {"members": _processes(connection.members)}})
+            connection.send(
+                {"id": message.get("id"), "result": {"members": _processes(connection.members)}}
+            )
         elif message.get("call") == "next_world":
             connection.send({"id": message.get("id"), **self._next_world(connection)})
         elif "id" in message and connection.calls >= MAX_CONCURRENT_CALLS:
@@ -215,21 +243,36 @@ class TrainingSocket:
         world = self._told.world
         if connection.round != self._round or not world.round:
             return {"error": f"the process of round {connection.round} was told no other world"}
-        connection.world_round, connection.members = world.round, world.members
+        connection.world_round = world.round
+        connection.members = world.members
         self._taken_by.add(connection.local_rank)
         if len(self._taken_by) >= self._processes and self.joined_round < world.round:
             self.joined_round = world.round
             self._on_world_taken(world.round)
         size = sum(max(1, member.processes) for member in world.members)
-        return {"result": {"round": world.round, "rank": self._told.rank + connection.local_rank, "size": size}}
+        return {
+            "result": {
+                "round": world.round,
+                "rank": self._told.rank + connection.local_rank,
+                "size": size,
+            }
+        }
 
     def _introduce(self, connection: _Connection, message: dict[str, Any]) -> None:
-        local_rank, local_size = message["process"], message.get("of")
-        if isinstance(local_rank, int) and isinstance(local_size, int) and 0 <= local_rank < local_size <= MAX_SLOTS:
-            connection.local_rank, connection.local_size = local_rank, local_size
+        local_rank = message["process"]
+        local_size = message.get("of")
+        if (
+            isinstance(local_rank, int)
+            and isinstance(local_size, int)
+            and 0 <= local_rank < local_size <= MAX_SLOTS
+        ):
+            connection.local_rank = local_rank
+            connection.local_size = local_size
         else:
             limits = f"process must be a number from 0 to of - 1, and of at most {MAX_SLOTS}"
-            connection.send({"id": None, "error": f"{limits}, not {local_rank!r} of {local_size!r}"})
+            connection.send(
+                {"id": None, "error": f"{limits}, not {local_rank!r} of {local_size!r}"}
+            )
 
     def _report(self, connection: _Connection, message: dict[str, Any]) -> None:
         try:
@@ -240,7 +283,10 @@ class TrainingSocket:
                 total=_count(message.get("total") or 0),
                 samples=float(message.get("samples", 0)),
                 seconds=float(message.get("seconds", 0)),
-                metrics={_text(name): float(value) for name, value in (message.get("metrics") or {}).items()},
+                metrics={
+                    _text(name): float(value)
+                    for name, value in (message.get("metrics") or {}).items()
+                },
                 time=float(message.get("time", 0)),
                 steps=_count(message.get("steps", 0)),
                 compute_seconds=float(message.get("compute_seconds", 0)),
@@ -252,7 +298,9 @@ class TrainingSocket:
 
     async def _answer(self, connection: _Connection, message: dict[str, Any]) -> None:
         try:
-            connection.send({"id": message["id"], "result": await self._proxy.call(message, connection)})
+            connection.send(
+                {"id": message["id"], "result": await self._proxy.call(message, connection)}
+            )
         except CallError as error:
             connection.send({"id": message["id"], "error": str(error)})
         finally:
@@ -282,7 +330,8 @@ def _processes(members: Sequence[agent_pb2.Member]) -> list[dict[str, Any]]:
 
 
 def _text(value: str) -> str:
-    value.encode()  # half a surrogate pair is valid JSON, but cannot be encoded in a protobuf message
+    # half a surrogate pair is valid JSON, but cannot be encoded in a protobuf message
+    value.encode()
     return value
 
 

@@ -1,7 +1,7 @@
 """CPU, memory and GPU usage of the training process and all its children, for the auto-scaler.
 
-Measured in separate threads, because a measurement can take long: on a machine short of CPU, or with a driver that
-hangs. Each heartbeat carries the newest measurement.
+Measured in separate threads, because a measurement can take long: on a machine short of CPU, or
+with a driver that hangs. Each heartbeat carries the newest measurement.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Usage:
 class Meter:
     """Measures the container by its cgroup if it has its own, else this process' descendants.
 
-    The cores in use are the increase of the CPU seconds since the last measurement, divided by the time.
+    The cores in use are the increase of the CPU seconds since the last measurement, divided by the
+    time.
     """
 
     def __init__(self, container: cgroup.Container | None) -> None:
@@ -43,14 +44,19 @@ class Meter:
         """Return the usage since the last read; `now` counts seconds from any start."""
         try:
             container = self._container
-            seconds, memory = _usage_of_container(container) if container else self._usage_of_descendants()
+            seconds, memory = (
+                _usage_of_container(container) if container else self._usage_of_descendants()
+            )
         except (OSError, ValueError):
             self._container, self._time = None, None  # the cgroup cannot be read after all
             seconds, memory = self._usage_of_descendants()
         used = sum(value - self._seconds.get(key, 0.0) for key, value in seconds.items())
         elapsed = now - self._time if self._time is not None else 0.0
-        self._seconds, self._time = seconds, now
-        return Usage(cpu_cores=max(used, 0.0) / elapsed if elapsed > 0 else 0.0, memory_bytes=memory)
+        self._seconds = seconds
+        self._time = now
+        return Usage(
+            cpu_cores=max(used, 0.0) / elapsed if elapsed > 0 else 0.0, memory_bytes=memory
+        )
 
     def _usage_of_descendants(self) -> tuple[dict[tuple[int, float], float], int]:
         """Return CPU seconds of each descendant, and the memory of all."""
@@ -83,7 +89,10 @@ class Sampler(Generic[Reading]):
         self._started = False
 
     def latest(self) -> Reading:
-        """Return the newest reading and start another; `unknown` while one has taken more than `STALE_SECONDS`."""
+        """Return the newest reading and start another.
+
+        `unknown` while one has taken more than `STALE_SECONDS`.
+        """
         if not self._started:
             self._started = True
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
@@ -107,7 +116,10 @@ class UsageMonitor:
     """Measures the container's CPU, memory and GPUs."""
 
     def __init__(self) -> None:
-        """Find the container's cgroup, which works only before there are children; GPUs are opened at the first use."""
+        """Find the container's cgroup, which works only before there are children.
+
+        GPUs are opened at the first use.
+        """
         self._container = cgroup.own_container()
         meter = Meter(self._container)
         self._meter = Sampler(lambda: meter.read(time.monotonic()), name="usage", unknown=Usage())
@@ -118,7 +130,10 @@ class UsageMonitor:
         return self._meter.latest(), self._gpus.latest()
 
     def memory_kills(self) -> int:
-        """Return how many processes of the container the kernel has killed for memory; 0 if that is not counted."""
+        """Return how many processes of the container the kernel has killed for memory.
+
+        0 if that is not counted.
+        """
         try:
             return self._container.memory_kills() if self._container is not None else 0
         except (OSError, ValueError):

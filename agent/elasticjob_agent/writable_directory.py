@@ -10,11 +10,16 @@ from elasticjob_api import names
 _ALWAYS_WRITABLE = "/dev/shm"  # noqa: S108 (only this user can read what is created in it)
 
 _MAX_FOR_SOCKETS = 70
-"""Bytes of a path below which a folder with a socket finds room: the kernel takes 107 of a socket's path."""
+"""Bytes of a path below which a folder with a socket finds room: the kernel takes 107 of a socket's
+path.
+"""
 
 
 def path() -> str:
-    """Return a writable directory: an image may have no /tmp, or its root file system may be read-only."""
+    """Return a writable directory.
+
+    An image may have no /tmp, or its root file system may be read-only.
+    """
     try:
         if chosen := os.environ.get(names.ENV_AGENT_FILES):
             return chosen

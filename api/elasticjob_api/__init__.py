@@ -1,1 +1,4 @@
-"""What all parts share: custom resource types, gRPC stubs, names of labels, ports and variables, and shared limits."""
+"""What all parts share.
+
+Custom resource types, gRPC stubs, names of labels, ports and variables, and shared limits.
+"""

@@ -1,6 +1,7 @@
-"""The variables that tell an agent which member of which job it is: the same in a pod and in a process of this machine.
+"""The variables that tell an agent which member of which job it is.
 
-Whoever starts the agent adds what only it knows: the pod's name, UID and address, and the credentials of the master.
+The same in a pod and in a process of this machine. Whoever starts the agent adds what only it
+knows: the pod's name, UID and address, and the credentials of the master.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The last answers of a job's master, as they are stored for the time after its end: how they are packed and read.
+"""The last answers of a job's master, as they are stored for the time after its end.
 
-The master writes them, into a ConfigMap that other programs may write as well. So who reads them takes a bounded number
-of bytes, and nothing that cannot be shown.
+How they are packed and read. The master writes them, into a ConfigMap that other programs may write
+as well. So who reads them takes a bounded number of bytes, and nothing that cannot be shown.
 """
 
 from __future__ import annotations
@@ -60,13 +60,17 @@ def pack(answers: pb.StoredAnswers, *, most_bytes: int = MOST_BYTES) -> bytes:
 def unpack(data: bytes) -> pb.StoredAnswers:
     """Return the answers that are stored. Raises `UnreadableAnswers`."""
     if len(data) > MOST_BYTES:
-        raise UnreadableAnswers(f"it has {len(data)} bytes; {MOST_BYTES} is the most that a master writes")
+        raise UnreadableAnswers(
+            f"it has {len(data)} bytes; {MOST_BYTES} is the most that a master writes"
+        )
     answers = pb.StoredAnswers()
     try:
         inflater = zlib.decompressobj(wbits=31)
         text = inflater.decompress(data, MOST_TEXT)
         if not inflater.eof:
-            raise UnreadableAnswers(f"it is damaged, or longer than the {MOST_TEXT} bytes that a master writes")
+            raise UnreadableAnswers(
+                f"it is damaged, or longer than the {MOST_TEXT} bytes that a master writes"
+            )
         json_format.Parse(text, answers, ignore_unknown_fields=True, max_recursion_depth=_DEPTH)
     except (zlib.error, json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableAnswers(f"it is damaged: {error}") from error
@@ -87,7 +91,8 @@ def outcome(status: ElasticJobStatus) -> pb.Outcome:
             pb.PodFailure(
                 time=time_or_none(each.finished_at) or 0.0,
                 pod=each.pod,
-                reason=each.reason or (f"exit code {each.exit_code}" if each.exit_code is not None else ""),
+                reason=each.reason
+                or (f"exit code {each.exit_code}" if each.exit_code is not None else ""),
                 message=each.message,
                 action=each.action,
             )
@@ -97,7 +102,9 @@ def outcome(status: ElasticJobStatus) -> pb.Outcome:
 
 
 def _compressed(answers: pb.StoredAnswers) -> bytes:
-    return gzip.compress(json_format.MessageToJson(answers, indent=None).encode(), compresslevel=6, mtime=0)
+    return gzip.compress(
+        json_format.MessageToJson(answers, indent=None).encode(), compresslevel=6, mtime=0
+    )
 
 
 def _shorten(answers: pb.StoredAnswers) -> None:
@@ -129,7 +136,10 @@ _DISPENSABLE: tuple[tuple[str, Callable[[pb.StoredAnswers], None]], ...] = (
 
 
 def _make_showable(message: Message) -> None:
-    """Replace what no renderer expects: unknown enum values, endless numbers, characters that move a cursor."""
+    """Replace what no renderer expects.
+
+    Unknown enum values, endless numbers, characters that move a cursor.
+    """
     for field, value in message.ListFields():
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             _make_map_showable(value, field.message_type.fields_by_name["value"])

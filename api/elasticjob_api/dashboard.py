@@ -1,7 +1,8 @@
-"""The dashboard: one page without a secret in it, and the data it reads, of a master or of what a master has stored.
+"""The dashboard.
 
-The page names its own script and style by their hashes, so a browser runs nothing else there, whatever a job's names,
-messages or metrics contain.
+One page without a secret in it, and the data it reads, of a master or of what a master has stored.
+The page names its own script and style by their hashes, so a browser runs nothing else there,
+whatever a job's names, messages or metrics contain.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def page_data(answers: job_pb2.StoredAnswers, *, ended: bool = False) -> bytes:
                 for each in answers.history.samples
             ],
             "events": [
-                {"time": each.time, "reason": each.reason, "message": each.message} for each in answers.history.events
+                {"time": each.time, "reason": each.reason, "message": each.message}
+                for each in answers.history.events
             ],
             "plans": [
                 {

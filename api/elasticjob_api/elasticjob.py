@@ -37,7 +37,9 @@ from elasticjob_api.resources import Quantities, ResourceLimits
 from elasticjob_api.scripts import ScriptEnd
 
 Framework = Literal["horovod", "pytorch", "tensorflow", "mxnet", "jax", "custom"]
-Phase = Literal["Pending", "Starting", "Running", "Scaling", "Suspended", "Retrying", "Succeeded", "Failed"]
+Phase = Literal[
+    "Pending", "Starting", "Running", "Scaling", "Suspended", "Retrying", "Succeeded", "Failed"
+]
 PodTemplate = Annotated[
     dict[str, Any],
     Meta(
@@ -53,7 +55,9 @@ LabelKey = Annotated[
         pattern="^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
     ),
 ]
-"""The key of a label: a name of at most 63 characters, with a DNS domain and a slash before it or not."""
+"""The key of a label: a name of at most 63 characters, with a DNS domain and a slash before it or
+not.
+"""
 MAX_REPLICAS = 10_000
 """Members that a role may have."""
 Count = Annotated[int, Meta(ge=0, le=MAX_REPLICAS)]
@@ -64,10 +68,13 @@ Image = Annotated[str, Meta(max_length=1024)]
 DEFAULT_MAX_MEMORY_FACTOR = 4
 """How many times the template's memory a member may get when `maxMemory` is not set."""
 DEFAULT_EFFICIENCY = 0.5
-MIN_PRICE, MAX_PRICE = 1e-6, 1e6
+MIN_PRICE = 1e-6
+MAX_PRICE = 1e6
 """Of a member of the scaled role at least, and of a member of any role at most, an hour."""
 _BY_INDEX = {"x-kubernetes-map-type": "atomic"}
-"""Of a map with an entry for each member: `managedFields` names no single one, or 10,000 would double the object."""
+"""Of a map with an entry for each member: `managedFields` names no single one, or 10,000 would
+double the object.
+"""
 
 
 MAX_RESTART_DELAY_SECONDS = 3600
@@ -80,14 +87,17 @@ class RestartRule(Object, frozen=True):
 
     action: Annotated[
         FailureAction,
-        Meta(description="Ignore: restart, uncounted. Restart: restart, counted. FailJob: end the job."),
+        Meta(
+            description="Ignore: restart, uncounted. Restart: restart, counted. FailJob: end the job."
+        ),
     ]
     exit_codes: Annotated[
         list[Annotated[int, Meta(ge=0, le=255)]],
         Meta(description="Exit codes of the training container.", max_length=64),
     ] = []
     signals: Annotated[
-        list[Annotated[int, Meta(ge=1, le=64)]], Meta(description="Signals that ended it.", max_length=64)
+        list[Annotated[int, Meta(ge=1, le=64)]],
+        Meta(description="Signals that ended it.", max_length=64),
     ] = []
     reasons: Annotated[
         list[Annotated[str, Meta(max_length=64)]],
@@ -99,11 +109,16 @@ class RestartRule(Object, frozen=True):
     ] = []
     message_pattern: Annotated[
         Annotated[str, Meta(max_length=256)] | None,
-        Meta(description="A regular expression (RE2) found in the message of the container or the pod."),
+        Meta(
+            description="A regular expression (RE2) found in the message of the container or the pod."
+        ),
     ] = None
     pod_conditions: Annotated[
         list[Annotated[str, Meta(max_length=316)]],
-        Meta(description="Types of pod conditions that are True, such as DisruptionTarget.", max_length=16),
+        Meta(
+            description="Types of pod conditions that are True, such as DisruptionTarget.",
+            max_length=16,
+        ),
     ] = []
     containers: Annotated[
         list[Annotated[str, Meta(max_length=63)]],
@@ -170,7 +185,8 @@ class ClaimMetadata(Object, frozen=True):
         ),
     ]
     labels: Annotated[
-        dict[str, Annotated[str, Meta(max_length=63)]], Meta(description="Labels of the claims.", max_length=64)
+        dict[str, Annotated[str, Meta(max_length=63)]],
+        Meta(description="Labels of the claims.", max_length=64),
     ] = {}
     annotations: Annotated[
         dict[str, Annotated[str, Meta(max_length=4096)]],
@@ -178,14 +194,20 @@ class ClaimMetadata(Object, frozen=True):
     ] = {}
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("!self.name.startsWith('elasticjob')", "names that start with elasticjob are reserved", field=".name"),
+        Rule(
+            "!self.name.startsWith('elasticjob')",
+            "names that start with elasticjob are reserved",
+            field=".name",
+        ),
     )
 
 
 class VolumeClaimTemplate(Object, frozen=True):
     """A volume claim that each member of a role gets, as those of a StatefulSet."""
 
-    metadata: Annotated[ClaimMetadata, Meta(description="Its name, and what the claims are marked with.")]
+    metadata: Annotated[
+        ClaimMetadata, Meta(description="Its name, and what the claims are marked with.")
+    ]
     spec: Annotated[
         dict[str, Any],
         Meta(
@@ -252,10 +274,14 @@ class ReplicaSpec(Object, frozen=True):
             "with minReplicas, at least 1; the operator writes here how many there are."
         ),
     ] = None
-    min_replicas: Annotated[Count, Meta(description="Fewest members; the job can start with them.")] = 1
+    min_replicas: Annotated[
+        Count, Meta(description="Fewest members; the job can start with them.")
+    ] = 1
     max_replicas: Annotated[
         Count | None,
-        Meta(description="Most members; unset: no bound. Automatic growth needs it, or autoscaling.resourceLimits."),
+        Meta(
+            description="Most members; unset: no bound. Automatic growth needs it, or autoscaling.resourceLimits."
+        ),
     ] = None
     agent: Annotated[
         Literal["Managed", "None"],
@@ -281,10 +307,12 @@ class ReplicaSpec(Object, frozen=True):
         ),
     ] = None
     restart_limit: Annotated[
-        int, Meta(description="Counted restarts of one member before the job fails.", ge=0, le=10_000)
+        int,
+        Meta(description="Counted restarts of one member before the job fails.", ge=0, le=10_000),
     ] = 3
     restart_rules: Annotated[
-        list[RestartRule], Meta(description="The first rule that matches a failure decides.", max_length=32)
+        list[RestartRule],
+        Meta(description="The first rule that matches a failure decides.", max_length=32),
     ] = []
     restart_on_success: Annotated[
         bool,
@@ -292,9 +320,12 @@ class ReplicaSpec(Object, frozen=True):
             description="Without an agent: a member that ends with 0 is restarted, too, uncounted, until the job ends."
         ),
     ] = False
-    auto_scale: Annotated[bool, Meta(description="Whether the auto-scaler may change this role.")] = True
+    auto_scale: Annotated[
+        bool, Meta(description="Whether the auto-scaler may change this role.")
+    ] = True
     drain_seconds: Annotated[
-        Seconds, Meta(description="Seconds a leaving member has to finish its step and to save its state.")
+        Seconds,
+        Meta(description="Seconds a leaving member has to finish its step and to save its state."),
     ] = DEFAULT_DRAIN_SECONDS
     sigterm_delay_seconds: Annotated[
         int,
@@ -306,7 +337,12 @@ class ReplicaSpec(Object, frozen=True):
         ),
     ] = 0
     process_restart_limit: Annotated[
-        int, Meta(description="Crashes of the training process that are retried inside the pod.", ge=0, le=10_000)
+        int,
+        Meta(
+            description="Crashes of the training process that are retried inside the pod.",
+            ge=0,
+            le=10_000,
+        ),
     ] = 0
     pod_force_delete_seconds: Annotated[
         Seconds | None,
@@ -322,7 +358,9 @@ class ReplicaSpec(Object, frozen=True):
             f"unset: {DEFAULT_MAX_MEMORY_FACTOR} times what the template asks for."
         ),
     ] = None
-    completion: Annotated[Completion, Meta(description="When this role ends the job.")] = Completion()
+    completion: Annotated[Completion, Meta(description="When this role ends the job.")] = (
+        Completion()
+    )
 
     @property
     def size(self) -> int:
@@ -381,7 +419,11 @@ class ReplicaSpec(Object, frozen=True):
             field=".persistentVolumeClaimRetentionPolicy",
         ),
         _immutable_if_set("dependsOn", "; create a new job to change it"),
-        Rule("self.agent == oldSelf.agent", "agent is immutable; create a new job to change it", field=".agent"),
+        Rule(
+            "self.agent == oldSelf.agent",
+            "agent is immutable; create a new job to change it",
+            field=".agent",
+        ),
         Rule(
             "self.template == oldSelf.template",
             "template is immutable; create a new job to change it",
@@ -406,21 +448,29 @@ class Agent(Object, frozen=True):
         ),
     ] = "InitContainer"
     image: Annotated[
-        Image | None, Meta(description="Image of the init container; unset: the operator's --agent-image.")
+        Image | None,
+        Meta(description="Image of the init container; unset: the operator's --agent-image."),
     ] = None
 
 
 class MasterSpec(Object, frozen=True):
     """The job's master pod."""
 
-    image: Annotated[Image | None, Meta(description="Image; unset: the one the operator was started with.")] = None
+    image: Annotated[
+        Image | None, Meta(description="Image; unset: the one the operator was started with.")
+    ] = None
     resources: Annotated[
         dict[str, Any],
         Meta(
             description="Resources of the container. A master takes 64Mi, and 128Ki for each member.",
             extra_json_schema={"$ref": "ResourceRequirements"},
         ),
-    ] = field(default_factory=lambda: {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}})
+    ] = field(
+        default_factory=lambda: {
+            "requests": {"cpu": "100m", "memory": "128Mi"},
+            "limits": {"memory": "2Gi"},
+        }
+    )
     template: Annotated[
         dict[str, Any],
         Meta(
@@ -428,7 +478,9 @@ class MasterSpec(Object, frozen=True):
             extra_json_schema={"$ref": "PodTemplateSpec"},
         ),
     ] = {}
-    restart_limit: Annotated[int, Meta(description="Counted restarts before the job fails.", ge=0, le=10_000)] = 10
+    restart_limit: Annotated[
+        int, Meta(description="Counted restarts before the job fails.", ge=0, le=10_000)
+    ] = 10
     pod_force_delete_seconds: Annotated[
         Seconds,
         Meta(
@@ -460,7 +512,9 @@ class Objective(Object, frozen=True):
     ] = DEFAULT_EFFICIENCY
     finish_time: Annotated[
         Time | None,
-        Meta(description="Of Deadline: when the training shall have ended, in UTC. It must report its total of steps."),
+        Meta(
+            description="Of Deadline: when the training shall have ended, in UTC. It must report its total of steps."
+        ),
     ] = None
     prices: Annotated[
         dict[RoleName, Annotated[float, Meta(ge=0, le=MAX_PRICE)]],
@@ -508,7 +562,9 @@ class Autoscaling(Object, frozen=True):
     cooldown_seconds: Annotated[
         int,
         Meta(
-            description="Seconds of one measurement of a size; growth that clearly pays comes earlier.", ge=1, le=86_400
+            description="Seconds of one measurement of a size; growth that clearly pays comes earlier.",
+            ge=1,
+            le=86_400,
         ),
     ] = 300
     multiple_of: Annotated[
@@ -530,7 +586,9 @@ class Autoscaling(Object, frozen=True):
     ] = None
     resize: Annotated[
         Literal["InPlaceOrReplace", "Replace"],
-        Meta(description="How CPU and memory change: in place where the cluster can, or always by new pods."),
+        Meta(
+            description="How CPU and memory change: in place where the cluster can, or always by new pods."
+        ),
     ] = "InPlaceOrReplace"
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -549,18 +607,22 @@ class SchedulingPolicy(Object, frozen=True):
     """How the pods are scheduled together."""
 
     gang: Annotated[
-        Literal["none", "volcano", "coscheduling"], Meta(description="Which gang scheduler gets a PodGroup.")
+        Literal["none", "volcano", "coscheduling"],
+        Meta(description="Which gang scheduler gets a PodGroup."),
     ] = "none"
-    queue: Annotated[Annotated[str, Meta(max_length=63)] | None, Meta(description="Queue of the gang scheduler.")] = (
-        None
-    )
+    queue: Annotated[
+        Annotated[str, Meta(max_length=63)] | None, Meta(description="Queue of the gang scheduler.")
+    ] = None
     priority_class_name: Annotated[
         Annotated[str, Meta(max_length=253)] | None, Meta(description="Priority class of all pods.")
     ] = None
 
 
 class Retry(Object, frozen=True):
-    """When a job that has ended begins anew: all pods of one attempt are gone before those of the next are created."""
+    """When a job that has ended begins anew.
+
+    All pods of one attempt are gone before those of the next are created.
+    """
 
     policy: Annotated[
         Literal["OnFailure", "OnTransient", "Always"],
@@ -570,10 +632,16 @@ class Retry(Object, frozen=True):
         ),
     ] = "OnFailure"
     limit: Annotated[
-        Annotated[int, Meta(ge=0, le=MAX_INT32)] | None, Meta(description="Retries at most; unset: no bound.")
+        Annotated[int, Meta(ge=0, le=MAX_INT32)] | None,
+        Meta(description="Retries at most; unset: no bound."),
     ] = None
     min_delay_seconds: Annotated[
-        int, Meta(description="Seconds from the end of one attempt to the beginning of the next.", ge=0, le=86_400)
+        int,
+        Meta(
+            description="Seconds from the end of one attempt to the beginning of the next.",
+            ge=0,
+            le=86_400,
+        ),
     ] = 10
     max_delay_seconds: Annotated[
         Annotated[int, Meta(ge=0, le=86_400)] | None,
@@ -596,8 +664,12 @@ class Retry(Object, frozen=True):
 class NodeConditionMatch(Object, frozen=True):
     """A condition of a node."""
 
-    type: Annotated[str, Meta(description="Its type, such as one that a problem detector sets.", max_length=316)]
-    status: Annotated[Literal["True", "False", "Unknown"], Meta(description="The status that is a problem.")] = "True"
+    type: Annotated[
+        str, Meta(description="Its type, such as one that a problem detector sets.", max_length=316)
+    ]
+    status: Annotated[
+        Literal["True", "False", "Unknown"], Meta(description="The status that is a problem.")
+    ] = "True"
     seconds: Annotated[int, Meta(description="How long the node must have it.", ge=0, le=3600)] = 60
 
 
@@ -617,27 +689,32 @@ class RunPolicy(Object, frozen=True):
         Meta(description="Which pods are deleted at the end; the master's always is."),
     ] = "Running"
     ttl_seconds_after_finished: Annotated[
-        Seconds | None, Meta(description="Seconds after which a finished job is deleted; unset: never.")
+        Seconds | None,
+        Meta(description="Seconds after which a finished job is deleted; unset: never."),
     ] = None
     active_deadline_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_INT32)] | None,
         Meta(description="Seconds the job may be active; then it fails."),
     ] = None
-    backoff_limit: Annotated[int, Meta(description="Counted restarts of all members together.", ge=0, le=MAX_INT32)] = (
-        10
-    )
+    backoff_limit: Annotated[
+        int, Meta(description="Counted restarts of all members together.", ge=0, le=MAX_INT32)
+    ] = 10
     start_policy: Annotated[
-        Literal["AnyMin", "AllReady"], Meta(description="Start with minReplicas, or wait for all replicas.")
+        Literal["AnyMin", "AllReady"],
+        Meta(description="Start with minReplicas, or wait for all replicas."),
     ] = "AnyMin"
     pending_deadline_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_INT32)] | None,
-        Meta(description="Seconds a pod may be unschedulable or without its image; then the job fails."),
+        Meta(
+            description="Seconds a pod may be unschedulable or without its image; then the job fails."
+        ),
     ] = None
     plan_history_limit: Annotated[
         int, Meta(description="Finished ScalePlans of the job that are kept.", ge=0, le=1000)
     ] = 10
     retry: Annotated[
-        Retry | None, Meta(description="Begin anew after the job has ended, with all members; unset: never.")
+        Retry | None,
+        Meta(description="Begin anew after the job has ended, with all members; unset: never."),
     ] = None
     allow_scripts: Annotated[
         bool,
@@ -653,7 +730,9 @@ class RunPolicy(Object, frozen=True):
             max_length=16,
         ),
     ] = []
-    scheduling_policy: Annotated[SchedulingPolicy, Meta(description="Scheduling.")] = SchedulingPolicy()
+    scheduling_policy: Annotated[SchedulingPolicy, Meta(description="Scheduling.")] = (
+        SchedulingPolicy()
+    )
     managed_by: Annotated[
         Annotated[str, Meta(max_length=63)] | None,
         Meta(
@@ -694,7 +773,9 @@ def _multiple_rule(count: str, *, unless: str) -> Rule:
 class ElasticJobSpec(Object, frozen=True):
     """What the user wants."""
 
-    framework: Annotated[Framework, Meta(description="Decides roles, ports and environment of the members.")]
+    framework: Annotated[
+        Framework, Meta(description="Decides roles, ports and environment of the members.")
+    ]
     replica_specs: Annotated[
         dict[RoleName, ReplicaSpec],
         Meta(description="The roles, by name.", min_length=1, max_length=MAX_ROLES),
@@ -709,7 +790,9 @@ class ElasticJobSpec(Object, frozen=True):
     agent: Annotated[Agent, Meta(description="Where the agent comes from.")] = Agent()
     master: Annotated[MasterSpec, Meta(description="The master pod.")] = MasterSpec()
     autoscaling: Annotated[Autoscaling, Meta(description="Automatic scaling.")] = Autoscaling()
-    health: Annotated[Health, Meta(description="When members and their training count as healthy.")] = Health()
+    health: Annotated[
+        Health, Meta(description="When members and their training count as healthy.")
+    ] = Health()
     run_policy: Annotated[RunPolicy, Meta(description="The job's life.")] = RunPolicy()
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -753,7 +836,9 @@ class ElasticJobSpec(Object, frozen=True):
             "self.autoscaling.objective.prices.all(role, role in self.replicaSpecs)",
             "autoscaling.objective.prices has %s, which is not one of replicaSpecs; its keys are roles of the job",
             field=".autoscaling.objective",
-            values=("self.autoscaling.objective.prices.filter(role, !(role in self.replicaSpecs))",),
+            values=(
+                "self.autoscaling.objective.prices.filter(role, !(role in self.replicaSpecs))",
+            ),
         ),
         # Not for later sizes: a plan of any size is written back to replicas.
         _multiple_rule(
@@ -761,7 +846,9 @@ class ElasticJobSpec(Object, frozen=True):
             unless="oldSelf.hasValue() && oldSelf.value().autoscaling.role == self.autoscaling.role && "
             "oldSelf.value().autoscaling.multipleOf == self.autoscaling.multipleOf",
         ),
-        _multiple_rule("minReplicas", unless=f"{_SCALED}.minReplicas == 1"),  # 1 is the default: no bound of its own
+        _multiple_rule(
+            "minReplicas", unless=f"{_SCALED}.minReplicas == 1"
+        ),  # 1 is the default: no bound of its own
         _multiple_rule("maxReplicas", unless=f"!has({_SCALED}.maxReplicas)"),
         *(
             Rule(
@@ -770,7 +857,9 @@ class ElasticJobSpec(Object, frozen=True):
                 f"framework {framework} has no role %s; its roles are {', '.join(roles)}; "
                 "what does not take part in the training has agent: None",
                 field=".replicaSpecs",
-                values=(f"self.replicaSpecs.filter(r, !(r in {list(roles)}) && self.replicaSpecs[r].agent != 'None')",),
+                values=(
+                    f"self.replicaSpecs.filter(r, !(r in {list(roles)}) && self.replicaSpecs[r].agent != 'None')",
+                ),
             )
             for framework, roles in ((name, f.roles) for name, f in FRAMEWORKS.items() if f.roles)
         ),
@@ -813,7 +902,10 @@ class ElasticJobSpec(Object, frozen=True):
 
 IndexKey = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,5})$")]
 """A member's index as the key of a map."""
-Indices = Annotated[str, Meta(max_length=MAX_TEXT, pattern="^([0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*)?$")]
+Indices = Annotated[
+    str,
+    Meta(max_length=MAX_TEXT, pattern="^([0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*)?$"),
+]
 """A set of indices in compact form; `parse_indices` bounds how many they are."""
 LabelValue = Annotated[str, Meta(max_length=63)]
 MAX_DOMAINS = 256
@@ -831,13 +923,17 @@ class BackOff(Object, frozen=True):
     """How long a restart waits."""
 
     failures: Annotated[
-        Counter, Meta(description="Ends in a row, counted or not; one after a long run begins anew.")
+        Counter,
+        Meta(description="Ends in a row, counted or not; one after a long run begins anew."),
     ] = 0
     until: Annotated[Time, Meta(description="When the next pod may start.")] = ""
 
 
 def _shown_zero() -> int:
-    """Return the default of a number that is written also when it is 0: only what a factory makes is not left out."""
+    """Return the default of a number that is written also when it is 0.
+
+    Only what a factory makes is not left out.
+    """
     number: int = field(default_factory=int)
     return number
 
@@ -851,37 +947,64 @@ def _shown_restart() -> FailureAction:
 class ReplicaStatus(Object, frozen=True):
     """One role as it is. `indices` is the size the operator holds the job to."""
 
-    desired: Annotated[Members, Meta(description="Members the operator holds the role to.")] = _shown_zero()
+    desired: Annotated[Members, Meta(description="Members the operator holds the role to.")] = (
+        _shown_zero()
+    )
     indices: Annotated[Indices, Meta(description="Their indices, such as 0,2-4.")] = ""
-    active: Annotated[Counter, Meta(description="Pods that are neither finished nor being deleted.")] = _shown_zero()
+    active: Annotated[
+        Counter, Meta(description="Pods that are neither finished nor being deleted.")
+    ] = _shown_zero()
     ready: Annotated[Counter, Meta(description="Pods that are Ready.")] = _shown_zero()
     succeeded: Annotated[Members, Meta(description="Members that have succeeded.")] = _shown_zero()
     succeeded_indices: Annotated[Indices, Meta(description="Their indices.")] = ""
-    failed: Annotated[Members, Meta(description="Members that have failed for good.")] = _shown_zero()
+    failed: Annotated[Members, Meta(description="Members that have failed for good.")] = (
+        _shown_zero()
+    )
     restarts: Annotated[Counter, Meta(description="Counted restarts.")] = _shown_zero()
-    restarts_by_index: Annotated[dict[IndexKey, Counter], _by_index("Counted restarts, by index.")] = {}
+    restarts_by_index: Annotated[
+        dict[IndexKey, Counter], _by_index("Counted restarts, by index.")
+    ] = {}
     uncounted_restarts: Annotated[
-        Counter, Meta(description="Restarts that are nobody's fault, such as preemptions; no limit applies to them.")
+        Counter,
+        Meta(
+            description="Restarts that are nobody's fault, such as preemptions; no limit applies to them."
+        ),
     ] = _shown_zero()
-    uncounted_by_index: Annotated[dict[IndexKey, Counter], _by_index("Uncounted restarts, by index.")] = {}
-    back_off: Annotated[dict[IndexKey, BackOff], _by_index("Members that were restarted, by index.")] = {}
+    uncounted_by_index: Annotated[
+        dict[IndexKey, Counter], _by_index("Uncounted restarts, by index.")
+    ] = {}
+    back_off: Annotated[
+        dict[IndexKey, BackOff], _by_index("Members that were restarted, by index.")
+    ] = {}
     started_indices: Annotated[
-        Indices, Meta(description="Members whose present pod has been seen: if it is missing later, it has vanished.")
+        Indices,
+        Meta(
+            description="Members whose present pod has been seen: if it is missing later, it has vanished."
+        ),
     ] = ""
     highest_index: Annotated[
-        Annotated[int, Meta(ge=-1, le=MAX_INDEX)], Meta(description="The highest index ever used; -1 for none.")
+        Annotated[int, Meta(ge=-1, le=MAX_INDEX)],
+        Meta(description="The highest index ever used; -1 for none."),
     ] = -1
-    incarnations: Annotated[Counter, Meta(description="Names given out for indices used before.")] = 0
+    incarnations: Annotated[
+        Counter, Meta(description="Names given out for indices used before.")
+    ] = 0
     incarnation_by_index: Annotated[
         dict[IndexKey, Counter],
-        _by_index("Of each member whose name is not the first of its index, the number that makes its name new."),
+        _by_index(
+            "Of each member whose name is not the first of its index, the number that makes its name new."
+        ),
     ] = {}
-    resources: Annotated[Quantities, Meta(description="Resources set by a plan, in place of the template's.")] = {}
+    resources: Annotated[
+        Quantities, Meta(description="Resources set by a plan, in place of the template's.")
+    ] = {}
     resources_by_index: Annotated[
-        dict[IndexKey, Quantities], _by_index("Resources of single members set by a plan, by index.")
+        dict[IndexKey, Quantities],
+        _by_index("Resources of single members set by a plan, by index."),
     ] = {}
     removed: Annotated[
-        bool, Meta(description="The role is removed from the spec; this entry goes with its last pod.")
+        bool,
+        Meta(description="The role is removed from the spec; this entry goes with its last pod."),
     ] = False
     topology_domains: Annotated[
         dict[LabelValue, Indices],
@@ -896,33 +1019,54 @@ class Failure(Object, frozen=True):
     """How a pod has failed, and what was done about it. What is not known is left out."""
 
     role: Annotated[RoleName, Meta(description="The member's role, or master.")] = ""
-    index: Annotated[Annotated[int, Meta(ge=0, le=MAX_INDEX)] | None, Meta(description="Its index in the role.")] = None
-    attempt: Annotated[Counter, Meta(description="Restarts of the member before, counted or not.")] = _shown_zero()
+    index: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_INDEX)] | None, Meta(description="Its index in the role.")
+    ] = None
+    attempt: Annotated[
+        Counter, Meta(description="Restarts of the member before, counted or not.")
+    ] = _shown_zero()
     pod: Annotated[ObjectName, Meta(description="The pod.")] = ""
     node: Annotated[ObjectName, Meta(description="The node it was on.")] = ""
-    container: Annotated[str, Meta(description="The container that has failed.", max_length=63)] = ""
+    container: Annotated[str, Meta(description="The container that has failed.", max_length=63)] = (
+        ""
+    )
     exit_code: Annotated[
         Annotated[int, Meta(ge=-MAX_INT32, le=MAX_INT32)] | None, Meta(description="Its exit code.")
     ] = None
     signal: Annotated[
-        Annotated[int, Meta(ge=0, le=255)] | None, Meta(description="The signal that ended it, also as 128 and more.")
+        Annotated[int, Meta(ge=0, le=255)] | None,
+        Meta(description="The signal that ended it, also as 128 and more."),
     ] = None
     reason: Annotated[
-        str, Meta(description="Kubernetes' reason of the container or the pod, such as OOMKilled.", max_length=256)
+        str,
+        Meta(
+            description="Kubernetes' reason of the container or the pod, such as OOMKilled.",
+            max_length=256,
+        ),
     ] = ""
-    message: Annotated[str, Meta(description="The last one of its last words.", max_length=256)] = ""
-    action: Annotated[FailureAction, Meta(description="What was done, by a rule or by default.")] = _shown_restart()
+    message: Annotated[str, Meta(description="The last one of its last words.", max_length=256)] = (
+        ""
+    )
+    action: Annotated[
+        FailureAction, Meta(description="What was done, by a rule or by default.")
+    ] = _shown_restart()
     started_at: Annotated[Time | None, Meta(description="When the container started.")] = None
     finished_at: Annotated[Time | None, Meta(description="When it ended, or the pod did.")] = None
 
 
 class FormerRoles(Object, frozen=True):
-    """What pods of roles that were removed have used up: names of pods of roles that are added go on from there."""
+    """What pods of roles that were removed have used up.
+
+    Names of pods of roles that are added go on from there.
+    """
 
     highest_index: Annotated[
-        Annotated[int, Meta(ge=-1, le=MAX_INDEX)], Meta(description="The highest index ever used; -1 for none.")
+        Annotated[int, Meta(ge=-1, le=MAX_INDEX)],
+        Meta(description="The highest index ever used; -1 for none."),
     ] = -1
-    incarnations: Annotated[Counter, Meta(description="The most names given out for indices used before.")] = 0
+    incarnations: Annotated[
+        Counter, Meta(description="The most names given out for indices used before.")
+    ] = 0
 
 
 MAX_FAILURES = 10
@@ -934,24 +1078,32 @@ class MasterStatus(Object, frozen=True):
 
     incarnations: Annotated[Counter, Meta(description="Pods created so far.")] = 0
     restarts: Annotated[Counter, Meta(description="Counted restarts.")] = 0
-    uncounted_restarts: Annotated[Counter, Meta(description="Restarts that are nobody's fault.")] = 0
+    uncounted_restarts: Annotated[
+        Counter, Meta(description="Restarts that are nobody's fault.")
+    ] = 0
     back_off: Annotated[BackOff | None, Meta(description="How long its restart waits.")] = None
 
 
 class Progress(Object, frozen=True):
     """How the training goes; written by the master only."""
 
-    step: Annotated[Annotated[int, Meta(ge=0, le=MAX_STEP)], Meta(description="The last finished step.")] = 0
+    step: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_STEP)], Meta(description="The last finished step.")
+    ] = 0
     total_steps: Annotated[
-        Annotated[int, Meta(ge=0, le=MAX_STEP)] | None, Meta(description="All steps, if the training tells.")
+        Annotated[int, Meta(ge=0, le=MAX_STEP)] | None,
+        Meta(description="All steps, if the training tells."),
     ] = None
     samples_per_second: Annotated[
         Annotated[float, Meta(ge=0)] | None, Meta(description="Throughput of all members together.")
     ] = None
     eta_seconds: Annotated[
-        Annotated[int, Meta(ge=0, le=MAX_COUNTER)] | None, Meta(description="Seconds to go at this rate.")
+        Annotated[int, Meta(ge=0, le=MAX_COUNTER)] | None,
+        Meta(description="Seconds to go at this rate."),
     ] = None
-    last_report_time: Annotated[Time | None, Meta(description="When a member last reported a step.")] = None
+    last_report_time: Annotated[
+        Time | None, Meta(description="When a member last reported a step.")
+    ] = None
     metrics: Annotated[
         dict[Annotated[str, Meta(max_length=MAX_METRIC_NAME_CHARACTERS)], float],
         Meta(description="What the training reports, such as loss.", max_length=MAX_METRICS),
@@ -964,60 +1116,103 @@ class Progress(Object, frozen=True):
     ] = None
     stragglers: Annotated[
         list[ObjectName],
-        Meta(description="Pods that have been much slower than the others for a while.", max_length=100),
+        Meta(
+            description="Pods that have been much slower than the others for a while.",
+            max_length=100,
+        ),
     ] = []
     why_not_replaced: Annotated[
-        str, Meta(description="Why stragglers are not replaced, where onStraggler is Replace.", max_length=256)
+        str,
+        Meta(
+            description="Why stragglers are not replaced, where onStraggler is Replace.",
+            max_length=256,
+        ),
     ] = ""
     unfit: Annotated[
         dict[ObjectName, Annotated[str, Meta(max_length=1024)]],
-        Meta(description="Members whose nodes failed the node check: pod name to what is wrong.", max_length=100),
+        Meta(
+            description="Members whose nodes failed the node check: pod name to what is wrong.",
+            max_length=100,
+        ),
     ] = {}
-    script: Annotated[ScriptEnd | None, Meta(description="How the script of the present ScalePlan has ended.")] = None
+    script: Annotated[
+        ScriptEnd | None, Meta(description="How the script of the present ScalePlan has ended.")
+    ] = None
 
 
 class ElasticJobStatus(Object, frozen=True):
-    """The job as it is. Bounded field by field: what is written here is read back by the operator."""
+    """The job as it is.
+
+    Bounded field by field: what is written here is read back by the operator.
+    """
 
     phase: Annotated[Phase | None, Meta(description="The job's phase.")] = None
-    conditions: Annotated[list[Condition], Meta(description="Standard conditions.", max_length=64)] = []
-    observed_generation: Annotated[Generation, Meta(description="Generation of the spec this was computed from.")] = 0
+    conditions: Annotated[
+        list[Condition], Meta(description="Standard conditions.", max_length=64)
+    ] = []
+    observed_generation: Annotated[
+        Generation, Meta(description="Generation of the spec this was computed from.")
+    ] = 0
     replica_statuses: Annotated[
-        dict[RoleName, ReplicaStatus], Meta(description="The roles, by name.", max_length=MAX_ROLE_STATUSES)
+        dict[RoleName, ReplicaStatus],
+        Meta(description="The roles, by name.", max_length=MAX_ROLE_STATUSES),
     ] = {}
     former_roles: Annotated[
-        FormerRoles | None, Meta(description="Of roles that were removed, so that no name of a pod is used twice.")
+        FormerRoles | None,
+        Meta(description="Of roles that were removed, so that no name of a pod is used twice."),
     ] = None
     workers: Annotated[
-        str, Meta(description="ready/desired of the elastic role, for people; empty once it has ended.", max_length=64)
+        str,
+        Meta(
+            description="ready/desired of the elastic role, for people; empty once it has ended.",
+            max_length=64,
+        ),
     ] = ""
     selector: Annotated[
-        str, Meta(description="Label selector of the elastic role's pods, for autoscalers.", max_length=512)
+        str,
+        Meta(
+            description="Label selector of the elastic role's pods, for autoscalers.",
+            max_length=512,
+        ),
     ] = ""
-    current_plan: Annotated[ObjectName | None, Meta(description="The ScalePlan that is being executed.")] = None
+    current_plan: Annotated[
+        ObjectName | None, Meta(description="The ScalePlan that is being executed.")
+    ] = None
     master: Annotated[MasterStatus, Meta(description="The master pod.")] = MasterStatus()
     master_address: Annotated[
-        Annotated[str, Meta(max_length=300)] | None, Meta(description="host:port of the master's gRPC services.")
+        Annotated[str, Meta(max_length=300)] | None,
+        Meta(description="host:port of the master's gRPC services."),
     ] = None
     progress: Annotated[Progress | None, Meta(description="How the training goes.")] = None
     restarts: Annotated[
-        Counter, Meta(description="Counted restarts of all members, held to runPolicy.backoffLimit.")
+        Counter,
+        Meta(description="Counted restarts of all members, held to runPolicy.backoffLimit."),
     ] = _shown_zero()
-    uncounted_restarts: Annotated[Counter, Meta(description="Uncounted restarts of all members.")] = _shown_zero()
+    uncounted_restarts: Annotated[
+        Counter, Meta(description="Uncounted restarts of all members.")
+    ] = _shown_zero()
     start_time: Annotated[
         Time | None, Meta(description="When the operator took the job up, or it was last resumed.")
     ] = None
     completion_time: Annotated[Time | None, Meta(description="When the job ended.")] = None
     retries: Annotated[Counter, Meta(description="How often the job has begun anew.")] = 0
-    retry_time: Annotated[Time | None, Meta(description="When it begins anew, at the earliest; while Retrying.")] = None
+    retry_time: Annotated[
+        Time | None, Meta(description="When it begins anew, at the earliest; while Retrying.")
+    ] = None
     message: Annotated[Message, Meta(description="Why the phase is what it is.")] = ""
     last_failure: Annotated[
         str,
-        Meta(description="The pod that has failed last, and how: its last words are in its event.", max_length=512),
+        Meta(
+            description="The pod that has failed last, and how: its last words are in its event.",
+            max_length=512,
+        ),
     ] = ""
     failures: Annotated[
         list[Failure],
-        Meta(description="The last pods that have failed, counted or not, the newest first.", max_length=MAX_FAILURES),
+        Meta(
+            description="The last pods that have failed, counted or not, the newest first.",
+            max_length=MAX_FAILURES,
+        ),
     ] = []
 
 
@@ -1030,7 +1225,10 @@ class ElasticJob(Object, frozen=True):
 
     @property
     def profile(self) -> str | None:
-        """The name under which it is kept what such jobs need; None: nothing is kept, as nothing is scaled."""
+        """The name under which it is kept what such jobs need.
+
+        None: nothing is kept, as nothing is scaled.
+        """
         autoscaling = self.spec.autoscaling
         return (autoscaling.profile or self.metadata.name) if autoscaling.enabled else None
 
@@ -1061,7 +1259,9 @@ class ElasticJob(Object, frozen=True):
         Column("Step", ".status.progress.steps"),
         Column("Rate", ".status.progress.rate"),
         Column("ETA", ".status.progress.eta", description="time to go"),
-        Column("Restarts", ".status.restarts", "integer", description="counted restarts of members"),
+        Column(
+            "Restarts", ".status.restarts", "integer", description="counted restarts of members"
+        ),
         Column("Plan", ".status.currentPlan", priority=1),
         Column("Message", ".status.message", priority=1),
         Column("Last Failure", ".status.lastFailure", priority=1),

@@ -49,11 +49,18 @@ def slots(framework: str, slots_per_replica: int | None, gpus: Gpus | None) -> i
     """
     if slots_per_replica is not None:
         return slots_per_replica
-    return min(gpus.count, MAX_SLOTS) if gpus is not None and FRAMEWORKS[framework].process_per_gpu else 1
+    return (
+        min(gpus.count, MAX_SLOTS)
+        if gpus is not None and FRAMEWORKS[framework].process_per_gpu
+        else 1
+    )
 
 
 def slots_error(slots_per_replica: int | None, gpus: Gpus | None) -> str | None:
-    """Return why a number of processes cannot divide the GPUs; None if it can, or if there are none."""
+    """Return why a number of processes cannot divide the GPUs.
+
+    None if it can, or if there are none.
+    """
     if slots_per_replica is None or gpus is None or gpus.count % slots_per_replica == 0:
         return None
     return (
@@ -63,7 +70,10 @@ def slots_error(slots_per_replica: int | None, gpus: Gpus | None) -> str | None:
 
 
 def divided_devices(framework: str, slots: int, gpus: Gpus | None) -> str | None:
-    """Return `VARIABLE=count` where each process is to be shown its part of the GPUs; None: it sees all of them."""
+    """Return `VARIABLE=count` where each process is to be shown its part of the GPUs.
+
+    None: it sees all of them.
+    """
     if gpus is None or slots == 1 or gpus.count < slots or FRAMEWORKS[framework].process_per_gpu:
         return None
     return f"{VISIBLE_DEVICES[gpus.resource]}={gpus.count}"

@@ -1,4 +1,7 @@
-"""`spec.health` of an ElasticJob: when a member is taken for lost, a job for stalled, a worker for a straggler."""
+"""`spec.health` of an ElasticJob.
+
+When a member is taken for lost, a job for stalled, a worker for a straggler.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ class NodeCheck(Object, frozen=True):
             max_length=64,
         ),
     ] = []
-    timeout_seconds: Annotated[_Seconds, Meta(description="Seconds a check may take; then the node is not fit.")] = 120
+    timeout_seconds: Annotated[
+        _Seconds, Meta(description="Seconds a check may take; then the node is not fit.")
+    ] = 120
 
 
 class Health(Object, frozen=True):
@@ -39,10 +44,15 @@ class Health(Object, frozen=True):
     ] = 30
     stall_factor: Annotated[
         Annotated[float, Meta(ge=2, le=1000)],
-        Meta(description="Stalled: no step for this many times the usual interval between steps, while members live."),
+        Meta(
+            description="Stalled: no step for this many times the usual interval between steps, while members live."
+        ),
     ] = 10
     stall_seconds: Annotated[
-        _Seconds, Meta(description="Stalled: not before so many seconds without a step, however short steps are.")
+        _Seconds,
+        Meta(
+            description="Stalled: not before so many seconds without a step, however short steps are."
+        ),
     ] = 300
     on_stall: Annotated[
         Literal["Report", "Restart"],
@@ -53,9 +63,13 @@ class Health(Object, frozen=True):
     ] = "Report"
     straggler_factor: Annotated[
         Annotated[float, Meta(gt=1, le=100)],
-        Meta(description="Straggler: its own time for a step is over so many times the median of its role."),
+        Meta(
+            description="Straggler: its own time for a step is over so many times the median of its role."
+        ),
     ] = 2
-    straggler_seconds: Annotated[_Seconds, Meta(description="Straggler: if that lasts so many seconds.")] = 60
+    straggler_seconds: Annotated[
+        _Seconds, Meta(description="Straggler: if that lasts so many seconds.")
+    ] = 60
     on_straggler: Annotated[
         Literal["Report", "Replace"],
         Meta(
@@ -65,6 +79,10 @@ class Health(Object, frozen=True):
     ] = "Report"
     max_straggler_replacements: Annotated[
         Annotated[int, Meta(ge=1, le=100)],
-        Meta(description="With onStraggler Replace: stragglers that are replaced in the life of the job."),
+        Meta(
+            description="With onStraggler Replace: stragglers that are replaced in the life of the job."
+        ),
     ] = 3
-    node_check: Annotated[NodeCheck, Meta(description="A look at nodes before training.")] = NodeCheck()
+    node_check: Annotated[NodeCheck, Meta(description="A look at nodes before training.")] = (
+        NodeCheck()
+    )

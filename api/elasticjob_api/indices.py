@@ -23,15 +23,18 @@ def format_indices(indices: Iterable[int]) -> str:
 
 
 def parse_indices(text: str) -> frozenset[int]:
-    """Return the set that a compact form stands for: at most `MAX_INDICES` indices, each at most `MAX_INDEX`.
+    """Return the set that a compact form stands for.
 
-    Nothing is expanded before it is within these bounds: whoever writes the text bounds neither time nor memory here.
+    At most `MAX_INDICES` indices, each at most `MAX_INDEX`. Nothing is expanded before it is within
+    these bounds: whoever writes the text bounds neither time nor memory here.
 
     Raises:
         ValueError: the text is not such a form, or beyond the bounds; it names the part that is wrong.
     """
     if len(text) > MAX_TEXT:
-        raise ValueError(f"indices {text[:_SHOWN]!r}…: {len(text)} characters are more than {MAX_TEXT}")
+        raise ValueError(
+            f"indices {text[:_SHOWN]!r}…: {len(text)} characters are more than {MAX_TEXT}"
+        )
     ranges = [_parse_range(text, part) for part in text.split(",")] if text else []
     if (count := sum(map(len, ranges))) > MAX_INDICES:
         raise ValueError(f"indices {_shown(text)}: {count} indices are more than {MAX_INDICES}")
@@ -39,7 +42,10 @@ def parse_indices(text: str) -> frozenset[int]:
 
 
 def read_indices(text: str) -> frozenset[int]:
-    """Return the set that a text of a status stands for; none for a text that is no such form, whoever wrote it."""
+    """Return the set that a text of a status stands for.
+
+    None for a text that is no such form, whoever wrote it.
+    """
     try:
         return parse_indices(text)
     except ValueError:
@@ -49,12 +55,16 @@ def read_indices(text: str) -> frozenset[int]:
 def _parse_range(text: str, part: str) -> range:
     first, _, last = part.partition("-")
     if not (_is_number(first) and (_is_number(last) or not last)) or part.endswith("-"):
-        raise ValueError(f"indices {_shown(text)}: {part[:_SHOWN]!r} is neither a number nor a range such as 2-4")
+        raise ValueError(
+            f"indices {_shown(text)}: {part[:_SHOWN]!r} is neither a number nor a range such as 2-4"
+        )
     members = range(int(first), int(last or first) + 1)
     if not members:
         raise ValueError(f"indices {_shown(text)}: the range {part!r} ends below its start")
     if members[-1] > MAX_INDEX:
-        raise ValueError(f"indices {_shown(text)}: {members[-1]} is above the highest index, {MAX_INDEX}")
+        raise ValueError(
+            f"indices {_shown(text)}: {members[-1]} is above the highest index, {MAX_INDEX}"
+        )
     return members
 
 

@@ -1,4 +1,7 @@
-"""What all custom resources share: object metadata, conditions, quantities, and the rules the schema carries."""
+"""What all custom resources share.
+
+Object metadata, conditions, quantities, and the rules the schema carries.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ class Column:
 
 
 class Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """Base of every structure in a custom resource: immutable, camelCase outside, defaults left out."""
+    """Base of every structure in a custom resource.
+
+    Immutable, camelCase outside, defaults left out.
+    """
 
     RULES: ClassVar[tuple[Rule, ...]] = ()
 
@@ -84,7 +90,10 @@ QUANTITY_SCHEMA: Json = {
 """What a quantity looks like: in a CRD, besides that it is an integer or a string."""
 Quantity = Annotated[
     int | str,
-    Meta(description="A Kubernetes quantity, such as 500m, 2 or 4Gi.", extra_json_schema=QUANTITY_SCHEMA),
+    Meta(
+        description="A Kubernetes quantity, such as 500m, 2 or 4Gi.",
+        extra_json_schema=QUANTITY_SCHEMA,
+    ),
 ]
 
 Time = Annotated[
@@ -106,8 +115,15 @@ class Condition(Object, frozen=True):
     """A standard condition (metav1.Condition)."""
 
     type: Annotated[str, Meta(description="What is told, in CamelCase.", max_length=316)]
-    status: Annotated[str, Meta(description="True, False or Unknown.", pattern="^(True|False|Unknown)$", max_length=7)]
-    reason: Annotated[str, Meta(description="Why, in CamelCase, for programs.", max_length=1024)] = ""
+    status: Annotated[
+        str,
+        Meta(description="True, False or Unknown.", pattern="^(True|False|Unknown)$", max_length=7),
+    ]
+    reason: Annotated[
+        str, Meta(description="Why, in CamelCase, for programs.", max_length=1024)
+    ] = ""
     message: Annotated[Message, Meta(description="Why, for people.")] = ""
     last_transition_time: Annotated[Time, Meta(description="When the status last changed.")] = ""
-    observed_generation: Annotated[Generation, Meta(description="Generation of the object this was computed from.")] = 0
+    observed_generation: Annotated[
+        Generation, Meta(description="Generation of the object this was computed from.")
+    ] = 0

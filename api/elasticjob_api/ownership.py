@@ -1,4 +1,7 @@
-"""Which object belongs to which job: by namespace, name, UID and kind together, for each alone can be another's."""
+"""Which object belongs to which job.
+
+By namespace, name, UID and kind together, for each alone can be another's.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ def names_owner(reference: OwnerReference, kind: str, name: str, uid: str) -> bo
 
 
 def is_of_kind(reference: OwnerReference, kind: str) -> bool:
-    """Whether the owner is a custom resource of ours of this kind; other projects have an ElasticJob as well."""
+    """Whether the owner is a custom resource of ours of this kind.
+
+    Other projects have an ElasticJob as well.
+    """
     return reference.kind == kind and reference.api_version.partition("/")[0] == names.GROUP
 
 

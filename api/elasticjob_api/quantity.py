@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
-_FORM = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([KMGTPE]i)|([numkMGTPE])|([eE][+-]?[0-9]{1,3}))?")
+_FORM = re.compile(
+    r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([KMGTPE]i)|([numkMGTPE])|([eE][+-]?[0-9]{1,3}))?"
+)
 _BINARY = {f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", start=1)}
 _DECIMAL = {
     "n": Decimal("1e-9"),
@@ -46,10 +48,15 @@ def same_quantity(left: int | str | None, right: int | str | None) -> bool:
 
 
 def requested(containers: Iterable[Mapping[str, Any]], resource: str) -> Decimal:
-    """Return what containers request together; a limit without a request is a request too, as in Kubernetes."""
+    """Return what containers request together.
+
+    A limit without a request is a request too, as in Kubernetes.
+    """
     total = Decimal(0)
     for container in containers:
         resources = container.get("resources") or {}
-        value = (resources.get("requests") or {}).get(resource, (resources.get("limits") or {}).get(resource, 0))
+        value = (resources.get("requests") or {}).get(
+            resource, (resources.get("limits") or {}).get(resource, 0)
+        )
         total += parse_quantity(value)
     return total

@@ -1,7 +1,8 @@
-"""The token that reads: for queries and the dashboard. It follows from the job's token, which does not follow from it.
+"""The token that reads: for queries and the dashboard.
 
-So the master needs no second secret, a job whose Secret is older has one as well, and the two never differ.
-Standard library only.
+It follows from the job's token, which does not follow from it. So the master needs no second
+secret, a job whose Secret is older has one as well, and the two never differ. Standard library
+only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The reasons for which a request of a member is refused. Each message names field, value and bound, for the caller.
+"""The reasons for which a request of a member is refused.
 
+Each message names field, value and bound, for the caller.
 The master's `server/services/errors.py` maps each of them to a gRPC status code.
 """
 

@@ -1,4 +1,7 @@
-"""Resources by their names in Kubernetes: CPU, memory, and the extended ones, such as GPUs and network cards. Pure."""
+"""Resources by their names in Kubernetes.
+
+CPU, memory, and the extended ones, such as GPUs and network cards. Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,19 @@ from elasticjob_api.names import RESOURCE_GPU
 from elasticjob_api.quantity import parse_quantity
 
 MAX_RESOURCES = 8
-"""Resources that a member may be given by a plan, and that all members together may be bounded in."""
+"""Resources that a member may be given by a plan, and that all members together may be bounded in.
+"""
 MAX_RESOURCE_NAME_CHARACTERS = 63
 """Of a resource's name with its domain; a job's status may have it once for each member."""
-_EXTENDED = (
-    r"([a-z0-9]([-a-z0-9]*[a-z0-9])?)(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?"
-)
+_EXTENDED = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?)(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?"
 _EXTENDED_FORM = re.compile(_EXTENDED)
 _SHORT_GPU = "gpu"
 
 
 def _schema(*rules: tuple[str, str]) -> Json:
-    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in rules]}
+    return {
+        "x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in rules]
+    }
 
 
 _SHORT_NAMES = (
@@ -35,7 +39,9 @@ Resources = Annotated[
     dict[str, Quantity],
     Meta(max_length=MAX_RESOURCES, extra_json_schema=_schema(_SHORT_NAMES)),
 ]
-"""What a plan sets for a member: requests of the container that trains, and its limits where there are some."""
+"""What a plan sets for a member: requests of the container that trains, and its limits where there
+are some.
+"""
 ResourceLimits = Annotated[
     dict[str, Quantity],
     Meta(
@@ -51,13 +57,18 @@ ResourceLimits = Annotated[
         ),
     ),
 ]
-ResourceName = Annotated[str, Meta(pattern=rf"^(cpu|memory|{_EXTENDED})$", max_length=MAX_RESOURCE_NAME_CHARACTERS)]
+ResourceName = Annotated[
+    str, Meta(pattern=rf"^(cpu|memory|{_EXTENDED})$", max_length=MAX_RESOURCE_NAME_CHARACTERS)
+]
 Quantities = Annotated[dict[ResourceName, Quantity], Meta(max_length=MAX_RESOURCES)]
 """What a member has been given by plans."""
 
 
 def is_extended(name: str) -> bool:
-    """Whether a resource is none of Kubernetes' own: it has whole numbers, a limit, and never changes in a pod."""
+    """Whether a resource is none of Kubernetes' own.
+
+    It has whole numbers, a limit, and never changes in a pod.
+    """
     return "/" in name
 
 

@@ -1,4 +1,7 @@
-"""What the roles of a job are to each other: whose processes go on when others come and go, and who stops first."""
+"""What the roles of a job are to each other.
+
+Whose processes go on when others come and go, and who stops first.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,15 @@ def kept_roles(job: ElasticJob) -> frozenset[str]:
 
 def notified_roles(job: ElasticJob) -> frozenset[str]:
     """Return the roles whose processes go on when the world changes, and are told the new one."""
-    return frozenset(role for role, spec in job.spec.replica_specs.items() if spec.on_world_change == "Notify")
+    return frozenset(
+        role for role, spec in job.spec.replica_specs.items() if spec.on_world_change == "Notify"
+    )
 
 
 def suspend_stage(job: ElasticJob, role: str) -> int:
-    """Return a role's place in the order in which a job's pods are deleted: who saves something, before who holds it.
+    """Return a role's place in the order in which a job's pods are deleted.
 
+    Who saves something, before who holds it.
     Roles without an agent are last: nobody knows what they hold.
     """
     spec = job.spec.replica_specs.get(role)

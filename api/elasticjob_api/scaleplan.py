@@ -8,20 +8,40 @@ from msgspec import Meta
 
 from elasticjob_api.elasticjob import Count, Indices, QuantitiesByIndex, Seconds
 from elasticjob_api.limits import MAX_INDEX, MAX_INDICES, MAX_ROLE_STATUSES, MAX_ROLES
-from elasticjob_api.meta import Column, Condition, Message, Object, ObjectMeta, ObjectName, Rule, Time
+from elasticjob_api.meta import (
+    Column,
+    Condition,
+    Message,
+    Object,
+    ObjectMeta,
+    ObjectName,
+    Rule,
+    Time,
+)
 from elasticjob_api.resources import Resources
 from elasticjob_api.scripts import NEEDS_SCRIPT, Script, ScriptRun, Variables
 
 Source = Literal["Manual", "Auto", "ScaleIn", "ScaleOut", "Spec", "Disruption"]
 PlanPhase = Literal[
-    "Pending", "Draining", "Executing", "Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled"
+    "Pending",
+    "Draining",
+    "Executing",
+    "Succeeded",
+    "PartiallySucceeded",
+    "Failed",
+    "Superseded",
+    "Cancelled",
 ]
 MigrationPhase = Literal["Pending", "Starting", "Draining", "Done", "Undone"]
-FINISHED: frozenset[PlanPhase] = frozenset({"Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled"})
+FINISHED: frozenset[PlanPhase] = frozenset(
+    {"Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled"}
+)
 MAX_REASON_CHARACTERS = 1024
 MAX_PODS_PER_PLAN = 1000
 """Members that one plan may name to create, to remove, or to migrate."""
-JobName = Annotated[str, Meta(description="The ElasticJob, in the same namespace.", min_length=1, max_length=40)]
+JobName = Annotated[
+    str, Meta(description="The ElasticJob, in the same namespace.", min_length=1, max_length=40)
+]
 RoleName = Annotated[str, Meta(min_length=1, max_length=20)]
 Index = Annotated[int, Meta(ge=0, le=MAX_INDEX)]
 
@@ -50,14 +70,18 @@ class PodToCreate(Object, frozen=True):
     """A member to add."""
 
     role: Annotated[RoleName, Meta(description="Its role.")] = "worker"
-    index: Annotated[Index | None, Meta(description="Its index; unset: the lowest free one.")] = None
+    index: Annotated[Index | None, Meta(description="Its index; unset: the lowest free one.")] = (
+        None
+    )
     resource: Annotated[Resources, Meta(description="Its resources; unset: the role's.")] = {}
 
 
 class PodToRemove(Object, frozen=True):
     """A member to remove: by pod name, or by role and index."""
 
-    name: Annotated[Annotated[str, Meta(max_length=253)] | None, Meta(description="Its pod's name.")] = None
+    name: Annotated[
+        Annotated[str, Meta(max_length=253)] | None, Meta(description="Its pod's name.")
+    ] = None
     role: Annotated[RoleName | None, Meta(description="Its role.")] = None
     index: Annotated[Index | None, Meta(description="Its index.")] = None
 
@@ -72,9 +96,14 @@ class PodToRemove(Object, frozen=True):
 class PodToMigrate(PodToRemove, frozen=True):
     """A member to replace by a new one, under another index, possibly with other resources."""
 
-    resource: Annotated[Resources, Meta(description="Resources of the new pod; unset: as they are.")] = {}
+    resource: Annotated[
+        Resources, Meta(description="Resources of the new pod; unset: as they are.")
+    ] = {}
     avoid_node: Annotated[
-        bool, Meta(description="Whether the new pod prefers other nodes to that of the member it replaces.")
+        bool,
+        Meta(
+            description="Whether the new pod prefers other nodes to that of the member it replaces."
+        ),
     ] = False
 
 
@@ -83,14 +112,19 @@ class ScalePlanSpec(Object, frozen=True):
 
     job_name: JobName
     source: Annotated[Source, Meta(description="Who wants it.")] = "Manual"
-    reason: Annotated[str, Meta(description="Why, for people, with the numbers.", max_length=MAX_REASON_CHARACTERS)] = (
-        ""
-    )
+    reason: Annotated[
+        str,
+        Meta(description="Why, for people, with the numbers.", max_length=MAX_REASON_CHARACTERS),
+    ] = ""
     replica_resource_specs: Annotated[
         dict[str, RolePlan], Meta(description="Count and resources per role.", max_length=MAX_ROLES)
     ] = {}
-    create_pods: Annotated[list[PodToCreate], Meta(description="Members to add.", max_length=MAX_PODS_PER_PLAN)] = []
-    remove_pods: Annotated[list[PodToRemove], Meta(description="Members to remove.", max_length=MAX_PODS_PER_PLAN)] = []
+    create_pods: Annotated[
+        list[PodToCreate], Meta(description="Members to add.", max_length=MAX_PODS_PER_PLAN)
+    ] = []
+    remove_pods: Annotated[
+        list[PodToRemove], Meta(description="Members to remove.", max_length=MAX_PODS_PER_PLAN)
+    ] = []
     migrate_pods: Annotated[
         list[PodToMigrate],
         Meta(
@@ -100,15 +134,20 @@ class ScalePlanSpec(Object, frozen=True):
         ),
     ] = []
     drain_seconds: Annotated[
-        Seconds | None, Meta(description="Seconds leaving members have; unset: their role's drainSeconds.")
+        Seconds | None,
+        Meta(description="Seconds leaving members have; unset: their role's drainSeconds."),
     ] = None
     timeout_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=31_536_000)],
-        Meta(description="Seconds the new pods have to become ready; each replacement has as long."),
+        Meta(
+            description="Seconds the new pods have to become ready; each replacement has as long."
+        ),
     ] = 600
     on_timeout: Annotated[
         Literal["Keep", "Rollback"],
-        Meta(description="What becomes of new members that are not ready in time; replacements are always taken back."),
+        Meta(
+            description="What becomes of new members that are not ready in time; replacements are always taken back."
+        ),
     ] = "Keep"
     script: Script = ""
     env: Variables = []
@@ -141,12 +180,17 @@ class ScalePlanSpec(Object, frozen=True):
 
 
 class Migration(Object, frozen=True):
-    """One member that is replaced: the new pod is made ready, then the old one is drained and removed."""
+    """One member that is replaced.
+
+    The new pod is made ready, then the old one is drained and removed.
+    """
 
     role: Annotated[RoleName, Meta(description="Its role.")]
     index: Annotated[Index, Meta(description="The index of the member that leaves.")]
     replacement: Annotated[Index, Meta(description="The index of the member that takes over.")]
-    phase: Annotated[MigrationPhase, Meta(description="How far it is. Undone: the old member stays.")]
+    phase: Annotated[
+        MigrationPhase, Meta(description="How far it is. Undone: the old member stays.")
+    ]
     since: Annotated[Time | None, Meta(description="When this phase began.")] = None
     message: Annotated[str, Meta(description="Why it is done, or undone.", max_length=2048)] = ""
 
@@ -158,45 +202,75 @@ MAX_CHANGE = 512
 
 
 class ScalePlanStatus(Object, frozen=True):
-    """How far the plan is. What it will do is written here first, so that a new operator carries on with the same."""
+    """How far the plan is.
+
+    What it will do is written here first, so that a new operator carries on with the same.
+    """
 
     phase: Annotated[PlanPhase | None, Meta(description="How far it is.")] = None
-    message: Annotated[Message, Meta(description="What it has changed, or why not, with field, value and bound.")] = ""
+    message: Annotated[
+        Message, Meta(description="What it has changed, or why not, with field, value and bound.")
+    ] = ""
     waiting_for: Annotated[
         str,
-        Meta(description="What a plan that is Draining or Executing waits for.", max_length=MAX_WAITING_FOR_CHARACTERS),
+        Meta(
+            description="What a plan that is Draining or Executing waits for.",
+            max_length=MAX_WAITING_FOR_CHARACTERS,
+        ),
     ] = ""
-    conditions: Annotated[list[Condition], Meta(description="Standard conditions.", max_length=16)] = []
+    conditions: Annotated[
+        list[Condition], Meta(description="Standard conditions.", max_length=16)
+    ] = []
     targets: Annotated[
         dict[RoleName, Indices],
-        Meta(description="Indices per role when the plan is done, such as 0,2-4.", max_length=MAX_ROLE_STATUSES),
+        Meta(
+            description="Indices per role when the plan is done, such as 0,2-4.",
+            max_length=MAX_ROLE_STATUSES,
+        ),
     ] = {}
     before: Annotated[
-        dict[RoleName, Indices], Meta(description="Indices per role when the plan began.", max_length=MAX_ROLE_STATUSES)
+        dict[RoleName, Indices],
+        Meta(description="Indices per role when the plan began.", max_length=MAX_ROLE_STATUSES),
     ] = {}
-    change: Annotated[str, Meta(description="What it changes, such as worker 2 to 4.", max_length=MAX_CHANGE)] = ""
+    change: Annotated[
+        str, Meta(description="What it changes, such as worker 2 to 4.", max_length=MAX_CHANGE)
+    ] = ""
     spec_replicas: Annotated[
         dict[RoleName, Count],
-        Meta(description="replicas in the job's spec when the plan began.", max_length=MAX_ROLE_STATUSES),
+        Meta(
+            description="replicas in the job's spec when the plan began.",
+            max_length=MAX_ROLE_STATUSES,
+        ),
     ] = {}
     resources_by_index: Annotated[
         dict[RoleName, QuantitiesByIndex],
-        Meta(description="Resources of single new members, by role and index.", max_length=MAX_ROLE_STATUSES),
+        Meta(
+            description="Resources of single new members, by role and index.",
+            max_length=MAX_ROLE_STATUSES,
+        ),
     ] = {}
     migrations: Annotated[
-        list[Migration], Meta(description="Members that are replaced, in this order.", max_length=MAX_INDICES)
+        list[Migration],
+        Meta(description="Members that are replaced, in this order.", max_length=MAX_INDICES),
     ] = []
     draining_pods: Annotated[Pods, Meta(description="Pods the master is draining now.")] = []
     created_pods: Annotated[Pods, Meta(description="Pods created.")] = []
     removed_pods: Annotated[Pods, Meta(description="Pods removed.")] = []
     forced_pods: Annotated[Pods, Meta(description="Pods removed that had not ended in time.")] = []
-    resized_pods: Annotated[Pods, Meta(description="Pods whose resources are changed in place.")] = []
+    resized_pods: Annotated[
+        Pods, Meta(description="Pods whose resources are changed in place.")
+    ] = []
     start_time: Annotated[Time | None, Meta(description="When the plan began.")] = None
     execution_time: Annotated[
-        Time | None, Meta(description="When the pods to be removed were drained; timeoutSeconds counts from here.")
+        Time | None,
+        Meta(
+            description="When the pods to be removed were drained; timeoutSeconds counts from here."
+        ),
     ] = None
     script: Annotated[ScriptRun | None, Meta(description="The run of its script.")] = None
-    resize_time: Annotated[Time | None, Meta(description="When pods were last asked to resize in place.")] = None
+    resize_time: Annotated[
+        Time | None, Meta(description="When pods were last asked to resize in place.")
+    ] = None
     completion_time: Annotated[Time | None, Meta(description="When the plan ended.")] = None
 
 

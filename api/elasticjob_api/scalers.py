@@ -6,7 +6,16 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from elasticjob_api.meta import Column, Condition, Message, Object, ObjectMeta, ObjectName, Rule, Time
+from elasticjob_api.meta import (
+    Column,
+    Condition,
+    Message,
+    Object,
+    ObjectMeta,
+    ObjectName,
+    Rule,
+    Time,
+)
 from elasticjob_api.scaleplan import MAX_PODS_PER_PLAN, JobName, Pods, RoleName
 from elasticjob_api.scripts import NEEDS_SCRIPT, Script, ScriptRun, Variables
 
@@ -14,7 +23,10 @@ ScalerPhase = Literal["Pending", "Scaling", "ScaleSucceeded", "ScaleFailed"]
 ScaleCount = Annotated[int, Meta(ge=1, le=10_000)]
 TimeoutSeconds = Annotated[int, Meta(ge=1, le=31_536_000)]
 TtlSeconds = Annotated[
-    int, Meta(description="Seconds after its end at which this request is deleted.", ge=0, le=31_536_000)
+    int,
+    Meta(
+        description="Seconds after its end at which this request is deleted.", ge=0, le=31_536_000
+    ),
 ]
 
 
@@ -24,7 +36,9 @@ class ScaleOutSpec(Object, frozen=True):
     job_name: JobName
     count: Annotated[ScaleCount, Meta(description="Members to add.")]
     role: Annotated[RoleName, Meta(description="Their role.")] = "worker"
-    timeout_seconds: Annotated[TimeoutSeconds, Meta(description="Seconds they have to become ready.")] = 600
+    timeout_seconds: Annotated[
+        TimeoutSeconds, Meta(description="Seconds they have to become ready.")
+    ] = 600
     ttl_seconds_after_finished: TtlSeconds = 86_400
     script: Script = ""
     env: Variables = []
@@ -42,7 +56,9 @@ class ScaleInSpec(Object, frozen=True):
     role: Annotated[RoleName, Meta(description="Their role.")] = "worker"
     count: Annotated[
         ScaleCount | None,
-        Meta(description="Members to remove: first those that have succeeded, then the highest indices."),
+        Meta(
+            description="Members to remove: first those that have succeeded, then the highest indices."
+        ),
     ] = None
     pod_names: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=253)]],
@@ -52,7 +68,9 @@ class ScaleInSpec(Object, frozen=True):
             extra_json_schema={"x-kubernetes-list-type": "set"},
         ),
     ] = []
-    timeout_seconds: Annotated[TimeoutSeconds, Meta(description="Seconds the removal may take.")] = 600
+    timeout_seconds: Annotated[
+        TimeoutSeconds, Meta(description="Seconds the removal may take.")
+    ] = 600
     ttl_seconds_after_finished: TtlSeconds = 86_400
     script: Script = ""
     env: Variables = []
@@ -60,7 +78,10 @@ class ScaleInSpec(Object, frozen=True):
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule("self == oldSelf", "spec is immutable; create another ScaleIn"),
         NEEDS_SCRIPT,
-        Rule("has(self.count) != (has(self.podNames) && size(self.podNames) > 0)", "give either count or podNames"),
+        Rule(
+            "has(self.count) != (has(self.podNames) && size(self.podNames) > 0)",
+            "give either count or podNames",
+        ),
     )
 
 
@@ -68,8 +89,12 @@ class ScalerStatus(Object, frozen=True):
     """How far it is; follows the plan's."""
 
     phase: Annotated[ScalerPhase | None, Meta(description="How far it is.")] = None
-    message: Annotated[Message, Meta(description="What it has changed, or why not, with field, value and bound.")] = ""
-    conditions: Annotated[list[Condition], Meta(description="Standard conditions.", max_length=16)] = []
+    message: Annotated[
+        Message, Meta(description="What it has changed, or why not, with field, value and bound.")
+    ] = ""
+    conditions: Annotated[
+        list[Condition], Meta(description="Standard conditions.", max_length=16)
+    ] = []
     plan: Annotated[ObjectName | None, Meta(description="The ScalePlan it became.")] = None
     pods: Annotated[Pods, Meta(description="Pods added or removed.")] = []
     script: Annotated[ScriptRun | None, Meta(description="How its script has ended.")] = None

@@ -1,4 +1,7 @@
-"""Scripts of requests: a shell script that the job's launcher runs before members leave, or when new ones are ready."""
+"""Scripts of requests.
+
+A shell script that the job's launcher runs before members leave, or when new ones are ready.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from msgspec import Meta
 
 from elasticjob_api.meta import Object, ObjectName, Rule, Time
 
-MAX_SCRIPT_CHARACTERS, MAX_SCRIPT_VARIABLES = 16_384, 32
+MAX_SCRIPT_CHARACTERS = 16_384
+MAX_SCRIPT_VARIABLES = 32
 MAX_LAST_WORDS = 2048
 Script = Annotated[
     str,
@@ -20,20 +24,26 @@ Script = Annotated[
 ]
 ExitCode = Annotated[int, Meta(ge=0, le=255)]
 LastWords = Annotated[
-    str, Meta(description="The last it has printed, or why it has no end.", max_length=MAX_LAST_WORDS)
+    str,
+    Meta(description="The last it has printed, or why it has no end.", max_length=MAX_LAST_WORDS),
 ]
 
 
 class ScriptVariable(Object, frozen=True):
     """An environment variable of a script."""
 
-    name: Annotated[str, Meta(description="Its name.", pattern="^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+    name: Annotated[
+        str, Meta(description="Its name.", pattern="^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)
+    ]
     value: Annotated[str, Meta(description="Its value, as it is.", max_length=4096)] = ""
 
 
 Variables = Annotated[
     list[ScriptVariable],
-    Meta(description="Variables of the script, beside those of the launcher.", max_length=MAX_SCRIPT_VARIABLES),
+    Meta(
+        description="Variables of the script, beside those of the launcher.",
+        max_length=MAX_SCRIPT_VARIABLES,
+    ),
 ]
 NEEDS_SCRIPT = Rule(
     "!has(self.env) || size(self.env) == 0 || (has(self.script) && size(self.script) > 0)",
@@ -45,13 +55,18 @@ NEEDS_SCRIPT = Rule(
 class ScriptRun(Object, frozen=True):
     """The one run of a request's script."""
 
-    start_time: Annotated[Time, Meta(description="When it was ordered; it has timeoutSeconds from here.")]
+    start_time: Annotated[
+        Time, Meta(description="When it was ordered; it has timeoutSeconds from here.")
+    ]
     pod: Annotated[
         ObjectName | None,
-        Meta(description="The launcher's pod that runs it; no other one does. Unset: it was not run."),
+        Meta(
+            description="The launcher's pod that runs it; no other one does. Unset: it was not run."
+        ),
     ] = None
     exit_code: Annotated[
-        ExitCode | None, Meta(description="Its exit code as a shell's; unset: none is known, see completionTime.")
+        ExitCode | None,
+        Meta(description="Its exit code as a shell's; unset: none is known, see completionTime."),
     ] = None
     message: LastWords = ""
     completion_time: Annotated[Time | None, Meta(description="When its end was known.")] = None

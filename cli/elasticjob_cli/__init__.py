@@ -1,1 +1,4 @@
-"""The command `elasticjob`: the embedded cluster, its process node, the demo, and questions to a job's master."""
+"""The command `elasticjob`.
+
+The embedded cluster, its process node, the demo, and questions to a job's master.
+"""

@@ -25,7 +25,8 @@ from elasticjob_localcluster.state_directory import state_dir
 from elasticjob_cli.dev_operator import OPERATOR, apply_definitions, check_source, start_operator
 
 StateOption = Annotated[
-    Path | None, typer.Option("--state", metavar="DIR", help="The cluster's directory [$ELASTICJOB_STATE].")
+    Path | None,
+    typer.Option("--state", metavar="DIR", help="The cluster's directory [$ELASTICJOB_STATE]."),
 ]
 _TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -33,7 +34,8 @@ _TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @contextmanager
 def reported_errors() -> Iterator[None]:
     """Run a command: an error is printed and becomes exit status 1; a signal interrupts it once."""
-    progress, handlers = ProgressDisplay(), {number: signal.getsignal(number) for number in _TERMINATION_SIGNALS}
+    progress = ProgressDisplay()
+    handlers = {number: signal.getsignal(number) for number in _TERMINATION_SIGNALS}
 
     def interrupt(number: int, _: FrameType | None) -> None:
         for other in _TERMINATION_SIGNALS:
@@ -62,26 +64,34 @@ def up(
         bool, typer.Option("--control-plane-only", help="No node: pods stay Pending.")
     ] = False,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="The API server's port; a free one when left out.")
+        int | None,
+        typer.Option(min=1, max=65535, help="The API server's port; a free one when left out."),
     ] = None,
     capacity: Annotated[
         list[str] | None,
-        typer.Option(metavar="RESOURCE=QUANTITY", help="What the node has, e.g. cpu=64; may be repeated."),
+        typer.Option(
+            metavar="RESOURCE=QUANTITY", help="What the node has, e.g. cpu=64; may be repeated."
+        ),
     ] = None,
     operator: Annotated[
-        bool, typer.Option("--operator", help="With the definitions of jobs, and the operator as one more process.")
+        bool,
+        typer.Option(
+            "--operator", help="With the definitions of jobs, and the operator as one more process."
+        ),
     ] = False,
     source: Annotated[
         Path, typer.Option(metavar="DIR", help="A checkout of the project, for the definitions.")
     ] = Path(),
     state: StateOption = None,
 ) -> None:
-    """Start a Kubernetes cluster on this machine: no root, no containers, programs built on first use.
+    """Start a Kubernetes cluster on this machine.
 
+    No root, no containers, programs built on first use.
     Writes shell text to stdout: eval "$(elasticjob dev up)"
     """
     with reported_errors():
-        began, progress = time.monotonic(), ProgressDisplay()
+        began = time.monotonic()
+        progress = ProgressDisplay()
         directory = state or state_dir(os.environ)
         if operator:
             check_source(source)
@@ -93,7 +103,9 @@ def up(
             progress=progress,
         )
         if cluster.children:
-            progress.write(f"up in {time.monotonic() - began:.1f} s: https://127.0.0.1:{cluster.port}")
+            progress.write(
+                f"up in {time.monotonic() - began:.1f} s: https://127.0.0.1:{cluster.port}"
+            )
         else:
             progress.write(f"already up: https://127.0.0.1:{cluster.port}")
         if operator:
@@ -106,7 +118,9 @@ def up(
 
 
 def next_steps(programs: Path) -> list[str]:
-    """Return what to tell whoever has a new cluster: what it lacks, and the commands, indented, that bring it.
+    """Return what to tell whoever has a new cluster.
+
+    What it lacks, and the commands, indented, that bring it.
 
     Args:
         programs: where the project's commands are installed.
@@ -122,7 +136,10 @@ def next_steps(programs: Path) -> list[str]:
 
 def with_operator(cluster: Cluster) -> list[str]:
     """Return what to tell whoever has a new cluster with an operator."""
-    return [f"the operator runs; its log is {cluster.log_file(OPERATOR)}", "  elasticjob submit examples/digits.yaml"]
+    return [
+        f"the operator runs; its log is {cluster.log_file(OPERATOR)}",
+        "  elasticjob submit examples/digits.yaml",
+    ]
 
 
 def down(
@@ -135,22 +152,33 @@ def down(
     """
     with reported_errors():
         progress = ProgressDisplay()
-        for directory in daemons.find_states() if every else [state or _present(state_dir(os.environ))]:
+        for directory in (
+            daemons.find_states() if every else [state or _present(state_dir(os.environ))]
+        ):
             began = time.monotonic()
             if clusters.down(directory):
                 progress.write(f"down in {time.monotonic() - began:.1f} s: {directory}")
             else:
                 progress.write(f"no cluster in {directory}")
         for other in daemons.find_states():
-            progress.write(f"still up: {other} (elasticjob dev down --state {shlex.quote(str(other))})")
+            progress.write(
+                f"still up: {other} (elasticjob dev down --state {shlex.quote(str(other))})"
+            )
 
 
 def status(state: StateOption = None) -> None:
-    """Show the processes, API server and nodes of this user's clusters; the exit status is 0 only when all is well."""
+    """Show the processes, API server and nodes of this user's clusters.
+
+    The exit status is 0 only when all is well.
+    """
     with reported_errors():
         default = (state or state_dir(os.environ)).resolve()
         directories = [default] if state is not None else sorted({default, *daemons.find_states()})
-        found = [cluster for directory in directories if (cluster := clusters.find(directory)) is not None]
+        found = [
+            cluster
+            for directory in directories
+            if (cluster := clusters.find(directory)) is not None
+        ]
         if not found:
             typer.echo(f"no cluster in {default}")
             raise typer.Exit(1)
@@ -161,7 +189,10 @@ def status(state: StateOption = None) -> None:
 
 
 def _present(directory: Path) -> Path:
-    """Return the directory; if nothing is up there, the only one beside it where something is: the demo's."""
+    """Return the directory.
+
+    If nothing is up there, the only one beside it where something is: the demo's.
+    """
     beside = [each for each in daemons.find_states() if each.parent == directory.resolve().parent]
     return beside[0] if clusters.find(directory) is None and len(beside) == 1 else directory
 
@@ -170,7 +201,9 @@ def _show(cluster: Cluster) -> None:
     for name, pid in cluster.process_ids().items():
         typer.echo(f"{name:<24} {'down' if pid is None else f'up    process {pid}'}")
     ready = cluster.api_ready()
-    typer.echo(f"{'API server':<24} {'ready' if ready else 'not ready'}   https://127.0.0.1:{cluster.port}")
+    typer.echo(
+        f"{'API server':<24} {'ready' if ready else 'not ready'}   https://127.0.0.1:{cluster.port}"
+    )
     for name, is_ready in cluster.nodes().items():
         typer.echo(f"{f'node {name}':<24} {'ready' if is_ready else 'not ready'}")
     typer.echo(f"{'KUBECONFIG':<24} {cluster.kubeconfig}")
@@ -181,6 +214,8 @@ def _parse_capacity(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, equals, amount = text.partition("=")
         if not (name and equals and amount):
-            raise LocalClusterError(f"--capacity {text}: expected RESOURCE=QUANTITY, for example cpu=64")
+            raise LocalClusterError(
+                f"--capacity {text}: expected RESOURCE=QUANTITY, for example cpu=64"
+            )
         amounts[name] = amount
     return amounts

@@ -23,7 +23,9 @@ def check_source(source: Path, *needed: str) -> None:
     """
     for path in ("crds/elasticjobs.yaml", "policies", *needed):
         if not (source / path).exists():
-            raise LocalClusterError(f"{source.absolute()} has no {path}: name a checkout of the project with --source")
+            raise LocalClusterError(
+                f"{source.absolute()} has no {path}: name a checkout of the project with --source"
+            )
 
 
 async def apply_definitions(cluster: Cluster, source: Path) -> None:

@@ -1,7 +1,8 @@
-"""The command `elasticjob`, also `kubectl elasticjob`: the list of commands; each is a function in a file of its own.
+"""The command `elasticjob`, also `kubectl elasticjob`: the list of commands.
 
-Only the module of the command that is called is imported, so that `elasticjob --help` answers at once. Where packages
-are missing, as a worker needs few of them, it says which extra has them.
+Each is a function in a file of its own. Only the module of the command that is called is imported,
+so that `elasticjob --help` answers at once. Where packages are missing, as a worker needs few of
+them, it says which extra has them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ COMMANDS = {
     "run": ("run.command:run", "Train on this machine, without a cluster."),
     "submit": ("jobs.submit:submit", "Create a job from a job file or a Python script."),
     "list": ("jobs.listing:list_", "List jobs with their phase, workers, step and rate."),
-    "describe": ("jobs.listing:describe", "Show a job on a page: roles, pods, plans, failures, events."),
+    "describe": (
+        "jobs.listing:describe",
+        "Show a job on a page: roles, pods, plans, failures, events.",
+    ),
     "logs": ("jobs.logs:logs", "Show what a job's members write, by rank; -f follows them."),
     "top": ("jobs.top:top", "Show live how jobs are doing: progress, rate, members."),
     "exec": ("jobs.exec:exec_", "Run a command in the container of a job's member."),
@@ -41,7 +45,8 @@ COMMANDS = {
     "convert": ("convert.command:convert", "Convert the job files of other operators."),
     "version": ("version:version", "Print the version of this command."),
 }
-"""By name: where the function is, below this package, and the line of its help that the list shows."""
+"""By name: where the function is, below this package, and the line of its help that the list shows.
+"""
 _SIGNED = {"scale"}
 """Commands with an argument such as -1, which is no option."""
 _WITH_A_COMMAND = {"run"}
@@ -91,7 +96,9 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if not package or package.startswith("elasticjob"):
             raise
-        sys.stderr.write(f"error: {package} is not installed, which the command line needs: {_INSTALL}\n")
+        sys.stderr.write(
+            f"error: {package} is not installed, which the command line needs: {_INSTALL}\n"
+        )
         raise SystemExit(1) from error
     except OSError as error:
         if error.errno not in _NOT_WRITTEN:

@@ -1,1 +1,4 @@
-"""What a user does with jobs, for the command line and for programs: the API server is asked, never the operator."""
+"""What a user does with jobs, for the command line and for programs.
+
+The API server is asked, never the operator.
+"""

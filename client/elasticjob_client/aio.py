@@ -1,4 +1,7 @@
-"""The Python client, asynchronous: jobs of a cluster are submitted, found and handled. `client.py` is its twin."""
+"""The Python client, asynchronous: jobs of a cluster are submitted, found and handled.
+
+`client.py` is its twin.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ T = TypeVar("T")
 class AsyncClient:
     """A user's access to the jobs of a cluster, by a kubeconfig as `kubectl` finds it, or by a pod's service account.
 
-    It connects when it is first used, and belongs to one event loop. Use it with `async with`, or `close` it.
+    It connects when it is first used, and belongs to one event loop. Use it with `async with`, or
+    `close` it.
     """
 
     def __init__(
@@ -106,7 +110,9 @@ class AsyncClient:
         """Return a job. Raises `NoSuchObject`, `ClientError`."""
         return AsyncJob(self._connected, await get_job(await self._connected(), name))
 
-    async def list(self, *, all_namespaces: bool = False, phase: str | None = None) -> list[AsyncJob]:
+    async def list(
+        self, *, all_namespaces: bool = False, phase: str | None = None
+    ) -> list[AsyncJob]:
         """Return the jobs, by namespace and name. Raises `ClientError`.
 
         Args:
@@ -114,7 +120,9 @@ class AsyncClient:
             phase: those in this one only, such as "running".
         """
         chosen = None if phase is None else parse_phase(phase)
-        found = await list_jobs(await self._connected(), all_namespaces=all_namespaces, phase=chosen)
+        found = await list_jobs(
+            await self._connected(), all_namespaces=all_namespaces, phase=chosen
+        )
         return [AsyncJob(self._connected, read(job, ElasticJob)) for job in found]
 
     async def keep(self, opened: AbstractAsyncContextManager[T]) -> tuple[T, AsyncExitStack]:
@@ -133,12 +141,17 @@ class AsyncClient:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.close()
 
     async def _create(self, wanted: Submission, *, dry_run: bool) -> AsyncJob:
-        cluster = submission.in_namespace_of(await self._connected(), wanted, chosen=self._access.namespace)
+        cluster = submission.in_namespace_of(
+            await self._connected(), wanted, chosen=self._access.namespace
+        )
         made: dict[str, Any] = await submission.submit(cluster, wanted, dry_run=dry_run)
         return AsyncJob(self._connected, read(made, ElasticJob))
 
@@ -152,12 +165,17 @@ class AsyncClient:
 def _workers(number: int | tuple[int, int]) -> Workers:
     given = number if isinstance(number, tuple) else (number,)
     if len(given) not in (1, 2) or any(type(each) is not int for each in given):
-        raise ClientError(f"workers: {number!r:.40} is none; give a number, or the fewest and the most: (2, 8)")
+        raise ClientError(
+            f"workers: {number!r:.40} is none; give a number, or the fewest and the most: (2, 8)"
+        )
     return manifests.workers(*given)
 
 
 def _submission(
-    what: str | PathLike[str] | Callable[..., object], training: Training, fn_args: Sequence[object], name: str | None
+    what: str | PathLike[str] | Callable[..., object],
+    training: Training,
+    fn_args: Sequence[object],
+    name: str | None,
 ) -> Submission:
     if callable(what):
         if training.command:

@@ -1,4 +1,7 @@
-"""A job as a program handles it. This is the asynchronous twin; `client.py` drives it for programs without a loop."""
+"""A job as a program handles it.
+
+This is the asynchronous twin; `client.py` drives it for programs without a loop.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ log = logging.getLogger("elasticjob.client")
 class AsyncJob:
     """A job of a cluster.
 
-    Every method raises `NoSuchObject` once the job is deleted, and `ClientError` where the API server refuses it.
+    Every method raises `NoSuchObject` once the job is deleted, and `ClientError` where the API
+    server refuses it.
 
     Attributes:
         name: its name.
@@ -67,7 +71,10 @@ class AsyncJob:
         return (await self.refresh()).status.phase or "Pending"
 
     async def progress(self) -> Progress | None:
-        """Return how the training goes: step, total, samples a second, metrics; None before the first report."""
+        """Return how the training goes: step, total, samples a second, metrics.
+
+        None before the first report.
+        """
         return (await self.refresh()).status.progress
 
     async def wait(self, until: str = "succeeded", *, timeout: float | None = None) -> Self:  # noqa: ASYNC109
@@ -119,7 +126,10 @@ class AsyncJob:
         await jobs.set_run_policy(await self._cluster(), self.name, suspend=False)
 
     async def stop(self) -> None:
-        """End it for good, as Failed, after its members have saved. Raises `JobEnded` if it has ended."""
+        """End it for good, as Failed, after its members have saved.
+
+        Raises `JobEnded` if it has ended.
+        """
         await jobs.set_run_policy(await self._cluster(), self.name, stop=True)
 
     async def delete(self) -> None:
@@ -147,8 +157,11 @@ class AsyncJob:
         Raises:
             ClientError: there is no such member, or its log cannot be read.
         """
-        choice, options = Choice(ranks, role, every), LogOptions(tail)
-        found = job_logs(await self._cluster(), self.name, choice, options, follow=follow, tell=log.info)
+        choice = Choice(ranks, role, every)
+        options = LogOptions(tail)
+        found = job_logs(
+            await self._cluster(), self.name, choice, options, follow=follow, tell=log.info
+        )
         async with aclosing(found) as lines:
             async for line in lines:
                 yield line
@@ -156,17 +169,24 @@ class AsyncJob:
     async def plans(self) -> list[ScalePlan]:
         """Return its ScalePlans, the oldest first: who wanted which size, and what came of it."""
         cluster = await self._cluster()
-        return [read(plan, ScalePlan) for plan in await related.plans_of(cluster, await self.refresh())]
+        return [
+            read(plan, ScalePlan) for plan in await related.plans_of(cluster, await self.refresh())
+        ]
 
     async def events(self) -> list[Event]:
-        """Return what was said of the job and its pods, the oldest first. Most clusters keep events for an hour."""
+        """Return what was said of the job and its pods, the oldest first.
+
+        Most clusters keep events for an hour.
+        """
         return await related.events_of(await self._cluster(), await self.refresh())
 
     async def history(self) -> Records:
-        """Return the throughput over time: a pandas DataFrame where pandas is installed, else a list of records.
+        """Return the throughput over time.
 
-        Each sample has `time` (seconds since the epoch), `round`, `world_size`, `step`, `samples_per_second` and the
-        metrics, such as `loss`. Of a job without a master, as after its end, it is what its master has stored.
+        A pandas DataFrame where pandas is installed, else a list of records. Each sample has `time`
+        (seconds since the epoch), `round`, `world_size`, `step`, `samples_per_second` and the
+        metrics, such as `loss`. Of a job without a master, as after its end, it is what its master
+        has stored.
 
         Raises:
             MasterUnavailable: the job has no master now, and nothing is stored.
@@ -176,8 +196,9 @@ class AsyncJob:
             return history_records(await master.get("History"))
 
     async def report(self) -> dict[str, Any]:
-        """Return the job's account, also after its end: outcome, steps, samples, goodput, hours, failures, metrics.
+        """Return the job's account, also after its end.
 
+        Outcome, steps, samples, goodput, hours, failures, metrics.
         Times are seconds since the epoch, durations seconds; a goodput below 0 is not known.
 
         Raises:

@@ -27,7 +27,10 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of work, or raise its error; Ctrl-C cancels it. Raises `ClientError` once stopped."""
+        """Return the result of work, or raise its error; Ctrl-C cancels it.
+
+        Raises `ClientError` once stopped.
+        """
         if self._loop.is_closed():
             work.close()
             raise ClientError("the client is closed; make another one")
@@ -41,7 +44,10 @@ class LoopThread:
             raise
 
     def iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        """Yield what an asynchronous generator does; it is closed when the caller stops before its end."""
+        """Yield what an asynchronous generator does.
+
+        It is closed when the caller stops before its end.
+        """
         self._iterated.add(items)
         try:
             while True:
@@ -56,7 +62,10 @@ class LoopThread:
                 self.run(items.aclose())
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """End what other threads wait for, do a last work, and end the thread. Does nothing where it has ended."""
+        """End what other threads wait for, do a last work, and end the thread.
+
+        Does nothing where it has ended.
+        """
         if self._loop.is_closed():
             return
         if threading.current_thread() is self._thread:  # garbage is collected in whatever thread
@@ -69,7 +78,9 @@ class LoopThread:
             self._thread.join()
 
     def __reduce__(self) -> Never:
-        raise TypeError("a client of jobs, and its jobs, can be neither copied nor pickled; get the job by its name")
+        raise TypeError(
+            "a client of jobs, and its jobs, can be neither copied nor pickled; get the job by its name"
+        )
 
     async def _noted(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.current_task()

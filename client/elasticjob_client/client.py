@@ -1,4 +1,7 @@
-"""The Python client: `aio.py` for programs without an event loop of their own, and for notebooks, which have one."""
+"""The Python client.
+
+`aio.py` for programs without an event loop of their own, and for notebooks, which have one.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +125,10 @@ class Client:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -130,7 +136,8 @@ class Client:
 class Job:
     """A job of a cluster.
 
-    Every method raises `NoSuchObject` once the job is deleted, and `ClientError` where the API server refuses it.
+    Every method raises `NoSuchObject` once the job is deleted, and `ClientError` where the API
+    server refuses it.
     """
 
     def __init__(self, client: Client, loop: LoopThread, job: AsyncJob) -> None:
@@ -161,7 +168,10 @@ class Job:
 
     @property
     def progress(self) -> Progress | None:
-        """How the training goes now: step, total, samples a second, metrics; None before the first report."""
+        """How the training goes now: step, total, samples a second, metrics.
+
+        None before the first report.
+        """
         return self._loop.run(self._job.progress())
 
     def refresh(self) -> ElasticJob:
@@ -169,14 +179,25 @@ class Job:
         return self._loop.run(self._job.refresh())
 
     def wait(self, until: str = "succeeded", *, timeout: float | None = None) -> Self:
-        """Wait until the job has reached something; see `AsyncJob.wait`. Raises `JobEnded`, `NotInTime`."""
+        """Wait until the job has reached something; see `AsyncJob.wait`.
+
+        Raises `JobEnded`, `NotInTime`.
+        """
         self._loop.run(self._job.wait(until, timeout=timeout))
         return self
 
     def scale(
-        self, size: int | str, *, role: str = names.ROLE_WORKER, wait: bool = False, timeout: float | None = None
+        self,
+        size: int | str,
+        *,
+        role: str = names.ROLE_WORKER,
+        wait: bool = False,
+        timeout: float | None = None,
     ) -> str:
-        """Request another size, such as 4, "+2" or "-1"; see `AsyncJob.scale`. Raises `NotInTime`, `ClientError`."""
+        """Request another size, such as 4, "+2" or "-1"; see `AsyncJob.scale`.
+
+        Raises `NotInTime`, `ClientError`.
+        """
         return self._loop.run(self._job.scale(size, role=role, wait=wait, timeout=timeout))
 
     def remove(self, *pods: str, role: str = names.ROLE_WORKER, wait: bool = False) -> str:
@@ -192,7 +213,10 @@ class Job:
         self._loop.run(self._job.resume())
 
     def stop(self) -> None:
-        """End it for good, as Failed, after its members have saved. Raises `JobEnded` if it has ended."""
+        """End it for good, as Failed, after its members have saved.
+
+        Raises `JobEnded` if it has ended.
+        """
         self._loop.run(self._job.stop())
 
     def delete(self) -> None:
@@ -208,15 +232,23 @@ class Job:
         every: bool = False,
         tail: int | None = None,
     ) -> Generator[LogLine, None, None]:
-        """Yield the lines that members write; by default the one with rank 0. See `AsyncJob.logs`."""
-        return self._loop.iterate(self._job.logs(follow=follow, ranks=ranks, role=role, every=every, tail=tail))
+        """Yield the lines that members write; by default the one with rank 0.
+
+        See `AsyncJob.logs`.
+        """
+        return self._loop.iterate(
+            self._job.logs(follow=follow, ranks=ranks, role=role, every=every, tail=tail)
+        )
 
     def plans(self) -> list[ScalePlan]:
         """Return its ScalePlans, the oldest first: who wanted which size, and what came of it."""
         return self._loop.run(self._job.plans())
 
     def events(self) -> list[Event]:
-        """Return what was said of the job and its pods, the oldest first. Most clusters keep events for an hour."""
+        """Return what was said of the job and its pods, the oldest first.
+
+        Most clusters keep events for an hour.
+        """
         return self._loop.run(self._job.events())
 
     def report(self) -> dict[str, Any]:
@@ -224,7 +256,10 @@ class Job:
         return self._loop.run(self._job.report())
 
     def history(self) -> Records:
-        """Return the throughput over time: a DataFrame or a list of records; see `AsyncJob.history`."""
+        """Return the throughput over time: a DataFrame or a list of records.
+
+        See `AsyncJob.history`.
+        """
         return self._loop.run(self._job.history())
 
     def dashboard(self, *, port: int = 0) -> Dashboard:
@@ -265,7 +300,10 @@ class Dashboard:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 

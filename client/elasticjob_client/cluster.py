@@ -20,7 +20,9 @@ from elasticjob_client.errors import ClientError, Invalid, NoSuchObject
 T = TypeVar("T")
 _CONNECTIONS = 8
 _PAUSES = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between the requests for one answer; an API server that is restarted is back by then, mostly."""
+"""Seconds between the requests for one answer; an API server that is restarted is back by then,
+mostly.
+"""
 _TURNED_AWAY = 429
 _AN_OBJECT = '"object": '
 _NO_FIELD = ("", "<nil>")
@@ -29,7 +31,9 @@ _NO_FIELD = ("", "<nil>")
 
 @dataclass(frozen=True)
 class Access:
-    """How a cluster is reached; None: what kubectl would use, which in a pod is its service account.
+    """How a cluster is reached.
+
+    None: what kubectl would use, which in a pod is its service account.
 
     Attributes:
         kubeconfig: path of the file.
@@ -64,7 +68,9 @@ async def open_cluster(access: Access) -> AsyncIterator[Cluster]:
             yield Cluster(kube, namespace)
     except NoAccess as error:
         what = "service account" if _in_a_pod(access) else "kubeconfig"
-        raise ClientError(f"no usable {what}: {error}; set KUBECONFIG or give --kubeconfig") from error
+        raise ClientError(
+            f"no usable {what}: {error}; set KUBECONFIG or give --kubeconfig"
+        ) from error
 
 
 @contextmanager
@@ -76,7 +82,11 @@ def explained(cluster: Cluster, resource: Resource, name: str) -> Iterator[None]
         Invalid: fields of it are wrong.
         ClientError: any other answer but success.
     """
-    what = f"{resource.kind} {cluster.namespace}/{name}" if name else f"{resource.plural} of {cluster.namespace}"
+    what = (
+        f"{resource.kind} {cluster.namespace}/{name}"
+        if name
+        else f"{resource.plural} of {cluster.namespace}"
+    )
     try:
         yield
     except NotFound as error:
@@ -94,7 +104,12 @@ def _problem(cause: Cause) -> str:
 
 
 async def ask(
-    cluster: Cluster, resource: Resource, name: str, call: Callable[[], Awaitable[T]], *, repeatable: bool = True
+    cluster: Cluster,
+    resource: Resource,
+    name: str,
+    call: Callable[[], Awaitable[T]],
+    *,
+    repeatable: bool = True,
 ) -> T:
     """Return the answer to a request about an object, which is sent again while the API server is busy or away.
 
@@ -111,13 +126,18 @@ async def ask(
     """
     with explained(cluster, resource, name):
         return await retry(
-            call, TryLater, pauses=_PAUSES, unless=lambda error: not repeatable and error.status != _TURNED_AWAY
+            call,
+            TryLater,
+            pauses=_PAUSES,
+            unless=lambda error: not repeatable and error.status != _TURNED_AWAY,
         )
 
 
 def _missing(error: NotFound, resource: Resource, cluster: Cluster) -> str:
     if not error.reason:  # the server knows no such path
-        return f"this cluster has no {resource.plural}; is the operator installed? (docs/install.md)"
+        return (
+            f"this cluster has no {resource.plural}; is the operator installed? (docs/install.md)"
+        )
     if error.message.startswith("namespaces "):
         return f"{error.message}; `kubectl get namespaces` lists what there is"
     return f"{error.message}; `kubectl get {resource.plural} -n {cluster.namespace}` lists what there is"
@@ -131,6 +151,8 @@ def _in_a_pod(access: Access) -> bool:
 def _current_namespace(access: Access) -> str:
     if _in_a_pod(access):
         return pod_namespace()
-    from elasticjob_kube import kubeconfig  # imports the official client, which takes as long as all the rest
+    from elasticjob_kube import (
+        kubeconfig,
+    )  # imports the official client, which takes as long as all the rest
 
     return kubeconfig.namespace(access.kubeconfig, access.context)

@@ -1,7 +1,7 @@
 """Serves a job's dashboard at a port of this machine: no certificate to accept, no token to type.
 
-The proxy listens on 127.0.0.1 only and answers two paths: the page, and its data. It answers to that name only, so that
-no other site's page reads it under a name of its own (DNS rebinding).
+The proxy listens on 127.0.0.1 only and answers two paths: the page, and its data. It answers to
+that name only, so that no other site's page reads it under a name of its own (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ class MasterSource:
         await self._http.close()
 
     async def get(self, path: str) -> Page:
-        """Return the master's answer; of the next master, if the present one does not answer any more."""
+        """Return the master's answer.
+
+        Of the next master, if the present one does not answer any more.
+        """
         async with self._connecting:
             if self._endpoint is not None:
                 try:
@@ -125,7 +128,8 @@ class MasterSource:
         async with AsyncExitStack() as attempt:
             reached = await attempt.enter_async_context(way(self._cluster, self._job, endpoint))
             page = await self._ask(reached, path)
-            self._open, self._endpoint = attempt.pop_all(), reached
+            self._open = attempt.pop_all()
+            self._endpoint = reached
         return page
 
     async def _disconnect(self) -> None:
@@ -138,17 +142,26 @@ class MasterSource:
         headers = {"Authorization": f"Bearer {endpoint.token}"}
         try:
             async with self._http.get(
-                f"https://{endpoint.address}{path}", headers=headers, ssl=context, server_hostname=names.TLS_SERVER_NAME
+                f"https://{endpoint.address}{path}",
+                headers=headers,
+                ssl=context,
+                server_hostname=names.TLS_SERVER_NAME,
             ) as answer:
                 if answer.status == 401:
                     raise TokenRefused(f"{where} does not accept this job's token")
                 if answer.status != 200:
-                    raise ClientError(f"{where} answered {answer.status}: {(await answer.text())[:500].strip()}")
+                    raise ClientError(
+                        f"{where} answered {answer.status}: {(await answer.text())[:500].strip()}"
+                    )
                 body = await _bounded(answer, where)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             reason = str(error) or type(error).__name__
-            raise MasterUnreachable(f"{where} can't be reached at {endpoint.address}: {reason}") from error
-        return Page(body, {name: answer.headers[name] for name in _HEADERS if name in answer.headers})
+            raise MasterUnreachable(
+                f"{where} can't be reached at {endpoint.address}: {reason}"
+            ) from error
+        return Page(
+            body, {name: answer.headers[name] for name in _HEADERS if name in answer.headers}
+        )
 
 
 async def _bounded(answer: aiohttp.ClientResponse, where: str) -> bytes:

@@ -1,5 +1,6 @@
-"""Finds out what a user's commands need and do not have: server, definitions, operator, rights. It only reads.
+"""Finds out what a user's commands need and do not have: server, definitions, operator, rights.
 
+It only reads.
 Each check says what is known with the rights of this user; what cannot be seen is no fault.
 """
 
@@ -47,7 +48,9 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
 }
 _PLURALS = {resource.plural for resource in (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)}
 _LEASE_TOLERANCE_SECONDS = 60.0
-"""Beyond the time for which a lease is valid: so much the clocks of this machine and the operator's may differ."""
+"""Beyond the time for which a lease is valid: so much the clocks of this machine and the operator's
+may differ.
+"""
 _INSTALL = "kubectl apply --server-side --force-conflicts -f crds/ (docs/install.md)"
 _REQUEST_SECONDS = 10.0
 
@@ -81,13 +84,21 @@ async def diagnose(
     """
     try:
         async with open_cluster(access) as cluster:
-            return [finding async for finding in _findings(cluster, operator_namespace, kueue=kueue)]
+            return [
+                finding async for finding in _findings(cluster, operator_namespace, kueue=kueue)
+            ]
     except (ClientError, OSError, ValueError) as error:  # a kubeconfig may be wrong in any part
         problem = str(error).removeprefix("no usable kubeconfig: ").partition("; set KUBECONFIG")[0]
-        return [Finding("kubeconfig", "Bad", problem, "set KUBECONFIG, or give --kubeconfig and --context")]
+        return [
+            Finding(
+                "kubeconfig", "Bad", problem, "set KUBECONFIG, or give --kubeconfig and --context"
+            )
+        ]
 
 
-async def _findings(cluster: Cluster, operator_namespace: str, *, kueue: bool) -> AsyncIterator[Finding]:
+async def _findings(
+    cluster: Cluster, operator_namespace: str, *, kueue: bool
+) -> AsyncIterator[Finding]:
     server = await _server(cluster)
     yield server
     if server.state == "Bad":
@@ -118,7 +129,9 @@ async def _server(cluster: Cluster) -> Finding:
     found = re.match(r"v?(\d+)\.(\d+)", said)
     if found is None or (int(found[1]), int(found[2])) < OLDEST_SERVER:
         oldest = ".".join(map(str, OLDEST_SERVER))
-        return Finding("server", "Bad", f"Kubernetes {said or '?'}", f"Kubernetes {oldest} or newer is needed")
+        return Finding(
+            "server", "Bad", f"Kubernetes {said or '?'}", f"Kubernetes {oldest} or newer is needed"
+        )
     return Finding("server", "Good", f"Kubernetes {said}, namespace {cluster.namespace}")
 
 
@@ -131,7 +144,9 @@ async def _definitions(cluster: Cluster) -> Finding:
         return Finding("definitions", "Note", f"cannot be seen: {error.message}")
     missing = _PLURALS - {resource["name"] for resource in served.get("resources") or ()}
     if missing:
-        return Finding("definitions", "Bad", f"the cluster has no {', '.join(sorted(missing))}", _INSTALL)
+        return Finding(
+            "definitions", "Bad", f"the cluster has no {', '.join(sorted(missing))}", _INSTALL
+        )
     return Finding("definitions", "Good", f"{', '.join(sorted(_PLURALS))} of {names.API_VERSION}")
 
 
@@ -147,7 +162,9 @@ async def _fields(cluster: Cluster) -> Finding:
     if found.unknown:
         message = f"this command is of an earlier version than the definitions, which have {in_words(found.unknown)}"
         return Finding("fields", "Note", message, "pip install --upgrade 'elasticjob[cli]'")
-    return Finding("fields", "Good", "the definitions have the fields of this version, and no others")
+    return Finding(
+        "fields", "Good", "the definitions have the fields of this version, and no others"
+    )
 
 
 async def _policies(cluster: Cluster) -> Finding:
@@ -175,7 +192,10 @@ async def _operator(cluster: Cluster, namespace: str) -> Finding:
         except KubeError:
             hidden.append(each)
     if seen:
-        return min((_lease(lease, time.time()) for lease in seen), key=lambda finding: finding.state != "Good")
+        return min(
+            (_lease(lease, time.time()) for lease in seen),
+            key=lambda finding: finding.state != "Good",
+        )
     waiting = await _jobs_without_operator(cluster)
     remedy = "kubectl get pods -n elasticjob-system; make deploy or helm install installs it (docs/install.md)"
     if waiting:
@@ -183,23 +203,37 @@ async def _operator(cluster: Cluster, namespace: str) -> Finding:
     if hidden:
         return Finding("operator", "Note", f"its lease cannot be read in {', '.join(hidden)}")
     where = ", ".join(candidates)
-    return Finding("operator", "Bad", f"no lease {names.OPERATOR} in {where}", f"{remedy}; or --operator-namespace")
+    return Finding(
+        "operator",
+        "Bad",
+        f"no lease {names.OPERATOR} in {where}",
+        f"{remedy}; or --operator-namespace",
+    )
 
 
 def _lease(lease: Json, now: float) -> Finding:
-    spec, where = lease.get("spec") or {}, lease["metadata"]["namespace"]
-    holder, renewed = spec.get("holderIdentity"), spec.get("renewTime")
+    spec = lease.get("spec") or {}
+    where = lease["metadata"]["namespace"]
+    holder = spec.get("holderIdentity")
+    renewed = spec.get("renewTime")
     remedy = f"kubectl get pods -n {where}; kubectl logs -n {where} deployment/{names.OPERATOR}"
     if not holder or not renewed:
-        return Finding("operator", "Bad", f"nobody leads in {where}: the last one has ended", remedy)
+        return Finding(
+            "operator", "Bad", f"nobody leads in {where}: the last one has ended", remedy
+        )
     age = now - parse_time(renewed)
     if age > spec.get("leaseDurationSeconds", 0) + _LEASE_TOLERANCE_SECONDS:
-        return Finding("operator", "Bad", f"{holder} in {where} has not been heard for {age:.0f} s", remedy)
+        return Finding(
+            "operator", "Bad", f"{holder} in {where} has not been heard for {age:.0f} s", remedy
+        )
     return Finding("operator", "Good", f"{holder} leads in {where}")
 
 
 async def _jobs_without_operator(cluster: Cluster) -> str:
-    """Return the name of a job that has waited for an operator; empty if there is none, or none to be seen."""
+    """Return the name of a job that has waited for an operator.
+
+    Empty if there is none, or none to be seen.
+    """
     try:
         found = await cluster.kube.list(ELASTIC_JOBS, cluster.namespace)
     except KubeError:
@@ -214,7 +248,10 @@ async def _jobs_without_operator(cluster: Cluster) -> str:
 
 
 async def _rights(cluster: Cluster) -> Sequence[Finding]:
-    """Return a finding for each kind of command; those that need what this user may not do say what it is."""
+    """Return a finding for each kind of command.
+
+    Those that need what this user may not do say what it is.
+    """
     needed = list(dict.fromkeys(right for need in NEEDS for right in need.rights))
 
     async def may(right: Right) -> bool:
@@ -225,14 +262,22 @@ async def _rights(cluster: Cluster) -> Sequence[Finding]:
         answers = dict(zip(needed, await asyncio.gather(*map(may, needed)), strict=True))
     except KubeError as error:
         return [Finding("rights", "Note", f"cannot be asked for: {error.message}")]
-    return [_right(need, [each for each in need.rights if not answers[each]], cluster.namespace) for need in NEEDS]
+    return [
+        _right(need, [each for each in need.rights if not answers[each]], cluster.namespace)
+        for need in NEEDS
+    ]
 
 
 def _right(need: Need, missing: Sequence[Right], namespace: str) -> Finding:
     if not missing:
         return Finding("rights", "Good", need.commands)
     message = f"{need.commands}: you may not {', '.join(map(str, missing))} in {namespace}"
-    return Finding("rights", "Bad", message, f"let an administrator bind ClusterRole {need.role} to you in {namespace}")
+    return Finding(
+        "rights",
+        "Bad",
+        message,
+        f"let an administrator bind ClusterRole {need.role} to you in {namespace}",
+    )
 
 
 async def _resize(cluster: Cluster) -> Finding:
@@ -242,7 +287,11 @@ async def _resize(cluster: Cluster) -> Finding:
         return Finding("resize", "Note", f"cannot be seen: {error.message}")
     if any(resource["name"] == "pods/resize" for resource in served.get("resources") or ()):
         return Finding("resize", "Good", "CPU and memory of running pods change in place")
-    return Finding("resize", "Note", "CPU and memory change by replacing pods; in place from Kubernetes 1.33 on")
+    return Finding(
+        "resize",
+        "Note",
+        "CPU and memory change by replacing pods; in place from Kubernetes 1.33 on",
+    )
 
 
 async def _kueue(cluster: Cluster) -> Finding:
@@ -257,5 +306,7 @@ async def _kueue(cluster: Cluster) -> Finding:
 
 
 async def _get(cluster: Cluster, path: str) -> Json:
-    found: Json = msgspec.json.decode(await cluster.kube.request("GET", path, seconds=_REQUEST_SECONDS))
+    found: Json = msgspec.json.decode(
+        await cluster.kube.request("GET", path, seconds=_REQUEST_SECONDS)
+    )
     return found

@@ -15,8 +15,12 @@ from elasticjob_kube.resources import PODS
 from elasticjob_client.cluster import Cluster, explained
 from elasticjob_client.errors import ClientError
 
-STDIN, STDOUT, STDERR = 0, 1, 2
-_STATUS, _RESIZE, _CLOSE = 3, 4, 255
+STDIN = 0
+STDOUT = 1
+STDERR = 2
+_STATUS = 3
+_RESIZE = 4
+_CLOSE = 255
 _CHUNK = 1 << 15
 
 
@@ -42,7 +46,8 @@ class Execution:
         async for message in self._socket:
             if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
                 continue
-            channel, data = message.data[0], message.data[1:]
+            channel = message.data[0]
+            data = message.data[1:]
             if channel == _STATUS:
                 self.code = exit_code(data, self._where)
                 return
@@ -78,7 +83,9 @@ async def execute(
     stdin: bool = False,
     terminal: bool = False,
 ) -> AsyncIterator[Execution]:
-    """Start a command in a container of a pod; it is killed, or left alone by its input, when the block ends before it.
+    """Start a command in a container of a pod.
+
+    It is killed, or left alone by its input, when the block ends before it.
 
     Args:
         cluster: its user may get and create pods/exec.
@@ -100,7 +107,9 @@ async def execute(
     where = f"pod {cluster.namespace}/{pod}"
     try:
         with explained(cluster, PODS, pod):
-            async with pod_socket(cluster.kube, cluster.namespace, pod, "exec", query, "v5.channel.k8s.io") as socket:
+            async with pod_socket(
+                cluster.kube, cluster.namespace, pod, "exec", query, "v5.channel.k8s.io"
+            ) as socket:
                 yield Execution(socket, where)
     except NoAccess as error:
         raise ClientError(str(error)) from error
@@ -109,7 +118,10 @@ async def execute(
 
 
 def exit_code(status: bytes, where: str) -> int:
-    """Return the exit code that a kubelet's last message tells. Raises `ClientError` where no command has run."""
+    """Return the exit code that a kubelet's last message tells.
+
+    Raises `ClientError` where no command has run.
+    """
     try:
         said: dict[str, Any] = json.loads(status)
     except ValueError:

@@ -1,4 +1,7 @@
-"""Forwards a port of this machine to a port of a pod, through the API server: it needs no route to the pod."""
+"""Forwards a port of this machine to a port of a pod, through the API server.
+
+It needs no route to the pod.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ from elasticjob_client.errors import ClientError
 _CONNECTIONS = 64
 """At a time; further ones wait. Each is a websocket of its own."""
 _CHUNK = 1 << 15
-_DATA, _ERROR = 0, 1
+_DATA = 0
+_ERROR = 1
 
 
 @dataclass
@@ -35,14 +39,23 @@ class Forwarding:
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CONNECTIONS))
 
     async def carry(
-        self, cluster: Cluster, pod: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        cluster: Cluster,
+        pod: str,
+        port: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         """Carry a connection's bytes in both directions until one end closes it."""
-        query, kube, namespace = [("ports", str(port))], cluster.kube, cluster.namespace
+        query = [("ports", str(port))]
+        kube = cluster.kube
+        namespace = cluster.namespace
         try:
             async with self._slots:
                 with explained(cluster, PODS, pod):
-                    async with pod_socket(kube, namespace, pod, "portforward", query, "v4.channel.k8s.io") as socket:
+                    async with pod_socket(
+                        kube, namespace, pod, "portforward", query, "v4.channel.k8s.io"
+                    ) as socket:
                         self.problem = await _carry(socket, reader, writer)
         except (ClientError, NoAccess, KubeError, OSError, aiohttp.ClientError) as error:
             self.problem = str(error)
@@ -53,7 +66,9 @@ class Forwarding:
 
 
 @asynccontextmanager
-async def forward(cluster: Cluster, pod: str, port: int, *, local_port: int = 0) -> AsyncIterator[Forwarding]:
+async def forward(
+    cluster: Cluster, pod: str, port: int, *, local_port: int = 0
+) -> AsyncIterator[Forwarding]:
     """Listen on a port of 127.0.0.1 and carry each connection to a port of a pod, until the block ends.
 
     Args:
@@ -76,12 +91,16 @@ async def forward(cluster: Cluster, pod: str, port: int, *, local_port: int = 0)
         task = asyncio.create_task(forwarding.carry(cluster, pod, port, reader, writer))
         connections.add(task)
         task.add_done_callback(connections.discard)
-        task.add_done_callback(lambda _: writer.close())  # also of one that is cancelled before it has begun
+        task.add_done_callback(
+            lambda _: writer.close()
+        )  # also of one that is cancelled before it has begun
 
     try:
         server = await asyncio.start_server(connected, "127.0.0.1", local_port)
     except OSError as error:
-        raise ClientError(f"port {local_port} of this machine cannot be used: {error.strerror}") from error
+        raise ClientError(
+            f"port {local_port} of this machine cannot be used: {error.strerror}"
+        ) from error
     forwarding.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield forwarding
@@ -94,10 +113,13 @@ async def forward(cluster: Cluster, pod: str, port: int, *, local_port: int = 0)
 
 
 async def _carry(
-    socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    socket: aiohttp.ClientWebSocketResponse,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> str:
     """Carry bytes until one end closes the connection; return what the node has said against it."""
-    up, down = asyncio.create_task(_up(reader, socket)), asyncio.create_task(_down(socket, writer))
+    up = asyncio.create_task(_up(reader, socket))
+    down = asyncio.create_task(_down(socket, writer))
     try:
         await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
         return down.result() if down.done() else ""
@@ -117,7 +139,8 @@ async def _down(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamW
     async for message in socket:
         if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
             continue
-        channel, data = message.data[0], message.data[1:]
+        channel = message.data[0]
+        data = message.data[1:]
         if channel not in begun:  # the first message of each channel is the number of the port
             begun.add(channel)
         elif channel == _ERROR:

@@ -1,7 +1,8 @@
 """Packs a function and its arguments as files that `run_function.py` runs in a container.
 
-The function is pickled by value, with what it closes over. cloudpickle's own source goes with it, so that an image
-needs nothing but Python; so does the source of the function's file, so that a traceback shows lines.
+The function is pickled by value, with what it closes over. cloudpickle's own source goes with it,
+so that an image needs nothing but Python; so does the source of the function's file, so that a
+traceback shows lines.
 """
 
 from __future__ import annotations
@@ -40,14 +41,18 @@ def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> d
     """
     name = getattr(function, "__qualname__", function)
     if inspect.iscoroutinefunction(function):
-        raise ClientError(f"function {name} is asynchronous, so a call would do nothing; give one that runs it")
+        raise ClientError(
+            f"function {name} is asynchronous, so a call would do nothing; give one that runs it"
+        )
     if isinstance(arguments, str | bytes) or not isinstance(arguments, Sequence):
         raise ClientError(f"fn_args: {arguments!r:.40} is no sequence; give such as (10,)")
     try:
         import cloudpickle
         from cloudpickle import cloudpickle as implementation
     except ModuleNotFoundError as error:
-        raise ClientError("to train a function, cloudpickle is needed: pip install 'elasticjob[client]'") from error
+        raise ClientError(
+            "to train a function, cloudpickle is needed: pip install 'elasticjob[client]'"
+        ) from error
     try:
         with _own_modules_by_value(function):
             pickled: bytes = cloudpickle.dumps((function, tuple(arguments)))
@@ -68,7 +73,9 @@ def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> d
 def training(of: Training) -> Training:
     """Return the training whose workers run the packed function."""
     other_python = {"action": "FailJob", "exitCodes": [EXIT_OTHER_PYTHON]}
-    return replace(of, command=script_command(MAIN), restart_rules=[other_python, *of.restart_rules])
+    return replace(
+        of, command=script_command(MAIN), restart_rules=[other_python, *of.restart_rules]
+    )
 
 
 def function_name(function: Callable[..., object]) -> str:
@@ -79,7 +86,10 @@ def function_name(function: Callable[..., object]) -> str:
 
 @contextmanager
 def _own_modules_by_value(function: Any) -> Iterator[None]:
-    """Pickle by value what is in the function's package, unless that is installed: no image has it."""
+    """Pickle by value what is in the function's package, unless that is installed.
+
+    No image has it.
+    """
     import cloudpickle
 
     module = sys.modules.get(getattr(inspect.unwrap(function), "__module__", None) or "")
@@ -98,7 +108,10 @@ def _own_modules_by_value(function: Any) -> Iterator[None]:
 
 def _is_installed(file: str) -> bool:
     paths = sysconfig.get_paths()
-    return any(PurePath(file).is_relative_to(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return any(
+        PurePath(file).is_relative_to(paths[name])
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    )
 
 
 def _source(function: Any) -> dict[str, str]:
@@ -110,4 +123,8 @@ def _source(function: Any) -> dict[str, str]:
         return {}
     text = "".join(lines)
     code = getattr(function, "__code__", None)  # a class has none
-    return {code.co_filename: text} if code is not None and len(text.encode()) <= _MAX_SOURCE_BYTES else {}
+    return (
+        {code.co_filename: text}
+        if code is not None and len(text.encode()) <= _MAX_SOURCE_BYTES
+        else {}
+    )

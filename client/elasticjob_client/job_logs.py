@@ -13,10 +13,17 @@ from elasticjob_client.members import Choice, chosen_pods, job_pods
 
 
 async def job_logs(
-    cluster: Cluster, name: str, choice: Choice, options: LogOptions, *, follow: bool, tell: Callable[[str], None]
+    cluster: Cluster,
+    name: str,
+    choice: Choice,
+    options: LogOptions,
+    *,
+    follow: bool,
+    tell: Callable[[str], None],
 ) -> AsyncGenerator[LogLine, None]:
-    """Yield the lines of the members that are meant, one member after the other; with `follow` as they are written.
+    """Yield the lines of the members that are meant, one member after the other.
 
+    With `follow` as they are written.
     `tell` is called with what a user should know of them, such as that no ranks are known.
 
     Raises:

@@ -18,7 +18,11 @@ def job_text(kind: str, job: ElasticJob) -> str:
 def job_html(job: ElasticJob, *, note: str = "") -> str:
     """Return a job as a notebook shows it; `note`: why it may be no longer so."""
     progress = job.status.progress
-    rows = [("Job", f"{job.metadata.namespace}/{job.metadata.name}"), ("Framework", job.spec.framework), *_facts(job)]
+    rows = [
+        ("Job", f"{job.metadata.namespace}/{job.metadata.name}"),
+        ("Framework", job.spec.framework),
+        *_facts(job),
+    ]
     if job.status.message:
         rows.append(("Message", job.status.message))
     if note:
@@ -29,20 +33,23 @@ def job_html(job: ElasticJob, *, note: str = "") -> str:
     )
     bar = ""
     if progress is not None and progress.total_steps:
-        bar = (
-            f"<progress value='{progress.step}' max='{progress.total_steps}' style='width:{_BAR_PIXELS}px'></progress>"
-        )
+        bar = f"<progress value='{progress.step}' max='{progress.total_steps}' style='width:{_BAR_PIXELS}px'></progress>"
     return f"<table>{cells}</table>{bar}"
 
 
 def _facts(job: ElasticJob) -> list[tuple[str, str]]:
-    status, progress = job.status, job.status.progress
+    status = job.status
+    progress = job.status.progress
     found: list[tuple[str, str]] = [("Phase", status.phase or "Pending")]
     if status.workers:
         found.append(("Workers", f"{status.workers} workers"))
     if progress is not None:
         found.append(("Step", f"step {progress.steps or progress.step}"))
-        found += [(name, text) for name, text in (("Rate", progress.rate), ("To go", progress.eta)) if text]
+        found += [
+            (name, text)
+            for name, text in (("Rate", progress.rate), ("To go", progress.eta))
+            if text
+        ]
     if status.restarts:
         found.append(("Restarts", f"{status.restarts} restarts"))
     return found

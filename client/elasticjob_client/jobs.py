@@ -18,19 +18,28 @@ ENDED = ("Succeeded", "Failed")
 
 
 def read(found: Json, as_type: type[T]) -> T:
-    """Return an object as the API server has it. Raises `ClientError` where this version does not understand it."""
+    """Return an object as the API server has it.
+
+    Raises `ClientError` where this version does not understand it.
+    """
     try:
         return msgspec.convert(found, as_type)
     except msgspec.ValidationError as error:
         metadata = found.get("metadata", {})
         what = f"{as_type.__name__} {metadata.get('namespace')}/{metadata.get('name')}"
-        raise ClientError(f"{what} cannot be read: {error}; is this elasticjob older than the CRDs?") from error
+        raise ClientError(
+            f"{what} cannot be read: {error}; is this elasticjob older than the CRDs?"
+        ) from error
 
 
 async def get_job(cluster: Cluster, name: str) -> ElasticJob:
     """Return a job. Raises `NoSuchObject`, `ClientError`."""
-    kube, namespace = cluster.kube, cluster.namespace
-    return read(await ask(cluster, ELASTIC_JOBS, name, lambda: kube.get(ELASTIC_JOBS, namespace, name)), ElasticJob)
+    kube = cluster.kube
+    namespace = cluster.namespace
+    return read(
+        await ask(cluster, ELASTIC_JOBS, name, lambda: kube.get(ELASTIC_JOBS, namespace, name)),
+        ElasticJob,
+    )
 
 
 async def has_ended(cluster: Cluster, name: str) -> bool:
@@ -41,14 +50,20 @@ async def has_ended(cluster: Cluster, name: str) -> bool:
         return True
 
 
-async def list_jobs(cluster: Cluster, *, all_namespaces: bool = False, phase: str | None = None) -> list[Json]:
+async def list_jobs(
+    cluster: Cluster, *, all_namespaces: bool = False, phase: str | None = None
+) -> list[Json]:
     """Return the jobs, as the API server has them, by namespace and name. Raises `ClientError`.
 
     `phase`: those in this one only.
     """
     namespace = None if all_namespaces else cluster.namespace
     found = await ask(cluster, ELASTIC_JOBS, "", lambda: cluster.kube.list(ELASTIC_JOBS, namespace))
-    chosen = (job for job in found["items"] if phase is None or job.get("status", {}).get("phase", "Pending") == phase)
+    chosen = (
+        job
+        for job in found["items"]
+        if phase is None or job.get("status", {}).get("phase", "Pending") == phase
+    )
     return sorted(chosen, key=lambda job: (job["metadata"]["namespace"], job["metadata"]["name"]))
 
 
@@ -61,8 +76,11 @@ async def set_run_policy(cluster: Cluster, name: str, **fields: bool) -> None:
         ClientError: the API server refuses it.
     """
     body: Json = {"spec": {"runPolicy": fields}}
-    kube, namespace = cluster.kube, cluster.namespace
-    patched = await ask(cluster, ELASTIC_JOBS, name, lambda: kube.patch(ELASTIC_JOBS, namespace, name, body))
+    kube = cluster.kube
+    namespace = cluster.namespace
+    patched = await ask(
+        cluster, ELASTIC_JOBS, name, lambda: kube.patch(ELASTIC_JOBS, namespace, name, body)
+    )
     job = read(patched, ElasticJob)
     if job.status.phase in ENDED:
         raise JobEnded(f"job {cluster.namespace}/{name} has ended, as {job.status.phase}")
@@ -70,4 +88,9 @@ async def set_run_policy(cluster: Cluster, name: str, **fields: bool) -> None:
 
 async def delete_job(cluster: Cluster, name: str) -> None:
     """Delete a job with all that is its own. Raises `NoSuchObject`, `ClientError`."""
-    await ask(cluster, ELASTIC_JOBS, name, lambda: cluster.kube.delete(ELASTIC_JOBS, cluster.namespace, name))
+    await ask(
+        cluster,
+        ELASTIC_JOBS,
+        name,
+        lambda: cluster.kube.delete(ELASTIC_JOBS, cluster.namespace, name),
+    )

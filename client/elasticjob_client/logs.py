@@ -1,6 +1,7 @@
 """The logs of a job's members: read once, or followed while members come and go.
 
-They are plain GET requests over the session that is open already: for that no library does more than to send them.
+They are plain GET requests over the session that is open already: for that no library does more
+than to send them.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def parse_duration(text: str) -> int:
     """Return the seconds that 90, 90s, 5m, 2h or 1d mean. Raises `ClientError`."""
     match = _DURATION.fullmatch(text)
     if match is None or not int(match[1]):
-        raise ClientError(f"duration {text[:40]!r} is none: give seconds (90), or such as 30s, 5m, 2h, 1d")
+        raise ClientError(
+            f"duration {text[:40]!r} is none: give seconds (90), or such as 30s, 5m, 2h, 1d"
+        )
     return int(match[1]) * _UNITS[match[2] or "s"]
 
 
@@ -88,13 +91,17 @@ async def read_log(cluster: Cluster, pod: JobPod, options: LogOptions) -> AsyncG
                 yield line
 
 
-async def follow_log(cluster: Cluster, pod: JobPod, options: LogOptions) -> AsyncGenerator[str, None]:
+async def follow_log(
+    cluster: Cluster, pod: JobPod, options: LogOptions
+) -> AsyncGenerator[str, None]:
     """Yield the lines of a pod's container until it has ended or is gone, also over broken connections.
 
     Raises:
         ClientError: the user may not read it.
     """
-    query = _query(pod, replace(options, timestamps=True)) | {"follow": "true"}  # the times tell where to go on
+    query = _query(pod, replace(options, timestamps=True)) | {
+        "follow": "true"
+    }  # the times tell where to go on
     seen = Position()
     while True:
         again = Position() if seen.time == "" else replace(seen)
@@ -117,7 +124,11 @@ async def follow_log(cluster: Cluster, pod: JobPod, options: LogOptions) -> Asyn
         except TryLater:
             await asyncio.sleep(_RETRY_SECONDS)
         if seen.time:
-            query = {key: value for key, value in query.items() if key not in ("tailLines", "sinceSeconds")}
+            query = {
+                key: value
+                for key, value in query.items()
+                if key not in ("tailLines", "sinceSeconds")
+            }
             query["sinceTime"] = seen.time
 
 
@@ -134,7 +145,10 @@ class Position:
         self.time = time
 
     def has(self, time: str) -> bool:
-        """Return whether the next line, of this time, was read before; each such line is told once."""
+        """Return whether the next line, of this time, was read before.
+
+        Each such line is told once.
+        """
         if time == self.time and self.lines:
             self.lines -= 1
             return True
@@ -153,7 +167,8 @@ def _query(pod: JobPod, options: LogOptions) -> dict[str, str]:
 
 async def _lines(cluster: Cluster, pod: JobPod, query: dict[str, str]) -> AsyncGenerator[str, None]:
     """Yield the lines of one answer. Raises KubeError."""
-    path, rest = PODS.path(cluster.namespace, pod.name, "log"), b""
+    path = PODS.path(cluster.namespace, pod.name, "log")
+    rest = b""
     async with aclosing(cluster.kube.stream(path, params=query)) as parts:
         async for part in parts:
             *lines, rest = (rest + part).split(b"\n")

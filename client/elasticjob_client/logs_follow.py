@@ -33,11 +33,17 @@ _LINES_AHEAD = 1000
 class LogFollower:
     """Follows the members that are meant; pods that appear are told from their beginning on.
 
-    Where ranks are meant, those of the present world count. A member that leaves is told to its end.
+    Where ranks are meant, those of the present world count. A member that leaves is told to its
+    end.
     """
 
     def __init__(
-        self, cluster: Cluster, job: ElasticJob, choice: Choice, options: LogOptions, tell: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        job: ElasticJob,
+        choice: Choice,
+        options: LogOptions,
+        tell: Callable[[str], None],
     ) -> None:
         """Prepare.
 
@@ -92,7 +98,8 @@ class LogFollower:
                 task.cancel()
             await asyncio.gather(*everything, return_exceptions=True)
 
-    # --- what is observed ---------------------------------------------------------------------------------------------
+    # --- what is observed
+    # ---------------------------------------------------------------------------------------------
 
     def _on_pod(self, before: JobPod | None, after: JobPod | None) -> None:
         if after is not None:
@@ -102,7 +109,10 @@ class LogFollower:
         self._changed.set()
 
     async def _follow_ranks(self) -> None:
-        """Keep the ranks current, by one master after the other; what one has told stays until the next tells more."""
+        """Keep the ranks current, by one master after the other.
+
+        What one has told stays until the next tells more.
+        """
         while True:
             with suppress(ClientError):
                 async with open_master(self._cluster, self._job.metadata.name) as master:
@@ -112,7 +122,9 @@ class LogFollower:
                             last = status.round
                             members = (await master.get("World")).members
                             if members:
-                                self._ranks = {each.pod_uid: rank for rank, each in enumerate(members)}
+                                self._ranks = {
+                                    each.pod_uid: rank for rank, each in enumerate(members)
+                                }
                                 self._changed.set()
                         self._asked_for_ranks.set()
             self._asked_for_ranks.set()
@@ -124,7 +136,8 @@ class LogFollower:
         self._job_ended = True
         self._changed.set()
 
-    # --- what is done -------------------------------------------------------------------------------------------------
+    # --- what is done
+    # -------------------------------------------------------------------------------------------------
 
     async def _steer(self, informer: Informer[JobPod]) -> None:
         try:
@@ -164,7 +177,9 @@ class LogFollower:
             key = pod.incarnation
             if pod.has_begun and key not in self._tasks and len(self._running()) < MAX_FOLLOWED:
                 tail = _NEW_RANK_LINES if key in self._passed else options.tail
-                self._tasks[key] = task = asyncio.create_task(self._follow(pod, replace(options, tail=tail)))
+                self._tasks[key] = task = asyncio.create_task(
+                    self._follow(pod, replace(options, tail=tail))
+                )
                 task.add_done_callback(lambda _: self._changed.set())
         self._passed |= {pod.incarnation for pod in self._pods.values() if pod.has_begun}
 
@@ -189,4 +204,6 @@ class LogFollower:
             pods = ", ".join(each.name for each in meant[:8])
             self._tell(f"no ranks are known yet, so members are taken by their index: {pods}")
         if len(meant) > MAX_FOLLOWED:
-            self._tell(f"{MAX_FOLLOWED} logs are followed at a time; {len(meant) - MAX_FOLLOWED} members wait")
+            self._tell(
+                f"{MAX_FOLLOWED} logs are followed at a time; {len(meant) - MAX_FOLLOWED} members wait"
+            )

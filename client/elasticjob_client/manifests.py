@@ -1,5 +1,6 @@
-"""The manifest of a job that runs one command in each member: what `submit`, `init` and the Python client create. Pure.
+"""The manifest of a job that runs one command in each member.
 
+What `submit`, `init` and the Python client create. Pure.
 What is not asked for is left out, so that the defaults are those of the API.
 """
 
@@ -22,7 +23,9 @@ Json = dict[str, Any]
 SCRIPT_DIRECTORY = "/elasticjob-script"
 """Where the containers of a job have the files that were submitted with it."""
 MAX_FILES_BYTES = 768 * 1024
-"""Of all files of a job together: in a ConfigMap, which has at most 1 MiB, they may be a third longer."""
+"""Of all files of a job together: in a ConfigMap, which has at most 1 MiB, they may be a third
+longer.
+"""
 MAX_JOB_NAME = 40
 MAX_GPUS = 64
 """Of each worker."""
@@ -34,7 +37,10 @@ _OTHER_THAN_NAME = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True)
 class Workers:
-    """How many workers a job has: those it begins with, and within which bounds; None: the API's default."""
+    """How many workers a job has: those it begins with, and within which bounds.
+
+    None: the API's default.
+    """
 
     replicas: int
     least: int | None = None
@@ -70,29 +76,45 @@ class Training:
     restart_rules: Sequence[Json] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what a program can give and the API server would take, or not name. Raises `ClientError`."""
+        """Refuse what a program can give and the API server would take, or not name.
+
+        Raises `ClientError`.
+        """
         if isinstance(self.command, str | bytes) or not isinstance(self.command, Sequence):
-            raise ClientError(f"args: {self.command!r:.40} is no sequence; give such as ['--epochs', '10']")
+            raise ClientError(
+                f"args: {self.command!r:.40} is no sequence; give such as ['--epochs', '10']"
+            )
         if not isinstance(self.image, str) or not self.image.strip():
-            raise ClientError(f"image: {self.image!r:.40} is none; give the image of the containers")
+            raise ClientError(
+                f"image: {self.image!r:.40} is none; give the image of the containers"
+            )
         if not isinstance(self.framework, str):
-            raise ClientError(f"framework: {self.framework!r:.40} is none; there are {', '.join(FRAMEWORKS)}")
+            raise ClientError(
+                f"framework: {self.framework!r:.40} is none; there are {', '.join(FRAMEWORKS)}"
+            )
         if type(self.gpus) is not int or not 0 <= self.gpus <= MAX_GPUS:
             raise ClientError(f"gpus: {self.gpus!r:.40} is not a whole number from 0 to {MAX_GPUS}")
         if not isinstance(self.env, Mapping):
-            raise ClientError(f"env: {self.env!r:.40} is no mapping; give such as {{'NAME': 'value'}}")
+            raise ClientError(
+                f"env: {self.env!r:.40} is no mapping; give such as {{'NAME': 'value'}}"
+            )
 
 
 def parse_workers(text: str) -> Workers:
     """Return what a text says of the number of workers: 4, or 2:8. Raises `ClientError`."""
     match = _WORKERS.fullmatch(text)
     if match is None:
-        raise ClientError(f"workers {text[:40]!r}: give a number (4), or the fewest and the most (2:8)")
+        raise ClientError(
+            f"workers {text[:40]!r}: give a number (4), or the fewest and the most (2:8)"
+        )
     return workers(int(match[1]), int(match[2]) if match[2] else None)
 
 
 def workers(fewest: int, most: int | None = None) -> Workers:
-    """Return so many workers; with `most`, the fewest are those that the job begins with. Raises `ClientError`."""
+    """Return so many workers; with `most`, the fewest are those that the job begins with.
+
+    Raises `ClientError`.
+    """
     for number in (fewest, fewest if most is None else most):
         if not 1 <= number <= MAX_REPLICAS:
             raise ClientError(f"workers: {number} is not from 1 to {MAX_REPLICAS}")
@@ -104,7 +126,10 @@ def workers(fewest: int, most: int | None = None) -> Workers:
 
 
 def parse_env(assignments: Sequence[str]) -> dict[str, str]:
-    """Return the variables of `NAME=value` texts; the last one of a name counts. Raises `ClientError`."""
+    """Return the variables of `NAME=value` texts; the last one of a name counts.
+
+    Raises `ClientError`.
+    """
     found: dict[str, str] = {}
     for assignment in assignments:
         name, sign, value = assignment.partition("=")
@@ -116,7 +141,10 @@ def parse_env(assignments: Sequence[str]) -> dict[str, str]:
 
 def job_name(source: str, suffix: str) -> str:
     """Return a name for a job that runs a file or function of this name, with a suffix that makes it its own."""
-    base = _OTHER_THAN_NAME.sub("-", PurePath(source).stem.lower()).strip("-").lstrip("0123456789-") or "job"
+    base = (
+        _OTHER_THAN_NAME.sub("-", PurePath(source).stem.lower()).strip("-").lstrip("0123456789-")
+        or "job"
+    )
     return f"{base[: MAX_JOB_NAME - len(suffix) - 1].rstrip('-')}-{suffix}"
 
 
@@ -138,11 +166,16 @@ def job_manifest(name: str, training: Training, *, config_map: str | None = None
     """
     framework = FRAMEWORKS.get(training.framework)
     if framework is None:
-        raise ClientError(f"framework {training.framework[:40]!r} is none; there are {', '.join(FRAMEWORKS)}")
+        raise ClientError(
+            f"framework {training.framework[:40]!r} is none; there are {', '.join(FRAMEWORKS)}"
+        )
     others = [group[0] for group in framework.required if names.ROLE_WORKER not in group]
     roles = {names.ROLE_WORKER: _worker(training, config_map)}
     # Parameter servers and the like run the same program; the framework tells each what it is.
-    roles |= {role: {"replicas": 1, "template": _template(training, config_map, gpus=0)} for role in others}
+    roles |= {
+        role: {"replicas": 1, "template": _template(training, config_map, gpus=0)}
+        for role in others
+    }
     return {
         "apiVersion": names.API_VERSION,
         "kind": "ElasticJob",
@@ -151,7 +184,9 @@ def job_manifest(name: str, training: Training, *, config_map: str | None = None
     }
 
 
-def config_map_manifest(name: str, files: Mapping[str, bytes], *, owner: Json | None = None) -> Json:
+def config_map_manifest(
+    name: str, files: Mapping[str, bytes], *, owner: Json | None = None
+) -> Json:
     """Return the ConfigMap of a job's files, which nobody changes.
 
     Args:
@@ -207,7 +242,11 @@ def _worker(training: Training, config_map: str | None) -> Json:
 
 
 def _template(training: Training, config_map: str | None, *, gpus: int) -> Json:
-    container: Json = {"name": CONTAINER, "image": training.image, "command": list(training.command)}
+    container: Json = {
+        "name": CONTAINER,
+        "image": training.image,
+        "command": list(training.command),
+    }
     if training.env:
         container["env"] = [{"name": name, "value": value} for name, value in training.env.items()]
     requests = {"cpu": training.cpu, "memory": training.memory}
@@ -221,6 +260,8 @@ def _template(training: Training, config_map: str | None, *, gpus: int) -> Json:
         container["resources"] = resources
     spec: Json = {"containers": [container]}
     if config_map is not None:
-        container["volumeMounts"] = [{"name": _VOLUME, "mountPath": SCRIPT_DIRECTORY, "readOnly": True}]
+        container["volumeMounts"] = [
+            {"name": _VOLUME, "mountPath": SCRIPT_DIRECTORY, "readOnly": True}
+        ]
         spec["volumes"] = [{"name": _VOLUME, "configMap": {"name": config_map}}]
     return {"spec": spec}

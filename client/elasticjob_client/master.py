@@ -1,7 +1,8 @@
-"""A job's master as a user reaches it: address from the job's status, token and authority from a ConfigMap.
+"""A job's master as a user reaches it.
 
-The token that reads is enough, and whoever may see the job may read it. A job of an earlier operator has it in a
-Secret, and a master of an earlier version wants the job's own.
+Address from the job's status, token and authority from a ConfigMap. The token that reads is enough,
+and whoever may see the job may read it. A job of an earlier operator has it in a Secret, and a
+master of an earlier version wants the job's own.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class MasterEndpoint:
         options = (
             ("grpc.ssl_target_name_override", names.TLS_SERVER_NAME),
             ("grpc.enable_http_proxy", 0),
-            # Limits one attempt to connect: nothing answers at the address of a master's pod that was deleted.
+            # Limits one attempt to connect: nothing answers at the address of a master's pod that
+            # was deleted.
             ("grpc.min_reconnect_backoff_ms", 2000),
         )
         credentials = grpc.ssl_channel_credentials(self.authority)
@@ -75,7 +77,9 @@ async def find_master(
         raise MasterUnavailable(f"{where} is {found.status.phase}; a finished job has no master")
     address = address or found.status.master_address
     if not address:
-        raise MasterUnavailable(f"{where} has no master yet (phase {found.status.phase or 'Pending'})")
+        raise MasterUnavailable(
+            f"{where} has no master yet (phase {found.status.phase or 'Pending'})"
+        )
     token, authority = await _credentials(cluster, job, own_token=own_token)
     return MasterEndpoint(address=address, token=token, authority=authority.encode())
 
@@ -94,20 +98,31 @@ async def _credentials(cluster: Cluster, job: str, *, own_token: bool) -> tuple[
         for secret in (name, names.master_service(job)):  # of an earlier operator
             with suppress(ClientError):
                 return await _of_secret(cluster, secret)
-        need = f"asking a job's master needs `get` on ConfigMap {name}, which has the token that reads"
+        need = (
+            f"asking a job's master needs `get` on ConfigMap {name}, which has the token that reads"
+        )
         raise type(problem)(f"{problem}; {need}") from problem
 
 
 async def viewers_config_map(cluster: Cluster, job: str) -> Json:
-    """Return the ConfigMap of a job that its viewers may read: the token that reads, and what its master has stored.
+    """Return the ConfigMap of a job that its viewers may read.
+
+    The token that reads, and what its master has stored.
 
     Raises `NoSuchObject`, `ClientError`.
     """
     name = names.query_config_map(job)
-    return await ask(cluster, CONFIG_MAPS, name, lambda: cluster.kube.get(CONFIG_MAPS, cluster.namespace, name))
+    return await ask(
+        cluster, CONFIG_MAPS, name, lambda: cluster.kube.get(CONFIG_MAPS, cluster.namespace, name)
+    )
 
 
 async def _of_secret(cluster: Cluster, name: str) -> tuple[str, str]:
-    found = await ask(cluster, SECRETS, name, lambda: cluster.kube.get(SECRETS, cluster.namespace, name))
-    token, authority = (base64.b64decode(found["data"][key]).decode() for key in (names.SECRET_TOKEN, names.SECRET_CA))
+    found = await ask(
+        cluster, SECRETS, name, lambda: cluster.kube.get(SECRETS, cluster.namespace, name)
+    )
+    token, authority = (
+        base64.b64decode(found["data"][key]).decode()
+        for key in (names.SECRET_TOKEN, names.SECRET_CA)
+    )
     return token, authority

@@ -1,6 +1,7 @@
 """Queries to a job's master: the calls of JobService, with errors that a user understands.
 
-The status in Kubernetes is a summary a few seconds old; only the master has members, shards and the world.
+The status in Kubernetes is a summary a few seconds old; only the master has members, shards and the
+world.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _FIRST_SECONDS = 3.0
 
 
 class TokenRefused(ClientError):
-    """The master does not know the token: it is another job's, or one of an earlier version without a token to read."""
+    """The master does not know the token.
+
+    It is another job's, or one of an earlier version without a token to read.
+    """
 
 
 class NotKnown(ClientError):
@@ -49,8 +53,8 @@ class JobSnapshot:
 class Master:
     """A connection to a job's master.
 
-    Every query raises `MasterUnreachable` where there is no answer, `NotKnown` of a master of an earlier version,
-    and `ClientError` where it is refused.
+    Every query raises `MasterUnreachable` where there is no answer, `NotKnown` of a master of an
+    earlier version, and `ClientError` where it is refused.
     """
 
     def __init__(self, endpoint: MasterEndpoint, channel: grpc.aio.Channel, job: str) -> None:
@@ -63,7 +67,9 @@ class Master:
         """Return the answer to `Get<name>` of JobService, such as `Progress`, within so many seconds."""
         with self._explained():
             call = getattr(self._stub, f"Get{name}")
-            return await call(_request("Get", name), metadata=self._endpoint.metadata, timeout=seconds)
+            return await call(
+                _request("Get", name), metadata=self._endpoint.metadata, timeout=seconds
+            )
 
     async def watch(self, name: str) -> AsyncGenerator[Any, None]:
         """Yield the answers to `Watch<name>` of JobService until this master ends."""
@@ -73,14 +79,21 @@ class Master:
                 yield answer
 
     async def snapshot(self, status: job_pb2.JobStatus | None = None) -> JobSnapshot:
-        """Return status, members, world and auto-scaling; `status` is given when a watch has just delivered it."""
+        """Return status, members, world and auto-scaling.
+
+        `status` is given when a watch has just delivered it.
+        """
         if status is None:
             status = await self.get("Status")
-        members, world = await self.get("Members"), await self.get("World")
+        members = await self.get("Members")
+        world = await self.get("World")
         return JobSnapshot(status, tuple(members.members), world, await self.autoscaling())
 
     async def autoscaling(self) -> job_pb2.Autoscaling:
-        """Return what the auto-scaler knows; nothing of a master of an earlier version, which cannot say it."""
+        """Return what the auto-scaler knows.
+
+        Nothing of a master of an earlier version, which cannot say it.
+        """
         try:
             known: job_pb2.Autoscaling = await self.get("Autoscaling")
         except NotKnown:
@@ -96,8 +109,12 @@ class Master:
 
 
 @asynccontextmanager
-async def open_master(cluster: Cluster, job: str, *, address: str | None = None) -> AsyncIterator[Master]:
-    """Connect to a job's master, which has answered once when the block begins; where need be through its pod.
+async def open_master(
+    cluster: Cluster, job: str, *, address: str | None = None
+) -> AsyncIterator[Master]:
+    """Connect to a job's master, which has answered once when the block begins.
+
+    Where need be through its pod.
 
     Args:
         cluster: its user may get the job and the token that reads; from outside the cluster, also list pods and
@@ -149,7 +166,9 @@ def _error(error: grpc.aio.AioRpcError, where: str) -> ClientError:
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
             return MasterUnreachable(f"{where} can't be reached: {error.details()}")
         case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
-            return TokenRefused(f"{where} does not accept this job's token; does the address belong to another job?")
+            return TokenRefused(
+                f"{where} does not accept this job's token; does the address belong to another job?"
+            )
         case grpc.StatusCode.UNIMPLEMENTED:
             return NotKnown(f"{where} does not know this query; it is of an earlier version")
     return ClientError(f"{where} answered {error.code().name}: {error.details()}")

@@ -1,4 +1,7 @@
-"""The ways to a job's master: its address, where there is a route to it, else a forwarded port of its pod."""
+"""The ways to a job's master.
+
+Its address, where there is a route to it, else a forwarded port of its pod.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,9 @@ Way = Callable[[Cluster, str, MasterEndpoint], AbstractAsyncContextManager[Maste
 
 
 def ways_to(endpoint: MasterEndpoint, *, given: bool) -> tuple[Way, ...]:
-    """Return the ways to try, the likelier one first; `given`: the user has given the address, so it is the only one.
+    """Return the ways to try, the likelier one first.
 
+    `given`: the user has given the address, so it is the only one.
     Addresses of pods can be reached from other pods, and on the embedded cluster.
     """
     if given:
@@ -43,11 +47,17 @@ async def forward_to_master(cluster: Cluster, job: str, port: int) -> AsyncItera
     try:
         pods = await pods_of(cluster, found)
     except ClientError as error:
-        raise MasterUnreachable(f"the pod of the master of {cluster.namespace}/{job} is not known: {error}") from error
+        raise MasterUnreachable(
+            f"the pod of the master of {cluster.namespace}/{job} is not known: {error}"
+        ) from error
     for pod in pods:
         metadata = pod["metadata"]
         is_master = metadata["labels"].get(names.LABEL_ROLE) == names.ROLE_MASTER
-        if is_master and pod["status"].get("phase") == "Running" and not metadata.get("deletionTimestamp"):
+        if (
+            is_master
+            and pod["status"].get("phase") == "Running"
+            and not metadata.get("deletionTimestamp")
+        ):
             async with forward(cluster, metadata["name"], port) as forwarding:
                 yield forwarding
             return
@@ -60,7 +70,9 @@ async def _directly(_: Cluster, __: str, endpoint: MasterEndpoint) -> AsyncItera
 
 
 @asynccontextmanager
-async def _forwarded(cluster: Cluster, job: str, endpoint: MasterEndpoint) -> AsyncIterator[MasterEndpoint]:
+async def _forwarded(
+    cluster: Cluster, job: str, endpoint: MasterEndpoint
+) -> AsyncIterator[MasterEndpoint]:
     port = int(endpoint.address.rpartition(":")[2])
     async with forward_to_master(cluster, job, port) as forwarding:
         try:

@@ -1,4 +1,7 @@
-"""The pods of a job as its users mean them: by rank, by role, by name, with the container that trains."""
+"""The pods of a job as its users mean them.
+
+By rank, by role, by name, with the container that trains.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,9 @@ class JobPod(Object, frozen=True):
 
     @property
     def _status(self) -> _Container | None:
-        return next((each for each in self.status.container_statuses if each.name == self.container), None)
+        return next(
+            (each for each in self.status.container_statuses if each.name == self.container), None
+        )
 
 
 @dataclass(frozen=True)
@@ -122,17 +127,26 @@ class Choice:
         return bool(self.ranks) or not (self.every or self.role or self.pod)
 
     def of(self, pods: Iterable[JobPod], ranks: Ranks) -> list[JobPod]:
-        """Return those that are meant, in the order of their ranks; without ranks their indices stand for these."""
+        """Return those that are meant, in the order of their ranks.
+
+        Without ranks their indices stand for these.
+        """
         if self.pod is not None:
             return [each for each in pods if each.name == self.pod]
         wanted = [each for each in pods if each.role == (self.role or each.role)]
         if self.role != names.ROLE_MASTER:
             wanted = [each for each in wanted if each.role != names.ROLE_MASTER]
-        in_order = sorted(wanted, key=lambda pod: (ranks.get(pod.metadata.uid, len(ranks)), pod.role, pod.index))
+        in_order = sorted(
+            wanted, key=lambda pod: (ranks.get(pod.metadata.uid, len(ranks)), pod.role, pod.index)
+        )
         if not self.needs_ranks:
             return in_order
         chosen = set(self.ranks or (0,))
-        known = {uid: rank for uid, rank in ranks.items() if uid in {each.metadata.uid for each in wanted}}
+        known = {
+            uid: rank
+            for uid, rank in ranks.items()
+            if uid in {each.metadata.uid for each in wanted}
+        }
         if known:
             return [each for each in in_order if known.get(each.metadata.uid) in chosen]
         if not self.ranks:
@@ -141,15 +155,24 @@ class Choice:
 
 
 def _last_of_first(in_order: Sequence[JobPod]) -> list[JobPod]:
-    """Return the pod of the first member that runs, or else its last one: those before have failed."""
-    same = [each for each in in_order if (each.role, each.index) == (in_order[0].role, in_order[0].index)]
+    """Return the pod of the first member that runs, or else its last one.
+
+    Those before have failed.
+    """
+    same = [
+        each
+        for each in in_order
+        if (each.role, each.index) == (in_order[0].role, in_order[0].index)
+    ]
     return [max(same, key=lambda pod: (pod.runs, pod.metadata.creation_timestamp))] if same else []
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
     """Return the ranks that a text such as 0,3 names. Raises `ClientError`."""
     if not _RANKS.fullmatch(text) or text.count(",") >= MAX_RANKS:
-        raise ClientError(f"ranks {text[:40]!r} are none: give at most {MAX_RANKS} numbers, such as 0 or 0,3")
+        raise ClientError(
+            f"ranks {text[:40]!r} are none: give at most {MAX_RANKS} numbers, such as 0 or 0,3"
+        )
     return tuple(dict.fromkeys(int(part) for part in text.split(",")))
 
 
@@ -170,7 +193,9 @@ async def ranks_of(cluster: Cluster, job: ElasticJob) -> Ranks:
     return {member.pod_uid: rank for rank, member in enumerate(world.members)}
 
 
-async def chosen_pods(cluster: Cluster, job: ElasticJob, choice: Choice) -> tuple[list[JobPod], Ranks]:
+async def chosen_pods(
+    cluster: Cluster, job: ElasticJob, choice: Choice
+) -> tuple[list[JobPod], Ranks]:
     """Return the pods that are meant, at least one, with the ranks that are known.
 
     Raises:
@@ -190,7 +215,9 @@ def why_none(job: ElasticJob, pods: Sequence[JobPod], choice: Choice) -> str:
     if choice.pod is not None:
         return f"{where} has no pod {choice.pod}; it has {', '.join(each.name for each in pods[:8]) or 'none'}"
     if choice.role is not None and choice.role not in (*job.spec.replica_specs, names.ROLE_MASTER):
-        return f"{where} has no role {choice.role}; it has {', '.join(sorted(job.spec.replica_specs))}"
+        return (
+            f"{where} has no role {choice.role}; it has {', '.join(sorted(job.spec.replica_specs))}"
+        )
     if not members and job.status.phase in ENDED:
         why = f"cleanPodPolicy {job.spec.run_policy.clean_pod_policy}"
         return f"{where} has ended, as {job.status.phase}, and its pods are gone ({why}), with their logs"

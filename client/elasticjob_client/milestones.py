@@ -20,7 +20,10 @@ Milestone = Callable[[ElasticJob], bool]
 
 
 def parse_phase(text: str, *, others: str = "") -> Phase:
-    """Return the phase that a text names, in whatever case. Raises `ClientError`; `others`: what it could be beside."""
+    """Return the phase that a text names, in whatever case.
+
+    Raises `ClientError`; `others`: what it could be beside.
+    """
     for phase in _PHASES:
         if phase.casefold() == text.casefold():
             return phase
@@ -29,7 +32,9 @@ def parse_phase(text: str, *, others: str = "") -> Phase:
 
 
 def parse_milestone(text: str) -> Milestone:
-    """Return whether a job has reached what a text names: a phase such as running, `ended`, or step=N.
+    """Return whether a job has reached what a text names.
+
+    A phase such as running, `ended`, or step=N.
 
     Raises:
         ClientError: it names nothing of these.
@@ -43,7 +48,9 @@ def parse_milestone(text: str) -> Milestone:
     return lambda job: (job.status.phase or "Pending") == phase
 
 
-async def wait_for(cluster: Cluster, name: str, milestone: str, *, seconds: float | None = None) -> ElasticJob:
+async def wait_for(
+    cluster: Cluster, name: str, milestone: str, *, seconds: float | None = None
+) -> ElasticJob:
     """Wait until a job has reached a milestone; return the job as it is then.
 
     Raises:
@@ -60,7 +67,9 @@ async def wait_for(cluster: Cluster, name: str, milestone: str, *, seconds: floa
             return job
         if job.status.phase in ENDED:
             message = f": {' '.join(job.status.message.split())}" if job.status.message else ""
-            raise JobEnded(f"job {cluster.namespace}/{name} has ended, as {job.status.phase}{message}")
+            raise JobEnded(
+                f"job {cluster.namespace}/{name} has ended, as {job.status.phase}{message}"
+            )
         return None
 
     return await wait_until(cluster, ELASTIC_JOBS, name, done, seconds=seconds)

@@ -9,21 +9,30 @@ Records = Any
 
 
 def history_records(history: Any) -> Records:
-    """Return the samples of a master's `History`; each metric is a field, `metric.NAME` where a sample has NAME."""
+    """Return the samples of a master's `History`.
+
+    Each metric is a field, `metric.NAME` where a sample has NAME.
+    """
     records = list(map(_record, history.samples))
     try:
         import pandas
     except ModuleNotFoundError:
         return records
     # A job that has just begun has no samples, and its frame has the columns all the same.
-    fields = [field.name for field in history.DESCRIPTOR.fields_by_name["samples"].message_type.fields]
-    return pandas.DataFrame(records, columns=None if records else [name for name in fields if name != "metrics"])
+    fields = [
+        field.name for field in history.DESCRIPTOR.fields_by_name["samples"].message_type.fields
+    ]
+    return pandas.DataFrame(
+        records, columns=None if records else [name for name in fields if name != "metrics"]
+    )
 
 
 def _record(sample: Any) -> dict[str, Any]:
     fields = {field.name: getattr(sample, field.name) for field in sample.DESCRIPTOR.fields}
     metrics = dict(fields.pop("metrics", {}))  # masters of an earlier version have none
-    return fields | {f"metric.{name}" if name in fields else name: value for name, value in metrics.items()}
+    return fields | {
+        f"metric.{name}" if name in fields else name: value for name, value in metrics.items()
+    }
 
 
 def report_record(message: Any) -> dict[str, Any]:

@@ -36,7 +36,10 @@ class Event(Object, frozen=True):
 
     @property
     def time(self) -> str:
-        """When, in UTC; components that write the old form of events say only when it was the last time."""
+        """When, in UTC.
+
+        Components that write the old form of events say only when it was the last time.
+        """
         return self.event_time or self.deprecated_last_timestamp or ""
 
 
@@ -45,18 +48,30 @@ class _Events(msgspec.Struct):
 
 
 async def pods_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
-    """Return the pods of a job, the master's among them, by role and index. Raises `ClientError`."""
+    """Return the pods of a job, the master's among them, by role and index.
+
+    Raises `ClientError`.
+    """
     selector = f"{names.LABEL_JOB_UID}={job.metadata.uid}"
     namespace = job.metadata.namespace
-    found = await ask(cluster, PODS, "", lambda: cluster.kube.list(PODS, namespace, label_selector=selector))
+    found = await ask(
+        cluster, PODS, "", lambda: cluster.kube.list(PODS, namespace, label_selector=selector)
+    )
     return sorted(found["items"], key=_place)
 
 
 async def plans_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
-    """Return the ScalePlans of a job, as the API server has them, the oldest first. Raises `ClientError`."""
-    found = await ask(cluster, SCALE_PLANS, "", lambda: cluster.kube.list(SCALE_PLANS, job.metadata.namespace))
+    """Return the ScalePlans of a job, as the API server has them, the oldest first.
+
+    Raises `ClientError`.
+    """
+    found = await ask(
+        cluster, SCALE_PLANS, "", lambda: cluster.kube.list(SCALE_PLANS, job.metadata.namespace)
+    )
     plans = (plan for plan in found["items"] if plan["spec"].get("jobName") == job.metadata.name)
-    return sorted(plans, key=lambda plan: (plan["metadata"]["creationTimestamp"], plan["metadata"]["name"]))
+    return sorted(
+        plans, key=lambda plan: (plan["metadata"]["creationTimestamp"], plan["metadata"]["name"])
+    )
 
 
 async def events_of(cluster: Cluster, job: ElasticJob) -> list[Event]:
@@ -65,7 +80,9 @@ async def events_of(cluster: Cluster, job: ElasticJob) -> list[Event]:
     Raises `ClientError`.
     """
     namespace = job.metadata.namespace
-    found = await ask(cluster, EVENTS, "", lambda: cluster.kube.list(EVENTS, namespace, as_type=_Events))
+    found = await ask(
+        cluster, EVENTS, "", lambda: cluster.kube.list(EVENTS, namespace, as_type=_Events)
+    )
     roles = (*job.spec.replica_specs, names.ROLE_MASTER)
     prefixes = tuple(f"{job.metadata.name}-{role}-" for role in roles)
 
@@ -73,7 +90,11 @@ async def events_of(cluster: Cluster, job: ElasticJob) -> list[Event]:
         about = event.regarding
         if about.kind == ELASTIC_JOBS.kind:
             return about.uid == job.metadata.uid
-        return about.kind == PODS.kind and about.name.startswith(prefixes) and event.time >= _created(job)
+        return (
+            about.kind == PODS.kind
+            and about.name.startswith(prefixes)
+            and event.time >= _created(job)
+        )
 
     return sorted(filter(belongs, found.items), key=lambda event: event.time)
 
@@ -85,5 +106,11 @@ def _created(job: ElasticJob) -> str:
 
 def _place(pod: Json) -> tuple[bool, str, int, str]:
     labels = pod["metadata"].get("labels") or {}
-    role, index = labels.get(names.LABEL_ROLE, ""), labels.get(names.LABEL_INDEX, "")
-    return role == names.ROLE_MASTER, role, int(index) if index.isdigit() else -1, pod["metadata"]["name"]
+    role = labels.get(names.LABEL_ROLE, "")
+    index = labels.get(names.LABEL_INDEX, "")
+    return (
+        role == names.ROLE_MASTER,
+        role,
+        int(index) if index.isdigit() else -1,
+        pod["metadata"]["name"],
+    )

@@ -67,7 +67,9 @@ class StoredMaster:
 async def open_master_or_report(
     cluster: Cluster, job: str, *, address: str | None = None
 ) -> AsyncIterator[Master | StoredMaster]:
-    """Connect to a job's master; where there is none, or it is out of reach, what it has stored answers.
+    """Connect to a job's master.
+
+    Where there is none, or it is out of reach, what it has stored answers.
 
     Args:
         cluster: its user may get the job and its ConfigMap for viewers.
@@ -103,11 +105,15 @@ async def stored_answers(cluster: Cluster, job: ElasticJob) -> job_pb2.StoredAns
         raise NoReport(f"nothing is stored of it: {_EARLIER}") from error
     packed = (found.get("binaryData") or {}).get(names.REPORT_KEY)
     if packed is None:
-        raise NoReport(f"nothing is stored of it: no master of it has run for some seconds, or {_EARLIER}")
+        raise NoReport(
+            f"nothing is stored of it: no master of it has run for some seconds, or {_EARLIER}"
+        )
     try:
         answers = unpack(base64.b64decode(packed, validate=True))
     except (UnreadableAnswers, binascii.Error) as error:
-        raise NoReport(f"what ConfigMap {cluster.namespace}/{name} has of it cannot be read: {error}") from error
+        raise NoReport(
+            f"what ConfigMap {cluster.namespace}/{name} has of it cannot be read: {error}"
+        ) from error
     if answers.job_uid != job.metadata.uid:
         raise NoReport(f"what ConfigMap {cluster.namespace}/{name} has is of another job")
     answers.report.outcome.CopyFrom(outcome(job.status))
@@ -115,7 +121,10 @@ async def stored_answers(cluster: Cluster, job: ElasticJob) -> job_pb2.StoredAns
 
 
 async def stored_master(cluster: Cluster, job: str, problem: ClientError) -> StoredMaster:
-    """Return what is stored in place of a master that has not answered; if there is nothing, raise the problem."""
+    """Return what is stored in place of a master that has not answered.
+
+    If there is nothing, raise the problem.
+    """
     found = await get_job(cluster, job)
     try:
         answers = await stored_answers(cluster, found)

@@ -19,7 +19,11 @@ from elasticjob_kube.resources import (
 
 Json = dict[str, Any]
 REVIEWS = Resource(
-    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+    "authorization.k8s.io",
+    "v1",
+    "selfsubjectaccessreviews",
+    "SelfSubjectAccessReview",
+    namespaced=False,
 )
 Verb = Literal["get", "list", "watch", "create", "patch", "delete"]
 _SOCKET: tuple[Verb, ...] = ("get", "create")
@@ -72,7 +76,11 @@ NEEDS = (
         "view",
     ),
     Need("submit", (Right("create", ELASTIC_JOBS), Right("create", CONFIG_MAPS)), "edit"),
-    Need("suspend, resume, stop, delete", (Right("patch", ELASTIC_JOBS), Right("delete", ELASTIC_JOBS)), "edit"),
+    Need(
+        "suspend, resume, stop, delete",
+        (Right("patch", ELASTIC_JOBS), Right("delete", ELASTIC_JOBS)),
+        "edit",
+    ),
     Need(
         "scale",
         (
@@ -85,6 +93,8 @@ NEEDS = (
     Need("query, history, dashboard", (Right("get", CONFIG_MAPS),), "view"),
     Need("exec", tuple(Right(verb, PODS, "exec") for verb in _SOCKET), "edit"),
     Need(
-        "query and dashboard by a forwarded port", tuple(Right(verb, PODS, "portforward") for verb in _SOCKET), "edit"
+        "query and dashboard by a forwarded port",
+        tuple(Right(verb, PODS, "portforward") for verb in _SOCKET),
+        "edit",
     ),
 )

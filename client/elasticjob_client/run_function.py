@@ -1,5 +1,6 @@
-"""Runs a function that was packed by functions.py: a file beside it in a container, for Python 3.8 and newer.
+"""Runs a function that was packed by functions.py.
 
+A file beside it in a container, for Python 3.8 and newer.
 It imports nothing but the standard library, as nothing else of this package is there.
 """
 
@@ -20,7 +21,9 @@ def main() -> int:
     here = Path(__file__).resolve().parent
     about = json.loads((here / "function.json").read_text())
     if list(sys.version_info[:2]) != about["python"]:
-        theirs, ours = (".".join(map(str, each)) for each in (about["python"], sys.version_info[:2]))
+        theirs, ours = (
+            ".".join(map(str, each)) for each in (about["python"], sys.version_info[:2])
+        )
         print(  # noqa: T201
             f"the function comes from Python {theirs}, and this image has Python {ours}: use an image with Python "
             f"{theirs}, or submit a script",
@@ -30,7 +33,9 @@ def main() -> int:
     for name, text in about["source"].items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     _provide_cloudpickle(here / "cloudpickle.py")
-    sys.excepthook = traceback.print_exception  # the usual one reads lines from the files, which are not here
+    sys.excepthook = (
+        traceback.print_exception
+    )  # the usual one reads lines from the files, which are not here
     function, arguments = pickle.loads((here / "function.pickle").read_bytes())  # noqa: S301 - the user's own
     function(*arguments)
     return 0

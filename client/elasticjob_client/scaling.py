@@ -22,7 +22,9 @@ _ENDED = FINISHED | {"ScaleSucceeded", "ScaleFailed"}
 
 @dataclass(frozen=True)
 class SizeChange:
-    """What shall become of a role: another size, so many members more or less, or all but some pods.
+    """What shall become of a role.
+
+    Another size, so many members more or less, or all but some pods.
 
     Attributes:
         role: of the job.
@@ -48,7 +50,10 @@ class SizeChange:
     def spec(self, job: str) -> dict[str, Any]:
         """Return the object's spec."""
         if self.replicas is not None:
-            return {"jobName": job, "replicaResourceSpecs": {self.role: {"replicas": self.replicas}}}
+            return {
+                "jobName": job,
+                "replicaResourceSpecs": {self.role: {"replicas": self.replicas}},
+            }
         if self.pods:
             return {"jobName": job, "role": self.role, "podNames": list(self.pods)}
         return {"jobName": job, "role": self.role, "count": self.add or self.remove}
@@ -66,8 +71,11 @@ def parse_size(text: str, *, role: str) -> SizeChange:
     """Return the change that a text means: 8, +2 or -1. Raises `ClientError`."""
     match = _SIZE.fullmatch(text)
     if match is None or (match[1] and int(match[2]) == 0):
-        raise ClientError(f"size {text[:40]!r} is none: give the new size (8), or how many more (+2) or less (-1)")
-    sign, count = match[1], int(match[2])
+        raise ClientError(
+            f"size {text[:40]!r} is none: give the new size (8), or how many more (+2) or less (-1)"
+        )
+    sign = match[1]
+    count = int(match[2])
     if not sign:
         return SizeChange(role, replicas=count)
     return SizeChange(role, add=count) if sign == "+" else SizeChange(role, remove=count)
@@ -77,7 +85,9 @@ def size_change(size: int | str, *, role: str) -> SizeChange:
     """Return the change that a program means: 8, "+2" or "-1". Raises `ClientError`."""
     if not isinstance(size, str) and (type(size) is not int or size < 0):
         # A computed number below 0 is a mistake; taken as a text it would remove so many members.
-        raise ClientError(f'size: {size!r:.40} is none; give a whole number, or "+2" or "-1" for so many more or less')
+        raise ClientError(
+            f'size: {size!r:.40} is none; give a whole number, or "+2" or "-1" for so many more or less'
+        )
     return parse_size(str(size), role=role)
 
 
@@ -97,7 +107,9 @@ async def request_size(cluster: Cluster, job: str, change: SizeChange) -> ScaleR
     """
     roles = (await get_job(cluster, job)).spec.replica_specs
     if change.role not in roles:
-        raise ClientError(f"job {cluster.namespace}/{job} has no role {change.role}; it has {', '.join(sorted(roles))}")
+        raise ClientError(
+            f"job {cluster.namespace}/{job} has no role {change.role}; it has {', '.join(sorted(roles))}"
+        )
     resource = change.resource
     body = {
         "apiVersion": names.API_VERSION,
@@ -105,12 +117,17 @@ async def request_size(cluster: Cluster, job: str, change: SizeChange) -> ScaleR
         "metadata": {"generateName": f"{job}-"},
         "spec": change.spec(job),
     }
-    kube, namespace = cluster.kube, cluster.namespace
-    made = await ask(cluster, resource, "", lambda: kube.create(resource, namespace, body), repeatable=False)
+    kube = cluster.kube
+    namespace = cluster.namespace
+    made = await ask(
+        cluster, resource, "", lambda: kube.create(resource, namespace, body), repeatable=False
+    )
     return ScaleRequest(resource, made["metadata"]["name"])
 
 
-async def wait_for_end(cluster: Cluster, request: ScaleRequest, *, seconds: float | None = None) -> str:
+async def wait_for_end(
+    cluster: Cluster, request: ScaleRequest, *, seconds: float | None = None
+) -> str:
     """Wait until a change of size has ended, and return its message.
 
     Raises:
@@ -121,7 +138,8 @@ async def wait_for_end(cluster: Cluster, request: ScaleRequest, *, seconds: floa
 
     def ended(found: Json) -> str | None:
         status = found.get("status") or {}
-        phase, message = str(status.get("phase", "")), str(status.get("message", ""))
+        phase = str(status.get("phase", ""))
+        message = str(status.get("message", ""))
         if phase not in _ENDED:
             return None
         if phase not in ("Succeeded", "ScaleSucceeded"):

@@ -27,7 +27,10 @@ class Difference:
 
 
 def difference(types: Mapping[str, type[msgspec.Struct]], schemas: Json) -> Difference:
-    """Compare resource types, by kind, with the schemas of an OpenAPI document; a kind that has none is left out."""
+    """Compare resource types, by kind, with the schemas of an OpenAPI document.
+
+    A kind that has none is left out.
+    """
     ours: set[str] = set()
     theirs: set[str] = set()
     for kind, resource in types.items():
@@ -35,7 +38,9 @@ def difference(types: Mapping[str, type[msgspec.Struct]], schemas: Json) -> Diff
         if schema is None:
             continue
         for part in ("spec", "status"):
-            known = next(field.type for field in struct_of(resource).fields if field.encode_name == part)
+            known = next(
+                field.type for field in struct_of(resource).fields if field.encode_name == part
+            )
             ours.update(_ours(known, f"{kind}.{part}"))
             theirs.update(_theirs(schema["properties"][part], known, f"{kind}.{part}"))
     return Difference(tuple(sorted(ours - theirs)), tuple(sorted(theirs - ours)))
@@ -61,7 +66,10 @@ def _ours(known: mi.Type, path: str) -> Iterator[str]:
 
 
 def _theirs(schema: Json, known: mi.Type, path: str) -> Iterator[str]:
-    """Yield the paths of a schema, as deep as our types go: below are pod templates and the like."""
+    """Yield the paths of a schema, as deep as our types go.
+
+    Below are pod templates and the like.
+    """
     struct = plain(known)
     if isinstance(struct, mi.DictType):
         yield from _theirs(schema.get("additionalProperties") or {}, struct.value_type, path)
@@ -97,5 +105,7 @@ def plain(known: mi.Type) -> mi.Type:
     if isinstance(known, mi.Metadata):
         return plain(known.type)
     if isinstance(known, mi.UnionType):
-        return next((plain(each) for each in known.types if not isinstance(each, mi.NoneType)), known)
+        return next(
+            (plain(each) for each in known.types if not isinstance(each, mi.NoneType)), known
+        )
     return known

@@ -1,7 +1,7 @@
 """Writes a commented job file to begin with, for each framework. Pure.
 
-The job is the one that `submit` makes. What the comments say of a field, and the default of a field that is left out,
-are taken from the API's types.
+The job is the one that `submit` makes. What the comments say of a field, and the default of a field
+that is left out, are taken from the API's types.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _OPTIONS: Mapping[Path, Sequence[str]] = {
 }
 """Fields that a user may want to know first: shown with their defaults, commented out."""
 OPTION = "#"
-"""Begins a line with a field that counts when this is taken away; a comment has a space after it."""
+"""Begins a line with a field that counts when this is taken away; a comment has a space after it.
+"""
 IMAGE = "registry.example/train:1"
 _TRAINING = Training(("python", "train.py"), IMAGE, Workers(2, 1, 4), cpu="1", memory="2Gi")
 
@@ -63,13 +64,18 @@ def _lines(value: Json, known: mi.Type | None, path: Path) -> Iterator[str]:
             yield f"{indent}{name}:"
             yield from _lines(each, _type_of(field), (*path, name))
         else:
-            yield from (f"{indent}{line}" for line in yaml.safe_dump({name: each}, sort_keys=False).splitlines())
+            yield from (
+                f"{indent}{line}"
+                for line in yaml.safe_dump({name: each}, sort_keys=False).splitlines()
+            )
     for parent, options in _OPTIONS.items():
         if parent == path:
             yield from _option_lines(options, known, indent)
         elif parent[:-1] == path and parent[-1] not in value:
             yield f"{indent}{OPTION}{parent[-1]}:"
-            yield from _option_lines(options, _type_of(_field(known, parent[-1])), f"{indent}{OPTION}  ")
+            yield from _option_lines(
+                options, _type_of(_field(known, parent[-1])), f"{indent}{OPTION}  "
+            )
 
 
 def _is_other_role(path: Path) -> bool:

@@ -1,4 +1,7 @@
-"""The dashboard of a job whose master is gone or out of reach: the page, with what the master has last stored."""
+"""The dashboard of a job whose master is gone or out of reach.
+
+The page, with what the master has last stored.
+"""
 
 from __future__ import annotations
 
@@ -29,5 +32,8 @@ class MasterOrStored:
         except (MasterUnavailable, MasterUnreachable) as problem:
             stored = await stored_master(self._cluster, self._job, problem)
         if path == _PAGE:
-            return Page(self._page.text.encode(), {"Content-Type": "text/html; charset=utf-8", **self._page.headers})
+            return Page(
+                self._page.text.encode(),
+                {"Content-Type": "text/html; charset=utf-8", **self._page.headers},
+            )
         return Page(page_data(stored.answers, ended=True), {"Content-Type": "application/json"})

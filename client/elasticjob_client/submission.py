@@ -1,8 +1,9 @@
-"""Creates jobs: from a job file as it stands, or from a script or function with the files that go with it.
+"""Creates jobs.
 
-The job is created before the ConfigMap of its files, so that this can name the job as its owner and goes with it. The
-containers wait for the ConfigMap. Both are tried out before, and where the ConfigMap cannot be created after all, the
-job is deleted again: nothing is left of what is refused.
+From a job file as it stands, or from a script or function with the files that go with it. The job
+is created before the ConfigMap of its files, so that this can name the job as its owner and goes
+with it. The containers wait for the ConfigMap. Both are tried out before, and where the ConfigMap
+cannot be created after all, the job is deleted again: nothing is left of what is refused.
 """
 
 from __future__ import annotations
@@ -58,15 +59,23 @@ class Submission:
 
     def manifests(self) -> list[Json]:
         """Return the objects as they are, but for the owner of the ConfigMap, which only the API server can name."""
-        return [self.job, *([config_map_manifest(self.config_map, self.files)] if self.files else [])]
+        return [
+            self.job,
+            *([config_map_manifest(self.config_map, self.files)] if self.files else []),
+        ]
 
 
 def read_job_file(path: Path) -> Submission:
-    """Return the submission of a job file. Raises `ClientError` as `of_job_file` does, and if it cannot be read."""
+    """Return the submission of a job file.
+
+    Raises `ClientError` as `of_job_file` does, and if it cannot be read.
+    """
     try:
         text = path.read_text()
     except UnicodeDecodeError as error:
-        raise ClientError(f"{path} is no text; give a job file, or a Python script (.py)") from error
+        raise ClientError(
+            f"{path} is no text; give a job file, or a Python script (.py)"
+        ) from error
     except OSError as error:
         raise ClientError(f"{path} cannot be read: {error.strerror or error}") from error
     return of_job_file(text, source=str(path))
@@ -83,13 +92,17 @@ def of_job_file(text: str, *, source: str) -> Submission:
         ClientError: it is no such file.
     """
     if len(text) > MAX_JOB_FILE_BYTES:
-        raise ClientError(f"{source}: {len(text)} characters; a job file has at most {MAX_JOB_FILE_BYTES}")
+        raise ClientError(
+            f"{source}: {len(text)} characters; a job file has at most {MAX_JOB_FILE_BYTES}"
+        )
     try:
         found = [document for document in yaml.safe_load_all(text) if document is not None]
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ClientError(f"{source} is no YAML: {' '.join(str(error).split())[:300]}") from error
     if len(found) != 1:
-        raise ClientError(f"{source} has {len(found)} documents; a job file has one; kubectl create -f takes more")
+        raise ClientError(
+            f"{source} has {len(found)} documents; a job file has one; kubectl create -f takes more"
+        )
     job = found[0]
     kind = (job.get("apiVersion"), job.get("kind")) if isinstance(job, dict) else None
     if kind != (names.API_VERSION, ELASTIC_JOBS.kind):
@@ -114,16 +127,22 @@ def of_script(path: Path, training: Training, *, name: str | None = None) -> Sub
         ClientError: it cannot be read, is too large, or its name cannot be that of a file in a ConfigMap.
     """
     if not _FILE_NAME.fullmatch(path.name):
-        raise ClientError(f"{path.name[:80]!r}: a script's name has only letters, digits, -, _ and .; rename it")
+        raise ClientError(
+            f"{path.name[:80]!r}: a script's name has only letters, digits, -, _ and .; rename it"
+        )
     try:
         content = path.read_bytes()
     except OSError as error:
         raise ClientError(f"{path} cannot be read: {error.strerror or error}") from error
     command = script_command(path.name, training.command)
-    return of_files({path.name: content}, replace(training, command=command), source=path.name, name=name)
+    return of_files(
+        {path.name: content}, replace(training, command=command), source=path.name, name=name
+    )
 
 
-def of_files(files: Mapping[str, bytes], training: Training, *, source: str, name: str | None) -> Submission:
+def of_files(
+    files: Mapping[str, bytes], training: Training, *, source: str, name: str | None
+) -> Submission:
     """Return the submission of files and of the command that runs them.
 
     Args:
@@ -169,7 +188,10 @@ async def submit(cluster: Cluster, submission: Submission, *, dry_run: bool = Fa
 
 
 def in_namespace_of(cluster: Cluster, submission: Submission, *, chosen: str | None) -> Cluster:
-    """Return the session with the namespace that the job names. Raises `ClientError` if another one was `chosen`."""
+    """Return the session with the namespace that the job names.
+
+    Raises `ClientError` if another one was `chosen`.
+    """
     own = submission.job["metadata"].get("namespace")
     if own is None or own == cluster.namespace:
         return cluster
@@ -181,7 +203,9 @@ def in_namespace_of(cluster: Cluster, submission: Submission, *, chosen: str | N
 
 
 async def _create_job(cluster: Cluster, submission: Submission, *, dry_run: bool) -> Json:
-    kube, namespace, job = cluster.kube, cluster.namespace, submission.job
+    kube = cluster.kube
+    namespace = cluster.namespace
+    job = submission.job
     return await ask(
         cluster,
         ELASTIC_JOBS,
@@ -191,15 +215,26 @@ async def _create_job(cluster: Cluster, submission: Submission, *, dry_run: bool
     )
 
 
-async def _create_files(cluster: Cluster, submission: Submission, *, owner: Json | None, dry_run: bool) -> None:
-    kube, namespace, name = cluster.kube, cluster.namespace, submission.config_map
+async def _create_files(
+    cluster: Cluster, submission: Submission, *, owner: Json | None, dry_run: bool
+) -> None:
+    kube = cluster.kube
+    namespace = cluster.namespace
+    name = submission.config_map
     body = config_map_manifest(name, submission.files, owner=owner)
-    await ask(cluster, CONFIG_MAPS, name, lambda: kube.create(CONFIG_MAPS, namespace, body, dry_run=dry_run))
+    await ask(
+        cluster,
+        CONFIG_MAPS,
+        name,
+        lambda: kube.create(CONFIG_MAPS, namespace, body, dry_run=dry_run),
+    )
 
 
 async def _remove(cluster: Cluster, submission: Submission) -> None:
     """Delete the job that was created without its files; never another one of its name."""
-    kube, namespace, name = cluster.kube, cluster.namespace, submission.job["metadata"]["name"]
+    kube = cluster.kube
+    namespace = cluster.namespace
+    name = submission.job["metadata"]["name"]
     with suppress(KubeError):
         job = await kube.get(ELASTIC_JOBS, namespace, name)
         if submission.config_map in _config_maps(job):
@@ -208,7 +243,9 @@ async def _remove(cluster: Cluster, submission: Submission) -> None:
 
 def _config_maps(job: Json) -> Sequence[str]:
     """Return the ConfigMaps that volumes of a job name."""
-    templates = (role["template"].get("spec") or {} for role in job["spec"]["replicaSpecs"].values())
+    templates = (
+        role["template"].get("spec") or {} for role in job["spec"]["replicaSpecs"].values()
+    )
     volumes = [volume for spec in templates for volume in spec.get("volumes") or ()]
     return [(volume.get("configMap") or {}).get("name", "") for volume in volumes]
 

@@ -20,9 +20,16 @@ _RETRY_SECONDS = 1.0
 
 
 async def wait_until(
-    cluster: Cluster, resource: Resource, name: str, done: Callable[[Json], T | None], *, seconds: float | None = None
+    cluster: Cluster,
+    resource: Resource,
+    name: str,
+    done: Callable[[Json], T | None],
+    *,
+    seconds: float | None = None,
 ) -> T:
-    """Return what `done` says of an object, as soon as it is not None; it is asked now and after each change.
+    """Return what `done` says of an object, as soon as it is not None.
+
+    It is asked now and after each change.
 
     Raises:
         NoSuchObject: there is no such object, or no longer.
@@ -42,17 +49,25 @@ async def wait_until(
         raise NotInTime(f"{what}: what was waited for has not come within {seconds:g} s") from error
 
 
-async def _first(cluster: Cluster, resource: Resource, name: str, done: Callable[[Json], T | None]) -> T:
+async def _first(
+    cluster: Cluster, resource: Resource, name: str, done: Callable[[Json], T | None]
+) -> T:
     """Do so until the connection breaks; a watch that has only come to its end is opened again."""
     while True:
         found = await cluster.kube.get(resource, cluster.namespace, name)
         if (result := done(found)) is not None:
             return result
-        version, only = found["metadata"]["resourceVersion"], f"metadata.name={name}"
-        watch = cluster.kube.watch(resource, cluster.namespace, resource_version=version, field_selector=only)
+        version = found["metadata"]["resourceVersion"]
+        only = f"metadata.name={name}"
+        watch = cluster.kube.watch(
+            resource, cluster.namespace, resource_version=version, field_selector=only
+        )
         async with aclosing(watch) as events:
             async for event in events:
                 if event.type == "DELETED":
                     raise NoSuchObject(f"{resource.kind} {cluster.namespace}/{name} was deleted")
-                if event.type != "BOOKMARK" and (result := done(msgspec.json.decode(event.object))) is not None:
+                if (
+                    event.type != "BOOKMARK"
+                    and (result := done(msgspec.json.decode(event.object))) is not None
+                ):
                     return result

@@ -6,7 +6,8 @@ What makes it elastic:
 - `elasticjob.Checkpointer` saves the model with the account of its shards, stops all processes after the same step, and
   finds the checkpoint where the next world begins: so every shard is in the model once.
 
-Alone it runs as `python train.py`. Environment: EPOCHS, CHECKPOINT_DIR (needed in a job: a folder all processes share).
+Alone it runs as `python train.py`. Environment: EPOCHS, CHECKPOINT_DIR (needed in a job: a folder
+all processes share).
 """
 
 from __future__ import annotations
@@ -39,17 +40,24 @@ from numpy.typing import ArrayLike, DTypeLike
 TRAINED = 1500  # of the 1,797 images; the rest tests
 BATCH = 125
 LAYERS = (64, 512, 512, 10)
-LEARNING_RATE, MOMENTUM = 0.02, 0.9
+LEARNING_RATE = 0.02
+MOMENTUM = 0.9
 SEED = 1
 CHECKPOINT_STEPS = 1000
-AGREE_STEPS = 10  # after so many steps, which take 0.1 s, all look together whether one of them is to stop
+AGREE_STEPS = (
+    10  # after so many steps, which take 0.1 s, all look together whether one of them is to stop
+)
 LOG_STEPS = 50
-PREFETCH = 1024  # shards: training continues for at least half as many steps while the master is unavailable
+# shards: training continues for at least half as many steps while the master is unavailable
+PREFETCH = 1024
 
 
 @dataclass
 class State:
-    """The content of a checkpoint: parameters, momentum, and the number of finished steps. One shard is one step."""
+    """The content of a checkpoint: parameters, momentum, and the number of finished steps.
+
+    One shard is one step.
+    """
 
     params: np.ndarray
     velocity: np.ndarray
@@ -57,21 +65,30 @@ class State:
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Return images and labels, from scikit-learn's file but without loading scikit-learn: that takes a second."""
+    """Return images and labels, from scikit-learn's file but without loading scikit-learn.
+
+    That takes a second.
+    """
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
-        raise SystemExit("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
+        raise SystemExit(
+            "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
+        )
     path = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
     with gzip.open(path, "rt") as file:
         table = np.array([line.split(",") for line in file], dtype=np.float32)
-    table = np.random.default_rng(SEED).permutation(table)  # the writers of the last ones differ from the first ones
+    table = np.random.default_rng(SEED).permutation(
+        table
+    )  # the writers of the last ones differ from the first ones
     return table[:, :-1] / 16, table[:, -1].astype(np.int32)
 
 
 def fresh_state() -> State:
     """Return the state before the first step, the same in every process."""
     rng = np.random.default_rng(SEED)
-    layers = [(rng.normal(0, (2 / n) ** 0.5, n * m), np.zeros(m)) for n, m in itertools.pairwise(LAYERS)]
+    layers = [
+        (rng.normal(0, (2 / n) ** 0.5, n * m), np.zeros(m)) for n, m in itertools.pairwise(LAYERS)
+    ]
     params = np.concatenate([array for layer in layers for array in layer]).astype(np.float32)
     return State(params, np.zeros_like(params), 0)
 
@@ -88,15 +105,17 @@ def forward(params: jax.Array, images: jax.Array) -> jax.Array:
     """Return the logits. The parameters are one vector, so that their gradient is one message."""
     start = 0
     for n, m in itertools.pairwise(LAYERS):
-        weight, bias = params[start : start + n * m].reshape(n, m), params[start + n * m : start + n * m + m]
+        weight = params[start : start + n * m].reshape(n, m)
+        bias = params[start + n * m : start + n * m + m]
         images = (images if start == 0 else jnp.maximum(images, 0)) @ weight + bias
         start += n * m + m
     return images
 
 
 class Processes:
-    """The processes of one world: what each of them has, and what all of them have. One device each.
+    """The processes of one world: what each of them has, and what all of them have.
 
+    One device each.
     `votes` are numbers that each process contributes; all processes get their sums.
     """
 
@@ -104,7 +123,9 @@ class Processes:
         mesh = Mesh(np.array(jax.devices()), ("data",))
         self.everywhere, self._divided = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
         self.on_all = partial(jax.shard_map, mesh=mesh, out_specs=P(), check_vma=False)
-        self._agree = jax.jit(self.on_all(lambda votes: jax.lax.psum(votes[0], "data"), in_specs=P("data")))
+        self._agree = jax.jit(
+            self.on_all(lambda votes: jax.lax.psum(votes[0], "data"), in_specs=P("data"))
+        )
 
     def agree(self, *votes: int) -> list[int]:
         """Return the sums of all processes' votes."""
@@ -121,16 +142,26 @@ class Processes:
 
 
 class Trainer:
-    """The computation of one world: the parameters are on all devices, the batch is divided among them."""
+    """The computation of one world.
+
+    The parameters are on all devices, the batch is divided among them.
+    """
 
     def __init__(self, processes: Processes, state: State) -> None:
         self._processes = processes
-        self.params, self.velocity = jax.device_put((state.params, state.velocity), processes.everywhere)
+        self.params, self.velocity = jax.device_put(
+            (state.params, state.velocity), processes.everywhere
+        )
         work = processes.on_all(_train_step, in_specs=(P(), P(), *[P("data")] * 4))
         self._step = jax.jit(work, donate_argnums=(0, 1))
 
-    def step(self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray, *votes: int) -> tuple[float, list[int]]:
-        """Train on this process's part of the batch; returns the loss of the whole batch, and the sums of the votes."""
+    def step(
+        self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray, *votes: int
+    ) -> tuple[float, list[int]]:
+        """Train on this process's part of the batch.
+
+        Returns the loss of the whole batch, and the sums of the votes.
+        """
         part = self._processes.part
         batch = (part(images), part(labels, np.int32), part(weights), part([votes]))
         self.params, self.velocity, sums = self._step(self.params, self.velocity, *batch)
@@ -139,7 +170,12 @@ class Trainer:
 
 
 def _train_step(
-    params: jax.Array, velocity: jax.Array, images: jax.Array, labels: jax.Array, weights: jax.Array, votes: jax.Array
+    params: jax.Array,
+    velocity: jax.Array,
+    images: jax.Array,
+    labels: jax.Array,
+    weights: jax.Array,
+    votes: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     def loss_of(params: jax.Array) -> jax.Array:
         chances = jax.nn.log_softmax(forward(params, images))
@@ -152,18 +188,29 @@ def _train_step(
 
 
 class Batches:
-    """Gives each process its part of a shard. The part's size is the same for all, as a compiled step needs it."""
+    """Gives each process its part of a shard.
+
+    The part's size is the same for all, as a compiled step needs it.
+    """
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, world: elasticjob.World) -> None:
-        self._images, self._labels, self._world = images, labels, world
+        self._images = images
+        self._labels = labels
+        self._world = world
         self._per_epoch = -(-len(images) // BATCH)
         self._epoch, self._order = -1, np.arange(0)
 
     def part(self, shard: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return images, labels and weights; the weights of padding are 0, all others sum up to 1 over the batch."""
+        """Return images, labels and weights.
+
+        The weights of padding are 0, all others sum up to 1 over the batch.
+        """
         epoch, position = divmod(shard, self._per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, np.random.default_rng((SEED, epoch)).permutation(len(self._images))
+            self._epoch, self._order = (
+                epoch,
+                np.random.default_rng((SEED, epoch)).permutation(len(self._images)),
+            )
         batch = self._order[position * BATCH : (position + 1) * BATCH]
         mine = batch[self._world.rank :: self._world.size]
         padding = -(-BATCH // self._world.size) - len(mine)
@@ -181,12 +228,19 @@ def train(
     total: int,
 ) -> float:
     """Train until the end, and return the last loss; the process ends if it is asked to stop."""
-    world, trainer, loss = elasticjob.world(), Trainer(processes, state), float("nan")
+    world = elasticjob.world()
+    trainer = Trainer(processes, state)
+    loss = float("nan")
 
     def save(folder: str) -> None:
         if world.rank == 0:
             state.params, state.velocity = jax.device_get((trainer.params, trainer.velocity))
-            np.savez(Path(folder, "state.npz"), params=state.params, velocity=state.velocity, step=state.step)
+            np.savez(
+                Path(folder, "state.npz"),
+                params=state.params,
+                velocity=state.velocity,
+                step=state.step,
+            )
 
     def take() -> elasticjob.Shard | None:
         return shards.take(timeout=0.05) if shards is not None else None
@@ -201,7 +255,8 @@ def train(
     while state.step < total:
         report: dict[str, Any] = {"total": total}
         if number:
-            part, following = batches.part(number - 1), take()
+            part = batches.part(number - 1)
+            following = take()
             loss, (number,) = trainer.step(*part, following.id + 1 if following else 0)
             state.step += 1
             if shards is not None and shard is not None:
@@ -210,14 +265,18 @@ def train(
                 if state.step % LOG_STEPS == 0:
                     place = f"step {state.step}/{total} round {world.round} size {world.size}"
                     print(f"{place} loss {loss:.4f}", flush=True)
-            shard, samples = following, samples + int((part[2] > 0).sum())
+            shard = following
+            samples = samples + int((part[2] > 0).sum())
             if number and state.step % AGREE_STEPS and state.step < total:
                 continue
         else:
             shard = take()
             (number,) = processes.agree(shard.id + 1 if shard else 0)
-        report["samples"], samples = samples, 0
-        checkpointer.step(state.step, save, due=bool(number) and state.step % CHECKPOINT_STEPS == 0, **report)
+        report["samples"] = samples
+        samples = 0
+        checkpointer.step(
+            state.step, save, due=bool(number) and state.step % CHECKPOINT_STEPS == 0, **report
+        )
     checkpointer.finish(total, save)
     return loss
 
@@ -225,25 +284,41 @@ def train(
 def main() -> None:
     """Train the remaining steps."""
     begun = time.monotonic()
-    world, epochs = elasticjob.world(), int(os.environ.get("EPOCHS", "250"))
+    world = elasticjob.world()
+    epochs = int(os.environ.get("EPOCHS", "250"))
     with tempfile.TemporaryDirectory() as scratch:
         base = os.environ.get("CHECKPOINT_DIR")
         if base is None and world.round:
-            raise SystemExit("CHECKPOINT_DIR is not set: name a folder that all processes of the job share")
+            raise SystemExit(
+                "CHECKPOINT_DIR is not set: name a folder that all processes of the job share"
+            )
         folder = Path(base or scratch, world.job)
         jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         if world.size > 1:
             _join(world)
         processes = Processes()
-        checkpointer = elasticjob.Checkpointer(folder / "checkpoints", any_rank=processes.any_rank, timeout=5)
-        state, total, shards = restore(checkpointer.found), epochs * -(-TRAINED // BATCH), None
+        checkpointer = elasticjob.Checkpointer(
+            folder / "checkpoints", any_rank=processes.any_rank, timeout=5
+        )
+        state = restore(checkpointer.found)
+        total = epochs * -(-TRAINED // BATCH)
+        shards = None
         images, labels = load_digits()
         if world.rank == 0:
-            data = {"size": TRAINED, "shard_size": BATCH, "epochs": epochs, "shuffle": True, "seed": SEED}
+            data = {
+                "size": TRAINED,
+                "shard_size": BATCH,
+                "epochs": epochs,
+                "shuffle": True,
+                "seed": SEED,
+            }
             shards = checkpointer.open(elasticjob.shards, "train", **data, prefetch=PREFETCH)
             seconds = time.monotonic() - begun
-            print(f"round {world.round} size {world.size} from step {state.step}, ready in {seconds:.2f} s", flush=True)
+            print(
+                f"round {world.round} size {world.size} from step {state.step}, ready in {seconds:.2f} s",
+                flush=True,
+            )
         batches = Batches(images[:TRAINED], labels[:TRAINED], world)
         try:
             loss = train(processes, state, batches, shards, checkpointer, total)
@@ -260,7 +335,10 @@ def main() -> None:
 
 
 def _join(world: elasticjob.World) -> None:
-    """Connect to the other processes through rank 0. JAX reads only the coordinator's address from the environment."""
+    """Connect to the other processes through rank 0.
+
+    JAX reads only the coordinator's address from the environment.
+    """
     coordinator = os.environ["JAX_COORDINATOR_ADDRESS"]
     port = coordinator.rpartition(":")[2]
     jax.distributed.initialize(
@@ -268,7 +346,8 @@ def _join(world: elasticjob.World) -> None:
         num_processes=world.size,
         process_id=world.rank,
         cluster_detection_method="deactivate",
-        coordinator_bind_address=f"{world.address}:{port}",  # pods of one machine have this port each
+        # pods of one machine have this port each
+        coordinator_bind_address=f"{world.address}:{port}",
         initialization_timeout=60,
         shutdown_timeout_seconds=10,
     )

@@ -1,1 +1,4 @@
-"""The Kubernetes session that operator, master and CLI share: raw JSON over the official client's connection."""
+"""The Kubernetes session that operator, master and CLI share.
+
+Raw JSON over the official client's connection.
+"""

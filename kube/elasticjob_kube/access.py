@@ -1,5 +1,6 @@
-"""Address and credentials of the API server, and those of a pod: from the files of its service account.
+"""Address and credentials of the API server, and those of a pod.
 
+From the files of its service account.
 The files are read without the official client, whose import takes 20 MB of memory.
 """
 
@@ -18,7 +19,9 @@ from elasticjob_kube.errors import NoAccess
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where every pod finds its token and the API server's certificate authority."""
 TOKEN_SECONDS = 10.0
-"""How long a token is used until it is read again: the kubelet replaces the file long before the token ends."""
+"""How long a token is used until it is read again: the kubelet replaces the file long before the
+token ends.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,18 @@ class Token:
             text = self._path.read_text().strip()
             if not text:
                 raise OSError(f"{self._path} is empty; it must hold the service account's token")
-            self._header, self._read_at = f"Bearer {text}", now
+            self._header = f"Bearer {text}"
+            self._read_at = now
         return self._header
 
 
 def uses_service_account(
     environment: Mapping[str, str], kubeconfig: Path | None = None, context: str | None = None
 ) -> bool:
-    """Return whether this is a pod that uses its service account: neither a kubeconfig nor a context is named."""
+    """Return whether this is a pod that uses its service account.
+
+    Neither a kubeconfig nor a context is named.
+    """
     is_named = kubeconfig is not None or context is not None or bool(environment.get("KUBECONFIG"))
     return "KUBERNETES_SERVICE_HOST" in environment and not is_named
 
@@ -73,9 +80,12 @@ def pod_access(environment: Mapping[str, str]) -> Access:
     """Return the access of a pod's service account. Raises `NoAccess` when something is missing."""
     where = {name: environment.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT")}
     if not all(where.values()):
-        raise NoAccess("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must both be set, as the kubelet does")
+        raise NoAccess(
+            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must both be set, as the kubelet does"
+        )
     address = f"[{where['HOST']}]" if ":" in where["HOST"] else where["HOST"]
-    host, token = f"https://{address}:{where['PORT']}", Token(SERVICE_ACCOUNT / "token")
+    host = f"https://{address}:{where['PORT']}"
+    token = Token(SERVICE_ACCOUNT / "token")
     try:
         token.header()
         context = ssl.create_default_context(cafile=SERVICE_ACCOUNT / "ca.crt")

@@ -1,7 +1,7 @@
 """Errors of the API server by what a caller can do about them (docs/guarantees.md, 7).
 
-A caller decides by class, never by status code: not found, conflict, refused, or try later. No error is turned into an
-empty answer.
+A caller decides by class, never by status code: not found, conflict, refused, or try later. No
+error is turned into an empty answer.
 """
 
 from __future__ import annotations
@@ -11,14 +11,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cause:
-    """One of the things that are wrong with a refused object: a field, and what is wrong with its value."""
+    """One of the things that are wrong with a refused object.
+
+    A field, and what is wrong with its value.
+    """
 
     field: str
     message: str
 
 
 class NoAccess(Exception):
-    """No usable configuration: the API server's address, its certificate authority or the credentials are missing."""
+    """No usable configuration.
+
+    The API server's address, its certificate authority or the credentials are missing.
+    """
 
 
 class KubeError(Exception):
@@ -49,21 +55,31 @@ class Conflict(KubeError):
 
 
 class AlreadyExists(Conflict):
-    """409 of a create: an object of this name exists, perhaps another owner's; compare owner UIDs."""
+    """409 of a create: an object of this name exists, perhaps another owner's.
+
+    Compare owner UIDs.
+    """
 
 
 class Refused(KubeError):
-    """400, 401, 403, 405, 413, 415, 422: the same request will be refused again until something else changes."""
+    """400, 401, 403, 405, 413, 415, 422.
+
+    The same request will be refused again until something else changes.
+    """
 
 
 class TryLater(KubeError):
-    """429, 5xx, a broken connection or a time-out: it is not known whether the request was carried out.
+    """429, 5xx, a broken connection or a time-out.
+
+    It is not known whether the request was carried out.
 
     Attributes:
         retry_after: seconds the server asked to wait; None when it did not say.
     """
 
-    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self, status: int, reason: str, message: str, retry_after: float | None = None
+    ) -> None:
         super().__init__(status, reason, message)
         self.retry_after = retry_after
 
@@ -72,7 +88,9 @@ class Expired(TryLater):
     """410, or an `Expired` watch event: the resource version is too old; list again."""
 
 
-def error_from(status: int, reason: str, message: str, retry_after: float | None = None) -> KubeError:
+def error_from(
+    status: int, reason: str, message: str, retry_after: float | None = None
+) -> KubeError:
     """Return the error that an HTTP status (an integer, 400 or more) and a `Status` reason stand for."""
     if status == 404:
         return NotFound(status, reason, message)

@@ -1,8 +1,8 @@
 """A list-and-watch cache of one collection, decoded to small structs.
 
-The cache may lag behind the API server, but never goes back: an older version of an object never replaces a newer one,
-and every list removes what is not in it. A writer adds the server's answers to its own writes (`observe`, `forget`), so
-that it reads what it wrote.
+The cache may lag behind the API server, but never goes back: an older version of an object never
+replaces a newer one, and every list removes what is not in it. A writer adds the server's answers
+to its own writes (`observe`, `forget`), so that it reads what it wrote.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ log = logging.getLogger(__name__)
 _BACK_OFF_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
 """Pauses after failures in a row; the last one is repeated."""
 _SHORTEST_WATCH_SECONDS = 1.0
-"""A watch that ends sooner without an event counts as failed; one that lasts as long resets the back-off."""
+"""A watch that ends sooner without an event counts as failed; one that lasts as long resets the
+back-off.
+"""
 _MAX_DELETED_REMEMBERED = 10_000
-"""Deleted objects whose last version is remembered, so that a late answer to a write does not bring them back."""
+"""Deleted objects whose last version is remembered, so that a late answer to a write does not bring
+them back.
+"""
 
 
 class Metadata(Protocol):
@@ -49,7 +53,10 @@ class _Version(msgspec.Struct, rename="camel", frozen=True):
 
 
 class _Bookmark(msgspec.Struct):
-    """The watch's position: an object of the collection's kind with nothing but a resource version."""
+    """The watch's position.
+
+    An object of the collection's kind with nothing but a resource version.
+    """
 
     metadata: _Version
 
@@ -105,10 +112,15 @@ class Informer(Generic[T]):
         self._kube = kube
         self._resource = resource
         self._namespace = namespace
-        self._selectors: dict[str, Any] = {"label_selector": label_selector, "field_selector": field_selector}
+        self._selectors: dict[str, Any] = {
+            "label_selector": label_selector,
+            "field_selector": field_selector,
+        }
         if metadata_only:
             self._selectors["metadata_only"] = True
-        self._decode = msgspec.json.Decoder(as_type).decode if isinstance(as_type, type) else as_type
+        self._decode = (
+            msgspec.json.Decoder(as_type).decode if isinstance(as_type, type) else as_type
+        )
         self._on_change = on_change
         self._on_unreadable = on_unreadable
         self._unread: dict[str, str] = {}
@@ -124,11 +136,14 @@ class Informer(Generic[T]):
         return self._objects.get(uid)
 
     async def run(self) -> None:
-        """List, then watch, for ever; a broken watch is resumed where it ended, an expired one is listed again.
+        """List, then watch, for ever.
 
-        Where the cluster does not serve the kind, it is looked for again and again; the log says so once.
+        A broken watch is resumed where it ended, an expired one is listed again. Where the cluster
+        does not serve the kind, it is looked for again and again; the log says so once.
         """
-        version, failures, is_missing = "", 0, False
+        version = ""
+        failures = 0
+        is_missing = False
         while True:
             failure: object = None
             started = asyncio.get_running_loop().time()
@@ -137,7 +152,9 @@ class Informer(Generic[T]):
                     version = await self._list()
                     self.synced.set()
                     if is_missing:
-                        log.info("watch of %s: the cluster serves them again", self._resource.plural)
+                        log.info(
+                            "watch of %s: the cluster serves them again", self._resource.plural
+                        )
                         is_missing = False
                 async for event in self._kube.watch(
                     self._resource, self._namespace, resource_version=version, **self._selectors
@@ -155,14 +172,22 @@ class Informer(Generic[T]):
                 pause = _BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)]
                 failures += 1
                 if not isinstance(failure, NotFound):
-                    log.warning("watch of %s: %s; again in %g s", self._resource.plural, failure, pause)
+                    log.warning(
+                        "watch of %s: %s; again in %g s", self._resource.plural, failure, pause
+                    )
                 elif not is_missing:  # said once: that can be so for days
-                    log.warning("watch of %s: the cluster does not serve them; trying again", self._resource.plural)
+                    log.warning(
+                        "watch of %s: the cluster does not serve them; trying again",
+                        self._resource.plural,
+                    )
                     is_missing = True
                 await asyncio.sleep(pause)
 
     async def refresh(self) -> None:
-        """List now: for a writer that got no answer and must know the result before it decides again."""
+        """List now.
+
+        For a writer that got no answer and must know the result before it decides again.
+        """
         await self._list()
 
     def observe(self, item: T) -> None:
@@ -170,8 +195,9 @@ class Informer(Generic[T]):
         self._put(item)
 
     def keep(self, item: T) -> None:
-        """Put an object into the cache that exists although the watch has reported it as gone: no selector matches it.
+        """Put an object into the cache that exists although the watch has reported it as gone.
 
+        No selector matches it.
         No watch reports it any more; the next list, or `forget`, removes it.
         """
         self._deleted_at.pop(item.metadata.uid, None)
@@ -183,7 +209,9 @@ class Informer(Generic[T]):
             self._remove(uid, old.metadata.resource_version)
 
     async def _list(self) -> str:
-        page = await self._kube.list(self._resource, self._namespace, as_type=_Page, **self._selectors)
+        page = await self._kube.list(
+            self._resource, self._namespace, as_type=_Page, **self._selectors
+        )
         version = page.metadata.resource_version
         items = [item for raw in page.items or () if (item := self._read(raw)) is not None]
         listed = {item.metadata.uid for item in items}
@@ -224,16 +252,25 @@ class Informer(Generic[T]):
             return None
 
     def _take(self, item: T | _Unread) -> None:
-        """Put an object into the cache; one that cannot be decoded stays there as last read, and affects no other."""
+        """Put an object into the cache.
+
+        One that cannot be decoded stays there as last read, and affects no other.
+        """
         if not isinstance(item, _Unread):
             self._put(item)
         elif not self._is_old(item.metadata) and self._unread.get(item.metadata.uid) != item.why:
             self._unread[item.metadata.uid] = item.why
-            log.warning("%s %s cannot be read and is left alone: %s", self._resource.kind, item.metadata.name, item.why)
+            log.warning(
+                "%s %s cannot be read and is left alone: %s",
+                self._resource.kind,
+                item.metadata.name,
+                item.why,
+            )
             self._on_unreadable(item.metadata, item.why)
 
     def _put(self, item: T) -> None:
-        uid, old = item.metadata.uid, self._objects.get(item.metadata.uid)
+        uid = item.metadata.uid
+        old = self._objects.get(item.metadata.uid)
         if self._is_old(item.metadata):
             return
         self._unread.pop(uid, None)
@@ -242,11 +279,14 @@ class Informer(Generic[T]):
 
     def _is_old(self, metadata: Metadata) -> bool:
         """Whether this version or a later one is cached, or was deleted."""
-        uid, version = metadata.uid, int(metadata.resource_version)
+        uid = metadata.uid
+        version = int(metadata.resource_version)
         old = self._objects.get(uid)
         if old is not None and int(old.metadata.resource_version) >= version:
             return True
-        return self._deleted_at.get(uid, -1) >= version  # the answer to a create came after the event of its deletion
+        return (
+            self._deleted_at.get(uid, -1) >= version
+        )  # the answer to a create came after the event of its deletion
 
     def _remove(self, uid: str, version: str) -> None:
         old = self._objects.pop(uid, None)

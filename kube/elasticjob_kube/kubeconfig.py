@@ -1,5 +1,6 @@
-"""Access as a kubeconfig grants it; the official client reads it, runs its plugins and refreshes its tokens.
+"""Access as a kubeconfig grants it.
 
+The official client reads it, runs its plugins and refreshes its tokens.
 It is a module of its own so that the client is imported only where there is a kubeconfig.
 """
 
@@ -19,41 +20,60 @@ from elasticjob_kube.errors import NoAccess
 
 
 async def access(path: Path | None, context: str | None) -> Access:
-    """Return the access of a kubeconfig: this one, else `$KUBECONFIG`, else ~/.kube/config. Raises `NoAccess`.
+    """Return the access of a kubeconfig: this one, else `$KUBECONFIG`, else ~/.kube/config.
 
+    Raises `NoAccess`.
     `context`: of its contexts; None: the current one.
     """
     configuration = client.Configuration()
     with _usable(path):
-        await config.load_kube_config(config_file=_files(path), context=context, client_configuration=configuration)
+        await config.load_kube_config(
+            config_file=_files(path), context=context, client_configuration=configuration
+        )
 
     async def authorization() -> str | None:
-        header: str | None = await configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        header: str | None = await configuration.get_api_key_with_prefix(
+            "BearerToken", alias="authorization"
+        )
         return header
 
     with _usable(path):
         tls = RESTClientObject(configuration).ssl_context
-    return Access(configuration.host, tls, authorization, configuration.proxy or proxy_for(configuration.host))
+    return Access(
+        configuration.host, tls, authorization, configuration.proxy or proxy_for(configuration.host)
+    )
 
 
 def namespace(path: Path | None, context: str | None) -> str:
     """Return the namespace of a context, the one that kubectl would use. Raises `NoAccess`."""
     with _usable(path):
         contexts, current = config.list_kube_config_contexts(_files(path))
-    chosen = current if context is None else next((each for each in contexts if each["name"] == context), None)
+    chosen = (
+        current
+        if context is None
+        else next((each for each in contexts if each["name"] == context), None)
+    )
     if chosen is None:
-        raise NoAccess(f"context {context} is not in the kubeconfig; it has {', '.join(c['name'] for c in contexts)}")
+        raise NoAccess(
+            f"context {context} is not in the kubeconfig; it has {', '.join(c['name'] for c in contexts)}"
+        )
     return str(chosen["context"].get("namespace") or "default")
 
 
 def _files(path: Path | None) -> str:
-    """Return the files with a separator between them. An empty $KUBECONFIG is none, as for kubectl."""
+    """Return the files with a separator between them.
+
+    An empty $KUBECONFIG is none, as for kubectl.
+    """
     return str(path or os.environ.get("KUBECONFIG") or Path.home() / ".kube/config")
 
 
 @contextmanager
 def _usable(path: Path | None) -> Iterator[None]:
-    """Raise `NoAccess` for whatever is wrong with the file: the official client expects all of it to be right."""
+    """Raise `NoAccess` for whatever is wrong with the file.
+
+    The official client expects all of it to be right.
+    """
     # Of files that are missing the official client says that they have no current context.
     files = _files(path).split(os.pathsep)
     if not any(Path(file).expanduser().exists() for file in files):
@@ -63,4 +83,6 @@ def _usable(path: Path | None) -> Iterator[None]:
     except config.ConfigException as error:
         raise NoAccess(str(error)) from error
     except (OSError, ValueError, TypeError, LookupError, AttributeError, YAMLError) as error:
-        raise NoAccess(f"{path or 'the file'} is no kubeconfig: {' '.join(str(error).split())}") from error
+        raise NoAccess(
+            f"{path or 'the file'} is no kubeconfig: {' '.join(str(error).split())}"
+        ) from error

@@ -12,7 +12,10 @@ from elasticjob_kube.errors import Refused
 
 @dataclass(frozen=True)
 class Resource:
-    """One kind of object: API group ("" for core), version and plural; cluster-scoped kinds take no namespace."""
+    """One kind of object: API group ("" for core), version and plural.
+
+    Cluster-scoped kinds take no namespace.
+    """
 
     group: str
     version: str
@@ -25,7 +28,9 @@ class Resource:
         """The `apiVersion` of its objects, such as `v1` or `apps/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
         """Return the URL path of the collection, of one object, or of its subresource.
 
         Args:
@@ -71,20 +76,39 @@ ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "Rol
 NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 _ADMISSION = ("admissionregistration.k8s.io", "v1")
-ADMISSION_POLICIES = Resource(*_ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False)
-ADMISSION_POLICY_BINDINGS = Resource(
-    *_ADMISSION, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False
+ADMISSION_POLICIES = Resource(
+    *_ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
 )
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+ADMISSION_POLICY_BINDINGS = Resource(
+    *_ADMISSION,
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
+CRDS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
 ELASTIC_JOBS = Resource(names.GROUP, names.VERSION, "elasticjobs", "ElasticJob")
 SCALE_PLANS = Resource(names.GROUP, names.VERSION, "scaleplans", "ScalePlan")
 SCALE_INS = Resource(names.GROUP, names.VERSION, "scaleins", "ScaleIn")
 SCALE_OUTS = Resource(names.GROUP, names.VERSION, "scaleouts", "ScaleOut")
 KUEUE_WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
-KUEUE_FLAVORS = Resource("kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False)
-KUEUE_PRIORITIES = Resource(
-    "kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False
+KUEUE_FLAVORS = Resource(
+    "kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False
 )
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+KUEUE_PRIORITIES = Resource(
+    "kueue.x-k8s.io",
+    "v1beta2",
+    "workloadpriorityclasses",
+    "WorkloadPriorityClass",
+    namespaced=False,
+)
+PRIORITY_CLASSES = Resource(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
+)
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 COSCHEDULING_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")

@@ -36,5 +36,7 @@ async def retry(
         except errors as error:
             if unless(error):
                 raise
-            await asyncio.sleep((error.retry_after if isinstance(error, TryLater) else None) or pause)
+            await asyncio.sleep(
+                (error.retry_after if isinstance(error, TryLater) else None) or pause
+            )
     return await call()

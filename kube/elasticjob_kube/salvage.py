@@ -1,7 +1,8 @@
 """Makes JSON readable in which a value cannot be decoded, so that one object of a list or watch affects no other.
 
-A decoder gives up on a whole answer when a value in it is nested more deeply than its stack is deep, or is a text with
-half of a surrogate pair. Whoever may create objects can store the first in a field whose schema allows anything.
+A decoder gives up on a whole answer when a value in it is nested more deeply than its stack is
+deep, or is a text with half of a surrogate pair. Whoever may create objects can store the first in
+a field whose schema allows anything.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import secrets
 import msgspec
 
 MAX_DEPTH = 200
-"""Of lists and maps in each other. No object of Kubernetes comes near; a decoder takes about a thousand."""
+"""Of lists and maps in each other. No object of Kubernetes comes near; a decoder takes about a
+thousand.
+"""
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MARK = f'"cut-{secrets.token_hex(16)}"'.encode()
-"""In place of what is cut out; nobody can guess it, and so have another object taken for one in which something was."""
+"""In place of what is cut out; nobody can guess it, and so have another object taken for one in
+which something was.
+"""
 
 
 def cut(data: bytes) -> bytes:

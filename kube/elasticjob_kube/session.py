@@ -1,9 +1,10 @@
 """A Kubernetes session for hot paths.
 
-Requests are plain JSON over aiohttp, because the official client's own request path costs as much CPU as the rest of an
-operator (measured: 930 against 1,600 creates a second). Its aiohttp session is not used either: for every request it
-looks for a proxy in the environment and, in another thread, for a .netrc file, which together cost as much as the
-request itself. The official client only reads kubeconfigs, see `kubeconfig`.
+Requests are plain JSON over aiohttp, because the official client's own request path costs as much
+CPU as the rest of an operator (measured: 930 against 1,600 creates a second). Its aiohttp session
+is not used either: for every request it looks for a proxy in the environment and, in another
+thread, for a .netrc file, which together cost as much as the request itself. The official client
+only reads kubeconfigs, see `kubeconfig`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ from aiohttp import AddrInfoType
 from aiohttp.abc import AbstractStreamWriter
 
 from elasticjob_kube.access import Access, pod_access, uses_service_account
-from elasticjob_kube.errors import Cause, Expired, KubeError, NoAccess, Refused, TryLater, error_from
+from elasticjob_kube.errors import (
+    Cause,
+    Expired,
+    KubeError,
+    NoAccess,
+    Refused,
+    TryLater,
+    error_from,
+)
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.salvage import cut
 
@@ -36,29 +45,43 @@ PatchKind = Literal["json-patch", "merge-patch", "strategic-merge-patch", "apply
 
 REQUEST_SECONDS = 30.0
 WATCH_SECONDS = 45.0
-"""The longest life of a watch, after which it is opened again where it ended; each one lives a random part less.
+"""The longest life of a watch, after which it is opened again where it ended; each one lives a
+random part less.
 
-It bounds how long a watch is believed that is dead without an error: its packets get lost, or the server or a proxy
-hangs. Bookmarks come too seldom to show that (once a minute), and keep-alive probes reach no further than the next
-proxy. The price is a request a watch and 40 s, which the API server answers from its cache, on an open connection.
+It bounds how long a watch is believed that is dead without an error: its packets get lost, or the
+server or a proxy hangs. Bookmarks come too seldom to show that (once a minute), and keep-alive
+probes reach no further than the next proxy. The price is a request a watch and 40 s, which the API
+server answers from its cache, on an open connection.
 """
 KEEP_ALIVE_SECONDS = 75.0
-"""How long an idle connection is kept; the API server closes it after 90. A new one costs more than a request."""
+"""How long an idle connection is kept; the API server closes it after 90. A new one costs more than
+a request.
+"""
 _MAX_WATCH_LINE_BYTES = 16 * 1024 * 1024
-_SOCKET_OPTIONS = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": 15_000}
-"""A connection whose other end has gone without a word breaks after 16 s, whether it waits or sends. So none of those
-that are kept idle is used for the next request, which would wait for nothing."""
+_SOCKET_OPTIONS = {
+    "TCP_KEEPIDLE": 10,
+    "TCP_KEEPINTVL": 3,
+    "TCP_KEEPCNT": 2,
+    "TCP_USER_TIMEOUT": 15_000,
+}
+"""A connection whose other end has gone without a word breaks after 16 s, whether it waits or
+sends. So none of those that are kept idle is used for the next request, which would wait for
+nothing.
+"""
 _JSON = "application/json"
 _METADATA = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _CHUNKED_BODY_BYTES = 1024 * 1024
 """A larger body is sent in parts, so that sending it does not hold up the event loop."""
-_SHOWN_ANSWER_BYTES, _SHOWN_ERROR_BYTES = 100, 500
+_SHOWN_ANSWER_BYTES = 100
+_SHOWN_ERROR_BYTES = 500
 """Of an answer that is not JSON, as much is shown in the error's message."""
 _CONNECT_SECONDS = 5.0
 """A lost packet is sent again after 1 and 3 s; the next attempt, after 7 s, is better made anew."""
 _SHORTEST_WATCH = 0.8
-"""Of the longest life: so that the watches of many clients do not begin and end together after an outage for ever."""
+"""Of the longest life: so that the watches of many clients do not begin and end together after an
+outage for ever.
+"""
 _DEAD_WATCH = 1.2
 """Of the longest life: by then the server has ended every watch that is not dead."""
 
@@ -79,7 +102,10 @@ class _Reason(msgspec.Struct):
 
 
 class WatchEvent(msgspec.Struct):
-    """One line of a watch: `type` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR; `object` is undecoded JSON."""
+    """One line of a watch: `type` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
+
+    `object` is undecoded JSON.
+    """
 
     type: str
     object: msgspec.Raw
@@ -92,7 +118,9 @@ class _Guarded(aiohttp.BytesPayload):
         super().__init__(data)
         self._before_write = before_write
 
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+    async def write_with_length(
+        self, writer: AbstractStreamWriter, content_length: int | None
+    ) -> None:
         """Send the body, or end the request by what `before_write` raises."""
         self._before_write()
         await super().write_with_length(writer, content_length)
@@ -103,7 +131,9 @@ _EVENT = msgspec.json.Decoder(WatchEvent)
 
 
 class Kube:
-    """Requests to one API server. Every method raises a `KubeError` (see errors.py) unless the request succeeded.
+    """Requests to one API server.
+
+    Every method raises a `KubeError` (see errors.py) unless the request succeeded.
 
     Attributes:
         http: the connections, with certificates and proxy; for requests that need other credentials see `headers`.
@@ -124,7 +154,8 @@ class Kube:
         self._authorization = access.authorization
         self.host = access.host.rstrip("/")
         self._user_agent = user_agent
-        # Waiting for a connection must not count against a request's own time-out, nor hold up a watch.
+        # Waiting for a connection must not count against a request's own time-out, nor hold up a
+        # watch.
         self._all_slots = asyncio.Semaphore(connections)
         self._low_priority_slots = asyncio.Semaphore(max(connections // 4, 1))
         self._priority_slots: asyncio.Semaphore | nullcontext[None] = nullcontext()
@@ -139,7 +170,10 @@ class Kube:
         return session
 
     def low_priority(self) -> Kube:
-        """Return the same session for requests that can wait: they get a quarter of the connections at most."""
+        """Return the same session for requests that can wait.
+
+        They get a quarter of the connections at most.
+        """
         session = copy.copy(self)
         session._priority_slots = self._low_priority_slots
         return session
@@ -147,15 +181,23 @@ class Kube:
     @overload
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Json: ...
     @overload
-    async def get(self, resource: Resource, namespace: str | None, name: str, *, as_type: type[T]) -> T: ...
-    async def get(self, resource: Resource, namespace: str | None, name: str, *, as_type: type[Any] = dict) -> Any:
+    async def get(
+        self, resource: Resource, namespace: str | None, name: str, *, as_type: type[T]
+    ) -> T: ...
+    async def get(
+        self, resource: Resource, namespace: str | None, name: str, *, as_type: type[Any] = dict
+    ) -> Any:
         """Return one object, read from etcd (never from the API server's cache)."""
         return _decoded(await self.request("GET", resource.path(namespace, name)), as_type)
 
-    async def get_cached_metadata(self, resource: Resource, namespace: str | None, name: str) -> Json:
+    async def get_cached_metadata(
+        self, resource: Resource, namespace: str | None, name: str
+    ) -> Json:
         """Return an object with its metadata only, from the API server's cache, which may be a moment behind."""
         path = resource.path(namespace, name)
-        return _object(await self.request("GET", path, params={"resourceVersion": "0"}, accept=_METADATA))
+        return _object(
+            await self.request("GET", path, params={"resourceVersion": "0"}, accept=_METADATA)
+        )
 
     @overload
     async def list(
@@ -189,7 +231,8 @@ class Kube:
     ) -> Any:
         """Return the whole list object of a collection; `namespace=None` means all namespaces.
 
-        With `as_type`, a value in it that cannot be decoded is cut out of its object (`salvage.was_cut`).
+        With `as_type`, a value in it that cannot be decoded is cut out of its object
+        (`salvage.was_cut`).
         """
         params = {"labelSelector": label_selector, "fieldSelector": field_selector}
         accept = _METADATA_LIST if metadata_only else _JSON
@@ -219,13 +262,26 @@ class Kube:
             strict: refuse fields that the API server does not know, which it drops else.
         """
         params = {"dryRun": "All" if dry_run else "", "fieldValidation": "Strict" if strict else ""}
-        return _object(await self.request("POST", resource.path(namespace), params=params, body=body))
+        return _object(
+            await self.request("POST", resource.path(namespace), params=params, body=body)
+        )
 
     async def replace(
-        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any], *, subresource: str = ""
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        subresource: str = "",
     ) -> Json:
-        """Put an object; with `metadata.resourceVersion` in the body, `Conflict` when it has changed since."""
-        return _object(await self.request("PUT", resource.path(namespace, name, subresource), body=body))
+        """Put an object.
+
+        With `metadata.resourceVersion` in the body, `Conflict` when it has changed since.
+        """
+        return _object(
+            await self.request("PUT", resource.path(namespace, name, subresource), body=body)
+        )
 
     async def patch(
         self,
@@ -239,19 +295,35 @@ class Kube:
         field_manager: str = "",
         force: bool = False,
     ) -> Json:
-        """Patch an object. A failed `test` of a JSON patch is `Refused`, another resourceVersion is `Conflict`."""
+        """Patch an object.
+
+        A failed `test` of a JSON patch is `Refused`, another resourceVersion is `Conflict`.
+        """
         params = {"fieldManager": field_manager, "force": "true" if force else ""}
         content_type = f"application/{kind}+{'yaml' if kind == 'apply-patch' else 'json'}"
         path = resource.path(namespace, name, subresource)
-        return _object(await self.request("PATCH", path, params=params, body=body, content_type=content_type))
+        return _object(
+            await self.request("PATCH", path, params=params, body=body, content_type=content_type)
+        )
 
     async def apply_status(
-        self, resource: Resource, namespace: str, name: str, body: Mapping[str, Any], *, field_manager: str
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        field_manager: str,
     ) -> None:
-        """Apply the fields of a status that belong to a manager; the object need not be one that can be decoded."""
+        """Apply the fields of a status that belong to a manager.
+
+        The object need not be one that can be decoded.
+        """
         params = {"fieldManager": field_manager, "force": "true"}
         path = resource.path(namespace, name, "status")
-        await self.request("PATCH", path, params=params, body=body, content_type="application/apply-patch+yaml")
+        await self.request(
+            "PATCH", path, params=params, body=body, content_type="application/apply-patch+yaml"
+        )
 
     async def delete(
         self,
@@ -263,9 +335,12 @@ class Kube:
         grace_seconds: int | None = None,
         propagation: Literal["Background", "Foreground", "Orphan"] | None = None,
     ) -> Json:
-        """Delete an object; with `uid`, only that one (`Conflict` when another object has the name now).
+        """Delete an object.
 
-        Returns the object while it lives on for its grace period or finalizers, else the server's `Status`.
+        With `uid`, only that one (`Conflict` when another object has the name now).
+
+        Returns the object while it lives on for its grace period or finalizers, else the server's
+        `Status`.
         """
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid is not None:
@@ -338,8 +413,8 @@ class Kube:
 
         A value that cannot be decoded is cut out of its object (`salvage.was_cut`).
 
-        Raises `Expired` when the version is too old (list again), and `TryLater` when the connection breaks or the
-        server has not ended the watch when it should have.
+        Raises `Expired` when the version is too old (list again), and `TryLater` when the
+        connection breaks or the server has not ended the watch when it should have.
         """
         life = random.uniform(_SHORTEST_WATCH, 1) * self._watch_seconds  # noqa: S311
         params = {
@@ -366,11 +441,20 @@ class Kube:
                     if event.type == "ERROR":
                         raise _watch_error(event)
                     yield event
-        except (TimeoutError, aiohttp.ClientError, OSError, msgspec.DecodeError, ValueError) as error:
+        except (
+            TimeoutError,
+            aiohttp.ClientError,
+            OSError,
+            msgspec.DecodeError,
+            ValueError,
+        ) as error:
             raise _no_answer("WATCH", path, error) from error
 
     async def stream(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """Yield the parts of an answer as they come, such as those of a log that is followed; it has no time-out."""
+        """Yield the parts of an answer as they come, such as those of a log that is followed.
+
+        It has no time-out.
+        """
         try:
             async with self.http.get(
                 self.host + path,
@@ -402,7 +486,9 @@ async def connect(
     connections: int = 100,
     watch_seconds: float = WATCH_SECONDS,
 ) -> AsyncIterator[Kube]:
-    """Open a session: the given kubeconfig, else `$KUBECONFIG`, else the pod's service account, else ~/.kube/config.
+    """Open a session.
+
+    The given kubeconfig, else `$KUBECONFIG`, else the pod's service account, else ~/.kube/config.
 
     Args:
         user_agent: the name of this client in the API server's logs.
@@ -417,23 +503,36 @@ async def connect(
     access = await _access(kubeconfig, context)
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
-            limit=0, ssl=access.context, keepalive_timeout=KEEP_ALIVE_SECONDS, socket_factory=_probed_socket
+            limit=0,
+            ssl=access.context,
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            socket_factory=_probed_socket,
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
         proxy=access.proxy,
     ) as http:
-        yield Kube(http, access, user_agent=user_agent, connections=connections, watch_seconds=watch_seconds)
+        yield Kube(
+            http,
+            access,
+            user_agent=user_agent,
+            connections=connections,
+            watch_seconds=watch_seconds,
+        )
 
 
 async def _access(path: Path | None, context: str | None) -> Access:
     if uses_service_account(os.environ, path, context):
         return pod_access(os.environ)
     try:
-        from elasticjob_kube import kubeconfig  # only where it is needed: it imports the official client
+        from elasticjob_kube import (
+            kubeconfig,
+        )  # only where it is needed: it imports the official client
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "kubernetes":
             raise
-        message = "to use a kubeconfig, install elasticjob[kubeconfig]; without, this runs in a pod only"
+        message = (
+            "to use a kubeconfig, install elasticjob[kubeconfig]; without, this runs in a pod only"
+        )
         raise NoAccess(message) from error
     return await kubeconfig.access(path, context)
 
@@ -444,7 +543,9 @@ def _probed_socket(address: AddrInfoType) -> socket.socket:
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _SOCKET_OPTIONS.items():
-        if hasattr(socket, name):  # TCP_USER_TIMEOUT is Linux', and the command line runs elsewhere, too
+        if hasattr(
+            socket, name
+        ):  # TCP_USER_TIMEOUT is Linux', and the command line runs elsewhere, too
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made
 
@@ -464,7 +565,9 @@ def _decoded(data: bytes, as_type: Any) -> Any:
     except msgspec.ValidationError:
         raise  # JSON, but not of this type: for the caller to handle
     except RecursionError as error:
-        raise Refused(0, "Unreadable", "the object cannot be read: it is nested too deeply") from error
+        raise Refused(
+            0, "Unreadable", "the object cannot be read: it is nested too deeply"
+        ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         start = data[:_SHOWN_ANSWER_BYTES].decode(errors="replace")
         raise TryLater(0, "NotJson", f"the answer is not the API server's: {start!r}") from error
@@ -480,7 +583,9 @@ def _error(response: aiohttp.ClientResponse, data: bytes) -> KubeError:
     message = status.message or f"the API server answered {response.status} {response.reason}"
     error = error_from(response.status, status.reason, message, retry_after)
     if status.details is not None:
-        error.causes = tuple(Cause(cause.field, cause.message) for cause in status.details.causes or ())
+        error.causes = tuple(
+            Cause(cause.field, cause.message) for cause in status.details.causes or ()
+        )
     return error
 
 
@@ -503,5 +608,7 @@ def _watch_error(event: WatchEvent) -> KubeError:
 
 def _no_answer(method: str, path: str, error: BaseException) -> TryLater:
     return TryLater(
-        0, type(error).__name__, f"{method} {path}: no answer from the API server: {error or type(error).__name__}"
+        0,
+        type(error).__name__,
+        f"{method} {path}: no answer from the API server: {error or type(error).__name__}",
     )

@@ -1,7 +1,8 @@
-"""Makes X.509 certificates and private keys. Needs only the package `cryptography`, which not every component installs.
+"""Makes X.509 certificates and private keys.
 
-All certificates have a key on the curve P-256, a SHA-256 signature, a random serial number, and are valid from an hour
-ago: the clock of the machine that checks one may be behind.
+Needs only the package `cryptography`, which not every component installs. All certificates have a
+key on the curve P-256, a SHA-256 signature, a random serial number, and are valid from an hour ago:
+the clock of the machine that checks one may be behind.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
-CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
+CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
+SERVER = ExtendedKeyUsageOID.SERVER_AUTH
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,17 @@ class KeyPair:
 
 
 def subject(common_name: str, organization: str = "") -> x509.Name:
-    """Return a name; the API server reads it as a user (common name) and the user's group (organization)."""
+    """Return a name.
+
+    The API server reads it as a user (common name) and the user's group (organization).
+    """
     group = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization)] if organization else []
     return x509.Name([*group, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def key_usage(*, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False) -> x509.KeyUsage:
+def key_usage(
+    *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
+) -> x509.KeyUsage:
     """Return the extension that says what a certificate's key is for."""
     return x509.KeyUsage(
         digital_signature=digital_signature,

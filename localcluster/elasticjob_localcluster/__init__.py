@@ -1,1 +1,4 @@
-"""The embedded cluster: a real control plane and a node that runs containers as processes, for one ordinary user."""
+"""The embedded cluster.
+
+A real control plane and a node that runs containers as processes, for one ordinary user.
+"""

@@ -1,5 +1,6 @@
-"""One embedded cluster in one state directory: a real control plane and, unless it is left out, the process node.
+"""One embedded cluster in one state directory.
 
+A real control plane and, unless it is left out, the process node.
 with up(tmp_path / "cluster", control_plane_only=True) as cluster:
     subprocess.run([cluster.bin / "kubectl", "--kubeconfig", cluster.kubeconfig, "get", "pods"])
 """
@@ -61,7 +62,11 @@ class Cluster:
     @property
     def expected(self) -> tuple[str, ...]:
         """The names of its processes."""
-        return (*components.CONTROL_PLANE, components.NODE) if self.has_node else components.CONTROL_PLANE
+        return (
+            (*components.CONTROL_PLANE, components.NODE)
+            if self.has_node
+            else components.CONTROL_PLANE
+        )
 
     def log_file(self, process: str) -> Path:
         """Return the log of one of its processes."""
@@ -75,7 +80,8 @@ class Cluster:
         """Return the process id of each of its processes; None for one that has ended."""
         recorded = daemons.recorded(self.state)
         return {
-            name: recorded[name].pid if name in recorded and recorded[name].alive() else None for name in self.expected
+            name: recorded[name].pid if name in recorded and recorded[name].alive() else None
+            for name in self.expected
         }
 
     def api_ready(self) -> bool:
@@ -88,7 +94,9 @@ class Cluster:
 
     def problems(self) -> list[str]:
         """Return what is wrong with it; nothing, when it is healthy."""
-        ended = [f"{name} is not running" for name, pid in self.process_ids().items() if pid is None]
+        ended = [
+            f"{name} is not running" for name, pid in self.process_ids().items() if pid is None
+        ]
         if ended or not self.api_ready():
             return ended or ["the API server is not ready"]
         if self.has_node and not self.nodes().get(components.NODE):
@@ -96,7 +104,10 @@ class Cluster:
         return []
 
     def down(self) -> None:
-        """Stop its processes and remove its state; nothing is left but the programs in the cache."""
+        """Stop its processes and remove its state.
+
+        Nothing is left but the programs in the cache.
+        """
         down(self.state, children=self.children)
 
     def __enter__(self) -> Cluster:
@@ -119,7 +130,9 @@ def find(state: Path) -> Cluster | None:
             f"cannot read {state}: {error.strerror}; name another directory with --state"
         ) from error
     except (ValueError, KeyError, TypeError):
-        return Cluster(state, 0, has_node=False)  # its writer was interrupted: `up` and `down` remove the rest
+        return Cluster(
+            state, 0, has_node=False
+        )  # its writer was interrupted: `up` and `down` remove the rest
 
 
 def up(
@@ -131,8 +144,9 @@ def up(
     progress: ProgressDisplay | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Cluster:
-    """Start a cluster and return when it takes pods; one that is up and healthy is returned as it is.
+    """Start a cluster and return when it takes pods.
 
+    One that is up and healthy is returned as it is.
     Any exception, also an interrupt, stops the processes that were started.
 
     Args:
@@ -146,9 +160,12 @@ def up(
     Raises:
         LocalClusterError: it cannot be started.
     """
-    state, progress = state.resolve(), progress or ProgressDisplay()
+    state = state.resolve()
+    progress = progress or ProgressDisplay()
     environ = dict(os.environ if environ is None else environ)
-    make_directory(state, what="the state directory", remedy="name another with --state or $ELASTICJOB_STATE")
+    make_directory(
+        state, what="the state directory", remedy="name another with --state or $ELASTICJOB_STATE"
+    )
     _refuse_other_files(state)
     waiting = f"waiting for another command in {state}"
     with locked(state / ".lock", seconds=1200, on_wait=lambda: progress.write(waiting)):
@@ -158,7 +175,9 @@ def up(
             if not problems or _restart_controllers(present, environ, progress):
                 _check_options(present, control_plane_only=control_plane_only, port=port)
                 return present
-            progress.write(f"cleaning up after an earlier cluster in {state}: {', '.join(problems)}")
+            progress.write(
+                f"cleaning up after an earlier cluster in {state}: {', '.join(problems)}"
+            )
         tear_down(state, {})
         try:
             if port is not None:
@@ -195,12 +214,18 @@ def _refuse_other_files(state: Path) -> None:
     """Refuse a directory that is used for something else: `down` would remove its files."""
     others = sorted(path.name for path in state.iterdir() if path.name not in (".lock", "logs"))
     if others and CLUSTER_FILE not in others:
-        raise LocalClusterError(f"{state} holds other files ({others[0]}): name a new or empty directory with --state")
+        raise LocalClusterError(
+            f"{state} holds other files ({others[0]}): name a new or empty directory with --state"
+        )
 
 
 def _lasting_problems(cluster: Cluster, progress: ProgressDisplay) -> list[str]:
-    """Return what stays wrong with a cluster: one that is only busy is not taken from those who use it."""
-    deadline, waiting = time.monotonic() + _SILENT_SECONDS, False
+    """Return what stays wrong with a cluster.
+
+    One that is only busy is not taken from those who use it.
+    """
+    deadline = time.monotonic() + _SILENT_SECONDS
+    waiting = False
     while (problems := cluster.problems()) and None not in cluster.process_ids().values():
         if time.monotonic() > deadline:
             break
@@ -211,7 +236,9 @@ def _lasting_problems(cluster: Cluster, progress: ProgressDisplay) -> list[str]:
     return problems
 
 
-def _restart_controllers(cluster: Cluster, environ: Mapping[str, str], progress: ProgressDisplay) -> bool:
+def _restart_controllers(
+    cluster: Cluster, environ: Mapping[str, str], progress: ProgressDisplay
+) -> bool:
     """Start controllers that have ended, if nothing else is wrong; return whether that was so.
 
     They keep no state: nobody who uses the cluster has to notice.
@@ -219,10 +246,14 @@ def _restart_controllers(cluster: Cluster, environ: Mapping[str, str], progress:
     ended = [name for name, pid in cluster.process_ids().items() if pid is None]
     if not set(ended) <= set(components.CONTROLLERS) or not cluster.api_ready():
         return False
-    commands = components.controller_commands({name: cluster.bin / name for name in components.CONTROLLERS})
+    commands = components.controller_commands(
+        {name: cluster.bin / name for name in components.CONTROLLERS}
+    )
     for name in ended:
         progress.write(f"{name} is not running: starting it again")
-        cluster.children[name] = daemons.start(name, commands[name], state=cluster.state, environ=environ)
+        cluster.children[name] = daemons.start(
+            name, commands[name], state=cluster.state, environ=environ
+        )
     return bool(ended)
 
 
@@ -230,7 +261,9 @@ def _check_options(present: Cluster, *, control_plane_only: bool, port: int | No
     """Refuse options that a cluster which is already up does not have."""
     remedy = f"run `elasticjob dev down --state {present.state}` first, or name another directory with --state"
     if port not in (None, present.port):
-        raise LocalClusterError(f"the cluster in {present.state} is up on port {present.port}, not {port}: {remedy}")
+        raise LocalClusterError(
+            f"the cluster in {present.state} is up on port {present.port}, not {port}: {remedy}"
+        )
     if not control_plane_only and not present.has_node:
         raise LocalClusterError(f"the cluster in {present.state} is up without a node: {remedy}")
 
@@ -243,7 +276,9 @@ def _start(
     tick: Callable[[], None],
 ) -> None:
     state = cluster.state
-    (state / CLUSTER_FILE).write_text(json.dumps({"port": cluster.port, "has_node": cluster.has_node}))
+    (state / CLUSTER_FILE).write_text(
+        json.dumps({"port": cluster.port, "has_node": cluster.has_node})
+    )
     shutil.rmtree(state / "logs", ignore_errors=True)
     for name in (*DIRECTORIES, "logs"):
         (state / name).mkdir(mode=0o700)
@@ -267,13 +302,18 @@ def _start(
     if cluster.has_node:
         launch(components.NODE, components.node_command(state, capacity))
     wait_until(
-        lambda: api_readiness.accepts_pods(state / "pki", cluster.port), "the controller manager did not become ready"
+        lambda: api_readiness.accepts_pods(state / "pki", cluster.port),
+        "the controller manager did not become ready",
     )
     if cluster.has_node:
-        wait_until(lambda: cluster.nodes().get(components.NODE, False), "the node did not become ready")
+        wait_until(
+            lambda: cluster.nodes().get(components.NODE, False), "the node did not become ready"
+        )
 
 
-def _wait_until(condition: Callable[[], bool], problem: str, cluster: Cluster, tick: Callable[[], None]) -> None:
+def _wait_until(
+    condition: Callable[[], bool], problem: str, cluster: Cluster, tick: Callable[[], None]
+) -> None:
     """Wait until a condition holds; raise an error with `problem` after the time limit."""
     deadline = time.monotonic() + _START_SECONDS
     while not condition():
@@ -284,6 +324,8 @@ def _wait_until(condition: Callable[[], bool], problem: str, cluster: Cluster, t
                     detail=cluster.log_tail(name, 5),
                 )
         if time.monotonic() > deadline:
-            raise LocalClusterError(f"{problem} in {_START_SECONDS:.0f} s; the logs are in {cluster.state}/logs")
+            raise LocalClusterError(
+                f"{problem} in {_START_SECONDS:.0f} s; the logs are in {cluster.state}/logs"
+            )
         tick()
         time.sleep(0.05)

@@ -16,33 +16,56 @@ FIELD_MANAGER = "elasticjob-dev"
 
 
 async def apply_crds(kubeconfig: Path, directory: Path, *, seconds: float = 30.0) -> None:
-    """Apply every definition in the directory's *.yaml files; return when the API server serves all of them."""
+    """Apply every definition in the directory's *.yaml files.
+
+    Return when the API server serves all of them.
+    """
     definitions = _manifests(directory)
     async with connect(user_agent=FIELD_MANAGER, kubeconfig=kubeconfig) as kube:
         for body in definitions:
             name = body["metadata"]["name"]
-            await kube.patch(CRDS, None, name, body, kind="apply-patch", field_manager=FIELD_MANAGER, force=True)
+            await kube.patch(
+                CRDS, None, name, body, kind="apply-patch", field_manager=FIELD_MANAGER, force=True
+            )
         for body in definitions:
             name = body["metadata"]["name"]
             try:
                 async with asyncio.timeout(seconds):
                     await _wait_until_established(kube, name)
             except TimeoutError:
-                raise LocalClusterError(f"the API server does not serve {name} after {seconds:.0f} s") from None
+                raise LocalClusterError(
+                    f"the API server does not serve {name} after {seconds:.0f} s"
+                ) from None
 
 
 async def apply_policies(kubeconfig: Path, directory: Path) -> None:
-    """Apply every admission policy in the directory's *.yaml files; the API server enforces them some seconds later."""
-    kinds = {resource.kind: resource for resource in (ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)}
+    """Apply every admission policy in the directory's *.yaml files.
+
+    The API server enforces them some seconds later.
+    """
+    kinds = {
+        resource.kind: resource for resource in (ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)
+    }
     async with connect(user_agent=FIELD_MANAGER, kubeconfig=kubeconfig) as kube:
         for body in _manifests(directory):
-            resource, name = kinds[body["kind"]], body["metadata"]["name"]
-            await kube.patch(resource, None, name, body, kind="apply-patch", field_manager=FIELD_MANAGER, force=True)
+            resource = kinds[body["kind"]]
+            name = body["metadata"]["name"]
+            await kube.patch(
+                resource,
+                None,
+                name,
+                body,
+                kind="apply-patch",
+                field_manager=FIELD_MANAGER,
+                force=True,
+            )
 
 
 def _manifests(directory: Path) -> list[Json]:
     paths = sorted(directory.glob("*.yaml"))
-    manifests: list[Json] = [item for path in paths for item in yaml.safe_load_all(path.read_text()) if item]
+    manifests: list[Json] = [
+        item for path in paths for item in yaml.safe_load_all(path.read_text()) if item
+    ]
     if not manifests:
         raise LocalClusterError(f"{directory} has no *.yaml file with a manifest")
     return manifests
@@ -54,4 +77,6 @@ async def _wait_until_established(kube: Kube, name: str) -> None:
         conditions = status.get("conditions") or ()
         if any(item["type"] == "Established" and item["status"] == "True" for item in conditions):
             return
-    raise LocalClusterError(f"the API server ended the watch of {name} before it served it; try again")
+    raise LocalClusterError(
+        f"the API server ended the watch of {name} before it served it; try again"
+    )

@@ -1,7 +1,8 @@
 """Background processes that outlive the command that started them, and that later commands find again.
 
-A process is identified by its id and the kernel's start time, so a reused id is never mistaken for ours. Each also has
-the cluster's directory in its environment: that finds the processes which a crash kept from being recorded.
+A process is identified by its id and the kernel's start time, so a reused id is never mistaken for
+ours. Each also has the cluster's directory in its environment: that finds the processes which a
+crash kept from being recorded.
 """
 
 from __future__ import annotations
@@ -103,7 +104,10 @@ def _owner(pid: int) -> int | None:
 
 
 def stop(processes: Iterable[ProcessIdentity], *, seconds: float) -> None:
-    """Send SIGTERM, wait at most `seconds`, then send SIGKILL; return when none of the processes runs."""
+    """Send SIGTERM, wait at most `seconds`, then send SIGKILL.
+
+    Return when none of the processes runs.
+    """
     processes = list(processes)
     for number, limit in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
         for process in processes:
@@ -115,7 +119,8 @@ def stop(processes: Iterable[ProcessIdentity], *, seconds: float) -> None:
 
 def _started(pid: int) -> int | None:
     try:
-        # The second field is the program's name in brackets, which may hold blanks and brackets itself.
+        # The second field is the program's name in brackets, which may hold blanks and brackets
+        # itself.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, UnicodeDecodeError):
         return None

@@ -1,4 +1,7 @@
-"""The error of the embedded cluster's commands: its message says what went wrong and what the user can do."""
+"""The error of the embedded cluster's commands.
+
+Its message says what went wrong and what the user can do.
+"""
 
 from __future__ import annotations
 

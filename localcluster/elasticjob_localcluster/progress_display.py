@@ -25,7 +25,10 @@ class ProgressDisplay:
 
     @contextmanager
     def step(self, text: str) -> Iterator[Callable[[], None]]:
-        """Show that the step `text` is under way; the body calls the given function regularly while it waits."""
+        """Show that the step `text` is under way.
+
+        The body calls the given function regularly while it waits.
+        """
         began = time.monotonic()
         if self._console.is_terminal:
             with self._console.status(escape(text)) as status:

@@ -1,6 +1,7 @@
 """The directories of the embedded cluster, and the lock that lets one command at a time change them.
 
-The cache holds what is expensive to make again (programs); a state directory holds one cluster and is removed with it.
+The cache holds what is expensive to make again (programs); a state directory holds one cluster and
+is removed with it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def make_directory(path: Path, *, what: str, remedy: str, mode: int = 0o700) -> 
         if not os.access(path, os.W_OK | os.X_OK):
             raise PermissionError(13, os.strerror(13))
     except OSError as error:
-        raise LocalClusterError(f"cannot write to {what} {path}: {error.strerror}; {remedy}") from error
+        raise LocalClusterError(
+            f"cannot write to {what} {path}: {error.strerror}; {remedy}"
+        ) from error
 
 
 @contextmanager
@@ -67,7 +70,8 @@ def locked(path: Path, *, seconds: float, on_wait: Callable[[], None]) -> Iterat
 
     The kernel releases the lock when its holder ends, so a crash leaves no lock behind.
     """
-    deadline, waiting = time.monotonic() + seconds, False
+    deadline = time.monotonic() + seconds
+    waiting = False
     while True:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:

@@ -17,7 +17,9 @@ DIRECTORIES = ("pki", "conf", "pids", "bin", "node", "etcd")
 _FILES = ("kubeconfig", "etcd.sock", "etcd-peer.sock")
 
 
-def tear_down(state: Path, children: Mapping[str, subprocess.Popen[bytes]], *, keep_logs: bool = False) -> None:
+def tear_down(
+    state: Path, children: Mapping[str, subprocess.Popen[bytes]], *, keep_logs: bool = False
+) -> None:
     """Stop every process of the cluster in this directory and remove the files that belong to it.
 
     Args:
@@ -27,9 +29,13 @@ def tear_down(state: Path, children: Mapping[str, subprocess.Popen[bytes]], *, k
     """
     recorded = daemons.recorded(state)
     # The node first, while the API server still answers: it ends its pods' processes.
-    daemons.stop([recorded[name] for name in recorded if name not in components.CONTROL_PLANE], seconds=10)
+    daemons.stop(
+        [recorded[name] for name in recorded if name not in components.CONTROL_PLANE], seconds=10
+    )
     # The others have nothing to save: a graceful end would only wait for open watches.
-    daemons.stop([recorded[name] for name in recorded if name in components.CONTROL_PLANE], seconds=1)
+    daemons.stop(
+        [recorded[name] for name in recorded if name in components.CONTROL_PLANE], seconds=1
+    )
     daemons.stop(daemons.find_processes(state), seconds=1)
     for child in children.values():
         child.wait(timeout=10)

@@ -1,7 +1,7 @@
 """Brings `import elasticjob` to a training program of this machine, whatever Python it runs in.
 
-A worker's pod has it from its agent. Here the training's Python is often another one than ours: that of a Conda or
-virtual environment, or the system's.
+A worker's pod has it from its agent. Here the training's Python is often another one than ours:
+that of a Conda or virtual environment, or the system's.
 """
 
 from __future__ import annotations

@@ -35,14 +35,20 @@ class AgentStreams:
         return newest
 
     def send(self, command: Command) -> None:
-        """Send a command to a member, if it is connected; the stream of a removed member is forgotten."""
+        """Send a command to a member, if it is connected.
+
+        The stream of a removed member is forgotten.
+        """
         take = self._send.pop if isinstance(command, MemberRemoved) else self._send.get
         send = take(command.uid, None)
         if send is not None:
             send(command)
 
     def send_intervals(self, now: Intervals) -> None:
-        """Send all agents the intervals if they differ much from the last ones; new agents get them from Register."""
+        """Send all agents the intervals if they differ much from the last ones.
+
+        New agents get them from Register.
+        """
         if differ_much(self._last_sent, now):
             self._last_sent = now
             for uid, send in self._send.items():

@@ -25,7 +25,8 @@ class Broadcast(Generic[T]):
     async def follow(self) -> AsyncIterator[T]:
         """Yield the present value, then every newer one; values in between may be skipped."""
         while True:
-            newer, value = self._next, self.value
+            newer = self._next
+            value = self.value
             yield value
             if newer is self._next:
                 await newer.wait()

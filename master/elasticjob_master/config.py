@@ -60,8 +60,8 @@ class Config:
     def more_addresses(self) -> tuple[str, ...]:
         """Where it listens besides: a forwarded port leads to localhost in the pod.
 
-        Nothing more where the address is of this machine's loopback, which pods of the embedded cluster share, or means
-        every address.
+        Nothing more where the address is of this machine's loopback, which pods of the embedded
+        cluster share, or means every address.
         """
         try:
             address = ipaddress.ip_address(self.address)
@@ -76,7 +76,10 @@ class Config:
 
 
 def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
-    """Return the configuration. Raises `ConfigError`; exits for `--help` and for a bad command line."""
+    """Return the configuration.
+
+    Raises `ConfigError`; exits for `--help` and for a bad command line.
+    """
     options = _parser().parse_args(arguments)
     if options.insecure and not options.standalone:
         raise ConfigError("--insecure is only possible with --standalone")
@@ -85,7 +88,9 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
     need = _optional if options.standalone else _required
     framework = options.framework or need(environment, names.ENV_FRAMEWORK) or "custom"
     if framework not in FRAMEWORKS:
-        raise ConfigError(f"{names.ENV_FRAMEWORK} is {framework!r}; it must be one of {', '.join(FRAMEWORKS)}")
+        raise ConfigError(
+            f"{names.ENV_FRAMEWORK} is {framework!r}; it must be one of {', '.join(FRAMEWORKS)}"
+        )
     return Config(
         job_name=need(environment, names.ENV_JOB_NAME) or "standalone",
         job_uid=need(environment, names.ENV_JOB_UID),
@@ -108,7 +113,10 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
 
 
 def _tls(environment: Mapping[str, str]) -> Tls:
-    values = (_required(environment, name) for name in (names.ENV_TLS_CERT, names.ENV_TLS_KEY, names.ENV_CA))
+    values = (
+        _required(environment, name)
+        for name in (names.ENV_TLS_CERT, names.ENV_TLS_KEY, names.ENV_CA)
+    )
     return Tls(*(value.encode() for value in values))
 
 
@@ -120,7 +128,9 @@ def _sizes(options: argparse.Namespace) -> dict[str, RoleSize]:
         )
     changes = options.on_world_change
     return {
-        names.ROLE_WORKER: RoleSize(options.min, desired, kept=changes == "Keep", notified=changes == "Notify"),
+        names.ROLE_WORKER: RoleSize(
+            options.min, desired, kept=changes == "Keep", notified=changes == "Notify"
+        ),
     }
 
 
@@ -133,7 +143,9 @@ def _port(option: str, port: int) -> int:
 
 def _state_file(path: Path | None) -> Path | None:
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise ConfigError(f"--state-file is {path}; it must be a file, there or not, in a folder that is there")
+        raise ConfigError(
+            f"--state-file is {path}; it must be a file, there or not, in a folder that is there"
+        )
     return path
 
 
@@ -145,9 +157,13 @@ def _health(options: argparse.Namespace) -> Health:
         "--straggler-seconds": ("stragglerSeconds", options.straggler_seconds),
         "--on-stall": ("onStall", options.on_stall),
     }
-    given = {option: setting for option, setting in options_of_health.items() if setting[1] is not None}
+    given = {
+        option: setting for option, setting in options_of_health.items() if setting[1] is not None
+    }
     if given and not options.standalone:
-        raise ConfigError(f"{', '.join(given)}: in a pod this is set by spec.health of the ElasticJob")
+        raise ConfigError(
+            f"{', '.join(given)}: in a pod this is set by spec.health of the ElasticJob"
+        )
     for option, (name, value) in given.items():
         try:
             msgspec.convert({name: value}, Health)
@@ -159,7 +175,9 @@ def _health(options: argparse.Namespace) -> Health:
 def _required(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(name)
     if not value:
-        raise ConfigError(f"{name} is not set; the operator sets it in a master's pod (or try --standalone --insecure)")
+        raise ConfigError(
+            f"{name} is not set; the operator sets it in a master's pod (or try --standalone --insecure)"
+        )
     return value
 
 
@@ -172,23 +190,41 @@ def _parser() -> argparse.ArgumentParser:
         prog="elasticjob-master",
         description="The master of one elastic training job. In a pod everything comes from the environment.",
     )
-    parser.add_argument("--standalone", action="store_true", help="run without Kubernetes, for tests and local use")
-    parser.add_argument("--min", type=int, default=1, metavar="N", help="standalone: fewest workers (default 1)")
-    parser.add_argument("--max", type=int, metavar="N", help="standalone: most workers (default: --workers)")
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="standalone: workers expected (default: --max or --min)"
+        "--standalone", action="store_true", help="run without Kubernetes, for tests and local use"
+    )
+    parser.add_argument(
+        "--min", type=int, default=1, metavar="N", help="standalone: fewest workers (default 1)"
+    )
+    parser.add_argument(
+        "--max", type=int, metavar="N", help="standalone: most workers (default: --workers)"
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="standalone: workers expected (default: --max or --min)",
     )
     parser.add_argument(
         "--sizes-from-stdin",
         action="store_true",
         help="standalone: each line is the number of workers from then on; end with the input",
     )
-    parser.add_argument("--lost-seconds", type=int, metavar="N", help="standalone: as spec.health.lostSeconds")
-    parser.add_argument("--stall-seconds", type=int, metavar="N", help="standalone: as spec.health.stallSeconds")
     parser.add_argument(
-        "--straggler-seconds", type=int, metavar="N", help="standalone: as spec.health.stragglerSeconds"
+        "--lost-seconds", type=int, metavar="N", help="standalone: as spec.health.lostSeconds"
     )
-    parser.add_argument("--on-stall", choices=["Report", "Restart"], help="standalone: as spec.health.onStall")
+    parser.add_argument(
+        "--stall-seconds", type=int, metavar="N", help="standalone: as spec.health.stallSeconds"
+    )
+    parser.add_argument(
+        "--straggler-seconds",
+        type=int,
+        metavar="N",
+        help="standalone: as spec.health.stragglerSeconds",
+    )
+    parser.add_argument(
+        "--on-stall", choices=["Report", "Restart"], help="standalone: as spec.health.onStall"
+    )
     parser.add_argument(
         "--on-world-change",
         default="Restart",
@@ -196,18 +232,32 @@ def _parser() -> argparse.ArgumentParser:
         help="standalone: as onWorldChange of the workers",
     )
     parser.add_argument("--insecure", action="store_true", help="standalone: neither TLS nor token")
-    parser.add_argument("--framework", choices=sorted(FRAMEWORKS), help=f"instead of ${names.ENV_FRAMEWORK}")
     parser.add_argument(
-        "--address", metavar="IP", help=f"where to listen (default: ${names.ENV_POD_IP}; with --insecure 127.0.0.1)"
+        "--framework", choices=sorted(FRAMEWORKS), help=f"instead of ${names.ENV_FRAMEWORK}"
+    )
+    parser.add_argument(
+        "--address",
+        metavar="IP",
+        help=f"where to listen (default: ${names.ENV_POD_IP}; with --insecure 127.0.0.1)",
     )
     for option, port in (("--grpc-port", names.GRPC_PORT), ("--http-port", names.HTTP_PORT)):
         parser.add_argument(
-            option, type=int, default=port, metavar="PORT", help=f"default: {port}; 0: any free one, told in the log"
+            option,
+            type=int,
+            default=port,
+            metavar="PORT",
+            help=f"default: {port}; 0: any free one, told in the log",
         )
     parser.add_argument(
-        "--state-file", type=Path, metavar="FILE", help="keep the state there, not in a ConfigMap or nowhere"
+        "--state-file",
+        type=Path,
+        metavar="FILE",
+        help="keep the state there, not in a ConfigMap or nowhere",
     )
     parser.add_argument(
-        "--log-level", default="info", choices=["debug", "info", "warning", "error"], help="default: info"
+        "--log-level",
+        default="info",
+        choices=["debug", "info", "warning", "error"],
+        help="default: info",
     )
     return parser

@@ -1,4 +1,7 @@
-"""Lets time pass for a controller: decisions and monitors on every tick, and progress that is stored now and then."""
+"""Lets time pass for a controller.
+
+Decisions and monitors on every tick, and progress that is stored now and then.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ async def run(controller: Controller) -> None:
         await asyncio.sleep(controller.decisions.pause(TICK_SECONDS))
         now = controller.now()
         if now - last > _STOOD_STILL_SECONDS:
-            log.warning("stood still for %.1f s; silence in that time is nobody's fault", now - last)
+            log.warning(
+                "stood still for %.1f s; silence in that time is nobody's fault", now - last
+            )
             controller.rendezvous.extend_deadlines(now - last)
             await asyncio.sleep(0)  # what arrived meanwhile comes first
         last = now
@@ -31,10 +36,14 @@ async def run(controller: Controller) -> None:
         controller.tick_monitors(now)
         progress = _progress(controller)
         if progress != stored and now - stored_at >= _STORE_SECONDS:
-            stored, stored_at = progress, now
+            stored = progress
+            stored_at = now
             controller.changed()
 
 
 def _progress(controller: Controller) -> tuple[float | None, int]:
-    """Return what changes with every step report, and with every sample: one may be taken after the last report."""
+    """Return what changes with every step report, and with every sample.
+
+    One may be taken after the last report.
+    """
     return controller.progress.reported_at, controller.history.number

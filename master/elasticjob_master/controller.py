@@ -1,7 +1,9 @@
-"""The one owner of the master's state: applies events in order, decides, and hands commands to the agents' streams.
+"""The one owner of the master's state.
 
-Everything here runs in one event loop without waiting, so no event ever sees another half applied. Decisions for many
-events that arrive together are made once. Monitors read the state and return what they find; only here it is applied.
+Applies events in order, decides, and hands commands to the agents' streams. Everything here runs in
+one event loop without waiting, so no event ever sees another half applied. Decisions for many
+events that arrive together are made once. Monitors read the state and return what they find; only
+here it is applied.
 """
 
 from __future__ import annotations
@@ -60,7 +62,11 @@ class Controller:
     """
 
     def __init__(
-        self, *, framework: str, sizes: Mapping[str, RoleSize] | None = None, timing: Timing | None = None
+        self,
+        *,
+        framework: str,
+        sizes: Mapping[str, RoleSize] | None = None,
+        timing: Timing | None = None,
     ) -> None:
         self._framework_name = framework
         self.framework = FRAMEWORKS[framework] if sizes is None else framework_of(framework, sizes)
@@ -93,7 +99,8 @@ class Controller:
         self.on_decided: Callable[[], None] = lambda: None
         self.decisions = DecisionTimer(self._decide, self.now)
 
-    # --- agents ------------------------------------------------------------------------------------------------------
+    # --- agents
+    # ------------------------------------------------------------------------------------------------------
 
     def register(self, identity: Identity) -> None:
         """Make a pod a member. Raises `NotCurrent`."""
@@ -114,16 +121,25 @@ class Controller:
         joined_round: int = 0,
         leases: Sequence[LeasesOfRound] = (),
     ) -> Member | None:
-        """Take a stream of a member, in place of an older one. None: nobody has registered this pod."""
+        """Take a stream of a member, in place of an older one.
+
+        None: nobody has registered this pod.
+        """
         member = self.members.get(uid)
         if member is None:
             return None
         if uid in self.members.awaited:
             for problem in self.ledgers.resume_leases(uid, leases):
-                log.warning("%s has leased what is not known here: %s", member.identity.pod_name, problem)
+                log.warning(
+                    "%s has leased what is not known here: %s", member.identity.pod_name, problem
+                )
         self.streams.open(uid, send)
         self.rendezvous.connected(
-            uid, self.now(), running_round=running_round, draining=draining, joined_round=joined_round
+            uid,
+            self.now(),
+            running_round=running_round,
+            draining=draining,
+            joined_round=joined_round,
         )
         self._decide_soon()
         return member
@@ -150,12 +166,19 @@ class Controller:
             return
         member.last_heard_at = now = self.now()
         if self.framework.in_process_elastic:
-            report = replace(report, round=self.rendezvous.round)  # its process goes on from world to world
-        wall, present = time.time(), self.rendezvous.round
+            report = replace(
+                report, round=self.rendezvous.round
+            )  # its process goes on from world to world
+        wall = time.time()
+        present = self.rendezvous.round
         stepped = self.progress.add_report(member.uid, report, now=now, wall=wall)
         member.step_times.add(report, report.steps or max(0, report.step - member.step), now)
-        if stepped and report.round == present:  # what was trained before says nothing of the present world
-            self._record(self.health_monitor.step_finished(report, process_round=present, wall=wall))
+        if (
+            stepped and report.round == present
+        ):  # what was trained before says nothing of the present world
+            self._record(
+                self.health_monitor.step_finished(report, process_round=present, wall=wall)
+            )
         member.step = report.step
 
     def started(self, member: Member, process_round: int) -> None:
@@ -178,7 +201,9 @@ class Controller:
         member.last_heard_at = now = self.now()
         if exit_code and not requested and member.process_round == process_round:
             pod = member.identity.pod_name
-            self.record_event("ProcessFailed", f"{pod} in round {process_round}: exit code {exit_code}")
+            self.record_event(
+                "ProcessFailed", f"{pod} in round {process_round}: exit code {exit_code}"
+            )
         self.rendezvous.process_exited(
             member.uid,
             process_round,
@@ -207,13 +232,18 @@ class Controller:
         self.rendezvous.member_leaving(member.uid, self.now())
         self._decide_soon()
 
-    def node_checked(self, member: Member, number: int, seconds: float, problem: str, unreached: Sequence[str]) -> None:
+    def node_checked(
+        self, member: Member, number: int, seconds: float, problem: str, unreached: Sequence[str]
+    ) -> None:
         """A member has measured its node."""
         member.last_heard_at = self.now()
-        node_check.record_answer(member, number, seconds=seconds, problem=problem, unreached=unreached)
+        node_check.record_answer(
+            member, number, seconds=seconds, problem=problem, unreached=unreached
+        )
         self._decide_soon()
 
-    # --- the job -----------------------------------------------------------------------------------------------------
+    # --- the job
+    # -----------------------------------------------------------------------------------------------------
 
     def drain(self, pods: Mapping[str, float]) -> None:
         """These pods, and no others, shall leave by order of the operator, each in so many seconds."""
@@ -223,7 +253,10 @@ class Controller:
     def stand_by(self, places: frozenset[tuple[str, int]]) -> None:
         """The members of these roles and indices, and no others, wait for the ones they replace."""
         if self.rendezvous.set_standby(places):
-            log.info("standing by: %s", ", ".join(f"{role} {index}" for role, index in sorted(places)) or "nobody")
+            log.info(
+                "standing by: %s",
+                ", ".join(f"{role} {index}" for role, index in sorted(places)) or "nobody",
+            )
             self._decide_soon()
 
     def resize(
@@ -236,7 +269,8 @@ class Controller:
     ) -> None:
         """The job's spec or size, or where its members run, as the operator holds it, has changed."""
         rendezvous = self.rendezvous
-        rendezvous.sizes, rendezvous.domains = sizes, domains
+        rendezvous.sizes = sizes
+        rendezvous.domains = domains
         self.framework = framework_of(self._framework_name, sizes)
         rendezvous.rules = _rules(self.framework, all_ready=all_ready)
         rendezvous.timing = replace(rendezvous.timing, stop=stop_seconds)
@@ -246,12 +280,17 @@ class Controller:
         """`spec.health` is known, or has changed."""
         if health != self.health:
             self.health = health
-            self.rendezvous.timing = replace(self.rendezvous.timing, lost=float(health.lost_seconds))
+            self.rendezvous.timing = replace(
+                self.rendezvous.timing, lost=float(health.lost_seconds)
+            )
             self.rendezvous.node_check = health.node_check
             self._decide_soon()
 
     def plan_changed(self, plan: ScalePlan, number: int | None) -> None:
-        """A ScalePlan of the job is new or has changed; `number` is that of a plan of the job's auto-scaler."""
+        """A ScalePlan of the job is new or has changed.
+
+        `number` is that of a plan of the job's auto-scaler.
+        """
         self.plans.put(plan, number)
         self._record(history_recorder.plan_changed(self.history, plan))
 
@@ -262,7 +301,9 @@ class Controller:
 
     def expected_members(self) -> int:
         """Return how many members there are, or shall be if that is more."""
-        return max(len(self.members), sum(size.desired for size in (self.rendezvous.sizes or {}).values()))
+        return max(
+            len(self.members), sum(size.desired for size in (self.rendezvous.sizes or {}).values())
+        )
 
     def unfit_pods(self) -> dict[str, str]:
         """Return the pods whose nodes are not fit, and what is wrong there."""
@@ -284,7 +325,10 @@ class Controller:
         self.on_change()
 
     def share_state(self) -> None:
-        """Another master can claim the stored state: start no world, and publish no hosts, before they are stored."""
+        """Another master can claim the stored state.
+
+        Start no world, and publish no hosts, before they are stored.
+        """
         self.rendezvous.shared_state = True
 
     def stored(self, process_round: int, host_version: int, began_at: float) -> None:
@@ -326,7 +370,8 @@ class Controller:
             self.history.add_sample(last, self.progress.metrics)
             self.changed()
 
-    # --- decisions ---------------------------------------------------------------------------------------------------
+    # --- decisions
+    # ---------------------------------------------------------------------------------------------------
 
     def _decide_soon(self) -> None:
         self.decisions.request()
@@ -338,7 +383,9 @@ class Controller:
         commands = rendezvous.advance(self.now())
         after = (rendezvous.phase, rendezvous.round)
         if before != after:
-            log.info("round %d, %s: %d members in the world", after[1], after[0], len(rendezvous.world))
+            log.info(
+                "round %d, %s: %d members in the world", after[1], after[0], len(rendezvous.world)
+            )
         if self.keyvalue.round != after[1]:
             self.keyvalue.begin_round(after[1])
             self.barriers.begin_round(after[1])
@@ -346,7 +393,8 @@ class Controller:
         if before != after or commands:
             self.scaling.autoscaler.world_changed()
             self.changed()
-        removed, self.members.removed = self.members.removed, []
+        removed = self.members.removed
+        self.members.removed = []
         for event in history_recorder.decided(self, before[1], commands, removed, self.now()):
             self._record(event)
         for command in commands:
@@ -371,7 +419,8 @@ class Controller:
         self.streams.send(command)
 
     def _publish_hosts(self) -> None:
-        # Where the agents restart the training, nobody takes a list while a world forms, so none has to wait for it.
+        # Where the agents restart the training, nobody takes a list while a world forms, so none
+        # has to wait for it.
         settled = self.rendezvous.world_settled or not self.framework.in_process_elastic
         if self.hosts.update(self.members, settled=settled):
             self.changed()

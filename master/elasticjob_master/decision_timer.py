@@ -1,4 +1,7 @@
-"""When the controller decides: for many events that arrive together once, and never for most of the time."""
+"""When the controller decides.
+
+For many events that arrive together once, and never for most of the time.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from collections.abc import Callable
 
 _TOGETHER_SECONDS = 0.005
 _SHARE_OF_TIME = 0.1
-"""That decisions may take, at most: one looks at every member, and with thousands of them comes less often."""
+"""That decisions may take, at most: one looks at every member, and with thousands of them comes
+less often.
+"""
 _LONGEST_PAUSE_SECONDS = 0.5
 
 
@@ -37,7 +42,9 @@ class DecisionTimer:
     def decide_now(self) -> None:
         """Decide, whether or not it was requested."""
         self._requested = False
-        began = time.thread_time()  # the time that other processes take meanwhile is not a decision's
+        began = (
+            time.thread_time()
+        )  # the time that other processes take meanwhile is not a decision's
         self._decided_at = self._clock()
         self._decide()
         self._took = time.thread_time() - began

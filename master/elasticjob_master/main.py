@@ -23,10 +23,21 @@ from elasticjob_master.core.stored_state import UnreadableState, decode
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.persistence.store import CredentialsRefused, FileStore, NoStore, Store, StoreFailed, TakenOver
+from elasticjob_master.persistence.store import (
+    CredentialsRefused,
+    FileStore,
+    NoStore,
+    Store,
+    StoreFailed,
+    TakenOver,
+)
 from elasticjob_master.server.answers import stored_answers
 from elasticjob_master.server.connection_guard import ConnectionGuard
-from elasticjob_master.server.grpc_server import CannotListen, GrpcServer, leave_gone_callers_out_of_the_log
+from elasticjob_master.server.grpc_server import (
+    CannotListen,
+    GrpcServer,
+    leave_gone_callers_out_of_the_log,
+)
 from elasticjob_master.server.http_server import HttpServer
 from elasticjob_master.server.metrics import Metrics
 
@@ -34,7 +45,9 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
-"""Of the garbage collector. Python's default of 700 would search the objects of thousands of agents all the time."""
+"""Of the garbage collector. Python's default of 700 would search the objects of thousands of agents
+all the time.
+"""
 
 
 async def serve(config: Config, stop: asyncio.Event) -> None:
@@ -56,14 +69,21 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
                 open_job(config, controller, lambda: stored_answers(controller, config))
             )
             if config.state_file is None:
-                store = ConfigMapStore(job.kube, config.namespace, names.state_config_map(config.job_name))
+                store = ConfigMapStore(
+                    job.kube, config.namespace, names.state_config_map(config.job_name)
+                )
         state_writer = StateWriter(
-            store, lambda: snapshot.encode(controller, job_uid=config.job_uid, largest=store.largest)
+            store,
+            lambda: snapshot.encode(controller, job_uid=config.job_uid, largest=store.largest),
         )
         server = GrpcServer(controller, state_writer, config)
-        http = HttpServer(controller, state_writer, Metrics(controller, state_writer, server.calls), config)
+        http = HttpServer(
+            controller, state_writer, Metrics(controller, state_writer, server.calls), config
+        )
         stack.push_async_callback(http.stop)
-        http_port = await http.start()  # first of all, because a master that waits for its state lives
+        http_port = (
+            await http.start()
+        )  # first of all, because a master that waits for its state lives
         await _restore_state(controller, store, config, stop)
         if stop.is_set():
             return  # maybe before the stored state was read: nothing may take its place
@@ -76,14 +96,22 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         stack.push_async_callback(server.stop)
         http.serve_job()
         log.info(
-            "start %d: gRPC on %s:%d, HTTP on port %d", controller.master_starts, config.address, grpc_port, http_port
+            "start %d: gRPC on %s:%d, HTTP on port %d",
+            controller.master_starts,
+            config.address,
+            grpc_port,
+            http_port,
         )
         guard = ConnectionGuard(
             {grpc_port: server.callers.kinds, http_port: http.kinds},
             members=controller.expected_members,
             on_sweep=server.callers.forget_all_but,
         )
-        work: list[Awaitable[object]] = [control_loop.run(controller), state_writer.run(), guard.run()]
+        work: list[Awaitable[object]] = [
+            control_loop.run(controller),
+            state_writer.run(),
+            guard.run(),
+        ]
         if job is not None:
             work += job.tasks()
         if config.sizes_from_stdin:
@@ -124,7 +152,9 @@ async def _claim_state(store: Store, stop: asyncio.Event) -> bytes | None:
     return None
 
 
-async def _restore_state(controller: Controller, store: Store, config: Config, stop: asyncio.Event) -> None:
+async def _restore_state(
+    controller: Controller, store: Store, config: Config, stop: asyncio.Event
+) -> None:
     """Restore the stored state, if there is one of this job."""
     data = await _claim_state(store, stop)
     if not data:
@@ -149,7 +179,8 @@ async def _flush(state_writer: StateWriter) -> None:
 
 @asynccontextmanager
 async def _signals() -> AsyncIterator[asyncio.Event]:
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     yield stop
@@ -159,12 +190,16 @@ async def _run(config: Config) -> int:
     """Run until it is asked to end; return the exit code."""
     async with _signals() as stop:
         await serve(config, stop)
-    # A pod that is deleted, evicted or fails a probe ends so; with 0 it would count as a failure of the master.
+    # A pod that is deleted, evicted or fails a probe ends so; with 0 it would count as a failure of
+    # the master.
     return 0 if config.standalone else names.EXIT_DRAINED
 
 
 def _raise_file_limit() -> None:
-    """Allow as many open files as possible: each agent needs one, and a container begins with 1,024."""
+    """Allow as many open files as possible.
+
+    Each agent needs one, and a container begins with 1,024.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -176,7 +211,9 @@ def main() -> None:
     except ConfigError as error:
         sys.exit(f"elasticjob-master: {error}")
     logging.basicConfig(
-        level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+        level=config.log_level,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
     )
     leave_gone_callers_out_of_the_log()
     _raise_file_limit()

@@ -17,13 +17,19 @@ class PublishedHosts(Broadcast[HostList]):
     """
 
     def __init__(self, role: str | None) -> None:
-        """Begin with an empty list; `role` is the role whose members are hosts, None means every role."""
+        """Begin with an empty list.
+
+        `role` is the role whose members are hosts, None means every role.
+        """
         super().__init__(HostList())
         self.latest = self.value
         self._role = role
 
     def update(self, members: Iterable[Member], *, settled: bool) -> bool:
-        """Make a list of the members if they differ and a change is possible now; return whether there is a new one."""
+        """Make a list of the members if they differ and a change is possible now.
+
+        Return whether there is a new one.
+        """
         if self.latest is not self.value:
             return False  # none is skipped: each follows from the one before
         self.latest = next_host_list(self.value, members, role=self._role, settled=settled)

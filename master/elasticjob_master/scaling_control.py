@@ -30,7 +30,10 @@ class ScalingControl:
     """
 
     def __init__(self, plans: ScalePlans, *, changed: Callable[[], None]) -> None:
-        """Begin without any knowledge; `changed` is called when something that must be stored has changed."""
+        """Begin without any knowledge.
+
+        `changed` is called when something that must be stored has changed.
+        """
         self.plans = plans
         self.autoscaler = AutoScaler()
         self.replacer = StragglerReplacer()
@@ -40,11 +43,18 @@ class ScalingControl:
         self._belief = BeliefOfLatestEvidence()
 
     def tick(self, job: JobView, now: float) -> NewEvent | None:
-        """Let the auto-scaler measure; have a plan created if one is decided on. Return an event that is new."""
-        autoscaler, scaling, memory = self.autoscaler, self.job_scaling, self.autoscaler.memory
+        """Let the auto-scaler measure; have a plan created if one is decided on.
+
+        Return an event that is new.
+        """
+        autoscaler = self.autoscaler
+        scaling = self.job_scaling
+        memory = self.autoscaler.memory
         why_not = self.replacer.why_not
         self._replace_straggler(job, now)
-        decision = autoscaler.tick(job, scaling, now, wall=time.time(), plan_requested=self.plans.requested)
+        decision = autoscaler.tick(
+            job, scaling, now, wall=time.time(), plan_requested=self.plans.requested
+        )
         if autoscaler.memory is not memory:
             self._changed()
         if scaling is not None and decision is not None:
@@ -54,8 +64,12 @@ class ScalingControl:
         return NewEvent("StragglerNotReplaced", news) if news and news != why_not else None
 
     def _replace_straggler(self, job: JobView, now: float) -> None:
-        """Have a straggler replaced if it is time; it goes first, as what is measured with it is worth nothing."""
-        scaling, cost = self.job_scaling, self.autoscaler.memory.cost
+        """Have a straggler replaced if it is time.
+
+        It goes first, as what is measured with it is worth nothing.
+        """
+        scaling = self.job_scaling
+        cost = self.autoscaler.memory.cost
         under_way = self.plans.requested or bool(self.plans.unfinished())
         verdict = self.replacer.tick(
             job,
@@ -67,7 +81,9 @@ class ScalingControl:
         )
         if verdict is not None and verdict.replace is not None:
             log.info("straggler: %s", verdict.reason)
-            decision = ScalingDecision(verdict.reason, self.autoscaler.memory, straggler=verdict.replace)
+            decision = ScalingDecision(
+                verdict.reason, self.autoscaler.memory, straggler=verdict.replace
+            )
             self.plans.requested = True
             self.on_decision(verdict.replace.slowness.member.identity.role, decision)
 
@@ -77,9 +93,12 @@ class ScalingControl:
 
     def belief(self, scaling: JobScaling) -> Belief:
         """Return what the measurements make believe of the sizes."""
-        rates, noise = self.autoscaler.memory.measured_rates(), self.autoscaler.memory.noise
+        rates = self.autoscaler.memory.measured_rates()
+        noise = self.autoscaler.memory.noise
         objective = self.autoscaler.objective(scaling)
-        return self._belief.form(Evidence(rates, noise, scaling.desired, self.bounds(scaling), objective))
+        return self._belief.form(
+            Evidence(rates, noise, scaling.desired, self.bounds(scaling), objective)
+        )
 
     def bounds(self, scaling: JobScaling) -> Bounds:
         """Return the sizes that may be requested, with what is known of the members' needs."""
@@ -95,7 +114,10 @@ class ScalingControl:
         self._changed()
 
     def plan_not_created(self, *, used_number: int | None = None) -> None:
-        """The plan of a decision could not be created; `used_number`: because another plan has this number."""
+        """The plan of a decision could not be created.
+
+        `used_number`: because another plan has this number.
+        """
         self.plans.request_answered(used_number=used_number)
         self.autoscaler.plan_not_created()
 

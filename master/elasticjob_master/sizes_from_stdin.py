@@ -1,6 +1,7 @@
-"""A master without Kubernetes whose size changes: who has started it writes the number of workers to its stdin.
+"""A master without Kubernetes whose size changes.
 
-The master ends when its standard input does, so that none is left behind when the one that started it is killed.
+Who has started it writes the number of workers to its stdin. The master ends when its standard
+input does, so that none is left behind when the one that started it is killed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _MOST_DIGITS = 5
 
 
 async def follow(controller: Controller) -> None:
-    """Take each line as the number of workers that are wanted from then on; return at the end of the input."""
+    """Take each line as the number of workers that are wanted from then on.
+
+    Return at the end of the input.
+    """
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -1,4 +1,7 @@
-"""The per-job secrets: a token, and a TLS certificate under an authority that signs nothing else."""
+"""The per-job secrets.
+
+A token, and a TLS certificate under an authority that signs nothing else.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,20 @@ from elasticjob_api import names
 from elasticjob_kube import x509
 
 VALID = datetime.timedelta(days=3650)
-"""Longer than any job trains: the certificate is not rotated while the job lives, and goes with it."""
+"""Longer than any job trains: the certificate is not rotated while the job lives, and goes with it.
+"""
 _TOKEN_BYTES = 32
 
 
 def new_job_secrets(job: str, namespace: str) -> dict[str, bytes]:
-    """Return new contents of a job's Secret, under the keys of `elasticjob_api.names`; certificates and key in PEM."""
+    """Return new contents of a job's Secret, under the keys of `elasticjob_api.names`.
+
+    Certificates and key in PEM.
+    """
     authority = x509.new_authority(
-        x509.subject(f"elasticjob {namespace}/{job}"[:64]), valid=VALID, usage=x509.key_usage(key_cert_sign=True)
+        x509.subject(f"elasticjob {namespace}/{job}"[:64]),
+        valid=VALID,
+        usage=x509.key_usage(key_cert_sign=True),
     )
     service = names.master_service(job)
     server = x509.issue(
@@ -24,7 +33,12 @@ def new_job_secrets(job: str, namespace: str) -> dict[str, bytes]:
         x509.subject(names.TLS_SERVER_NAME),
         valid=VALID,
         purpose=x509.SERVER,
-        hosts=(names.TLS_SERVER_NAME, service, f"{service}.{namespace}", f"{service}.{namespace}.svc"),
+        hosts=(
+            names.TLS_SERVER_NAME,
+            service,
+            f"{service}.{namespace}",
+            f"{service}.{namespace}.svc",
+        ),
     )
     return {
         names.SECRET_TOKEN: secrets.token_urlsafe(_TOKEN_BYTES).encode(),

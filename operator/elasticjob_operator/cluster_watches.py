@@ -29,11 +29,12 @@ async def watch_nodes(
 ) -> None:
     """Keep what the store knows of nodes up to date, and report the jobs with pods on one that changes; never returns.
 
-    When all nodes are known, or it is known that they may not be listed, `answered` is set: a replacement of a pod on a
-    node with a problem shall avoid such nodes, so nothing is decided before.
+    When all nodes are known, or it is known that they may not be listed, `answered` is set: a
+    replacement of a pod on a node with a problem shall avoid such nodes, so nothing is decided
+    before.
 
-    Without the right, which an operator for one namespace may lack, only the DisruptionTarget condition of pods says
-    that they must leave, and later.
+    Without the right, which an operator for one namespace may lack, only the DisruptionTarget
+    condition of pods says that they must leave, and later.
     """
 
     def on_change(before: Node | None, after: Node | None) -> None:
@@ -41,7 +42,9 @@ async def watch_nodes(
             on_affected_job(key)
 
     nodes = Informer(kube, NODES, Node, on_change=on_change)
-    await run_if_allowed(nodes, missing="no notice of leaving nodes", grant="nodes", answered=answered)
+    await run_if_allowed(
+        nodes, missing="no notice of leaving nodes", grant="nodes", answered=answered
+    )
 
 
 async def watch_limit_ranges(kube: Kube, store: Store, namespace: str | None) -> None:
@@ -49,18 +52,25 @@ async def watch_limit_ranges(kube: Kube, store: Store, namespace: str | None) ->
 
     Nothing waits for them: a pod that is refused because it lacks a limit is tried again anyway.
     """
-    ranges = Informer(kube, LIMIT_RANGES, LimitRange, namespace=namespace, on_change=store.update_limit_range)
-    await run_if_allowed(ranges, missing="default limits of namespaces are not known", grant="limitranges")
+    ranges = Informer(
+        kube, LIMIT_RANGES, LimitRange, namespace=namespace, on_change=store.update_limit_range
+    )
+    await run_if_allowed(
+        ranges, missing="default limits of namespaces are not known", grant="limitranges"
+    )
 
 
 async def run_if_allowed(
     informer: Informer[Any], *, missing: str, grant: str, answered: asyncio.Event | None = None
 ) -> None:
-    """Run an informer; without the right to list its objects, log what is missing, and try again after a while.
+    """Run an informer.
 
-    The same where the cluster does not serve their kind. `answered` is set when they are listed, or this is refused.
+    Without the right to list its objects, log what is missing, and try again after a while. The
+    same where the cluster does not serve their kind. `answered` is set when they are listed, or
+    this is refused.
     """
-    logged, answered = False, answered or asyncio.Event()
+    logged = False
+    answered = answered or asyncio.Event()
     while True:
         try:
             await informer.refresh()

@@ -50,21 +50,48 @@ class Config:
 def parse(arguments: Sequence[str] | None = None) -> Config:
     """Return the settings; ends the process with a message when the command line is wrong."""
     parser = argparse.ArgumentParser(
-        prog="elasticjob-operator", description="Turns ElasticJobs, ScalePlans, ScaleIns and ScaleOuts into pods."
+        prog="elasticjob-operator",
+        description="Turns ElasticJobs, ScalePlans, ScaleIns and ScaleOuts into pods.",
     )
     parser.add_argument("--namespace", help="look at this namespace only (default: all)")
-    parser.add_argument("--lease-namespace", default=os.environ.get("POD_NAMESPACE"), help="namespace of the Lease")
-    parser.add_argument("--lease-seconds", type=_lease_seconds, default=15, help="its duration (default: %(default)s)")
     parser.add_argument(
-        "--master-image", default=DEFAULT_MASTER_IMAGE, help="image of master pods (default: %(default)s)"
+        "--lease-namespace", default=os.environ.get("POD_NAMESPACE"), help="namespace of the Lease"
     )
-    parser.add_argument("--agent-image", help="image that brings the agent to workers (default: that of master pods)")
-    parser.add_argument("--kubeconfig", type=Path, help="default: $KUBECONFIG, the service account, ~/.kube/config")
-    parser.add_argument("--network-policies", action="store_true", help="let only a job's own pods connect to its pods")
-    parser.add_argument("--http-port", type=int, default=0, help="of /healthz, /readyz, /metrics (default: none)")
+    parser.add_argument(
+        "--lease-seconds",
+        type=_lease_seconds,
+        default=15,
+        help="its duration (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--master-image",
+        default=DEFAULT_MASTER_IMAGE,
+        help="image of master pods (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--agent-image",
+        help="image that brings the agent to workers (default: that of master pods)",
+    )
+    parser.add_argument(
+        "--kubeconfig", type=Path, help="default: $KUBECONFIG, the service account, ~/.kube/config"
+    )
+    parser.add_argument(
+        "--network-policies",
+        action="store_true",
+        help="let only a job's own pods connect to its pods",
+    )
+    parser.add_argument(
+        "--http-port", type=int, default=0, help="of /healthz, /readyz, /metrics (default: none)"
+    )
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
-    parser.add_argument("--ended-log", action="store_true", help="a line of JSON for each ended pod and job on stdout")
-    parser.add_argument("--kueue", action="store_true", help="jobs with Kueue's queue label wait for its quota")
+    parser.add_argument(
+        "--ended-log",
+        action="store_true",
+        help="a line of JSON for each ended pod and job on stdout",
+    )
+    parser.add_argument(
+        "--kueue", action="store_true", help="jobs with Kueue's queue label wait for its quota"
+    )
     chosen = parser.parse_args(arguments)
     return Config(
         namespace=chosen.namespace,
@@ -84,5 +111,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
 
 def _lease_seconds(text: str) -> int:
     if not text.isdecimal() or not 2 <= int(text) <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of seconds from 2 to 3600")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a whole number of seconds from 2 to 3600"
+        )
     return int(text)

@@ -1,4 +1,7 @@
-"""Watches the four custom resources for the store; an object that cannot be decoded is set aside and says so."""
+"""Watches the four custom resources for the store.
+
+An object that cannot be decoded is set aside and says so.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,14 @@ def custom_informers(
     on_job: Callable[[JobKey], None],
     on_custom: Change[Custom] = lambda _, __: None,
 ) -> list[Informer[Any]]:
-    """Return the informers of the four kinds. They keep the store up to date, and report the jobs with news."""
-    return [_informer(kube, namespace, resource, store, conditions, on_job, on_custom) for resource in TYPES]
+    """Return the informers of the four kinds.
+
+    They keep the store up to date, and report the jobs with news.
+    """
+    return [
+        _informer(kube, namespace, resource, store, conditions, on_job, on_custom)
+        for resource in TYPES
+    ]
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,9 @@ def _informer(
 
     def on_change(before: _Read | None, after: _Read | None) -> None:
         if after is not None:
-            subject = Subject(resource, after.metadata.namespace, after.metadata.name, after.metadata.uid)
+            subject = Subject(
+                resource, after.metadata.namespace, after.metadata.name, after.metadata.uid
+            )
             conditions.clear(subject, "Unreadable", after.custom.status.conditions)
             key = store.change(None, after.custom, after.repair)
         else:
@@ -78,4 +89,11 @@ def _informer(
         message = f"the operator leaves this {resource.kind} alone until it can read it: {why}"
         conditions.hold(subject, "Unreadable", "CannotBeDecoded", message)
 
-    return Informer(kube, resource, decode, namespace=namespace, on_change=on_change, on_unreadable=on_unreadable)
+    return Informer(
+        kube,
+        resource,
+        decode,
+        namespace=namespace,
+        on_change=on_change,
+        on_unreadable=on_unreadable,
+    )

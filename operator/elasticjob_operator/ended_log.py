@@ -23,14 +23,19 @@ class EndedLog:
     stream: TextIO | None
 
     def pod_changed(self, before: Pod | None, after: Pod | None) -> None:
-        """Write a line if a pod has ended by this change. One that is listed as ended may have a line already."""
+        """Write a line if a pod has ended by this change.
+
+        One that is listed as ended may have a line already.
+        """
         if self.stream is not None:
             self._write(pod_record(before, after, time.time()))
 
     def custom_changed(self, before: object, after: object) -> None:
         """Write a line if a job has ended by this change; other custom resources have none."""
         if self.stream is not None:
-            jobs = [custom if isinstance(custom, ElasticJob) else None for custom in (before, after)]
+            jobs = [
+                custom if isinstance(custom, ElasticJob) else None for custom in (before, after)
+            ]
             self._write(job_record(*jobs))
 
     def _write(self, record: dict[str, Any] | None) -> None:
@@ -40,5 +45,7 @@ class EndedLog:
             self.stream.write(msgspec.json.encode(record).decode() + "\n")
             self.stream.flush()
         except (OSError, ValueError) as error:
-            log.warning("--ended-log: nobody reads the standard output any more (%s); no more lines", error)
+            log.warning(
+                "--ended-log: nobody reads the standard output any more (%s); no more lines", error
+            )
             self.stream = None

@@ -38,13 +38,18 @@ from elasticjob_operator.infrastructure_record import InfrastructureRecord, Obje
 
 _RETRY_PAUSES_SECONDS = (0.1, 0.5)
 WATCHED = (SERVICES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, NETWORK_POLICIES)
-"""The kinds of which all objects may be listed, and which hardly ever change: the operator watches their metadata."""
+"""The kinds of which all objects may be listed, and which hardly ever change: the operator watches
+their metadata.
+"""
 POD_GROUPS = (VOLCANO_POD_GROUPS, COSCHEDULING_POD_GROUPS)
 _RESOURCES = {
-    (resource.api_version, resource.kind): resource for resource in (*WATCHED, SECRETS, CONFIG_MAPS, *POD_GROUPS)
+    (resource.api_version, resource.kind): resource
+    for resource in (*WATCHED, SECRETS, CONFIG_MAPS, *POD_GROUPS)
 }
 _FIRST_KINDS = ("ServiceAccount", "PodGroup")
-"""With the Secret, what must exist before the first pod: for the API server, the scheduler and the kubelet."""
+"""With the Secret, what must exist before the first pod: for the API server, the scheduler and the
+kubelet.
+"""
 
 
 async def ensure_infrastructure(
@@ -56,7 +61,9 @@ async def ensure_infrastructure(
     has_pods: bool = False,
     network_policies: bool = False,
 ) -> list[EmitEvent]:
-    """Create or correct the infrastructure of a job, or part of it: what the first pods need, the rest, or all.
+    """Create or correct the infrastructure of a job, or part of it.
+
+    What the first pods need, the rest, or all.
 
     Args:
         kube: the session.
@@ -78,9 +85,12 @@ async def ensure_infrastructure(
         manifests = infrastructure.infrastructure_manifests(job, network_policies=network_policies)
     except ValueError as error:  # templates were validated at first and cannot change, but the master's resources can
         raise Refused(422, "Invalid", f"spec.master.resources: {error}") from error
-    # For a new job, creating without a read saves a round trip each. Any other job has all this: it is only read.
+    # For a new job, creating without a read saves a round trip each. Any other job has all this: it
+    # is only read.
     ensure = _Ensure(kube, job, record if record is not None else InfrastructureRecord(), is_new)
-    work: list[Callable[[], Awaitable[EmitEvent | None]]] = [partial(ensure.tokens, part, has_pods=has_pods)]
+    work: list[Callable[[], Awaitable[EmitEvent | None]]] = [
+        partial(ensure.tokens, part, has_pods=has_pods)
+    ]
     for manifest in manifests:
         if part == "All" or (manifest["kind"] in _FIRST_KINDS) == (part == "First"):
             work.append(partial(ensure.object, manifest))
@@ -104,21 +114,25 @@ class _Ensure:
     record: InfrastructureRecord
     is_new: bool
 
-    async def tokens(self, part: Literal["First", "Rest", "All"], *, has_pods: bool) -> EmitEvent | None:
+    async def tokens(
+        self, part: Literal["First", "Rest", "All"], *, has_pods: bool
+    ) -> EmitEvent | None:
         """Create the Secret if it is missing, and have the token that reads follow the one in it."""
         event = None if part == "Rest" else await self._secret(has_pods=has_pods)
         if part != "First":
             main = await self._get(SECRETS, names.master_service(self.job.metadata.name))
             self._check_owner(SECRETS, main)
-            follows = await self.object(infrastructure.query_config_map(self.job, main.get("data") or {}))
+            follows = await self.object(
+                infrastructure.query_config_map(self.job, main.get("data") or {})
+            )
             event = event or follows
         return event
 
     async def _secret(self, *, has_pods: bool) -> EmitEvent | None:
         """Create the Secret if there is none; return an event if it had been lost.
 
-        The contents of an existing one are never changed, since running agents use them. A lost one is restored with
-        its contents as long as pods run that have them.
+        The contents of an existing one are never changed, since running agents use them. A lost one
+        is restored with its contents as long as pods run that have them.
         """
         manifest = infrastructure.secret(self.job, {})
         name = manifest["metadata"]["name"]
@@ -131,7 +145,9 @@ class _Ensure:
                 return None
         if has_pods and (known := self.record.secrets.get(name)):
             await self._create({**manifest, "data": known})
-            return EmitEvent("Restored", f"Secret {name} was gone and is restored with its contents")
+            return EmitEvent(
+                "Restored", f"Secret {name} was gone and is restored with its contents"
+            )
         content = new_job_secrets(self.job.metadata.name, self.job.metadata.namespace)
         made = infrastructure.secret(self.job, content)
         if self.is_new or not has_pods:
@@ -146,11 +162,13 @@ class _Ensure:
         return EmitEvent("MadeAnew", note, warning=True)
 
     async def object(self, manifest: Json) -> EmitEvent | None:
-        """Create an object, or correct it; return an event if somebody else has changed what a job that is not new had.
+        """Create an object, or correct it.
 
+        Return an event if somebody else has changed what a job that is not new had.
         What follows an edit of the job, such as the master's rights, is no such change.
         """
-        resource, name = _resource(manifest), manifest["metadata"]["name"]
+        resource = _resource(manifest)
+        name = manifest["metadata"]["name"]
         known = self.record.objects.get((resource, name))
         if self.is_new:
             await self._create(manifest)
@@ -163,7 +181,9 @@ class _Ensure:
         if not await self._correct(resource, manifest, existing):
             self.record.observe(resource, existing)
         elif not _is_as_known(resource, known, existing):
-            return EmitEvent("Restored", f"{resource.kind} {name} had other contents and is corrected")
+            return EmitEvent(
+                "Restored", f"{resource.kind} {name} had other contents and is corrected"
+            )
         return None
 
     async def profile(self, manifest: Json) -> EmitEvent | None:
@@ -184,7 +204,10 @@ class _Ensure:
         return found
 
     async def _create(self, manifest: Json, *, only_if_missing: bool = False) -> None:
-        """Create an object; one that exists is corrected, or checked to be the job's own if `only_if_missing`."""
+        """Create an object.
+
+        One that exists is corrected, or checked to be the job's own if `only_if_missing`.
+        """
         resource = _resource(manifest)
         try:
             made = await self.kube.create(resource, self.job.metadata.namespace, manifest)
@@ -208,7 +231,9 @@ class _Ensure:
         versioned = {key: existing["metadata"][key] for key in ("uid", "resourceVersion")}
         body = {"metadata": {**metadata, **versioned}, **patch}
         name = existing["metadata"]["name"]
-        self.record.observe(resource, await self.kube.patch(resource, self.job.metadata.namespace, name, body))
+        self.record.observe(
+            resource, await self.kube.patch(resource, self.job.metadata.namespace, name, body)
+        )
         return True
 
     def _check_owner(self, resource: Resource, existing: Json) -> None:
@@ -228,8 +253,8 @@ def _is_as_known(resource: Resource, known: ObjectVersion | None, found: Json) -
 def _missing_kind_error(job: ElasticJob, resource: Resource, error: NotFound) -> KubeError:
     """Return the error for a create that was answered with 404.
 
-    The API server gives no reason where it is the kind that does not exist. For a PodGroup the error then says what to
-    install.
+    The API server gives no reason where it is the kind that does not exist. For a PodGroup the
+    error then says what to install.
     """
     if error.reason or resource not in POD_GROUPS:
         return error

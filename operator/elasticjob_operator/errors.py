@@ -14,7 +14,9 @@ from elasticjob_kube.resources import Resource
 from elasticjob_operator.core.manifests.infrastructure import is_of_earlier_job
 
 COLLECTION_SECONDS = 60.0
-"""How long after a job's creation nobody is told that objects of an earlier job of its name are still there."""
+"""How long after a job's creation nobody is told that objects of an earlier job of its name are
+still there.
+"""
 
 
 class StaleState(Exception):
@@ -22,13 +24,19 @@ class StaleState(Exception):
 
 
 class NotServed(Refused):
-    """The cluster does not serve a kind that an option of the operator needs. Its watch says so, once for all jobs."""
+    """The cluster does not serve a kind that an option of the operator needs.
+
+    Its watch says so, once for all jobs.
+    """
 
 
-def name_taken(job: ElasticJob, resource: Resource, existing: Mapping[str, Any], advice: str) -> KubeError:
+def name_taken(
+    job: ElasticJob, resource: Resource, existing: Mapping[str, Any], advice: str
+) -> KubeError:
     """Return the error for an object that is not the job's and has the name of one that it needs.
 
-    Where it is that of an earlier job, which the garbage collector is deleting, it only has to be tried again.
+    Where it is that of an earlier job, which the garbage collector is deleting, it only has to be
+    tried again.
     """
     what = f"{resource.kind} {existing['metadata']['name']}"
     if not is_of_earlier_job(existing, job):

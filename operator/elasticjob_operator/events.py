@@ -1,4 +1,7 @@
-"""Says what has happened to jobs and plans: in the log, and as Events, which `kubectl describe` shows."""
+"""Says what has happened to jobs and plans.
+
+In the log, and as Events, which `kubectl describe` shows.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,13 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.times import format_micro_time
 from elasticjob_kube.errors import KubeError
-from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, MAX_EVENT_NOTE_BYTES, SCALE_PLANS, Resource
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    EVENTS,
+    MAX_EVENT_NOTE_BYTES,
+    SCALE_PLANS,
+    Resource,
+)
 from elasticjob_kube.session import Kube
 
 from elasticjob_operator.core.model.actions import EmitEvent
@@ -39,14 +48,28 @@ class Events:
     _sending: set[asyncio.Task[None]] = field(default_factory=set)
 
     def emit(self, job: ElasticJob, event: EmitEvent) -> None:
-        """Log what has happened to the job, and send Events about it in the background; an error is logged."""
+        """Log what has happened to the job, and send Events about it in the background.
+
+        An error is logged.
+        """
         where = f"{job.metadata.namespace}/{job.metadata.name}"
         level = logging.WARNING if event.warning else logging.INFO
-        note = " ".join(event.note.split())  # what programs have said must not look like lines of this log
-        log.log(level, "%s: %s: %s", where, event.reason, note, extra={"job": where, "reason": event.reason})
+        note = " ".join(
+            event.note.split()
+        )  # what programs have said must not look like lines of this log
+        log.log(
+            level,
+            "%s: %s: %s",
+            where,
+            event.reason,
+            note,
+            extra={"job": where, "reason": event.reason},
+        )
         for resource, metadata in ((ELASTIC_JOBS, job.metadata), (SCALE_PLANS, event.plan)):
             if metadata is not None:
-                self.emit_about(Subject(resource, job.metadata.namespace, metadata.name, metadata.uid), event)
+                self.emit_about(
+                    Subject(resource, job.metadata.namespace, metadata.name, metadata.uid), event
+                )
 
     def emit_about(self, subject: Subject, event: EmitEvent) -> None:
         """Send an Event about an object in the background; an error is logged."""

@@ -1,8 +1,9 @@
 """Executes the actions of a decision, in order.
 
-Each class of error has one consequence here. A conflict or a vanished object means that the decision was made on a
-stale state: the object is read again, and a new decision is made. A refusal is recorded for the job and shown by its
-status and an event. After a refusal or any other error, the job is reconciled again after a pause.
+Each class of error has one consequence here. A conflict or a vanished object means that the
+decision was made on a stale state: the object is read again, and a new decision is made. A refusal
+is recorded for the job and shown by its status and an event. After a refusal or any other error,
+the job is reconciled again after a pause.
 """
 
 from __future__ import annotations
@@ -58,12 +59,18 @@ class Executor:
         due: float | None = None
         refused: Refused | None = None
         try:
-            for on_pods, group in groupby(decided, key=lambda action: isinstance(action, _POD_ACTIONS)):
+            for on_pods, group in groupby(
+                decided, key=lambda action: isinstance(action, _POD_ACTIONS)
+            ):
                 if on_pods:
                     try:
-                        await self.pod_executor.execute(job, list(group), self.store.record_refused_resize)
+                        await self.pod_executor.execute(
+                            job, list(group), self.store.record_refused_resize
+                        )
                     except Refused as error:
-                        refused = error  # a quota that refuses pods must not stop the plan that would make them fewer
+                        # a quota that refuses pods must not stop the plan that would make them
+                        # fewer
+                        refused = error
                     continue
                 for action in group:
                     job = await self._execute_one(job, action)
@@ -79,7 +86,9 @@ class Executor:
             raise Retry(error.message, due=due) from error
         except KubeError as error:
             raise retry_after(error, due=due) from error
-        if not any(isinstance(action, do.ConfirmGone) for action in decided):  # before pods that may be refused again
+        if not any(
+            isinstance(action, do.ConfirmGone) for action in decided
+        ):  # before pods that may be refused again
             self.store.record_refusal(job, "")
 
     async def _execute_one(self, job: ElasticJob, action: do.Action) -> ElasticJob:
@@ -97,7 +106,9 @@ class Executor:
             case do.CreatePlan(body):
                 await self._create_plan(job, body)
             case do.DeleteJob():
-                await self._delete(ELASTIC_JOBS, job.metadata.namespace, job.metadata.name, job.metadata.uid)
+                await self._delete(
+                    ELASTIC_JOBS, job.metadata.namespace, job.metadata.name, job.metadata.uid
+                )
             case do.EnsureInfrastructure(part):
                 # Of many new jobs, each gets its master before any gets what can come after.
                 kube = self.kube if part == "First" else self.kube.low_priority()
@@ -113,7 +124,9 @@ class Executor:
                 raise AssertionError(f"not an action outside of pods: {action}")
         return job
 
-    async def _ensure_infrastructure(self, kube: Kube, job: ElasticJob, part: Literal["First", "Rest", "All"]) -> None:
+    async def _ensure_infrastructure(
+        self, kube: Kube, job: ElasticJob, part: Literal["First", "Rest", "All"]
+    ) -> None:
         record = self.store.infrastructure(job)
         changes = record.changes
         events = await ensure_infrastructure(
@@ -126,17 +139,26 @@ class Executor:
         )
         for event in events:
             self.events.emit(job, event)
-        if part != "First" and record.changes == changes:  # else somebody has changed something meanwhile
+        if (
+            part != "First" and record.changes == changes
+        ):  # else somebody has changed something meanwhile
             record.ensured_for = manifest_inputs(job)
 
-    # --- the job and its plans ------------------------------------------------------------------------------------
+    # --- the job and its plans
+    # ------------------------------------------------------------------------------------
 
-    async def _patch_job(self, job: ElasticJob, patch: dict[str, Any], *, subresource: str) -> ElasticJob:
+    async def _patch_job(
+        self, job: ElasticJob, patch: dict[str, Any], *, subresource: str
+    ) -> ElasticJob:
         metadata = {"resourceVersion": job.metadata.resource_version, "uid": job.metadata.uid}
         body = {**patch, "metadata": metadata}
         try:
             answer = await self.kube.patch(
-                ELASTIC_JOBS, job.metadata.namespace, job.metadata.name, body, subresource=subresource
+                ELASTIC_JOBS,
+                job.metadata.namespace,
+                job.metadata.name,
+                body,
+                subresource=subresource,
             )
         except (Conflict, NotFound) as error:
             await self.refresh_job(job)
@@ -149,7 +171,10 @@ class Executor:
         return readable(answer, ElasticJob)[0]
 
     async def refresh_job(self, job: ElasticJob) -> bool:
-        """Read the job from the API server into the store; return False if it does not exist any more."""
+        """Read the job from the API server into the store.
+
+        Return False if it does not exist any more.
+        """
         try:
             found = await self.kube.get(ELASTIC_JOBS, job.metadata.namespace, job.metadata.name)
         except NotFound:
@@ -171,29 +196,42 @@ class Executor:
         """
         match action:
             case do.PatchStatus():
-                await self._patch_request(namespace, action, {"status": action.patch}, subresource="status")
+                await self._patch_request(
+                    namespace, action, {"status": action.patch}, subresource="status"
+                )
             case do.Adopt():
                 owners = [dict(owner) for owner in action.owner_references]
-                await self._patch_request(namespace, action, {"metadata": {"ownerReferences": owners}})
+                await self._patch_request(
+                    namespace, action, {"metadata": {"ownerReferences": owners}}
+                )
             case do.DeletePlan(name, uid):
                 await self._delete(SCALE_PLANS, namespace, name, uid)
             case do.DeleteScaler(kind, name, uid):
                 await self._delete(KINDS[kind], namespace, name, uid)
 
     async def _patch_request(
-        self, namespace: str, action: do.PatchStatus | do.Adopt, patch: Mapping[str, Any], *, subresource: str = ""
+        self,
+        namespace: str,
+        action: do.PatchStatus | do.Adopt,
+        patch: Mapping[str, Any],
+        *,
+        subresource: str = "",
     ) -> None:
         resource = KINDS[action.kind]
         versioned = {"resourceVersion": action.resource_version, "uid": action.uid}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **versioned}}
         try:
-            answer = await self.kube.patch(resource, namespace, action.name, body, subresource=subresource)
+            answer = await self.kube.patch(
+                resource, namespace, action.name, body, subresource=subresource
+            )
         except (Conflict, NotFound) as error:
             await self._refresh_request(resource, namespace, action)
             raise StaleState from error
         self.store.update(resource, answer)
 
-    async def _refresh_request(self, resource: Resource, namespace: str, action: do.PatchStatus | do.Adopt) -> None:
+    async def _refresh_request(
+        self, resource: Resource, namespace: str, action: do.PatchStatus | do.Adopt
+    ) -> None:
         try:
             found = await self.kube.get(resource, namespace, action.name)
         except NotFound:
@@ -208,10 +246,15 @@ class Executor:
         try:
             answer = await self.kube.create(SCALE_PLANS, job.metadata.namespace, body)
         except AlreadyExists:
-            # Its name derives from what it is for: an earlier create of this plan has succeeded without an answer.
-            answer = await self.kube.get(SCALE_PLANS, job.metadata.namespace, body["metadata"]["name"])
+            # Its name derives from what it is for: an earlier create of this plan has succeeded
+            # without an answer.
+            answer = await self.kube.get(
+                SCALE_PLANS, job.metadata.namespace, body["metadata"]["name"]
+            )
         self.store.update(SCALE_PLANS, answer)
-        if answer["metadata"]["uid"] not in {plan.metadata.uid for plan in self.store.observed(job).plans}:
+        if answer["metadata"]["uid"] not in {
+            plan.metadata.uid for plan in self.store.observed(job).plans
+        }:
             raise name_taken(job, SCALE_PLANS, answer, "delete it")
 
     async def _delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:

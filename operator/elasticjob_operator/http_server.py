@@ -22,7 +22,9 @@ from elasticjob_operator.work_queue import WorkQueue
 
 @dataclass(eq=False)
 class OperatorState(Collector):
-    """The state of this process that probes and metrics report; a collector that reads it at every scrape.
+    """The state of this process that probes and metrics report.
+
+    A collector that reads it at every scrape.
 
     Attributes:
         kube: its session.
@@ -48,24 +50,34 @@ class OperatorState(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics of now."""
-        yield GaugeMetricFamily("elasticjob_operator_leading", "1 for the replica that leads.", value=self.leading)
+        yield GaugeMetricFamily(
+            "elasticjob_operator_leading", "1 for the replica that leads.", value=self.leading
+        )
         jobs = GaugeMetricFamily("elasticjob_operator_jobs", "Jobs by phase.", labels=["phase"])
         for phase, number in self.store.count_by_phase().items():
             jobs.add_metric([phase], number)
         yield jobs
         rules = len(self.store.restart_rules)
-        yield GaugeMetricFamily("elasticjob_operator_restart_rules", "The cluster's restart rules.", value=rules)
+        yield GaugeMetricFamily(
+            "elasticjob_operator_restart_rules", "The cluster's restart rules.", value=rules
+        )
         refused = self.store.rules_refused
         text = "1 while what the ConfigMap of the restart rules says is refused."
         yield GaugeMetricFamily("elasticjob_operator_restart_rules_refused", text, value=refused)
         busy = self.queue.busy if self.queue else 0
-        yield GaugeMetricFamily("elasticjob_operator_busy_jobs", "Jobs being worked on now.", value=busy)
-        rounds = CounterMetricFamily("elasticjob_operator_rounds", "Times a job was worked on.", labels=["result"])
+        yield GaugeMetricFamily(
+            "elasticjob_operator_busy_jobs", "Jobs being worked on now.", value=busy
+        )
+        rounds = CounterMetricFamily(
+            "elasticjob_operator_rounds", "Times a job was worked on.", labels=["result"]
+        )
         for result, number in (self.queue.results if self.queue else {}).items():
             rounds.add_metric([result], number)
         yield rounds
         answers = CounterMetricFamily(
-            "elasticjob_operator_api_requests", "Requests to the API server.", labels=["method", "status"]
+            "elasticjob_operator_api_requests",
+            "Requests to the API server.",
+            labels=["method", "status"],
         )
         for (method, status), number in self.kube.answers.items():
             answers.add_metric([method, str(status)], number)
@@ -92,31 +104,41 @@ async def serve_http(state: OperatorState, port: int) -> AsyncIterator[None]:
     async def ready(_: web.Request) -> web.Response:
         if state.ready:
             return web.Response(text="leading\n" if state.leading else "waiting to lead\n")
-        return web.Response(status=503, text="the API server does not serve all definitions yet; see the log\n")
+        return web.Response(
+            status=503, text="the API server does not serve all definitions yet; see the log\n"
+        )
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(
-            body=exposition.generate_latest(registry), headers={"Content-Type": exposition.CONTENT_TYPE_LATEST}
+            body=exposition.generate_latest(registry),
+            headers={"Content-Type": exposition.CONTENT_TYPE_LATEST},
         )
 
     application = web.Application(client_max_size=1024)
     application.router.add_get("/healthz", healthy)
     application.router.add_get("/readyz", ready)
     application.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(application, access_log=None, handle_signals=False, logger=_quiet_logger())
+    runner = web.AppRunner(
+        application, access_log=None, handle_signals=False, logger=_quiet_logger()
+    )
     await runner.setup()
     try:
         try:
             await web.TCPSite(runner, port=port).start()
         except OSError as error:
-            raise SystemExit(f"elasticjob-operator: --http-port {port}: {error.strerror}") from error
+            raise SystemExit(
+                f"elasticjob-operator: --http-port {port}: {error.strerror}"
+            ) from error
         yield
     finally:
         await runner.cleanup()
 
 
 def _quiet_logger() -> logging.Logger:
-    """Return a logger that drops aiohttp's errors about requests: bytes that are no HTTP must not fill a log."""
+    """Return a logger that drops aiohttp's errors about requests.
+
+    Bytes that are no HTTP must not fill a log.
+    """
     logger = logging.getLogger(f"{__name__}.requests")
     logger.setLevel(logging.CRITICAL)
     return logger

@@ -1,4 +1,7 @@
-"""What this process knows of one job's infrastructure: the objects that it has found or made, and in which version."""
+"""What this process knows of one job's infrastructure.
+
+The objects that it has found or made, and in which version.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from elasticjob_kube.resources import SECRETS, Resource
 
 @dataclass(frozen=True)
 class ObjectVersion:
-    """An object as last found or made. `generation` is 0 for the kinds that have none; `created` is a time."""
+    """An object as last found or made.
+
+    `generation` is 0 for the kinds that have none; `created` is a time.
+    """
 
     uid: str
     version: int
@@ -53,6 +59,9 @@ class InfrastructureRecord:
                 self.secret_made_anew = metadata.get("creationTimestamp") or ""
 
     def invalidate(self) -> None:
-        """Note that somebody else has changed or deleted an object: all of them have to be looked at again."""
+        """Note that somebody else has changed or deleted an object.
+
+        All of them have to be looked at again.
+        """
         self.ensured_for = None
         self.changes += 1

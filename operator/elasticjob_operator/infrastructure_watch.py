@@ -1,9 +1,11 @@
-"""Notices when somebody else changes or deletes what a job needs besides pods; the job is then reconciled at once.
+"""Notices when somebody else changes or deletes what a job needs besides pods.
 
-Services, accounts, Roles, RoleBindings and NetworkPolicies are watched: five watches for all jobs, of metadata only.
-The others are asked for one by one. The right to list Secrets is the right to read all of them, ConfigMaps are written
-by their masters all the time, and the kinds of PodGroups need not exist. That costs three requests per active job and
-`CHECK_SECONDS`, four with a gang, which the API server answers from its cache: 75 a second for 1,000 jobs.
+The job is then reconciled at once. Services, accounts, Roles, RoleBindings and NetworkPolicies are
+watched: five watches for all jobs, of metadata only. The others are asked for one by one. The right
+to list Secrets is the right to read all of them, ConfigMaps are written by their masters all the
+time, and the kinds of PodGroups need not exist. That costs three requests per active job and
+`CHECK_SECONDS`, four with a gang, which the API server answers from its cache: 75 a second for
+1,000 jobs.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from elasticjob_operator.store import JobKey, Store
 CHECK_SECONDS = 40.0
 _BATCH_SECONDS = 1.0
 CORRECTION_SECONDS = 10.0
-"""The shortest time between two corrections of one job: if another controller undoes them, that is no endless loop."""
+"""The shortest time between two corrections of one job: if another controller undoes them, that is
+no endless loop.
+"""
 
 
 class Metadata(Object, frozen=True):
@@ -43,7 +47,12 @@ class InfrastructureWatch:
     """Compares the infrastructure of all jobs with what was found or made."""
 
     def __init__(
-        self, kube: Kube, store: Store, on_change: Callable[[JobKey], None], *, check_seconds: float = CHECK_SECONDS
+        self,
+        kube: Kube,
+        store: Store,
+        on_change: Callable[[JobKey], None],
+        *,
+        check_seconds: float = CHECK_SECONDS,
     ) -> None:
         """Prepare; `on_change` is called with a job whose infrastructure is to be ensured again."""
         self._kube = kube
@@ -53,7 +62,9 @@ class InfrastructureWatch:
         self._corrected_at: dict[str, float] = {}
         self._waiting: set[str] = set()
 
-    def tasks(self, namespace: str | None, *, network_policies: bool) -> Iterator[Coroutine[Any, Any, None]]:
+    def tasks(
+        self, namespace: str | None, *, network_policies: bool
+    ) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield what has to run as long as the operator leads."""
         for resource in WATCHED:
             if resource == NETWORK_POLICIES and not network_policies:
@@ -76,7 +87,9 @@ class InfrastructureWatch:
             found = after or before
             assert found is not None
             labels = found.metadata.labels
-            job = self._store.job(JobKey(found.metadata.namespace, labels.get(names.LABEL_JOB_NAME, "")))
+            job = self._store.job(
+                JobKey(found.metadata.namespace, labels.get(names.LABEL_JOB_NAME, ""))
+            )
             if job is None or job.metadata.uid != labels.get(names.LABEL_JOB_UID):
                 return
             known = self._store.infrastructure(job).objects.get((resource, found.metadata.name))
@@ -88,7 +101,8 @@ class InfrastructureWatch:
 
     def _invalidate(self, job: ElasticJob) -> None:
         """Have the job's infrastructure ensured: now, or some time after the last correction."""
-        uid, loop = job.metadata.uid, asyncio.get_running_loop()
+        uid = job.metadata.uid
+        loop = asyncio.get_running_loop()
         if uid in self._waiting:
             return
         for other, at in list(self._corrected_at.items()):
@@ -124,11 +138,16 @@ class InfrastructureWatch:
             return  # it is going to be ensured anyway
         name = job.metadata.name
         needed = [(SECRETS, names.master_service(name))]
-        needed += [(CONFIG_MAPS, each) for each in (names.query_config_map(name), names.state_config_map(name))]
+        needed += [
+            (CONFIG_MAPS, each)
+            for each in (names.query_config_map(name), names.state_config_map(name))
+        ]
         needed += [key for key in record.objects if key[0] in POD_GROUPS]
         for resource, name in needed:
             try:
-                found = await self._kube.low_priority().get_cached_metadata(resource, job.metadata.namespace, name)
+                found = await self._kube.low_priority().get_cached_metadata(
+                    resource, job.metadata.namespace, name
+                )
             except NotFound:
                 self._invalidate(job)
                 return
@@ -148,5 +167,6 @@ def _is_active(job: ElasticJob) -> bool:
 
 def _is_same(resource: Resource, known: ObjectVersion, found: dict[str, Any]) -> bool:
     if resource in POD_GROUPS and known.generation != found.get("generation", 0):
-        return False  # their schedulers write their status, which changes the version, but not the generation
+        # their schedulers write their status, which changes the version, but not the generation
+        return False
     return bool(found["uid"] == known.uid)

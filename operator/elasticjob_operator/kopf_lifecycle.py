@@ -1,10 +1,11 @@
-"""The life of the operator's process, by kopf: signals, what comes first, and what is finished at the end.
+"""The life of the operator's process, by kopf.
 
-kopf watches nothing here. Its watches decode with Python's json, whose depth is bounded by the stack: one deeply nested
-object of one user ended the operator, and each of its restarts. Nor do they report deletions that happen while they are
-broken. Its handlers of resources would keep their progress in annotations of users' objects, while at rest the operator
-writes nothing (docs/guarantees.md). So all watches are informers of ours, and work queue, retries, leader election and
-events are our own, too.
+Signals, what comes first, and what is finished at the end. kopf watches nothing here. Its watches
+decode with Python's json, whose depth is bounded by the stack: one deeply nested object of one user
+ended the operator, and each of its restarts. Nor do they report deletions that happen while they
+are broken. Its handlers of resources would keep their progress in annotations of users' objects,
+while at rest the operator writes nothing (docs/guarantees.md). So all watches are informers of
+ours, and work queue, retries, leader election and events are our own, too.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ import kopf
 Activity = Callable[[], Awaitable[None]]
 
 
-async def run_until_signalled(*, begin: Activity, finish: Activity, identity: str, namespace: str | None) -> None:
+async def run_until_signalled(
+    *, begin: Activity, finish: Activity, identity: str, namespace: str | None
+) -> None:
     """Run `begin`, wait for SIGTERM or SIGINT, run `finish`, and return.
 
-    A signal that comes before `begin` is done ends it. If this is cancelled, `finish` may be left out.
+    A signal that comes before `begin` is done ends it. If this is cancelled, `finish` may be left
+    out.
     """
     await kopf.operator(
         registry=_registry(begin, finish),
@@ -60,7 +64,10 @@ def _registry(begin: Activity, finish: Activity) -> kopf.OperatorRegistry:
 
 
 def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-    """Log in as the operator's own session does: by a kubeconfig if one is named, else by the service account."""
+    """Log in as the operator's own session does.
+
+    By a kubeconfig if one is named, else by the service account.
+    """
     if "KUBECONFIG" in os.environ or "KUBERNETES_SERVICE_HOST" not in os.environ:
         return kopf.login_with_kubeconfig(**kwargs)
     return kopf.login_with_service_account(**kwargs)

@@ -1,7 +1,8 @@
-"""Leader election by a Kubernetes Lease: one operator leads, and others wait until its lease expires or is released.
+"""Leader election by a Kubernetes Lease.
 
-An API server that stands still for half of the lease's duration costs nobody the lead: no request to renew it takes all
-the time that is left, and the next one gets a connection of its own.
+One operator leads, and others wait until its lease expires or is released. An API server that
+stands still for half of the lease's duration costs nobody the lead: no request to renew it takes
+all the time that is left, and the next one gets a connection of its own.
 """
 
 from __future__ import annotations
@@ -32,18 +33,27 @@ class LeaseLost(Exception):
 
 @dataclass
 class Leadership:
-    """Held by the leader. Until `valid_until`, on the monotonic clock, no other process can have become the leader."""
+    """Held by the leader.
+
+    Until `valid_until`, on the monotonic clock, no other process can have become the leader.
+    """
 
     valid_until: float
 
     def check(self) -> None:
-        """Raise unless this process is certainly the leader: it may have been frozen for any time before a write.
+        """Raise unless this process is certainly the leader.
+
+        It may have been frozen for any time before a write.
 
         Raises:
             TryLater: the lease may have run out; it is renewed, or this process ends.
         """
         if time.monotonic() > self.valid_until:
-            raise TryLater(0, "LeaseLost", "not written: the lease was not renewed in time, another may be leading")
+            raise TryLater(
+                0,
+                "LeaseLost",
+                "not written: the lease was not renewed in time, another may be leading",
+            )
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,10 @@ class LeaderElector:
 
     @property
     def _renew_seconds(self) -> float:
-        """How long a leader may write after its last renewal: it stops before another process may become the leader."""
+        """How long a leader may write after its last renewal.
+
+        It stops before another process may become the leader.
+        """
         return self.seconds * 0.8
 
     @property
@@ -78,7 +91,9 @@ class LeaderElector:
 
     @asynccontextmanager
     async def leadership(self) -> AsyncIterator[Leadership]:
-        """Wait to become the leader, and renew the lease inside the `async with`; it is released at the end.
+        """Wait to become the leader, and renew the lease inside the `async with`.
+
+        It is released at the end.
 
         Raises:
             LeaseLost: from the block, which is cancelled when the lease could not be renewed in time. The lead can be
@@ -103,7 +118,9 @@ class LeaderElector:
             yield leadership
         except asyncio.CancelledError:
             if lost and leader_task.uncancel() == 0:  # else it is cancelled for another reason, too
-                raise LeaseLost("the lease could not be renewed; another operator may be leading") from None
+                raise LeaseLost(
+                    "the lease could not be renewed; another operator may be leading"
+                ) from None
             raise
         finally:
             renewing.cancel()
@@ -112,17 +129,24 @@ class LeaderElector:
 
     async def _acquire(self) -> tuple[dict[str, Any], float]:
         """Return the lease once it is ours, and the monotonic time just before the write that acquired it."""
-        last_version, since, last_logged = "", time.monotonic(), ""
+        last_version = ""
+        since = time.monotonic()
+        last_logged = ""
         while True:
             try:
                 async with asyncio.timeout(self._request_seconds):
                     found = await self._find()
-                # Clocks of two machines differ: what counts is for how long this process has observed no change.
+                # Clocks of two machines differ: what counts is for how long this process has
+                # observed no change.
                 if (version := found["metadata"]["resourceVersion"]) != last_version:
-                    last_version, since = version, time.monotonic()
+                    last_version = version
+                    since = time.monotonic()
                 holder = found["spec"].get("holderIdentity") or ""
-                valid = time.monotonic() - since < found["spec"].get("leaseDurationSeconds", self.seconds)
-                # Ours already: just created, or acquired by a write whose answer was lost. Writing it again renews it.
+                valid = time.monotonic() - since < found["spec"].get(
+                    "leaseDurationSeconds", self.seconds
+                )
+                # Ours already: just created, or acquired by a write whose answer was lost. Writing
+                # it again renews it.
                 if not (holder and valid) or holder == self.identity:
                     transitions = found["spec"].get("leaseTransitions", 0) + 1
                     body = self._body(found["metadata"], transitions=transitions)
@@ -146,7 +170,10 @@ class LeaderElector:
             return await self.kube.create(LEASES, self.namespace, self._body({}, transitions=0))
 
     async def _renew(self, lease: dict[str, Any], leadership: Leadership) -> None:
-        """Renew the lease; return when that has not succeeded in time, or the lease is another's or deleted."""
+        """Renew the lease.
+
+        Return when that has not succeeded in time, or the lease is another's or deleted.
+        """
         pause = self._retry_seconds
         while True:
             await asyncio.sleep(pause)
@@ -159,12 +186,15 @@ class LeaderElector:
             try:
                 async with asyncio.timeout(max(left / 2, self._retry_seconds / 5)):
                     try:
-                        body = self._body(lease["metadata"], transitions=lease["spec"].get("leaseTransitions", 0))
+                        body = self._body(
+                            lease["metadata"], transitions=lease["spec"].get("leaseTransitions", 0)
+                        )
                         lease = await self.kube.replace(LEASES, self.namespace, NAME, body)
                         leadership.valid_until = sent + self._renew_seconds
                         pause = self._retry_seconds
                     except Conflict:
-                        # Our own write whose answer was lost, or another leader: the lease itself says which.
+                        # Our own write whose answer was lost, or another leader: the lease itself
+                        # says which.
                         lease = await self.kube.get(LEASES, self.namespace, NAME)
                         if lease["spec"].get("holderIdentity") != self.identity:
                             return
@@ -187,7 +217,11 @@ class LeaderElector:
 
     def _body(self, metadata: dict[str, Any], *, transitions: int) -> dict[str, Any]:
         now = format_micro_time(time.time())
-        kept = {key: metadata[key] for key in ("resourceVersion", "labels", "annotations") if key in metadata}
+        kept = {
+            key: metadata[key]
+            for key in ("resourceVersion", "labels", "annotations")
+            if key in metadata
+        }
         return {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,

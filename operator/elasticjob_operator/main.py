@@ -1,4 +1,7 @@
-"""The operator's process: connects, waits for the CRDs and for leadership, then watches and reconciles."""
+"""The operator's process.
+
+Connects, waits for the CRDs and for leadership, then watches and reconciles.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ log = logging.getLogger(__name__)
 CONNECTIONS = 64
 """Enough to keep an API server busy. Opening one costs both sides as much CPU as several writes."""
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
-"""Python's default of 700 would collect garbage all the time with a large job, although there are hardly any cycles."""
+"""Python's default of 700 would collect garbage all the time with a large job, although there are
+hardly any cycles.
+"""
 
 
 def main() -> None:
@@ -65,12 +70,19 @@ def main() -> None:
 async def _run(config: Config) -> None:
     _end_on_signals()
     async with (
-        connect(user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=CONNECTIONS) as kube,
-        # A session of its own: the lease's renewal must not queue behind the writes that depend on it.
-        connect(user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=1) as lease_kube,
+        connect(
+            user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=CONNECTIONS
+        ) as kube,
+        # A session of its own: the lease's renewal must not queue behind the writes that depend on
+        # it.
+        connect(
+            user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=1
+        ) as lease_kube,
     ):
         state = OperatorState(kube)
-        elector = LeaderElector(lease_kube, config.lease_namespace, config.identity, config.lease_seconds)
+        elector = LeaderElector(
+            lease_kube, config.lease_namespace, config.identity, config.lease_seconds
+        )
         async with serve_http(state, config.http_port):
             await wait_for_crds(kube, config.namespace)
             state.ready = True
@@ -81,7 +93,8 @@ async def _run(config: Config) -> None:
                         await _run_as_leader(kube.guarded(leadership.check), config, state)
                     return
                 except LeaseLost as error:
-                    # Not ended: the kubelet restarts what ends again and again ever later, after up to 5 minutes.
+                    # Not ended: the kubelet restarts what ends again and again ever later, after up
+                    # to 5 minutes.
                     log.warning("%s; waiting to lead again", error)
                     state.forget()
                     _end_on_signals()
@@ -96,13 +109,17 @@ def _end_on_signals() -> None:
 
 
 async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> None:
-    """Watch and reconcile until a signal comes, then finish the work in progress. Nothing is written after the return.
+    """Watch and reconcile until a signal comes, then finish the work in progress.
+
+    Nothing is written after the return.
 
     Raises:
         CancelledError: the lease is lost; work in progress is cancelled at once.
         Exception: what ended a watch or kopf. They do not end by themselves, and the operator cannot run without one.
     """
-    store, all_listed, nodes_answered = state.store, asyncio.Event(), asyncio.Event()
+    store = state.store
+    all_listed = asyncio.Event()
+    nodes_answered = asyncio.Event()
     ended_log = EndedLog(sys.stdout if config.ended_log else None)
 
     def on_job(key: JobKey) -> None:
@@ -119,7 +136,8 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
             conditions.reconciled(job, error)
 
     async def begin() -> None:
-        # Nothing is decided before everything is listed: a job whose pods are not known would get new ones.
+        # Nothing is decided before everything is listed: a job whose pods are not known would get
+        # new ones.
         for informer in (pods, *customs):
             await informer.synced.wait()
         await nodes_answered.wait()
@@ -137,11 +155,18 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
         await events.flush()
 
     pods = Informer(
-        kube, PODS, Pod, namespace=config.namespace, label_selector=names.LABEL_JOB_UID, on_change=on_pod_change
+        kube,
+        PODS,
+        Pod,
+        namespace=config.namespace,
+        label_selector=names.LABEL_JOB_UID,
+        on_change=on_pod_change,
     )
     events = Events(kube, config.identity)
     conditions = OwnConditions(kube.low_priority(), events)
-    customs = custom_informers(kube, config.namespace, store, conditions, on_job, ended_log.custom_changed)
+    customs = custom_informers(
+        kube, config.namespace, store, conditions, on_job, ended_log.custom_changed
+    )
     quota = QuotaWatch(kube, store, config.namespace, on_job) if config.kueue else None
     executor = Executor(
         kube,
@@ -156,7 +181,8 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
     rules = RulesWatch(kube, store, events, config.lease_namespace)
     infrastructure = InfrastructureWatch(kube, store, queue.add)
 
-    # Tasks of their own: kopf takes seconds to end, and when the lease is lost the queue must not go on meanwhile.
+    # Tasks of their own: kopf takes seconds to end, and when the lease is lost the queue must not
+    # go on meanwhile.
     tasks: list[asyncio.Task[None]] = [
         asyncio.create_task(work)
         for work in (
@@ -166,7 +192,9 @@ async def _run_as_leader(kube: Kube, config: Config, state: OperatorState) -> No
             *(quota.tasks() if quota is not None else ()),
             watch_limit_ranges(kube, store, config.namespace),
             *infrastructure.tasks(config.namespace, network_policies=config.network_policies),
-            run_until_signalled(begin=begin, finish=finish, identity=config.identity, namespace=config.namespace),
+            run_until_signalled(
+                begin=begin, finish=finish, identity=config.identity, namespace=config.namespace
+            ),
         )
     ]
     try:
@@ -186,7 +214,9 @@ def _configure_logging(config: Config) -> None:
     if config.json_logs:
         kopf.configure(log_format=kopf.LogFormat.JSON)
     else:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+        logging.basicConfig(
+            level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+        )
     logging.getLogger("kopf").setLevel(logging.WARNING)
 
 

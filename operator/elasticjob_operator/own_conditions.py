@@ -1,7 +1,8 @@
 """Conditions that say what the operator itself cannot do: read an object, or reconcile a job.
 
-They are not part of a decision, since there is none. Each type is applied by a field manager of its own, so that no
-other condition is touched, and taken back by applying nothing, also by a later process of the operator.
+They are not part of a decision, since there is none. Each type is applied by a field manager of its
+own, so that no other condition is touched, and taken back by applying nothing, also by a later
+process of the operator.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ log = logging.getLogger(__name__)
 Kind = Literal["Unreadable", "ReconcileFailed"]
 _MAX_CHARACTERS = 1000
 _MAX_REMEMBERED = 10_000
-"""Conditions that hold; of more, the oldest is written and reported once more when it is found again."""
+"""Conditions that hold; of more, the oldest is written and reported once more when it is found
+again.
+"""
 
 
 class OwnConditions:
@@ -52,11 +55,16 @@ class OwnConditions:
 
     def clear(self, subject: Subject, kind: Kind, present: Iterable[Condition]) -> None:
         """Take a condition back that does not hold any more, if it is among those of the object or being written."""
-        if self._holding.pop((subject, kind), None) or any(condition.type == kind for condition in present):
+        if self._holding.pop((subject, kind), None) or any(
+            condition.type == kind for condition in present
+        ):
             self.writes.add((subject, kind))
 
     def reconciled(self, job: ElasticJob, error: BaseException | None) -> None:
-        """Note how reconciling a job has ended. What is tried again says itself why; any other error is a bug."""
+        """Note how reconciling a job has ended.
+
+        What is tried again says itself why; any other error is a bug.
+        """
         metadata = job.metadata
         subject = Subject(ELASTIC_JOBS, metadata.namespace, metadata.name, metadata.uid)
         if error is None:

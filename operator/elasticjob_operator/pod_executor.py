@@ -1,7 +1,8 @@
 """Creates, deletes and resizes pods, with a bounded number of requests at a time.
 
-If the answer to a create is lost, it is repeated under the same name, which no other pod of the job ever has. If there
-is no answer to that either, all pods are listed before the job gets another one, so that a member never gets two pods.
+If the answer to a create is lost, it is repeated under the same name, which no other pod of the job
+ever has. If there is no answer to that either, all pods are listed before the job gets another one,
+so that a member never gets two pods.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Json, Kube
 
 from elasticjob_operator.core.model import actions as do
-from elasticjob_operator.core.model.identity import JobIdentity, controlling_job, identity_of, was_made_for
+from elasticjob_operator.core.model.identity import (
+    JobIdentity,
+    controlling_job,
+    identity_of,
+    was_made_for,
+)
 from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
@@ -30,14 +36,19 @@ from elasticjob_operator.volume_claims import ensure_claims
 RecordRefusedResize = Callable[[do.ResizePod, str], None]
 PodAction = do.CreatePod | do.DeletePod | do.ResizePod
 MAX_CONCURRENT_CHANGES = 32
-"""Requests of one job at a time; fewer than the session has connections, so that a large job leaves some to others."""
+"""Requests of one job at a time; fewer than the session has connections, so that a large job leaves
+some to others.
+"""
 _CREATE_RETRY_SECONDS = (0.1, 0.3, 1.0, 3.0)
 _NO_ANSWER_STATUSES = (0, 504)
 
 
 @dataclass(frozen=True)
 class PodExecutor:
-    """Executes pod actions. The answers go into the informer `pods`, so that the next decision knows them."""
+    """Executes pod actions.
+
+    The answers go into the informer `pods`, so that the next decision knows them.
+    """
 
     kube: Kube
     pods: Informer[Pod]
@@ -46,9 +57,14 @@ class PodExecutor:
     _jobs_to_relist: set[str] = field(default_factory=set)
 
     async def execute(
-        self, job: ElasticJob, actions: Sequence[do.Action], record_refused_resize: RecordRefusedResize
+        self,
+        job: ElasticJob,
+        actions: Sequence[do.Action],
+        record_refused_resize: RecordRefusedResize,
     ) -> None:
-        """Execute all of them, up to `MAX_CONCURRENT_CHANGES` at a time; then raise the first error, if any.
+        """Execute all of them, up to `MAX_CONCURRENT_CHANGES` at a time.
+
+        Then raise the first error, if any.
 
         Args:
             job: the owner of the pods.
@@ -68,7 +84,8 @@ class PodExecutor:
 
         async def execute_bounded(action: do.Action) -> None:
             async with limit:
-                # After a refusal (a quota, a webhook) the other creates would only be refused as well.
+                # After a refusal (a quota, a webhook) the other creates would only be refused as
+                # well.
                 if failures and isinstance(action, do.CreatePod):
                     return
                 try:
@@ -81,7 +98,9 @@ class PodExecutor:
             raise failures[0]
 
     async def confirm_gone(self, job: ElasticJob, action: do.ConfirmGone) -> None:
-        """Read the pods with these names; keep those that were made for the job and exist, and the others as gone.
+        """Read the pods with these names.
+
+        Keep those that were made for the job and exist, and the others as gone.
 
         Raises:
             KubeError: the API server has not answered for one.
@@ -92,7 +111,9 @@ class PodExecutor:
             async with limit:
                 await self._confirm_one(job, name, action.at)
 
-        answers = await asyncio.gather(*(confirm(name) for name in action.names), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(confirm(name) for name in action.names), return_exceptions=True
+        )
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
@@ -114,9 +135,13 @@ class PodExecutor:
     def _keep(self, job: JobIdentity, pod: Pod, now: float) -> None:
         """Keep a pod that was made for the job, whatever its labels and owners say by now."""
         self.store.claim(job, pod.metadata.uid)
-        self.store.record_found(job, pod.name, now, is_watched=names.LABEL_JOB_UID in pod.metadata.labels)
+        self.store.record_found(
+            job, pod.name, now, is_watched=names.LABEL_JOB_UID in pod.metadata.labels
+        )
         self.pods.keep(pod)
-        self.store.update(None, pod)  # the informer has had it all the time if only its owner is gone
+        self.store.update(
+            None, pod
+        )  # the informer has had it all the time if only its owner is gone
 
     async def _execute_one(
         self, job: ElasticJob, action: do.Action, record_refused_resize: RecordRefusedResize
@@ -131,8 +156,9 @@ class PodExecutor:
 
     async def _create(self, job: ElasticJob, action: do.CreatePod) -> None:
         try:
-            # A conflict is about a ResourceQuota that many creates count against at the same time. After a time-out
-            # the pod may have come and gone already, and its name must not be used a second time.
+            # A conflict is about a ResourceQuota that many creates count against at the same time.
+            # After a time-out the pod may have come and gone already, and its name must not be used
+            # a second time.
             answer = await retry(
                 lambda: self._create_or_get(job, action),
                 (TryLater, Conflict),
@@ -142,14 +168,16 @@ class PodExecutor:
         except (TryLater, Conflict):
             self._jobs_to_relist.add(job.metadata.uid)
             raise
-        pod, identity = _pod(answer), identity_of(job)
+        pod = _pod(answer)
+        identity = identity_of(job)
         if controlling_job(pod) != identity:
             if was_made_for(answer, identity):
                 self._keep(identity, pod, 0.0)
                 raise StaleState
             note = f"pod {action.name} exists and is not this job's; it is left alone, and its name not used"
             self.events.emit(job, do.EmitEvent(reason="ForeignPod", note=note, warning=True))
-            # Not StaleState, which is retried at once: the following names may be taken as well, so there is a pause.
+            # Not StaleState, which is retried at once: the following names may be taken as well, so
+            # there is a pause.
             raise Refused(409, "ForeignPod", note)
         self.pods.observe(pod)
 
@@ -161,9 +189,13 @@ class PodExecutor:
         except AlreadyExists:
             return await self.kube.get(PODS, job.metadata.namespace, action.name)
 
-    async def _delete(self, job: ElasticJob, name: str, uid: str, grace_seconds: int | None) -> None:
+    async def _delete(
+        self, job: ElasticJob, name: str, uid: str, grace_seconds: int | None
+    ) -> None:
         try:
-            answer = await self.kube.delete(PODS, job.metadata.namespace, name, uid=uid, grace_seconds=grace_seconds)
+            answer = await self.kube.delete(
+                PODS, job.metadata.namespace, name, uid=uid, grace_seconds=grace_seconds
+            )
         except NotFound:
             self.pods.forget(uid)  # the watch has not reported it yet
             return
@@ -171,11 +203,14 @@ class PodExecutor:
             if await self._exists(job, name, uid):
                 raise
             return
-        # If somebody else deletes the pod at the same time, the answer has no version: the cached pod stays.
+        # If somebody else deletes the pod at the same time, the answer has no version: the cached
+        # pod stays.
         if answer.get("kind") == "Pod" and answer["metadata"].get("resourceVersion"):
             self.pods.observe(_pod(answer))
 
-    async def _resize(self, job: ElasticJob, action: do.ResizePod, record_refused_resize: RecordRefusedResize) -> None:
+    async def _resize(
+        self, job: ElasticJob, action: do.ResizePod, record_refused_resize: RecordRefusedResize
+    ) -> None:
         pod = self.pods.get(action.uid)
         if pod is None:
             raise StaleState
@@ -201,7 +236,10 @@ class PodExecutor:
         self.pods.observe(_pod(answer))
 
     async def _exists(self, job: ElasticJob, name: str, uid: str) -> bool:
-        """Read the pod from the API server into the informer; return False if the one with this UID does not exist."""
+        """Read the pod from the API server into the informer.
+
+        Return False if the one with this UID does not exist.
+        """
         try:
             pod = _pod(await self.kube.get(PODS, job.metadata.namespace, name))
         except NotFound:

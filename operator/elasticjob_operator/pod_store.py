@@ -1,7 +1,8 @@
 """The pods of all jobs as last observed, each under the member that its name says, whatever its labels say now.
 
-A pod that the watch reports as gone may only have lost the label that the watch selects by. It counts as gone when the
-API server has confirmed that (`ConfirmGone`); one that exists is kept here until the API server says that it is gone.
+A pod that the watch reports as gone may only have lost the label that the watch selects by. It
+counts as gone when the API server has confirmed that (`ConfirmGone`); one that exists is kept here
+until the API server says that it is gone.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ class PodStore:
 
     _pods: dict[JobIdentity, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
     _job_of: dict[str, JobIdentity] = field(default_factory=dict)
-    _gone: dict[JobIdentity, dict[MemberKey, str]] = field(default_factory=lambda: defaultdict(dict))
+    _gone: dict[JobIdentity, dict[MemberKey, str]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     _unconfirmed: dict[JobIdentity, set[str]] = field(default_factory=lambda: defaultdict(set))
     _kept: dict[JobIdentity, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     tampered: dict[str, str] = field(default_factory=dict)
     """By UID of a pod whose labels or owner were edited: what of it is not as its name says."""
 
     def update(self, before: Pod | None, after: Pod | None) -> JobIdentity | None:
-        """Cache a pod that was added, changed or removed from the watch (`after` None); return its job, if it has one.
+        """Cache a pod that was added, changed or removed from the watch (`after` None).
 
+        Return its job, if it has one.
         A pod stays its job's when its owner reference is removed later.
         """
         pod = after or before
@@ -64,7 +68,9 @@ class PodStore:
         self.tampered.pop(uid, None)
         self._kept[job].pop(pod.name, None)
         member = member_of_name(job.name, pod.name)
-        is_gone = member is not None and self._gone[job].get((member.role, member.index)) == pod.name
+        is_gone = (
+            member is not None and self._gone[job].get((member.role, member.index)) == pod.name
+        )
         if not last.finished and not is_gone:
             self._unconfirmed[job].add(pod.name)
 

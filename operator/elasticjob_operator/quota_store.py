@@ -1,4 +1,7 @@
-"""What Kueue says of jobs, as last observed: their Workloads, and the ResourceFlavors of the cluster."""
+"""What Kueue says of jobs, as last observed.
+
+Their Workloads, and the ResourceFlavors of the cluster.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,13 @@ class QuotaStore:
     _workloads: dict[str, dict[str, Workload]] = field(default_factory=lambda: defaultdict(dict))
     _flavors: dict[str, FlavorSpec] = field(default_factory=dict)
 
-    def update_workload(self, before: Workload | None, after: Workload | None) -> list[tuple[str, str]]:
-        """Cache a Workload that was added, changed or deleted (`after` None); return namespace and name of its jobs."""
+    def update_workload(
+        self, before: Workload | None, after: Workload | None
+    ) -> list[tuple[str, str]]:
+        """Cache a Workload that was added, changed or deleted (`after` None).
+
+        Return namespace and name of its jobs.
+        """
         if before is not None:
             for uid in _controllers(before):
                 self._workloads[uid].pop(before.metadata.uid, None)
@@ -50,9 +58,14 @@ class QuotaStore:
             self._flavors[after.metadata.name] = after.spec
 
     def of(self, job: ElasticJob) -> Quota | None:
-        """Return what is known of the job; None for one without a queue that has no Workload either."""
+        """Return what is known of the job.
+
+        None for one without a queue that has no Workload either.
+        """
         found = self._workloads.get(job.metadata.uid, {}).values()
-        workloads = sorted((each for each in found if is_workload_of(each, job)), key=lambda each: each.number)
+        workloads = sorted(
+            (each for each in found if is_workload_of(each, job)), key=lambda each: each.number
+        )
         queue = job.metadata.labels.get(KUEUE_QUEUE, "")
         return Quota(queue, tuple(workloads), self._flavors) if queue or workloads else None
 

@@ -1,5 +1,6 @@
-"""Watches the Workloads of jobs that Kueue queues, and its ResourceFlavors; only where the operator is told to.
+"""Watches the Workloads of jobs that Kueue queues, and its ResourceFlavors.
 
+Only where the operator is told to.
 Where the cluster does not serve them, jobs that have no pods yet wait, and the others run on.
 """
 
@@ -26,7 +27,9 @@ log = logging.getLogger(__name__)
 class QuotaWatch:
     """Keeps the store's quotas up to date, and reports the jobs with news."""
 
-    def __init__(self, kube: Kube, store: Store, namespace: str | None, on_job: Callable[[JobKey], None]) -> None:
+    def __init__(
+        self, kube: Kube, store: Store, namespace: str | None, on_job: Callable[[JobKey], None]
+    ) -> None:
         quotas = store.quotas = QuotaStore()
 
         def on_workload(before: Workload | None, after: Workload | None) -> None:
@@ -57,7 +60,9 @@ class QuotaWatch:
             except (NotFound, Refused):
                 continue  # the watch says so
             except KubeError as error:
-                log.warning("Kueue: %s; jobs with a queue wait for it, and those that run go on", error)
+                log.warning(
+                    "Kueue: %s; jobs with a queue wait for it, and those that run go on", error
+                )
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         """Return the watches; they never return."""

@@ -20,7 +20,9 @@ from elasticjob_operator.work_queue import Retry, retry_after
 
 log = logging.getLogger(__name__)
 _MAX_CYCLES = 20
-"""Decisions in a row; after them other jobs get their turn, so that one that never settles does not block them."""
+"""Decisions in a row; after them other jobs get their turn, so that one that never settles does not
+block them.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,9 @@ class Reconciler:
     defaults: Defaults
 
     async def reconcile(self, key: JobKey) -> float | None:
-        """Decide and execute until there is nothing to do; return the seconds after which to do so again, or None.
+        """Decide and execute until there is nothing to do.
+
+        Return the seconds after which to do so again, or None.
 
         Raises:
             Retry: an action failed; try again after a pause.
@@ -53,7 +57,9 @@ class Reconciler:
                 log.debug("%s has changed meanwhile; deciding again", key)
             except Retry as retry:
                 if retry.due is None:
-                    retry.due = decision.requeue_after  # such as the timeout of a plan whose pods a quota refuses
+                    retry.due = (
+                        decision.requeue_after
+                    )  # such as the timeout of a plan whose pods a quota refuses
                 raise
         return 1.0
 
@@ -67,7 +73,9 @@ class Reconciler:
         if not actions:
             return due
         try:
-            self.store.update(ELASTIC_JOBS, await self.kube.get(ELASTIC_JOBS, key.namespace, key.name))
+            self.store.update(
+                ELASTIC_JOBS, await self.kube.get(ELASTIC_JOBS, key.namespace, key.name)
+            )
             if self.store.job(key) is None:
                 raise Retry("the job exists but cannot be read; what names it waits")
             return 0.0

@@ -1,7 +1,8 @@
 """Reads the restart rules of the whole cluster from a ConfigMap beside the operator, and again when it has changed.
 
-It is asked for, not watched, like other ConfigMaps: so the operator needs no further right. What cannot be read harms
-no job: the rules that were read last stay, and log, event and metric say what is wrong.
+It is asked for, not watched, like other ConfigMaps: so the operator needs no further right. What
+cannot be read harms no job: the rules that were read last stay, and log, event and metric say what
+is wrong.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ class RulesWatch:
             await self._read()
 
     async def _read(self) -> bool:
-        """Read the rules if the ConfigMap has changed; return whether the API server has answered."""
+        """Read the rules if the ConfigMap has changed.
+
+        Return whether the API server has answered.
+        """
         try:
             found = await self.kube.get(CONFIG_MAPS, self.namespace, names.RULES_CONFIG_MAP)
         except NotFound:
@@ -69,12 +73,16 @@ class RulesWatch:
             return True
         self._version = metadata["resourceVersion"]
         try:
-            rules, why = read_rules(_parsed(found.get("data") or {})), ""
+            rules = read_rules(_parsed(found.get("data") or {}))
+            why = ""
         except ValueError as error:
-            rules, why = self.store.restart_rules, str(error)
+            rules = self.store.restart_rules
+            why = str(error)
         if why and why != self._error:
             subject = Subject(CONFIG_MAPS, self.namespace, names.RULES_CONFIG_MAP, metadata["uid"])
-            self.events.emit_about(subject, EmitEvent("RulesRefused", self._said(why), warning=True))
+            self.events.emit_about(
+                subject, EmitEvent("RulesRefused", self._said(why), warning=True)
+            )
         self._take(rules, why)
         return True
 
@@ -82,7 +90,12 @@ class RulesWatch:
         if why and why != self._error:
             log.warning("%s", self._said(why))
         elif not why and (rules != self.store.restart_rules or self._error):
-            log.info("ConfigMap %s/%s: %d restart rules", self.namespace, names.RULES_CONFIG_MAP, len(rules))
+            log.info(
+                "ConfigMap %s/%s: %d restart rules",
+                self.namespace,
+                names.RULES_CONFIG_MAP,
+                len(rules),
+            )
         self._error, self.store.restart_rules, self.store.rules_refused = why, rules, bool(why)
 
     def _said(self, why: str) -> str:

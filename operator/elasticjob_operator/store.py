@@ -1,7 +1,8 @@
 """The operator's cache of objects as last observed, by job.
 
-It may be stale: every write carries the resourceVersion or UID on which it was decided, so that it fails on another
-state. An object that is gone is also removed when a write to it is answered with "not found", ahead of the watch.
+It may be stale: every write carries the resourceVersion or UID on which it was decided, so that it
+fails on another state. An object that is gone is also removed when a write to it is answered with
+"not found", ahead of the watch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.ownership import may_be_of_job
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
-from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, SERVICE_ACCOUNTS, Resource
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
 
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.members.cluster_rules import Rules, with_cluster_rules
@@ -45,12 +53,17 @@ TYPES: Mapping[Resource, type[Custom]] = {
     SCALE_OUTS: ScaleOut,
 }
 for _type in TYPES.values():
-    msgspec.json.Decoder(_type)  # prepares decoding now, so that the first object of a kind is not delayed by it
+    msgspec.json.Decoder(
+        _type
+    )  # prepares decoding now, so that the first object of a kind is not delayed by it
 
 
 @dataclass(frozen=True)
 class JobKey:
-    """Namespace and name of a job, the key of the work queue. The job need not exist: a plan may name any job."""
+    """Namespace and name of a job, the key of the work queue.
+
+    The job need not exist: a plan may name any job.
+    """
 
     namespace: str
     name: str
@@ -67,11 +80,15 @@ class Store:
     pods: PodStore = field(default_factory=PodStore)
     _last_refusals: dict[str, str] = field(default_factory=dict)
     _status_written_at: dict[str, float] = field(default_factory=dict)
-    _infrastructure: dict[str, InfrastructureRecord] = field(default_factory=lambda: defaultdict(InfrastructureRecord))
+    _infrastructure: dict[str, InfrastructureRecord] = field(
+        default_factory=lambda: defaultdict(InfrastructureRecord)
+    )
     _leaving_nodes: dict[str, str] = field(default_factory=dict)
     _node_labels: dict[str, dict[str, str]] = field(default_factory=dict)
     _node_conditions: dict[str, tuple[NodeCondition, ...]] = field(default_factory=dict)
-    _limit_ranges: dict[str, dict[str, LimitRange]] = field(default_factory=lambda: defaultdict(dict))
+    _limit_ranges: dict[str, dict[str, LimitRange]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     _refused_resizes: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
     _repairs: dict[str, Repair] = field(default_factory=dict)
     _deleted_uids: dict[str, None] = field(default_factory=dict)
@@ -80,13 +97,18 @@ class Store:
     restart_rules: Rules = ()
     """Of the whole cluster, after those of each job."""
     rules_refused: bool = False
-    """Whether they are not those that somebody has written, because what was written cannot be read."""
+    """Whether they are not those that somebody has written, because what was written cannot be
+    read.
+    """
 
-    def change(self, before: Custom | None, after: Custom | None, repair: Repair | None = None) -> JobKey | None:
-        """Cache a custom resource that was added, changed or deleted (`after` None); return its job's key if new.
+    def change(
+        self, before: Custom | None, after: Custom | None, repair: Repair | None = None
+    ) -> JobKey | None:
+        """Cache a custom resource that was added, changed or deleted (`after` None).
 
-        What is cached already, such as the answer to the operator's own write that the watch repeats, is not new: it
-        must not shorten the pause after a failure. `repair` brings its stored status within bounds.
+        Return its job's key if new. What is cached already, such as the answer to the operator's
+        own write that the watch repeats, is not new: it must not shorten the pause after a failure.
+        `repair` brings its stored status within bounds.
         """
         if after is None:
             assert before is not None
@@ -99,7 +121,10 @@ class Store:
         return key_of(after)
 
     def update(self, resource: Resource, raw: Mapping[str, Any]) -> JobKey | None:
-        """Cache a custom resource from an answer of the API server; return its job's key if it is new."""
+        """Cache a custom resource from an answer of the API server.
+
+        Return its job's key if it is new.
+        """
         try:
             custom, repair = readable(raw, TYPES[resource])
         except msgspec.ValidationError as error:
@@ -110,7 +135,10 @@ class Store:
         return self.change(None, custom, repair)
 
     def set_aside(self, uid: str) -> None:
-        """Remove an object that cannot be read any more: nothing is decided about it until it can."""
+        """Remove an object that cannot be read any more.
+
+        Nothing is decided about it until it can.
+        """
         self._repairs.pop(uid, None)
         for key, customs in list(self._customs.items()):
             if customs.pop(uid, None) is not None and not customs:
@@ -118,7 +146,8 @@ class Store:
 
     def forget(self, custom: Custom) -> None:
         """Remove an object that was deleted; late events and answers do not bring it back."""
-        key, uid = key_of(custom), custom.metadata.uid
+        key = key_of(custom)
+        uid = custom.metadata.uid
         self._deleted_uids[uid] = None
         if len(self._deleted_uids) > _MAX_DELETED_UIDS:
             del self._deleted_uids[next(iter(self._deleted_uids))]
@@ -139,7 +168,10 @@ class Store:
                 self.forget(customs[uid])
 
     def update_pod(self, before: Pod | None, after: Pod | None) -> JobKey | None:
-        """Cache a pod that was added, changed or deleted (`after` None); return the key of its job, if it has one."""
+        """Cache a pod that was added, changed or deleted (`after` None).
+
+        Return the key of its job, if it has one.
+        """
         job = self.pods.update(before, after)
         if after is None and before is not None:
             self._refused_resizes.pop(before.metadata.uid, None)
@@ -152,12 +184,19 @@ class Store:
         return key
 
     def update_node(self, before: Node | None, after: Node | None) -> list[JobKey]:
-        """Note what a node is like and whether it is leaving; return the keys of the jobs that the change concerns."""
+        """Note what a node is like and whether it is leaving.
+
+        Return the keys of the jobs that the change concerns.
+        """
         node = after or before
         assert node is not None
-        name, why = node.metadata.name, leaving_reason(after) if after else None
-        labels, conditions = (after.metadata.labels, after.status.conditions) if after else (None, None)
-        left, moved = self._leaving_nodes.get(name) != why, self._node_labels.get(name) != labels
+        name = node.metadata.name
+        why = leaving_reason(after) if after else None
+        labels, conditions = (
+            (after.metadata.labels, after.status.conditions) if after else (None, None)
+        )
+        left = self._leaving_nodes.get(name) != why
+        moved = self._node_labels.get(name) != labels
         other_conditions = self._node_conditions.get(name) != conditions
         _put(self._leaving_nodes, name, why)
         _put(self._node_labels, name, labels)
@@ -167,7 +206,11 @@ class Store:
         return [
             key
             for key in (JobKey(job.namespace, job.name) for job in self.pods.on_node(name))
-            if left or ((job := self.job(key)) is not None and _cares(job, moved=moved, conditions=other_conditions))
+            if left
+            or (
+                (job := self.job(key)) is not None
+                and _cares(job, moved=moved, conditions=other_conditions)
+            )
         ]
 
     def update_limit_range(self, before: LimitRange | None, after: LimitRange | None) -> None:
@@ -186,8 +229,13 @@ class Store:
 
     def job(self, key: JobKey) -> ElasticJob | None:
         """Return the job, or None when there is none."""
-        # If there are two jobs of one name, the deletion of one is not reported yet: the later one exists.
-        jobs = [custom for custom in self._customs.get(key, {}).values() if isinstance(custom, ElasticJob)]
+        # If there are two jobs of one name, the deletion of one is not reported yet: the later one
+        # exists.
+        jobs = [
+            custom
+            for custom in self._customs.get(key, {}).values()
+            if isinstance(custom, ElasticJob)
+        ]
         return max(jobs, key=lambda job: int(job.metadata.resource_version), default=None)
 
     def jobs(self) -> list[ElasticJob]:
@@ -197,13 +245,18 @@ class Store:
     def count_by_phase(self) -> Counter[str]:
         """Return the number of jobs by phase; a job without a status counts as `New`."""
         customs = (custom for customs in self._customs.values() for custom in customs.values())
-        return Counter(custom.status.phase or "New" for custom in customs if isinstance(custom, ElasticJob))
+        return Counter(
+            custom.status.phase or "New" for custom in customs if isinstance(custom, ElasticJob)
+        )
 
     def observed(self, job: ElasticJob) -> Observed:
         """Return the job and all that belongs to it, without what belonged to an earlier job of its name."""
-        uid, identity = job.metadata.uid, identity_of(job)
+        uid = job.metadata.uid
+        identity = identity_of(job)
         infrastructure = self._infrastructure[uid]
-        account = infrastructure.objects.get((SERVICE_ACCOUNTS, names.master_service(job.metadata.name)))
+        account = infrastructure.objects.get(
+            (SERVICE_ACCOUNTS, names.master_service(job.metadata.name))
+        )
         customs = [
             custom
             for custom in self._customs.get(key_of(job), {}).values()
@@ -243,14 +296,20 @@ class Store:
                 yield custom
 
     def record_refusal(self, job: ElasticJob, message: str) -> bool:
-        """Keep why the last change of the cluster was refused (empty: it was not); return whether the text is new."""
+        """Keep why the last change of the cluster was refused (empty: it was not).
+
+        Return whether the text is new.
+        """
         before = self._last_refusals.pop(job.metadata.uid, "")
         if message:
             self._last_refusals[job.metadata.uid] = message
         return message != before
 
     def record_refused_resize(self, request: ResizePod, message: str) -> None:
-        """Keep that the API server refuses this resize; a new operator process requests it once more."""
+        """Keep that the API server refuses this resize.
+
+        A new operator process requests it once more.
+        """
         self._refused_resizes[request.uid] = (request, message)
 
     def record_status_write(self, job: ElasticJob, now: float) -> None:
@@ -262,12 +321,18 @@ class Store:
         return self._infrastructure[job.metadata.uid]
 
     def put(self, custom: Custom) -> bool:
-        """Cache an object unless it was deleted or this or a later version is cached; return whether it is now."""
-        key, uid = key_of(custom), custom.metadata.uid
+        """Cache an object unless it was deleted or this or a later version is cached.
+
+        Return whether it is now.
+        """
+        key = key_of(custom)
+        uid = custom.metadata.uid
         if uid in self._deleted_uids:
             return False
         old = self._customs[key].get(uid)
-        if old is not None and int(old.metadata.resource_version) >= int(custom.metadata.resource_version):
+        if old is not None and int(old.metadata.resource_version) >= int(
+            custom.metadata.resource_version
+        ):
             return False
         self._customs[key][uid] = custom
         self._repairs.pop(uid, None)
@@ -282,7 +347,10 @@ def key_of(custom: Custom) -> JobKey:
 
 def _cares(job: ElasticJob, *, moved: bool, conditions: bool) -> bool:
     """Whether a job's decisions depend on the labels or conditions of nodes, as far as these have changed."""
-    return bool((moved and job.spec.topology_key) or (conditions and job.spec.run_policy.replace_on_node_conditions))
+    return bool(
+        (moved and job.spec.topology_key)
+        or (conditions and job.spec.run_policy.replace_on_node_conditions)
+    )
 
 
 def _put(known: dict[str, T], name: str, value: T | None) -> None:

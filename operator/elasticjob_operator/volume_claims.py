@@ -24,7 +24,8 @@ async def ensure_claims(kube: Kube, job: ElasticJob, claims: Iterable[Mapping[st
         KubeError: any other error of the API server; the claims that were made are found the next time.
     """
     for claim in claims:
-        namespace, name = job.metadata.namespace, claim["metadata"]["name"]
+        namespace = job.metadata.namespace
+        name = claim["metadata"]["name"]
         try:
             found = await kube.get(VOLUME_CLAIMS, namespace, name)
         except NotFound:

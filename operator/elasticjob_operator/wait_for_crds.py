@@ -1,4 +1,7 @@
-"""Waits until the API server serves the custom resource definitions: the operator may be started before them."""
+"""Waits until the API server serves the custom resource definitions.
+
+The operator may be started before them.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,17 @@ async def wait_for_crds(kube: Kube, namespace: str | None) -> None:
         if not missing:
             return
         if attempt % _LOG_EVERY_ATTEMPTS == 0:
-            log.warning("waiting: %s; apply the definitions: kubectl apply --server-side -f crds/", missing)
+            log.warning(
+                "waiting: %s; apply the definitions: kubectl apply --server-side -f crds/", missing
+            )
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _missing(kube: Kube, namespace: str | None) -> str:
-    """Return what the API server does not serve yet, for the log; empty when it serves everything."""
+    """Return what the API server does not serve yet, for the log.
+
+    Empty when it serves everything.
+    """
     try:
         for kind in _KINDS:
             await kube.request("GET", kind.path(namespace), params={"limit": "1"})

@@ -1,7 +1,8 @@
 """A work queue of keys, such as those of jobs.
 
-The work on a key starts as soon as the key is added, never twice at the same time, and once for all additions while it
-waits. If it fails, it is repeated after a growing pause, which delays no other key.
+The work on a key starts as soon as the key is added, never twice at the same time, and once for all
+additions while it waits. If it fails, it is repeated after a growing pause, which delays no other
+key.
 """
 
 from __future__ import annotations
@@ -52,15 +53,24 @@ class Retry(Exception):
 
 
 def retry_after(error: KubeError, *, due: float | None = None) -> Retry:
-    """Return the `Retry` for an error of the API server; one that may be an outage does not make for long pauses."""
+    """Return the `Retry` for an error of the API server.
+
+    One that may be an outage does not make for long pauses.
+    """
     if isinstance(error, TryLater):
-        return Retry(error.message, after=error.retry_after or 0.0, longest=LONGEST_PAUSE_IN_OUTAGE_SECONDS, due=due)
+        return Retry(
+            error.message,
+            after=error.retry_after or 0.0,
+            longest=LONGEST_PAUSE_IN_OUTAGE_SECONDS,
+            due=due,
+        )
     return Retry(error.message, due=due)
 
 
 class WorkQueue(Generic[K]):
-    """Runs `work(key)` for every key that is added; it returns the seconds after which to run again, or None.
+    """Runs `work(key)` for every key that is added.
 
+    It returns the seconds after which to run again, or None.
     Each time it has ended, `on_end` is called, with the error if it has failed.
     """
 
@@ -132,14 +142,18 @@ class WorkQueue(Generic[K]):
             self._failures.pop(key, None)
         if key in self._dirty:
             self._dirty.discard(key)
-            # The change may be the operator's own write, reported before its answer, so a failure still has a pause.
+            # The change may be the operator's own write, reported before its answer, so a failure
+            # still has a pause.
             again = 0.0 if error is None else min(again or 0.0, LONGEST_PAUSE_WHEN_CHANGED_SECONDS)
         if again is not None:
             self.add_after(key, again)
         self._on_end(key, error)
 
     def _pause(self, key: K, error: BaseException) -> float:
-        """Return the pause after a failure, in seconds; also after an unexpected error, which is logged."""
+        """Return the pause after a failure, in seconds.
+
+        Also after an unexpected error, which is logged.
+        """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 20))

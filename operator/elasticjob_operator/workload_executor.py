@@ -29,7 +29,9 @@ class WorkloadExecutor:
     kube: Kube
     workloads: Informer[Workload]
 
-    async def execute(self, job: ElasticJob, action: do.CreateWorkload | do.PatchWorkload | do.DeleteWorkload) -> None:
+    async def execute(
+        self, job: ElasticJob, action: do.CreateWorkload | do.PatchWorkload | do.DeleteWorkload
+    ) -> None:
         """Execute one action.
 
         Raises:
@@ -43,7 +45,9 @@ class WorkloadExecutor:
             case do.PatchWorkload():
                 await self._patch(job, action)
             case do.DeleteWorkload(name, uid):
-                with suppress(NotFound, Conflict):  # it is gone, perhaps followed by another one of its name
+                with suppress(
+                    NotFound, Conflict
+                ):  # it is gone, perhaps followed by another one of its name
                     await self.kube.delete(KUEUE_WORKLOADS, job.metadata.namespace, name, uid=uid)
                 self.workloads.forget(uid)
 
@@ -62,7 +66,10 @@ class WorkloadExecutor:
         self.workloads.observe(found)
 
     async def _with_priority(self, job: ElasticJob, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the manifest with the priority of its class: Kueue reads the number, and not the class."""
+        """Return the manifest with the priority of its class.
+
+        Kueue reads the number, and not the class.
+        """
         chosen = priority_class(job, body)
         if chosen is None:
             return body
@@ -90,7 +97,9 @@ class WorkloadExecutor:
 
     async def _refresh(self, job: ElasticJob, action: do.PatchWorkload) -> None:
         try:
-            found = _readable(await self.kube.get(KUEUE_WORKLOADS, job.metadata.namespace, action.name))
+            found = _readable(
+                await self.kube.get(KUEUE_WORKLOADS, job.metadata.namespace, action.name)
+            )
         except NotFound:
             found = None
         if found is None or found.metadata.uid != action.uid:

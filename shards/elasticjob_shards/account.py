@@ -1,4 +1,7 @@
-"""The account of a data set: how many shards are in which state, and what each member has leased."""
+"""The account of a data set.
+
+How many shards are in which state, and what each member has leased.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Account:
-    """The numbers of a data set's shards by state; `returned` counts leases that ended without a result."""
+    """The numbers of a data set's shards by state.
+
+    `returned` counts leases that ended without a result.
+    """
 
     total: int
     done: int
@@ -33,7 +39,10 @@ class LeasesOfRound:
 
 @dataclass(slots=True)
 class Holder:
-    """The leases of one member: their positions, and its latest request with an id, with the positions it got."""
+    """The leases of one member.
+
+    Their positions, and its latest request with an id, with the positions it got.
+    """
 
     leased: set[int] = field(default_factory=set)
     request_id: str = ""

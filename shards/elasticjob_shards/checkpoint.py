@@ -1,4 +1,7 @@
-"""A ledger as bytes, to be saved with the checkpoint of a model: the shards that the model has been trained on."""
+"""A ledger as bytes, to be saved with the checkpoint of a model.
+
+The shards that the model has been trained on.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ _LARGEST = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Position:
-    """How far a data set has been trained: all positions below `fresh` are done, except `undone` and `failed` ones."""
+    """How far a data set has been trained.
+
+    All positions below `fresh` are done, except `undone` and `failed` ones.
+    """
 
     fresh: int
     undone: list[int]
@@ -51,11 +57,20 @@ def decode(state: bytes, dataset: Dataset, *, most: int) -> tuple[Dataset, Posit
     try:
         content = json.loads(_inflated(state))
         if content["version"] != _VERSION:
-            raise BadRequest(f"state has version {content['version']!r}; this master reads version {_VERSION}")
-        shape, size, fresh = dict(content["of"]), int(content["size"]), int(content["fresh"])
-        undone, failed = (unpack([int(run) for run in content[field]], most=most) for field in ("undone", "failed"))
+            raise BadRequest(
+                f"state has version {content['version']!r}; this master reads version {_VERSION}"
+            )
+        shape = dict(content["of"])
+        size = int(content["size"])
+        fresh = int(content["fresh"])
+        undone, failed = (
+            unpack([int(run) for run in content[field]], most=most)
+            for field in ("undone", "failed")
+        )
     except (zlib.error, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise BadRequest(f"state is no checkpoint of a data set, or it is damaged: {error!r}") from error
+        raise BadRequest(
+            f"state is no checkpoint of a data set, or it is damaged: {error!r}"
+        ) from error
     for field, value in _shape(dataset).items():
         if shape.get(field) != value:
             raise BadRequest(
@@ -84,11 +99,16 @@ def _check(dataset: Dataset, fresh: int, undone: list[int], failed: list[int]) -
     if not 0 <= fresh <= dataset.total:
         raise BadRequest(f"state is at shard {fresh}; {dataset.name} has {dataset.total} shards")
     if max((*undone, *failed), default=-1) >= fresh or not set(undone).isdisjoint(failed):
-        raise BadRequest("state is damaged: its shards that are not done, or have failed, cannot be")
+        raise BadRequest(
+            "state is damaged: its shards that are not done, or have failed, cannot be"
+        )
 
 
 def _shape(dataset: Dataset) -> dict[str, int | str | bool]:
-    """Return the fields on which the meaning of positions depends; the number of epochs is not among them."""
+    """Return the fields on which the meaning of positions depends.
+
+    The number of epochs is not among them.
+    """
     shape: dict[str, int | str | bool] = {
         "shard_size": dataset.shard_size,
         "shuffle": dataset.shuffle,

@@ -1,10 +1,11 @@
 """A data set, and the samples of its shards.
 
-A data set is one range of samples, or several parts (such as files with lines) of which each has shards of its own, or
-a stream: a range that grows until it is declared to have ended.
+A data set is one range of samples, or several parts (such as files with lines) of which each has
+shards of its own, or a stream: a range that grows until it is declared to have ended.
 
-Shards have ids, which count all epochs in the order of the samples. They are handed out by position. Without shuffling
-the position is the id; with it, it counts in the shuffled order of the epoch.
+Shards have ids, which count all epochs in the order of the samples. They are handed out by
+position. Without shuffling the position is the id; with it, it counts in the shuffled order of the
+epoch.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ class Dataset:
 
     @property
     def declaration(self) -> Dataset:
-        """The data set without what may differ when it is declared again: a stream's size and end."""
+        """The data set without what may differ when it is declared again.
+
+        A stream's size and end.
+        """
         return replace(self, size=0, ended=False) if self.streamed else self
 
     def at(self, position: int) -> Shard:
@@ -93,7 +97,8 @@ class Dataset:
         if self.shuffle:
             place = shuffled(place, self.per_epoch, self.seed, epoch)
         shard_id = epoch * self.per_epoch + place
-        part, size = 0, self.size
+        part = 0
+        size = self.size
         if self.parts:
             part = bisect_right(self._edges, place)
             place -= self._edges[part - 1] if part else 0
@@ -111,9 +116,14 @@ class Dataset:
     def check(self) -> None:
         """Raise `BadRequest` if a field is invalid."""
         if not _NAME.fullmatch(self.name):
-            raise BadRequest(f"dataset is {self.name[:80]!r}; it must have 1 to 63 letters, digits, '-', '_' or '.'")
+            raise BadRequest(
+                f"dataset is {self.name[:80]!r}; it must have 1 to 63 letters, digits, '-', '_' or '.'"
+            )
         least = 0 if self.streamed else 1
-        for field, value, lowest in (("size", self.size, least), ("shard_size", self.shard_size, 1)):
+        for field, value, lowest in (
+            ("size", self.size, least),
+            ("shard_size", self.shard_size, 1),
+        ):
             if not lowest <= value <= _LARGEST:
                 raise BadRequest(f"{field} is {value}; it must be between {lowest} and {_LARGEST}")
         if self.streamed and (self.epochs != 1 or self.shuffle or self.parts):
@@ -121,12 +131,16 @@ class Dataset:
         if not 1 <= self.epochs <= _LARGEST:
             raise BadRequest(f"epochs is {self.epochs}; it must be between 1 and {_LARGEST}")
         if self.total > _LARGEST:
-            raise BadRequest(f"size, shard_size and epochs make {self.total} shards; at most {_LARGEST} are possible")
+            raise BadRequest(
+                f"size, shard_size and epochs make {self.total} shards; at most {_LARGEST} are possible"
+            )
 
     def grown(self, size: int, *, final: bool) -> Dataset:
         """Return the stream with a new size, or ended. Raises `BadRequest`."""
         if not self.streamed:
-            raise BadRequest(f"data set {self.name} was not declared as streamed; its size stays {self.size}")
+            raise BadRequest(
+                f"data set {self.name} was not declared as streamed; its size stays {self.size}"
+            )
         if size > _LARGEST:
             raise BadRequest(f"size is {size}; it must be at most {_LARGEST}")
         if self.ended and size > self.size:

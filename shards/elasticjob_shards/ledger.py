@@ -1,18 +1,19 @@
 """The ledger of one data set: which shards are waiting, leased, done and failed.
 
-Every shard ends done or failed exactly once; waiting + leased + done + failed is always the total. A lease ends when
-the training process of its member has ended. What is reported done is done, also if it waits, or is leased to another
-member by now: the lease of the member that trained it was returned, or was lost with a crashed master.
+Every shard ends done or failed exactly once; waiting + leased + done + failed is always the total.
+A lease ends when the training process of its member has ended. What is reported done is done, also
+if it waits, or is leased to another member by now: the lease of the member that trained it was
+returned, or was lost with a crashed master.
 
-The master answers a report only after its effect is stored, so no shard that was confirmed as done is trained again.
-It answers a lease then as well, but at once while nothing can be stored: the members tell the next master what they
-have leased, and it leases nothing before. The caller gives a lease request an id; the repeated request gets the same
-shards. Otherwise the shards of a lost answer would stay leased to a member that does not
-know them.
+The master answers a report only after its effect is stored, so no shard that was confirmed as done
+is trained again. It answers a lease then as well, but at once while nothing can be stored: the
+members tell the next master what they have leased, and it leases nothing before. The caller gives a
+lease request an id; the repeated request gets the same shards. Otherwise the shards of a lost
+answer would stay leased to a member that does not know them.
 
-Internally shards are identified by their position in the order in which they are handed out, so that the leased ones
-are a few runs of numbers even if the data set is shuffled. The memory used is proportional to the numbers of leased,
-waiting and failed shards, not to the size of the data set.
+Internally shards are identified by their position in the order in which they are handed out, so
+that the leased ones are a few runs of numbers even if the data set is shuffled. The memory used is
+proportional to the numbers of leased, waiting and failed shards, not to the size of the data set.
 """
 
 from __future__ import annotations
@@ -58,29 +59,42 @@ class Ledger:
         self._leases: dict[int, str] = {}
         self._waiting: set[int] = set()
         self._next: list[int] = []
-        """A heap of the waiting positions; it also contains some that have been reported while they waited."""
+        """A heap of the waiting positions; it also contains some that have been reported while they
+        waited.
+        """
         self._may_lag_behind = may_lag_behind
-        """Positions may have been handed out that are missing here, by an earlier master that has not stored them."""
+        """Positions may have been handed out that are missing here, by an earlier master that has
+        not stored them.
+        """
 
-    # --- requests of members -----------------------------------------------------------------------------------------
+    # --- requests of members
+    # -----------------------------------------------------------------------------------------
 
-    def lease(self, uid: str, count: int, request_id: str = "", *, most: int = MAX_LEASED_SHARDS) -> list[Shard]:
-        """Lease up to `count` shards to a member, which may have `most` leased: waiting ones first, then fresh ones.
+    def lease(
+        self, uid: str, count: int, request_id: str = "", *, most: int = MAX_LEASED_SHARDS
+    ) -> list[Shard]:
+        """Lease up to `count` shards to a member, which may have `most` leased.
 
+        Waiting ones first, then fresh ones.
         If `request_id` is that of the member's latest request, the answer is the same as then.
         """
         if len(request_id) > LONGEST_REQUEST_ID:
-            raise BadRequest(f"request_id has {len(request_id)} characters; at most {LONGEST_REQUEST_ID} are taken")
+            raise BadRequest(
+                f"request_id has {len(request_id)} characters; at most {LONGEST_REQUEST_ID} are taken"
+            )
         if not 1 <= count <= MAX_LEASED_SHARDS:
             raise BadRequest(f"count is {count}; it must be between 1 and {MAX_LEASED_SHARDS}")
         holder = self._holders.setdefault(uid, Holder())
         if request_id and request_id == holder.request_id:
-            return [self.dataset.at(position) for position in holder.latest if position in holder.leased]
+            return [
+                self.dataset.at(position) for position in holder.latest if position in holder.leased
+            ]
         taken = self._take(min(count, most - len(holder.leased)))
         holder.leased.update(taken)
         self._leases.update(dict.fromkeys(taken, uid))
         if taken:
-            holder.request_id, holder.latest = request_id, taken
+            holder.request_id = request_id
+            holder.latest = taken
         return [self.dataset.at(position) for position in taken]
 
     def report(
@@ -94,12 +108,15 @@ class Ledger:
     ) -> list[int]:
         """End leases, by shard ids; a repeated report changes nothing.
 
-        Returns the shards whose report does not count: those that were trained before a checkpoint was restored, in an
-        earlier round; and the failed ones that are leased to another member by now, which may succeed.
+        Returns the shards whose report does not count: those that were trained before a checkpoint
+        was restored, in an earlier round; and the failed ones that are leased to another member by
+        now, which may succeed.
         """
         if 0 < round_ < self.restored_round:
             return [*done, *failed]
-        done_at, returned_at, failed_at = self._positions(done), self._positions(returned), self._positions(failed)
+        done_at = self._positions(done)
+        returned_at = self._positions(returned)
+        failed_at = self._positions(failed)
         if failed_at and len(self.failed.union(failed_at)) > MOST_FAILED:
             raise BadRequest(
                 f"failed has {len(failed_at)} shards and {len(self.failed)} of {self.dataset.name} have failed before; "
@@ -128,8 +145,9 @@ class Ledger:
         self.dataset = self.dataset.grown(size, final=final)
 
     def resume_leases(self, uid: str, leases: LeasesOfRound) -> None:
-        """Take over leases of an earlier master from the member that has them; the stored state may be older.
+        """Take over leases of an earlier master from the member that has them.
 
+        The stored state may be older.
         Those that ended with a checkpoint, which a later round has restored, stay ended.
 
         Raises:
@@ -154,11 +172,15 @@ class Ledger:
             self._leases[at] = uid
             holder.leased.add(at)
 
-    # --- state of the shards -----------------------------------------------------------------------------------------
+    # --- state of the shards
+    # -----------------------------------------------------------------------------------------
 
     def account(self) -> Account:
         """Return the numbers of shards by state."""
-        total, leased, again, failed = self.dataset.total, len(self._leases), len(self._waiting), len(self.failed)
+        total = self.dataset.total
+        leased = len(self._leases)
+        again = len(self._waiting)
+        failed = len(self.failed)
         done = self.fresh - leased - again - failed
         return Account(total, done, leased, again + total - self.fresh, self.returned, failed)
 
@@ -176,12 +198,15 @@ class Ledger:
         """Return the leases of each member by UID."""
         return self._holders
 
-    # --- checkpoints and restarts ------------------------------------------------------------------------------------
+    # --- checkpoints and restarts
+    # ------------------------------------------------------------------------------------
 
     def checkpoint(self) -> bytes:
         """Return a checkpoint of the present state; leased shards are undone in it."""
         undone = [*self._waiting, *self._leases]
-        return checkpoint.encode(self.dataset, checkpoint.Position(self.fresh, undone, list(self.failed)))
+        return checkpoint.encode(
+            self.dataset, checkpoint.Position(self.fresh, undone, list(self.failed))
+        )
 
     def restore(self, state: bytes, round_: int, *, only: bool = False) -> None:
         """Go back to a checkpoint, or with empty bytes to the beginning, for the processes of a round. All leases end.
@@ -204,13 +229,18 @@ class Ledger:
                 "checkpoint already: all processes of a round must restore the same one"
             )
         self.dataset, position = checkpoint.decode(state, self.dataset, most=_MOST_UNDONE)
-        self.restored_round, self.restored_from = round_, name
+        self.restored_round = round_
+        self.restored_from = name
         self.returned += len(self._leases)
-        self._holders, self._leases = {}, {}
+        self._holders = {}
+        self._leases = {}
         self.resume_from(fresh=position.fresh, waiting=position.undone, failed=position.failed)
 
     def resume_from(self, *, fresh: int, waiting: Iterable[int], failed: Iterable[int]) -> None:
-        """Set the state from a checkpoint or the stored state; more positions may have been handed out since then."""
+        """Set the state from a checkpoint or the stored state.
+
+        More positions may have been handed out since then.
+        """
         self.fresh, self._waiting, self.failed = fresh, set(waiting), set(failed)
         self._next = sorted(self._waiting)
         self._may_lag_behind = True
@@ -220,7 +250,8 @@ class Ledger:
         self._holders[uid] = holder
         self._leases.update(dict.fromkeys(holder.leased, uid))
 
-    # --- single positions --------------------------------------------------------------------------------------------
+    # --- single positions
+    # --------------------------------------------------------------------------------------------
 
     def _take(self, count: int) -> list[int]:
         taken: list[int] = []
@@ -237,7 +268,9 @@ class Ledger:
     def _positions(self, shards: Sequence[int]) -> list[int]:
         wrong = next((shard for shard in shards if not 0 <= shard < self.dataset.total), None)
         if wrong is not None:
-            raise BadRequest(f"shard {wrong} does not exist; {self.dataset.name} has {self.dataset.total} shards")
+            raise BadRequest(
+                f"shard {wrong} does not exist; {self.dataset.name} has {self.dataset.total} shards"
+            )
         return [self.dataset.position(shard) for shard in shards]
 
     def _catch_up(self, newest: int) -> None:

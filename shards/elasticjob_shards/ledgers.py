@@ -1,4 +1,7 @@
-"""All data sets of a job, and their common bounds: all ledgers must fit into the master's stored state."""
+"""All data sets of a job, and their common bounds.
+
+All ledgers must fit into the master's stored state.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ class Ledgers:
         return len(self._by_name)
 
     def declare(self, dataset: Dataset) -> Ledger:
-        """Declare a data set, or extend a stream, and return its ledger; repeating a declaration changes nothing.
+        """Declare a data set, or extend a stream, and return its ledger.
+
+        Repeating a declaration changes nothing.
 
         Raises:
             BadRequest: the data set is invalid, or one too many.
@@ -41,7 +46,9 @@ class Ledgers:
         known = self._by_name.get(dataset.name)
         if known is None:
             self._check_bounds(dataset)
-            known = self._by_name[dataset.name] = Ledger(dataset, may_lag_behind=self.may_lag_behind)
+            known = self._by_name[dataset.name] = Ledger(
+                dataset, may_lag_behind=self.may_lag_behind
+            )
         if known.dataset.declaration != dataset.declaration:
             difference = _difference(known.dataset.declaration, dataset.declaration)
             raise DeclaredDifferently(f"data set {dataset.name} was declared with {difference}")

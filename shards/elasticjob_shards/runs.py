@@ -1,7 +1,8 @@
-"""Compact sets of numbers: a list of runs, each as its distance from the end of the last run and its length.
+"""Compact sets of numbers.
 
-Shards are handed out in runs and mostly end in runs, so the list is short. Distances are small numbers, which compress
-well.
+A list of runs, each as its distance from the end of the last run and its length. Shards are handed
+out in runs and mostly end in runs, so the list is short. Distances are small numbers, which
+compress well.
 """
 
 from __future__ import annotations

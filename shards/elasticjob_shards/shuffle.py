@@ -1,9 +1,10 @@
 """A pseudo-random order of an epoch's shards that needs no memory, however many shards there are.
 
-It is a Feistel network over a rectangle of numbers that is just large enough for the epoch. Each round moves one
-coordinate by a hash of the other, which can be reverted, so no two positions get the same shard. Results outside the
-epoch go through the network again (cycle walking). The same seed and epoch always give the same order, so that a
-restarted master can continue in the middle of an epoch. Changing anything here breaks the data sets of running jobs.
+It is a Feistel network over a rectangle of numbers that is just large enough for the epoch. Each
+round moves one coordinate by a hash of the other, which can be reverted, so no two positions get
+the same shard. Results outside the epoch go through the network again (cycle walking). The same
+seed and epoch always give the same order, so that a restarted master can continue in the middle of
+an epoch. Changing anything here breaks the data sets of running jobs.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def _rectangle(count: int) -> tuple[int, int]:
 @lru_cache(maxsize=256)
 def _keys(seed: int, epoch: int) -> tuple[int, ...]:
     state = _hash(seed) ^ _hash(~epoch & _WORD)
-    return tuple(_hash((state + index * 0x9E3779B97F4A7C15) & _WORD) for index in range(1, _ROUNDS + 1))
+    return tuple(
+        _hash((state + index * 0x9E3779B97F4A7C15) & _WORD) for index in range(1, _ROUNDS + 1)
+    )
 
 
 def _hash(value: int) -> int:

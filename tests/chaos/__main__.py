@@ -1,4 +1,7 @@
-"""Runs real jobs under random faults: `python -m tests.chaos --minutes 20 --seed 1`; see docs/reliability.md."""
+"""Runs real jobs under random faults: `python -m tests.chaos --minutes 20 --seed 1`.
+
+See docs/reliability.md.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--faults", default="", help="only these kinds, or all but those with a minus; none: no fault")
-    parser.add_argument("--gap", type=float, default=5.0, help="seconds between two faults (default: %(default)s)")
+    parser.add_argument(
+        "--faults",
+        default="",
+        help="only these kinds, or all but those with a minus; none: no fault",
+    )
+    parser.add_argument(
+        "--gap", type=float, default=5.0, help="seconds between two faults (default: %(default)s)"
+    )
     parser.add_argument("--jobs", type=int, default=3, help="jobs at a time (default: %(default)s)")
     parser.add_argument(
-        "--settle", type=float, default=480, help="seconds a job may take after the last fault (default: %(default)s)"
+        "--settle",
+        type=float,
+        default=480,
+        help="seconds a job may take after the last fault (default: %(default)s)",
     )
     parser.add_argument("--list", action="store_true", help="print all kinds of faults")
     given = parser.parse_args()
@@ -31,7 +43,9 @@ def main() -> int:
         print("\n".join(f"{kind:<20} {what}" for kind, what in FAULTS.items()))
         return 0
     directory = Path(tempfile.mkdtemp(prefix=f"chaos-{given.seed}-"))
-    options = Options(given.seed, given.minutes, switched_on(given.faults), given.gap, given.jobs, given.settle)
+    options = Options(
+        given.seed, given.minutes, switched_on(given.faults), given.gap, given.jobs, given.settle
+    )
     try:
         record = asyncio.run(_until_stopped(options, directory))
     except asyncio.CancelledError:

@@ -10,9 +10,12 @@ from tests.support.chaos.run import Options, run
 from tests.support.chaos.schedule import switched_on
 
 
+@pytest.mark.guarantee("random-faults")
 @pytest.mark.thorough
 async def test_jobs_under_a_minute_of_random_faults_end_as_they_should(tmp_path: Path) -> None:
-    record = await run(Options(seed=1, minutes=1, faults=switched_on(""), gap=3, jobs_at_a_time=2), tmp_path)
+    record = await run(
+        Options(seed=1, minutes=1, faults=switched_on(""), gap=3, jobs_at_a_time=2), tmp_path
+    )
     assert record.findings == []
     assert record.jobs >= 2
     assert record.faults.total() >= 10, record.missed

@@ -1,4 +1,7 @@
-"""End-to-end tests run on a cluster with a node: the embedded one, or any other with `--kubeconfig`."""
+"""End-to-end tests run on a cluster with a node.
+
+The embedded one, or any other with `--kubeconfig`.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,7 +31,9 @@ async def sandbox(cluster: TargetCluster) -> AsyncIterator[Sandbox]:
 def shared_folder(cluster: TargetCluster) -> None:
     """Skip what shares files with its pods where the pods are on other machines."""
     if cluster.real and not cluster.is_here():
-        pytest.skip("this test shares a folder with its pods: the cluster's only node must be this machine")
+        pytest.skip(
+            "this test shares a folder with its pods: the cluster's only node must be this machine"
+        )
 
 
 @pytest.fixture

@@ -18,18 +18,26 @@ pytestmark = [
 ]
 
 
-def test_every_line_works_one_after_the_other_when_the_demos_job_has_ended(sandbox: Sandbox, folder: Path) -> None:
+def test_every_line_works_one_after_the_other_when_the_demos_job_has_ended(
+    sandbox: Sandbox, folder: Path
+) -> None:
     sandbox.apply(digits(epochs=1, checkpoints=folder))
     user = KubectlUser(sandbox, "digits", folder)
     user.until("the job's end", lambda: user.status().get("phase") == "Succeeded", seconds=100)
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(sandbox.kubectl("config", "view", "--flatten", "--raw"))
     context = ["config", "set-context", "--current", f"--namespace={sandbox.namespace}"]
-    subprocess.run([sandbox.cluster.command()[0], f"--kubeconfig={kubeconfig}", *context], check=True)
+    subprocess.run(
+        [sandbox.cluster.command()[0], f"--kubeconfig={kubeconfig}", *context], check=True
+    )
     lines = what_to_try(kubeconfig, sandbox.cluster.bin, EXAMPLES.parent)
     try:
         done = subprocess.run(
-            ["bash", "-exc", "\n".join(lines)], capture_output=True, text=True, timeout=200, check=False
+            ["bash", "-exc", "\n".join(lines)],
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
         )
         print(done.stdout, done.stderr)
         assert done.returncode == 0, done.stderr

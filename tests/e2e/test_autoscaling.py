@@ -1,4 +1,7 @@
-"""The auto-scaler on a cluster: what it measures of real workers becomes plans that the operator executes."""
+"""The auto-scaler on a cluster.
+
+What it measures of real workers becomes plans that the operator executes.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,12 @@ def without_resources(name: str, folder: Path, **autoscaling: Any) -> Json:
     """Return a job of one worker and one parameter server that says nothing of resources or of the largest size."""
     job = auto_scaled(scaling_jobs.job(name, folder, resources={}), maximum=None, **autoscaling)
     roles = job["spec"]["replicaSpecs"]
-    roles["ps"] = {"replicas": 1, "minReplicas": 1, "onWorldChange": "Keep", "template": roles["worker"]["template"]}
+    roles["ps"] = {
+        "replicas": 1,
+        "minReplicas": 1,
+        "onWorldChange": "Keep",
+        "template": roles["worker"]["template"],
+    }
     return job
 
 
@@ -61,11 +69,14 @@ def requests_of(pod: Json) -> Json:
     return found
 
 
+@pytest.mark.guarantee("unset-resources")
 @pytest.mark.thorough
 def test_a_job_that_says_nothing_of_resources_gets_them_for_all_roles_and_the_next_one_begins_with_them(
     sandbox: Sandbox, folder: Path
 ) -> None:
-    user, limits, profile = KubectlUser(sandbox, "bare", folder), {"cpu": "400m"}, "cm/elasticjob-profile-counting"
+    user = KubectlUser(sandbox, "bare", folder)
+    limits = {"cpu": "400m"}
+    profile = "cm/elasticjob-profile-counting"
     sandbox.apply(without_resources("bare", folder, resourceLimits=limits, profile="counting"))
     user.until("the first plan", lambda: auto_plans(user), seconds=120)
     user.wait("scaleplan/bare-auto-1", ".status.phase", "Succeeded")
@@ -75,7 +86,9 @@ def test_a_job_that_says_nothing_of_resources_gets_them_for_all_roles_and_the_ne
     assert set(roles) == {"ps", "worker"}
     assert "worker requests nothing, and a member has used" in plan["spec"]["reason"]
     moved = plan["status"]["migrations"]
-    assert {each["phase"] for each in moved} == {"Done"}, "a pod without requests can get them only by another pod"
+    assert {each["phase"] for each in moved} == {"Done"}, (
+        "a pod without requests can get them only by another pod"
+    )
     assert len(moved) == 2
     for name in user.pods():
         resources = requests_of(user.get(f"pod/{name}"))
@@ -101,21 +114,30 @@ def test_a_job_that_says_nothing_of_resources_gets_them_for_all_roles_and_the_ne
     cores = {role: float(parse_quantity(each["resource"]["cpu"])) for role, each in wanted.items()}
     assert set(cores) == {"ps", "worker"}
     fit = int((float(parse_quantity(limits["cpu"])) - cores["ps"]) / cores["worker"] + 1e-9)
-    assert wanted["worker"].get("replicas", 1) == max(1, min(settled["size"], fit)), "as far as the limits allow"
+    assert wanted["worker"].get("replicas", 1) == max(1, min(settled["size"], fit)), (
+        "as far as the limits allow"
+    )
     again.finish()
 
 
+@pytest.mark.guarantee("resources-changed-in-place")
 @pytest.mark.thorough
-def test_a_role_that_nearly_uses_up_its_memory_gets_more_in_place_and_once(sandbox: Sandbox, folder: Path) -> None:
+def test_a_role_that_nearly_uses_up_its_memory_gets_more_in_place_and_once(
+    sandbox: Sandbox, folder: Path
+) -> None:
     user = KubectlUser(sandbox, "full", folder)
     limited = {"requests": {"cpu": "10m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
     command = ["python", "-c", FULL, str(folder)]
-    sandbox.apply(auto_scaled(scaling_jobs.job("full", folder, command=command, resources=limited), maximum=1))
+    sandbox.apply(
+        auto_scaled(scaling_jobs.job("full", folder, command=command, resources=limited), maximum=1)
+    )
     user.wait("ej/full", ".status.phase", "Running")
     before = user.pods()
 
     def ended() -> list[Json]:
-        return [plan for plan in auto_plans(user) if plan.get("status", {}).get("phase") == "Succeeded"]
+        return [
+            plan for plan in auto_plans(user) if plan.get("status", {}).get("phase") == "Succeeded"
+        ]
 
     [plan] = user.until("a plan for more memory has succeeded", ended)
     wanted = plan["spec"]["replicaResourceSpecs"]["worker"]["resource"]["memory"]
@@ -123,14 +145,20 @@ def test_a_role_that_nearly_uses_up_its_memory_gets_more_in_place_and_once(sandb
     pod = user.get(f"pod/{next(iter(before))}")
     assert pod["spec"]["containers"][0]["resources"]["limits"]["memory"] == wanted
     trained = step_of(user)
-    user.until("several windows have been measured since then", lambda: step_of(user) > trained + 400)
-    assert len(auto_plans(user)) == 1, "what was measured with the old limit says nothing about the new one"
+    user.until(
+        "several windows have been measured since then", lambda: step_of(user) > trained + 400
+    )
+    assert len(auto_plans(user)) == 1, (
+        "what was measured with the old limit says nothing about the new one"
+    )
     assert user.pods() == before
     user.finish()
 
 
 @pytest.mark.thorough
-def test_a_job_without_max_replicas_grows_as_far_as_its_resource_limits_allow(sandbox: Sandbox, folder: Path) -> None:
+def test_a_job_without_max_replicas_grows_as_far_as_its_resource_limits_allow(
+    sandbox: Sandbox, folder: Path
+) -> None:
     user = KubectlUser(sandbox, "growing", folder)
     asked = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
     job = scaling_jobs.job("growing", folder, resources=asked)

@@ -36,9 +36,16 @@ class CommandLineUser:
 
     def run(self, command: str, *arguments: str) -> Ran:
         """Run a command to its end, with what it prints in 200 columns."""
-        access = [f"--kubeconfig={self.sandbox.cluster.kubeconfig}", f"--namespace={self.sandbox.namespace}"]
+        access = [
+            f"--kubeconfig={self.sandbox.cluster.kubeconfig}",
+            f"--namespace={self.sandbox.namespace}",
+        ]
         done = subprocess.run(
-            [COMMAND, command, *arguments, *access], capture_output=True, text=True, timeout=100, check=False
+            [COMMAND, command, *arguments, *access],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
         )
         print("$ elasticjob", command, *arguments, "\n", done.stdout, done.stderr)
         return Ran(done.returncode, done.stdout, done.stderr)
@@ -59,9 +66,22 @@ def test_a_job_is_watched_scaled_suspended_resumed_and_stopped_by_the_command_li
     assert user.run("list") == Ran(0, "", "no jobs; -A lists those of all namespaces\n")
     sandbox.apply(job("digits", folder))
     assert ", step " in user.out("wait", "digits", "--for=step=1", "--timeout=60")
-    assert user.out("wait", "digits", "--for=running", "--timeout=60").startswith("job digits is Running")
-    assert user.out("list").split()[:8] == ["NAME", "PHASE", "WORKERS", "STEP", "RATE", "ETA", "RESTARTS", "AGE"]
-    assert user.out("list", "--phase=running", "-o", "name") == "elasticjobs.elasticjob.dev/digits\n"
+    assert user.out("wait", "digits", "--for=running", "--timeout=60").startswith(
+        "job digits is Running"
+    )
+    assert user.out("list").split()[:8] == [
+        "NAME",
+        "PHASE",
+        "WORKERS",
+        "STEP",
+        "RATE",
+        "ETA",
+        "RESTARTS",
+        "AGE",
+    ]
+    assert (
+        user.out("list", "--phase=running", "-o", "name") == "elasticjobs.elasticjob.dev/digits\n"
+    )
     assert json.loads(user.out("list", "-o", "json"))["items"][0]["metadata"]["name"] == "digits"
 
     assert user.out("scale", "digits", "3", "--wait").startswith("ScalePlan digits-")
@@ -75,11 +95,24 @@ def test_a_job_is_watched_scaled_suspended_resumed_and_stopped_by_the_command_li
     plans = user.out("plans", "digits").splitlines()[1:]
     assert [" ".join(line.split()[1:7]) for line in plans] == [
         f"{source} worker {before} to {after} Succeeded"
-        for source, before, after in (("Manual", 1, 3), ("ScaleIn", 3, 2), ("ScaleOut", 2, 3), ("ScaleIn", 3, 2))
+        for source, before, after in (
+            ("Manual", 1, 3),
+            ("ScaleIn", 3, 2),
+            ("ScaleOut", 2, 3),
+            ("ScaleIn", 3, 2),
+        )
     ]
-    kubectl.until("an event of the last plan", lambda: "ScalingSucceeded" in user.out("events", "digits"))
+    kubectl.until(
+        "an event of the last plan", lambda: "ScalingSucceeded" in user.out("events", "digits")
+    )
     page = user.out("describe", "digits")
-    for text in (f"{sandbox.namespace}/digits", "Running", *kubectl.pods(), "1 to 6", "ScalingSucceeded"):
+    for text in (
+        f"{sandbox.namespace}/digits",
+        "Running",
+        *kubectl.pods(),
+        "1 to 6",
+        "ScalingSucceeded",
+    ):
         assert text in page
 
     too_many = user.run("scale", "digits", "+90", "--wait")
@@ -92,12 +125,16 @@ def test_a_job_is_watched_scaled_suspended_resumed_and_stopped_by_the_command_li
     user.out("resume", "digits", "--wait", "--timeout=60")
     user.out("stop", "digits", "--wait", "--timeout=60")
     assert user.run("wait", "digits").code == 3, "a job that has failed does not succeed any more"
-    assert user.run("suspend", "digits").err == f"error: job {sandbox.namespace}/digits has ended, as Failed\n"
+    assert (
+        user.run("suspend", "digits").err
+        == f"error: job {sandbox.namespace}/digits has ended, as Failed\n"
+    )
     kubectl.until("an event of the stop", lambda: "Stopped" in user.out("events", "digits"))
     user.out("delete", "digits")
     assert user.run("describe", "digits").code == 1
 
 
+@pytest.mark.guarantee("answers-after-the-end")
 def test_a_job_that_has_ended_still_answers(sandbox: Sandbox, folder: Path) -> None:
     user = CommandLineUser(sandbox)
     source = Path(counting_training.__file__).read_text()
@@ -108,7 +145,9 @@ def test_a_job_that_has_ended_still_answers(sandbox: Sandbox, folder: Path) -> N
         ran = user.run("query", "digits", "report")
         return ran if ran.code == 0 and "60/60" in ran.out else None
 
-    report = KubectlUser(sandbox, "digits", folder).until("the answers of the master's end", answers)
+    report = KubectlUser(sandbox, "digits", folder).until(
+        "the answers of the master's end", answers
+    )
     assert report.err.startswith(f"job {sandbox.namespace}/digits has ended, as Succeeded")
     assert re.search(r"Goodput +[1-9][0-9]? % of [0-9]+s was training", report.out)
     history = user.run("history", "digits").out

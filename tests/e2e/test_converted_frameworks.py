@@ -15,7 +15,10 @@ from tests.support.e2e.converted import create_converted
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
 
-pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("the containers use a Python of this machine")]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.embedded_only("the containers use a Python of this machine"),
+]
 
 SCRIPT = Path(str(summing_servers.__file__))
 
@@ -34,7 +37,9 @@ def test_tasks_behind_a_framework_barrier_find_each_other_and_the_servers_end_wi
         command = container["command"][-1]
         assert "python tf_cnn_benchmarks.py --job_name=ps" in command
         command = command.replace("python tf_cnn_benchmarks.py --job_name=ps", program)
-        container["command"][-1] = command.replace("--train_dir=/mnt/data/${FC_FRAMEWORK_NAME}/output", str(folder))
+        container["command"][-1] = command.replace(
+            "--train_dir=/mnt/data/${FC_FRAMEWORK_NAME}/output", str(folder)
+        )
     create_converted(sandbox, framework)
     name = framework["metadata"]["name"]
     user = KubectlUser(sandbox, name, folder)
@@ -43,10 +48,14 @@ def test_tasks_behind_a_framework_barrier_find_each_other_and_the_servers_end_wi
         f"worker-{index}": "6 of 2" for index in range(3)
     }
     servers = f"{name}-ps-"
-    user.until("the end of the servers", lambda: servers not in user.kubectl("get", "pods", "-o", "name"))
+    user.until(
+        "the end of the servers", lambda: servers not in user.kubectl("get", "pods", "-o", "name")
+    )
 
 
-def test_a_transient_failure_of_a_task_is_retried_and_counts_nowhere(sandbox: Sandbox, folder: Path) -> None:
+def test_a_transient_failure_of_a_task_is_retried_and_counts_nowhere(
+    sandbox: Sandbox, folder: Path
+) -> None:
     (framework,) = sample("framework_controller/batch.yaml")
     (container,) = containers(framework)
     first = f"[ -e {folder}/$FC_TASK_INDEX ] || {{ touch {folder}/$FC_TASK_INDEX; exit 200; }}"
@@ -60,7 +69,9 @@ def test_a_transient_failure_of_a_task_is_retried_and_counts_nowhere(sandbox: Sa
     assert (worker["succeeded"], worker["restarts"], worker["uncountedRestarts"]) == (3, 0, 3)
 
 
-def test_a_permanent_failure_of_a_task_ends_the_job_although_retries_are_left(sandbox: Sandbox) -> None:
+def test_a_permanent_failure_of_a_task_ends_the_job_although_retries_are_left(
+    sandbox: Sandbox,
+) -> None:
     (framework,) = sample("framework_controller/batch.yaml")
     (container,) = containers(framework)
     container["command"][-1] = '[ "$FC_TASK_INDEX" = 1 ] && exit 210; exec sleep 3600'
@@ -73,20 +84,23 @@ def test_a_permanent_failure_of_a_task_ends_the_job_although_retries_are_left(sa
     assert "210" in status["lastFailure"], status
 
 
+@pytest.mark.guarantee("roles-without-agent")
 def test_a_task_that_is_always_retried_knows_its_attempt_and_runs_again_until_the_framework_is_stopped(
     sandbox: Sandbox, folder: Path
 ) -> None:
     (framework,) = sample("framework_controller/batch.yaml")
     (container,) = containers(framework)
     group = framework["spec"]["taskRoles"][0]
-    group["taskNumber"], group["task"]["retryPolicy"] = 1, {"fancyRetryPolicy": False, "maxRetryCount": -2}
+    group["taskNumber"] = 1
+    group["task"]["retryPolicy"] = {"fancyRetryPolicy": False, "maxRetryCount": -2}
     container["command"][-1] = (
         f"echo $FC_FRAMEWORK_ATTEMPT_ID/$FC_TASK_ATTEMPT_INSTANCE_UID >> {folder}/attempts; "
         "[ $FC_TASK_ATTEMPT_ID -lt 2 ] && exit $FC_TASK_ATTEMPT_ID; exec sleep 3600"
     )
     create_converted(sandbox, framework)
     name = framework["metadata"]["name"]
-    user, attempts = KubectlUser(sandbox, name), folder / "attempts"
+    user = KubectlUser(sandbox, name)
+    attempts = folder / "attempts"
 
     def begun() -> list[str]:
         return attempts.read_text().splitlines() if attempts.exists() else []
@@ -96,7 +110,9 @@ def test_a_task_that_is_always_retried_knows_its_attempt_and_runs_again_until_th
     assert len({line.partition("_")[2] for line in begun()}) == 3, "each has a pod of its own"
     (failure,) = user.status()["failures"]
     assert (failure["exitCode"], failure["attempt"], failure["action"]) == (1, 1, "Ignore")
-    user.kubectl("patch", f"ej/{name}", "--type=merge", "-p", '{"spec": {"runPolicy": {"stop": true}}}')
+    user.kubectl(
+        "patch", f"ej/{name}", "--type=merge", "-p", '{"spec": {"runPolicy": {"stop": true}}}'
+    )
     user.wait(f"ej/{name}", ".status.phase", "Failed")
     reason = '{.status.conditions[?(@.type=="Failed")].reason}'
     assert user.kubectl("get", f"ej/{name}", "-o", f"jsonpath={reason}") == "Stopped"

@@ -43,15 +43,25 @@ def read(url: str, **headers: str) -> tuple[int, dict[str, str], str]:
 def steps(sandbox: Sandbox, folder: Path) -> None:
     """A job `digits` that counts steps."""
     sandbox.apply(job("digits", folder))
-    for what in ("step=1", "running"):  # a kubelet may tell that a container runs after its training has told a step
-        subprocess.run(command(sandbox, "wait", "digits", f"--for={what}", "--timeout=60"), check=True, timeout=100)
+    for what in (
+        "step=1",
+        "running",
+    ):  # a kubelet may tell that a container runs after its training has told a step
+        subprocess.run(
+            command(sandbox, "wait", "digits", f"--for={what}", "--timeout=60"),
+            check=True,
+            timeout=100,
+        )
 
 
+@pytest.mark.guarantee("local-dashboard")
 @pytest.mark.thorough
 def test_the_dashboard_is_served_here_without_a_token_and_goes_on_with_the_next_master(
     sandbox: Sandbox, steps: None
 ) -> None:
-    with subprocess.Popen(command(sandbox, "dashboard", "digits"), stdout=subprocess.PIPE, text=True) as serving:
+    with subprocess.Popen(
+        command(sandbox, "dashboard", "digits"), stdout=subprocess.PIPE, text=True
+    ) as serving:
         try:
             assert serving.stdout is not None
             url = serving.stdout.readline().split(" is at ")[1].split(";")[0]
@@ -74,19 +84,29 @@ def test_the_dashboard_is_served_here_without_a_token_and_goes_on_with_the_next_
             serving.terminate()
 
 
+@pytest.mark.guarantee("logs-follow-ranks")
 async def test_a_master_is_asked_through_its_pod(sandbox: Sandbox, steps: None) -> None:
     cluster = Cluster(sandbox.kube, sandbox.namespace)
     async with forward_to_master(cluster, "digits", names.GRPC_PORT) as forwarding:
         endpoint = await find_master(cluster, "digits", address=forwarding.address)
         async with endpoint.channel() as channel:
             found = await Master(endpoint, channel, "digits").snapshot()
-    assert (found.status.job_name, [member.pod_name for member in found.members]) == ("digits", ["digits-worker-0"])
+    assert (found.status.job_name, [member.pod_name for member in found.members]) == (
+        "digits",
+        ["digits-worker-0"],
+    )
 
 
-def test_top_shows_a_job_and_all_jobs_once_where_there_is_no_terminal(sandbox: Sandbox, steps: None) -> None:
+def test_top_shows_a_job_and_all_jobs_once_where_there_is_no_terminal(
+    sandbox: Sandbox, steps: None
+) -> None:
     def top(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command(sandbox, "top", *arguments), capture_output=True, text=True, timeout=100, check=False
+            command(sandbox, "top", *arguments),
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
         )
 
     one = top("digits")

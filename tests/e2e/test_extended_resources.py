@@ -1,4 +1,7 @@
-"""Resources that a device plugin offers, on a node that is said to have some: the scheduler counts them."""
+"""Resources that a device plugin offers, on a node that is said to have some.
+
+The scheduler counts them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,14 @@ def cards(cluster: TargetCluster) -> Iterator[None]:
 
     def say(amount: str | None) -> None:
         patch = {"status": {kind: {CARD: amount} for kind in ("capacity", "allocatable")}}
-        cluster.kubectl("patch", "node", name, "--subresource=status", "--type=merge", f"--patch={json.dumps(patch)}")
+        cluster.kubectl(
+            "patch",
+            "node",
+            name,
+            "--subresource=status",
+            "--type=merge",
+            f"--patch={json.dumps(patch)}",
+        )
 
     say("6")
     yield
@@ -42,14 +52,18 @@ def test_members_get_more_of_an_extended_resource_by_replacement_within_the_jobs
     job["spec"]["autoscaling"] = {"resourceLimits": {CARD: 4}}
     sandbox.apply(job)
     before = user.begin(2)
-    status = user.create("ScalePlan", "two-each", replicaResourceSpecs={"worker": {"resource": {CARD: 2}}})
+    status = user.create(
+        "ScalePlan", "two-each", replicaResourceSpecs={"worker": {"resource": {CARD: 2}}}
+    )
     user.runs_with(2)
     assert {move["message"] for move in status["migrations"]} == {f"{CARD} cannot change in place"}
     assert not set(before) & set(user.pods())
     for name in user.pods():
         resources: Json = user.get(f"pod/{name}")["spec"]["containers"][0]["resources"]
         assert (resources["requests"][CARD], resources["limits"][CARD]) == ("2", "2")
-    user.request("ScalePlan", "three-each", replicaResourceSpecs={"worker": {"resource": {CARD: 3}}})
+    user.request(
+        "ScalePlan", "three-each", replicaResourceSpecs={"worker": {"resource": {CARD: 3}}}
+    )
     user.wait("sp/three-each", ".status.phase", "Failed")
     assert user.status("sp/three-each")["message"] == (
         f"spec.autoscaling.resourceLimits.{CARD}: all members together would request {CARD} 6, above the job's limit 4"

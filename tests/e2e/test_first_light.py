@@ -25,7 +25,9 @@ async def training(observer: JobObserver, size: int, *, beyond: int = 0) -> int:
         formed = status.world_size == size and status.phase == job_pb2.JOB_PHASE_TRAINING
         return status.progress.step if formed and status.progress.step > beyond else None
 
-    return await observer.until(f"a training world of {size} beyond step {beyond}", at_work, seconds=SECONDS)
+    return await observer.until(
+        f"a training world of {size} beyond step {beyond}", at_work, seconds=SECONDS
+    )
 
 
 async def succeeded(observer: JobObserver) -> None:
@@ -40,6 +42,7 @@ async def succeeded(observer: JobObserver) -> None:
     await observer.until("the master to be gone", lambda: not observer.pods, seconds=SECONDS)
 
 
+@pytest.mark.guarantee("operator-can-be-killed", "master-can-be-replaced")
 async def test_training_goes_on_through_kill_9_of_the_operator_and_of_the_master(
     sandbox: Sandbox, folder: Path
 ) -> None:
@@ -52,8 +55,12 @@ async def test_training_goes_on_through_kill_9_of_the_operator_and_of_the_master
         master = sandbox.processes("digits-master")[0]
         master.send_signal(signal.SIGKILL)
         sandbox.operator.start()
-        await observer.until("a new master", lambda: observer.status.master_starts > starts, seconds=SECONDS)
-        assert observer.status.round == 1, "the world was formed anew although only the master had gone"
+        await observer.until(
+            "a new master", lambda: observer.status.master_starts > starts, seconds=SECONDS
+        )
+        assert observer.status.round == 1, (
+            "the world was formed anew although only the master had gone"
+        )
         await training(observer, 2, beyond=step)
         await succeeded(observer)
         assert observer.job is not None
@@ -61,17 +68,23 @@ async def test_training_goes_on_through_kill_9_of_the_operator_and_of_the_master
         assert progress is not None
         total = progress.total_steps
 
-        # What the master writes and sends last comes after the job's phase, and apart from the end of its pod.
+        # What the master writes and sends last comes after the job's phase, and apart from the end
+        # of its pod.
         def last_status_written() -> bool:
             last = observer.job.status.progress if observer.job else None
             return last is not None and last.step == total and last.metrics["accuracy"] >= 0.95
 
-        await observer.until(f"step {total}, so that none was lost or done twice", last_status_written, seconds=30)
         await observer.until(
-            "every shard done", lambda: [d.done for d in observer.status.datasets] == [total], seconds=30
+            f"step {total}, so that none was lost or done twice", last_status_written, seconds=30
+        )
+        await observer.until(
+            "every shard done",
+            lambda: [d.done for d in observer.status.datasets] == [total],
+            seconds=30,
         )
 
 
+@pytest.mark.guarantee("worker-deleted-evicted-preempted")
 async def test_a_killed_worker_is_replaced_under_its_index_by_a_new_name_and_training_goes_on(
     sandbox: Sandbox, folder: Path
 ) -> None:
@@ -79,14 +92,21 @@ async def test_a_killed_worker_is_replaced_under_its_index_by_a_new_name_and_tra
     async with sandbox.observe("digits") as observer:
         step = await training(observer, 2)
         sandbox.kubectl("delete", "pod", "digits-worker-1", "--grace-period=0", "--force")
-        await observer.until("a new incarnation", lambda: "digits-worker-1-1" in observer.pods, seconds=SECONDS)
+        await observer.until(
+            "a new incarnation", lambda: "digits-worker-1-1" in observer.pods, seconds=SECONDS
+        )
         await training(observer, 2, beyond=step)
         await succeeded(observer)
         assert observer.job is not None
-        assert observer.job.status.replica_statuses["worker"].restarts == 0, "a deletion is not a failure"
+        assert observer.job.status.replica_statuses["worker"].restarts == 0, (
+            "a deletion is not a failure"
+        )
 
 
-async def test_deleting_a_job_in_the_middle_of_training_leaves_no_object_behind(sandbox: Sandbox, folder: Path) -> None:
+@pytest.mark.guarantee("job-deleted-midway")
+async def test_deleting_a_job_in_the_middle_of_training_leaves_no_object_behind(
+    sandbox: Sandbox, folder: Path
+) -> None:
     kinds = "ej,sp,scalein,scaleout,pods,services,secrets,configmaps,serviceaccounts,roles,rolebindings,endpointslices"
 
     def present() -> set[str]:

@@ -28,7 +28,10 @@ SECONDS = 150.0
 def horovod_job(folder: Path) -> dict[str, Any]:
     log = f'exec "$0" "$1" >> {folder}/$ELASTICJOB_POD_NAME.log 2>&1'
     command = ["sh", "-c", log, horovod_python(), str(SCRIPT)]
-    env = [{"name": "STEP_SECONDS", "value": "0.1"}, {"name": "FINISH", "value": str(folder / "finish")}]
+    env = [
+        {"name": "STEP_SECONDS", "value": "0.1"},
+        {"name": "FINISH", "value": str(folder / "finish")},
+    ]
     made = job(NAME, folder, replicas=2, command=command, env=env)
     made["spec"]["framework"] = "horovod"
     worker = made["spec"]["replicaSpecs"]["worker"]
@@ -47,10 +50,17 @@ class HorovodUser(KubectlUser):
         last = max((step for step, _, _ in steps_in(self.log())), default=0)
 
         def new_step() -> int:
-            return max((step for step, of, _ in steps_in(self.log()) if of == size and step > last), default=0)
+            return max(
+                (step for step, of, _ in steps_in(self.log()) if of == size and step > last),
+                default=0,
+            )
 
         return int(
-            self.until(f"a step after {last} of a world of {size}: {self.log()[-3000:]}", new_step, seconds=SECONDS)
+            self.until(
+                f"a step after {last} of a world of {size}: {self.log()[-3000:]}",
+                new_step,
+                seconds=SECONDS,
+            )
         )
 
 
@@ -67,9 +77,14 @@ def test_a_horovod_job_grows_loses_a_process_and_its_master_and_shrinks_and_no_b
     master = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=master"
     before = user.kubectl("get", "pods", "-l", master, "-o", "name")
     user.kubectl("delete", "pods", "-l", master, "--grace-period=0", "--force")
-    user.until("another master", lambda: user.kubectl("get", "pods", "-l", master, "-o", "name") not in ("", before))
+    user.until(
+        "another master",
+        lambda: user.kubectl("get", "pods", "-l", master, "-o", "name") not in ("", before),
+    )
     user.trains_with(3)
-    assert len(re.findall(r"^world: rank 0 of 3", user.log(), re.MULTILINE)) == 1, "the master's death was noticed"
+    assert len(re.findall(r"^world: rank 0 of 3", user.log(), re.MULTILINE)) == 1, (
+        "the master's death was noticed"
+    )
 
     victim = max(user.pods())
     [process] = [each for each in sandbox.processes(victim) if str(SCRIPT) in each.cmdline()[1:2]]

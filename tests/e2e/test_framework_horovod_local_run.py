@@ -10,14 +10,22 @@ import pytest
 from tests.support.horovod_jobs import SCRIPT, check_account, horovod_python
 from tests.support.local_run import local_run
 
-pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("the processes use a Python of this machine")]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.embedded_only("the processes use a Python of this machine"),
+]
 
 
-def test_an_unchanged_script_is_scaled_while_it_trains_without_a_cluster_and_no_batch_is_lost(tmp_path: Path) -> None:
+@pytest.mark.guarantee("local-run")
+def test_an_unchanged_script_is_scaled_while_it_trains_without_a_cluster_and_no_batch_is_lost(
+    tmp_path: Path,
+) -> None:
     with local_run(tmp_path) as run:
         run.environment |= {"FINISH": str(run.end), "STEP_SECONDS": "0.1"}
         command = [horovod_python(), str(SCRIPT)]
-        process = run.start("-n", "2", "--workers", "1:3", "--framework", "horovod", "--name", "hvd", "--", *command)
+        process = run.start(
+            "-n", "2", "--workers", "1:3", "--framework", "horovod", "--name", "hvd", "--", *command
+        )
         run.wait_for_line(r"step \d+ size 2 ")
         for size in (3, 2):
             code, said = run.call("scale", "hvd", str(size), "--wait", "--timeout=60")

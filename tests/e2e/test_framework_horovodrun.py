@@ -31,7 +31,10 @@ pytestmark = [
 NAME = "horovodrun"
 SECONDS = 150.0
 _ANY_CERTIFICATE = ssl.create_default_context()
-_ANY_CERTIFICATE.check_hostname, _ANY_CERTIFICATE.verify_mode = False, ssl.CERT_NONE  # only numbers are read
+_ANY_CERTIFICATE.check_hostname, _ANY_CERTIFICATE.verify_mode = (
+    False,
+    ssl.CERT_NONE,
+)  # only numbers are read
 
 
 def horovodrun_job(folder: Path, *options: str) -> dict[str, Any]:
@@ -39,16 +42,26 @@ def horovodrun_job(folder: Path, *options: str) -> dict[str, Any]:
     run = [str(Path(python).with_name("horovodrun")), "-np", "2", "--min-np", "1", "--max-np", "4"]
     run += ["--start-timeout", "120"]  # for a machine without a free core
     run += [*options, "--host-discovery-script", "discover_hosts", python, str(SCRIPT)]
-    env = [{"name": "STEP_SECONDS", "value": "0.1"}, {"name": "FINISH", "value": str(folder / "finish")}]
+    env = [
+        {"name": "STEP_SECONDS", "value": "0.1"},
+        {"name": "FINISH", "value": str(folder / "finish")},
+    ]
     command = ["sh", "-c", f'exec "$@" >> {folder}/launcher.log 2>&1', "sh", *run]
     made = job(NAME, folder, replicas=2, command=command, env=env)
     spec = made["spec"]
     spec["framework"] = "horovod"
     worker = spec["replicaSpecs"]["worker"]
-    worker["drainSeconds"] = 120  # enough for a machine without a free core: after half of it there is no waiting
+    worker["drainSeconds"] = (
+        120  # enough for a machine without a free core: after half of it there is no waiting
+    )
     container = worker["template"]["spec"]["containers"][0]
-    spec["replicaSpecs"]["launcher"] = {"replicas": 1, "template": {"spec": {**worker["template"]["spec"]}}}
-    worker["template"]["spec"]["containers"] = [{name: container[name] for name in container if name != "command"}]
+    spec["replicaSpecs"]["launcher"] = {
+        "replicas": 1,
+        "template": {"spec": {**worker["template"]["spec"]}},
+    }
+    worker["template"]["spec"]["containers"] = [
+        {name: container[name] for name in container if name != "command"}
+    ]
     return made
 
 
@@ -56,7 +69,11 @@ class HorovodrunUser(KubectlUser):
     """Who looks at what the launcher prints."""
 
     def log(self) -> str:
-        printed = (self.folder / "launcher.log").read_text() if (self.folder / "launcher.log").exists() else ""
+        printed = (
+            (self.folder / "launcher.log").read_text()
+            if (self.folder / "launcher.log").exists()
+            else ""
+        )
         return re.sub(r"^\[\d+\]<std(out|err)>:", "", printed, flags=re.MULTILINE)
 
     def trains_with(self, size: int) -> int:
@@ -64,45 +81,66 @@ class HorovodrunUser(KubectlUser):
         last = max((step for step, _, _ in steps_in(self.log())), default=0)
 
         def new_step() -> int:
-            return max((step for step, of, _ in steps_in(self.log()) if of == size and step > last), default=0)
+            return max(
+                (step for step, of, _ in steps_in(self.log()) if of == size and step > last),
+                default=0,
+            )
 
         return int(
-            self.until(f"a step after {last} of a world of {size}: {self.log()[-3000:]}", new_step, seconds=SECONDS)
+            self.until(
+                f"a step after {last} of a world of {size}: {self.log()[-3000:]}",
+                new_step,
+                seconds=SECONDS,
+            )
         )
 
     def formed(self) -> list[int]:
         """Return the sizes of the worlds in which rank 0 has begun to train."""
-        return [int(size) for size in re.findall(r"^world: rank 0 of (\d+)", self.log(), re.MULTILINE)]
+        return [
+            int(size) for size in re.findall(r"^world: rank 0 of (\d+)", self.log(), re.MULTILINE)
+        ]
 
     @contextmanager
     def timed(self, what: str, size: int) -> Iterator[None]:
         """Wait for a new world of this size and its next step, and print how long both take from now."""
-        begun, before = time.monotonic(), len(self.formed())
+        begun = time.monotonic()
+        before = len(self.formed())
         yield
         self.until(f"a world of {size}", lambda: size in self.formed()[before:], seconds=SECONDS)
         formed = time.monotonic() - begun
         self.trains_with(size)
-        print(f"MEASURED horovodrun: {what}: new world {formed:.1f} s, next step {time.monotonic() - begun:.1f} s")
+        print(
+            f"MEASURED horovodrun: {what}: new world {formed:.1f} s, next step {time.monotonic() - begun:.1f} s"
+        )
 
     def measure_calls(self, processes: int) -> None:
         """Print how often the remote shells call the master while some steps are trained."""
-        first, begun, before = self.trains_with(processes), time.monotonic(), self.shell_calls()
+        first = self.trains_with(processes)
+        begun = time.monotonic()
+        before = self.shell_calls()
         last = first
         while last < first + 100:
             last = self.trains_with(processes)
         rate = (self.shell_calls() - before) / (time.monotonic() - begun)
         steps = (last - first) / (time.monotonic() - begun)
-        print(f"MEASURED horovodrun: {rate / processes:.1f} calls/s for each of {processes}, {steps:.1f} lines/s")
+        print(
+            f"MEASURED horovodrun: {rate / processes:.1f} calls/s for each of {processes}, {steps:.1f} lines/s"
+        )
 
     def shell_calls(self) -> float:
         """Return how many calls of remote shells the master has taken."""
         master = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=master"
-        address = self.kubectl("get", "pods", "-l", master, "-o", "jsonpath={.items[0].status.podIP}")
-        with urllib.request.urlopen(f"https://{address}:{names.HTTP_PORT}/metrics", context=_ANY_CERTIFICATE) as answer:
+        address = self.kubectl(
+            "get", "pods", "-l", master, "-o", "jsonpath={.items[0].status.podIP}"
+        )
+        with urllib.request.urlopen(
+            f"https://{address}:{names.HTTP_PORT}/metrics", context=_ANY_CERTIFICATE
+        ) as answer:
             metrics = answer.read().decode()
         return sum(map(float, re.findall(r"elasticjob_grpc_calls\S*RemoteShell\S* (\S+)", metrics)))
 
 
+@pytest.mark.guarantee("stock-horovodrun")
 def test_stock_horovodrun_scales_out_and_in_while_it_trains_and_a_master_that_is_killed_costs_nothing(
     sandbox: Sandbox, folder: Path
 ) -> None:
@@ -118,7 +156,10 @@ def test_stock_horovodrun_scales_out_and_in_while_it_trains_and_a_master_that_is
     master = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=master"
     before = user.kubectl("get", "pods", "-l", master, "-o", "name")
     user.kubectl("delete", "pods", "-l", master, "--grace-period=0", "--force")
-    user.until("another master", lambda: user.kubectl("get", "pods", "-l", master, "-o", "name") not in ("", before))
+    user.until(
+        "another master",
+        lambda: user.kubectl("get", "pods", "-l", master, "-o", "name") not in ("", before),
+    )
     user.trains_with(3)
 
     leaving = max(user.pods())
@@ -126,22 +167,29 @@ def test_stock_horovodrun_scales_out_and_in_while_it_trains_and_a_master_that_is
         user.request("ScaleIn", "fewer", podNames=[leaving])
     user.create("ScaleIn", "fewer", podNames=[leaving])
 
-    user.kubectl("delete", "pod", max(user.pods()), "--wait=false")  # as a node does that is drained
+    user.kubectl(
+        "delete", "pod", max(user.pods()), "--wait=false"
+    )  # as a node does that is drained
     user.trains_with(1)
     user.trains_with(2)
     assert len(re.findall(r"^world: rank 0 of", user.log(), re.MULTILINE)) == 5, user.log()
     ended = set(re.findall(r"exit with status code (\d+)", user.log()))
-    assert ended <= {str(128 + signal.SIGABRT)}, "who has left has done so at a commit, as Horovod does it"
+    assert ended <= {str(128 + signal.SIGABRT)}, (
+        "who has left has done so at a commit, as Horovod does it"
+    )
 
     (folder / "finish").touch()
     user.wait(f"ej/{NAME}", ".status.phase", "Succeeded")
     check_account(user.log(), sizes={1, 2, 3})
 
 
+@pytest.mark.guarantee("horovodrun-parts-die")
 def test_under_horovodrun_a_dead_process_gets_another_pod_and_a_dead_launcher_begins_again(
     sandbox: Sandbox, folder: Path
 ) -> None:
-    sandbox.apply(horovodrun_job(folder))  # horovodrun itself finds out which network interface they share
+    sandbox.apply(
+        horovodrun_job(folder)
+    )  # horovodrun itself finds out which network interface they share
     user = HorovodrunUser(sandbox, NAME, folder)
     user.trains_with(2)
 
@@ -176,9 +224,13 @@ def test_a_converted_training_job_of_et_operator_is_scaled_by_its_converted_scal
         container.pop("resources", None)  # no GPU is needed here
         variables = {"STEP_SECONDS": "0.1", "FINISH": str(folder / "finish")}
         set_environment(container, PATH=f"{python.parent}:{os.environ['PATH']}", **variables)
-    (launcher,) = training_job["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"]["containers"]
+    (launcher,) = training_job["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"][
+        "containers"
+    ]
     command = launcher["command"]
-    command[-1] = re.sub(r"python /examples/\S+", f"python {SCRIPT} >> {folder}/launcher.log 2>&1", command[-1])
+    command[-1] = re.sub(
+        r"python /examples/\S+", f"python {SCRIPT} >> {folder}/launcher.log 2>&1", command[-1]
+    )
     scale_in, scale_in_by_name, scale_out = sample("et_operator/scalers.yaml")
 
     create_converted(sandbox, training_job)

@@ -1,4 +1,7 @@
-"""JAX, for real: the example of the digits scales while it trains, and what that costs: `make e2e FRAMEWORK=jax`."""
+"""JAX, for real.
+
+The example of the digits scales while it trains, and what that costs: `make e2e FRAMEWORK=jax`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,12 @@ import pytest
 from tests.support.e2e.sandbox import EXAMPLES, Sandbox, digits
 from tests.support.e2e.trial import Trial, check_worlds, worlds
 
-pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("a process of its command is killed by its name")]
-EPOCHS, CHECKPOINT_STEPS = 5000, 1000
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.embedded_only("a process of its command is killed by its name"),
+]
+EPOCHS = 5000
+CHECKPOINT_STEPS = 1000
 """More than are trained: the end of this example is tested elsewhere."""
 
 

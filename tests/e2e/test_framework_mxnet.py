@@ -1,4 +1,7 @@
-"""A real MXNet job with parameter servers scales while it trains: the example, on the embedded cluster."""
+"""A real MXNet job with parameter servers scales while it trains.
+
+The example, on the embedded cluster.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,17 @@ pytestmark = [
 ]
 
 NAME = "digits-mxnet"
-STEPS, BATCH, SECONDS = 3000, 60, 240.0
+STEPS = 3000
+BATCH = 60
+SECONDS = 240.0
 
 
 @pytest.fixture(scope="session")
 def python() -> str:
     """A Python with MXNet; `make e2e FRAMEWORK=mxnet` installs it."""
-    found = subprocess.run(["tools/mxnet_env", "--cached"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["tools/mxnet_env", "--cached"], capture_output=True, text=True, check=False
+    )
     if found.returncode:
         pytest.skip(found.stderr.strip())
     return found.stdout.strip()
@@ -42,7 +49,9 @@ def python() -> str:
 
 def job(python: str, folder: Path) -> Json:
     """Return the example, shorter, with its checkpoints in a folder of the test."""
-    made: Json = yaml.safe_load((EXAMPLES / "frameworks" / "mxnet" / "parameter-servers.yaml").read_text())
+    made: Json = yaml.safe_load(
+        (EXAMPLES / "frameworks" / "mxnet" / "parameter-servers.yaml").read_text()
+    )
     for spec in made["spec"]["replicaSpecs"].values():
         pod = spec["template"]["spec"]
         pod["volumes"] = [{"name": "checkpoints", "hostPath": {"path": str(folder)}}]
@@ -58,7 +67,10 @@ def job(python: str, folder: Path) -> Json:
 
 
 async def trains(observer: JobObserver, workers: int, *, beyond: int = 0) -> int:
-    """Wait until a world with so many workers, as its server counts them, gets beyond a step; return the step."""
+    """Wait until a world with so many workers, as its server counts them, gets beyond a step.
+
+    Return the step.
+    """
 
     def at_work() -> int | None:
         progress = observer.status.progress
@@ -71,12 +83,17 @@ async def trains(observer: JobObserver, workers: int, *, beyond: int = 0) -> int
 @asynccontextmanager
 async def timed(observer: JobObserver, what: str, workers: int) -> AsyncIterator[None]:
     """Wait until a new world of so many workers trains, and print how long that takes from now."""
-    begun, before = time.monotonic(), observer.status.round
+    begun = time.monotonic()
+    before = observer.status.round
     yield
 
     def formed() -> bool:
         status = observer.status
-        return status.round > before and status.world_size == workers + 2 and status.phase == JOB_PHASE_TRAINING
+        return (
+            status.round > before
+            and status.world_size == workers + 2
+            and status.phase == JOB_PHASE_TRAINING
+        )
 
     await observer.until(f"a world of {workers} workers", formed, seconds=SECONDS)
     print(f"MEASURED mxnet: {what}: the world is formed after {time.monotonic() - begun:.1f} s")
@@ -84,6 +101,7 @@ async def timed(observer: JobObserver, what: str, workers: int) -> AsyncIterator
     print(f"MEASURED mxnet: {what}: next step after {time.monotonic() - begun:.1f} s")
 
 
+@pytest.mark.guarantee("mxnet-samples-count-once")
 async def test_workers_come_and_go_are_killed_and_every_sample_is_in_the_sums_once(
     sandbox: Sandbox, folder: Path, python: str
 ) -> None:
@@ -112,9 +130,13 @@ async def test_workers_come_and_go_are_killed_and_every_sample_is_in_the_sums_on
                 return None
             return status.progress if "samples" in status.progress.metrics else None
 
-        progress = await observer.until("the job's success, and its last report", over, seconds=SECONDS)
+        progress = await observer.until(
+            "the job's success, and its last report", over, seconds=SECONDS
+        )
         assert progress.step == STEPS
-        assert progress.metrics["samples"] == STEPS * BATCH, "all samples of every step are in it once"
+        assert progress.metrics["samples"] == STEPS * BATCH, (
+            "all samples of every step are in it once"
+        )
         assert progress.metrics["accuracy"] > 0.9
 
 
@@ -124,14 +146,26 @@ def test_a_converted_job_of_dl_operator_trains_with_its_scheduler_and_server(
     (mx_job,) = sample("dl_operator/mxjob.yaml")
     for replicas in mx_job["spec"]:
         (container,) = replicas["template"]["spec"]["containers"]
-        container["command"] = [python, str(EXAMPLES / "frameworks" / "mxnet" / "train.py")]  # that of its image
-        set_environment(container, STEPS="300", CHECKPOINT_DIR=str(folder), DMLC_NODE_HOST="$(ELASTICJOB_POD_IP)")
+        container["command"] = [
+            python,
+            str(EXAMPLES / "frameworks" / "mxnet" / "train.py"),
+        ]  # that of its image
+        set_environment(
+            container,
+            STEPS="300",
+            CHECKPOINT_DIR=str(folder),
+            DMLC_NODE_HOST="$(ELASTICJOB_POD_IP)",
+        )
     create_converted(sandbox, mx_job)
     user = KubectlUser(sandbox, "test02", folder)
-    user.until("the job's success", lambda: user.status().get("phase") == "Succeeded", seconds=SECONDS)
+    user.until(
+        "the job's success", lambda: user.status().get("phase") == "Succeeded", seconds=SECONDS
+    )
 
     def last_report() -> Any:
-        progress = user.status()["progress"]  # what the worker has reported last comes a moment after the success
+        progress = user.status()[
+            "progress"
+        ]  # what the worker has reported last comes a moment after the success
         return progress if "samples" in progress.get("metrics", {}) else None
 
     progress = user.until("the last report", last_report)

@@ -1,4 +1,7 @@
-"""PyTorch's DistributedDataParallel, for real, with two processes a pod: `make e2e FRAMEWORK=pytorch`."""
+"""PyTorch's DistributedDataParallel, for real, with two processes a pod.
+
+`make e2e FRAMEWORK=pytorch`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that o
 EPOCHS = 300
 
 
+@pytest.mark.guarantee("several-processes-per-pod")
 async def test_two_processes_a_pod_train_on_through_2_3_2_pods_a_killed_process_and_a_killed_master(
     sandbox: Sandbox, folder: Path
 ) -> None:

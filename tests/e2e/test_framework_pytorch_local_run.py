@@ -1,4 +1,7 @@
-"""PyTorch's DistributedDataParallel on this machine without a cluster: `elasticjob run`, as a user's first minutes."""
+"""PyTorch's DistributedDataParallel on this machine without a cluster.
+
+`elasticjob run`, as a user's first minutes.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that o
 EPOCHS = 600
 
 
+@pytest.mark.guarantee("local-run")
 @pytest.mark.parametrize("torchrun", [False, True], ids=["ddp", "torchrun"])
 def test_a_ddp_program_is_scaled_while_it_trains_without_a_cluster_and_no_step_is_lost(
     tmp_path: Path, torchrun: bool
@@ -25,8 +29,12 @@ def test_a_ddp_program_is_scaled_while_it_trains_without_a_cluster_and_no_step_i
     command = [*(pytorch_job.torchrun(python, tmp_path) if torchrun else [python]), str(SCRIPT)]
     with local_run(tmp_path) as run:
         run.environment |= pytorch_job.variables(tmp_path, epochs=EPOCHS)
-        del run.environment["PYTHONPATH"]  # the run brings the library to whatever Python its command names
-        process = run.start("-n", "2", "--workers", "1:3", "--framework", "pytorch", "--name", "ddp", "--", *command)
+        del run.environment[
+            "PYTHONPATH"
+        ]  # the run brings the library to whatever Python its command names
+        process = run.start(
+            "-n", "2", "--workers", "1:3", "--framework", "pytorch", "--name", "ddp", "--", *command
+        )
         run.wait_for_line(r"step \d+/\d+ round \d+ size 2 ")
         for size in (3, 1):
             code, said = run.call("scale", "ddp", str(size), "--wait", "--timeout=60")

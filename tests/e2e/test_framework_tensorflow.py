@@ -26,18 +26,25 @@ pytestmark = [
     pytest.mark.embedded_only("TensorFlow is installed on this machine and not in an image"),
 ]
 
-NAME, MIRRORED = "digits-tensorflow", "digits-mirrored"
-STEPS, EPOCHS, SECONDS = 3000, 300, 240.0
+NAME = "digits-tensorflow"
+MIRRORED = "digits-mirrored"
+STEPS = 3000
+EPOCHS = 300
+SECONDS = 240.0
 BETWEEN_GRAPH = Path(__file__).parents[1] / "support" / "e2e" / "between_graph_training.py"
 ENDLESS = 10**9
-STEPS_PER_EPOCH, BATCH, CHECKPOINT_STEPS = 12, 125, 100
+STEPS_PER_EPOCH = 12
+BATCH = 125
+CHECKPOINT_STEPS = 100
 """Of the example with MultiWorkerMirroredStrategy."""
 
 
 @pytest.fixture(scope="session")
 def python() -> str:
     """A Python with TensorFlow; `make e2e FRAMEWORK=tensorflow` installs it."""
-    found = subprocess.run(["tools/tensorflow_env", "--cached"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["tools/tensorflow_env", "--cached"], capture_output=True, text=True, check=False
+    )
     if found.returncode:
         pytest.skip(found.stderr.strip())
     return found.stdout.strip()
@@ -46,7 +53,9 @@ def python() -> str:
 def job(python: str, folder: Path, *, manifest: str, script: str, **variables: int) -> Json:
     """Return an example, shorter, with its checkpoints in a folder of the test."""
     made: Json = yaml.safe_load((EXAMPLES / "frameworks" / "tensorflow" / manifest).read_text())
-    values = {name: str(value) for name, value in variables.items()} | {"CHECKPOINT_DIR": str(folder)}
+    values = {name: str(value) for name, value in variables.items()} | {
+        "CHECKPOINT_DIR": str(folder)
+    }
     made["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}  # its log is read at the end
     for spec in made["spec"]["replicaSpecs"].values():
         pod = spec["template"]["spec"]
@@ -59,7 +68,10 @@ def job(python: str, folder: Path, *, manifest: str, script: str, **variables: i
 
 
 async def trains(observer: JobObserver, workers: int, *, beyond: int = 0) -> int:
-    """Wait until a world with so many workers, as TensorFlow has them, gets beyond a step; return the step."""
+    """Wait until a world with so many workers, as TensorFlow has them, gets beyond a step.
+
+    Return the step.
+    """
 
     def at_work() -> int | None:
         progress = observer.status.progress
@@ -69,17 +81,22 @@ async def trains(observer: JobObserver, workers: int, *, beyond: int = 0) -> int
     return await observer.until(f"{workers} workers beyond step {beyond}", at_work, seconds=SECONDS)
 
 
+@pytest.mark.guarantee("kept-processes")
 async def test_workers_come_and_go_without_a_step_lost_and_the_parameter_server_goes_on(
     sandbox: Sandbox, folder: Path, python: str
 ) -> None:
-    sandbox.apply(job(python, folder, manifest="parameter-servers.yaml", script="train.py", STEPS=STEPS))
+    sandbox.apply(
+        job(python, folder, manifest="parameter-servers.yaml", script="train.py", STEPS=STEPS)
+    )
     async with sandbox.observe(NAME) as observer:
         step = await trains(observer, 2)
         (server,) = (pod for pod in observer.pods if "-ps-" in pod)
         process = sandbox.processes(server)[-1]
         sandbox.kubectl("scale", "ej", NAME, "--replicas=3")
         step = await trains(observer, 3, beyond=step)
-        assert sandbox.processes(server)[-1].pid == process.pid, "a worker more restarts no parameter server"
+        assert sandbox.processes(server)[-1].pid == process.pid, (
+            "a worker more restarts no parameter server"
+        )
         sandbox.kubectl("scale", "ej", NAME, "--replicas=1")
         step = await trains(observer, 1, beyond=step)
         assert sandbox.processes(server)[-1].pid == process.pid
@@ -92,15 +109,21 @@ async def test_workers_come_and_go_without_a_step_lost_and_the_parameter_server_
                 return None
             return status.progress if "steps_done" in status.progress.metrics else None
 
-        progress = await observer.until("the job's success, and its last report", over, seconds=SECONDS)
-        assert progress.metrics["steps_done"] == progress.step == STEPS, "every step is in the variables, and once"
+        progress = await observer.until(
+            "the job's success, and its last report", over, seconds=SECONDS
+        )
+        assert progress.metrics["steps_done"] == progress.step == STEPS, (
+            "every step is in the variables, and once"
+        )
         assert progress.metrics["accuracy"] > 0.9
 
 
 async def test_mirrored_workers_train_on_through_2_3_2_workers_a_killed_process_and_a_killed_master(
     sandbox: Sandbox, folder: Path, python: str
 ) -> None:
-    sandbox.apply(job(python, folder, manifest="mirrored.yaml", script="mirrored/train.py", EPOCHS=EPOCHS))
+    sandbox.apply(
+        job(python, folder, manifest="mirrored.yaml", script="mirrored/train.py", EPOCHS=EPOCHS)
+    )
     async with sandbox.observe(MIRRORED) as observer:
         trial = Trial(sandbox, observer, MIRRORED, python)
         await trial.trains(2, beyond=CHECKPOINT_STEPS)
@@ -116,14 +139,28 @@ async def test_mirrored_workers_train_on_through_2_3_2_workers_a_killed_process_
     check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
     assert [world.size for world in found[:3]] == [2, 3, 2], found
     assert found[-1].size == 2, found
-    ((steps, samples, accuracy),) = set(re.findall(r"finished: (\d+) steps, (\d+) samples, accuracy ([\d.]+)", log))
-    assert (int(steps), int(samples)) == (EPOCHS * STEPS_PER_EPOCH, EPOCHS * STEPS_PER_EPOCH * BATCH), log
+    ((steps, samples, accuracy),) = set(
+        re.findall(r"finished: (\d+) steps, (\d+) samples, accuracy ([\d.]+)", log)
+    )
+    assert (int(steps), int(samples)) == (
+        EPOCHS * STEPS_PER_EPOCH,
+        EPOCHS * STEPS_PER_EPOCH * BATCH,
+    ), log
     assert float(accuracy) > 0.9, log
 
 
-async def test_two_jobs_with_the_same_roles_train_at_a_time(sandbox: Sandbox, folder: Path, python: str) -> None:
+@pytest.mark.guarantee("shared-network-stack")
+async def test_two_jobs_with_the_same_roles_train_at_a_time(
+    sandbox: Sandbox, folder: Path, python: str
+) -> None:
     for name in ("one", "other"):
-        made = job(python, folder, manifest="mirrored.yaml", script="mirrored/train.py", EPOCHS=100 * EPOCHS)
+        made = job(
+            python,
+            folder,
+            manifest="mirrored.yaml",
+            script="mirrored/train.py",
+            EPOCHS=100 * EPOCHS,
+        )
         made["metadata"]["name"] = name
         sandbox.apply(made)
     async with sandbox.observe("one") as one, sandbox.observe("other") as other:
@@ -134,6 +171,7 @@ async def test_two_jobs_with_the_same_roles_train_at_a_time(sandbox: Sandbox, fo
             assert not observer.job.status.replica_statuses["worker"].restarts
 
 
+@pytest.mark.guarantee("tensorflow-without-chief")
 async def test_a_converted_job_of_dl_operator_trains_on_with_another_worker_from_its_step(
     sandbox: Sandbox, folder: Path, python: str
 ) -> None:
@@ -158,14 +196,18 @@ async def all_train(observer: JobObserver, folder: Path, workers: int) -> None:
     """Wait until each worker of a world with so many has done a step."""
     files = [folder / f"{workers}-workers-worker-{index}-trains" for index in range(workers)]
     await observer.until(
-        f"a step of each of {workers} workers", lambda: all(file.exists() for file in files), seconds=SECONDS
+        f"a step of each of {workers} workers",
+        lambda: all(file.exists() for file in files),
+        seconds=SECONDS,
     )
 
 
 async def succeeds(observer: JobObserver) -> None:
     """Wait until the job has succeeded."""
     await observer.until(
-        "the job's success", lambda: observer.job and observer.job.status.phase == "Succeeded", seconds=SECONDS
+        "the job's success",
+        lambda: observer.job and observer.job.status.phase == "Succeeded",
+        seconds=SECONDS,
     )
 
 
@@ -176,7 +218,9 @@ async def test_a_converted_job_of_dlrover_trains_on_from_its_step_when_its_conve
     elastic_job, plan = sample("dlrover/parameter-servers.yaml")
     spec = elastic_job["spec"]
     spec["optimizeMode"] = "manual"
-    roles = {name: group for name, group in spec["replicaSpecs"].items() if name != "dlrover-master"}
+    roles = {
+        name: group for name, group in spec["replicaSpecs"].items() if name != "dlrover-master"
+    }
     roles["evaluator"] = json.loads(json.dumps(roles["worker"]))
     if chief:
         roles["chief"] = json.loads(json.dumps(roles["worker"]))
@@ -204,9 +248,10 @@ async def test_a_converted_job_of_dlrover_trains_on_from_its_step_when_its_conve
 
 
 def check_account(folder: Path, sizes: list[int], *, chief: bool = False) -> int:
-    """Check that worlds of these sizes, and no others, trained: each from the step of the one before, each step once.
+    """Check that worlds of these sizes, and no others, trained.
 
-    A chief saves before the workers stop, so their last steps are done again. Returns the step that was saved last.
+    Each from the step of the one before, each step once. A chief saves before the workers stop, so
+    their last steps are done again. Returns the step that was saved last.
     """
     lines = [json.loads(line) for line in (folder / "account").read_text().splitlines()]
     rounds = sorted({line["round"] for line in lines})
@@ -231,10 +276,15 @@ def test_a_converted_job_of_dl_operator_trains_with_the_static_cluster_of_its_tf
         container["command"] = [python, str(BETWEEN_GRAPH), str(folder), "500"]
     create_converted(sandbox, tf_job)
     user = KubectlUser(sandbox, "tf01", folder)
-    user.until("the job's success", lambda: user.status().get("phase") == "Succeeded", seconds=SECONDS)
+    user.until(
+        "the job's success", lambda: user.status().get("phase") == "Succeeded", seconds=SECONDS
+    )
     ended = {path.name: path.read_text() for path in folder.glob("ended-*")}
     assert ended.keys() == {"ended-0", "ended-1"}
-    assert all(text.startswith("2 workers") and text.endswith("weight 3.0") for text in ended.values()), ended
+    assert all(
+        text.startswith("2 workers") and text.endswith("weight 3.0") for text in ended.values()
+    ), ended
     saved = check_account(folder, [2])
-    # A worker ends when it sees that all together have done 500; others may do some more before they see it, too.
+    # A worker ends when it sees that all together have done 500; others may do some more before
+    # they see it, too.
     assert 500 <= saved < 510, ended

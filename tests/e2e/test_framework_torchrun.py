@@ -18,9 +18,11 @@ from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.trial import Trial, check_worlds, worlds
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
-EPOCHS, KILLS = 300, 2
+EPOCHS = 300
+KILLS = 2
 
 
+@pytest.mark.guarantee("several-processes-per-pod", "torchrun-process-fails")
 async def test_torchrun_trains_on_through_2_3_2_pods_a_killed_process_and_a_killed_master(
     sandbox: Sandbox, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -60,18 +62,27 @@ async def test_a_converted_job_of_dlrover_trains_under_torchrun_and_is_scaled_by
     worker["replicas"] = 2  # this machine is small
     pod = worker["template"]["spec"]
     (container,) = pod["containers"]
-    dlrover_run, script, _ = container["command"][-1].partition("examples/pytorch/mnist/cnn_train.py")
+    dlrover_run, script, _ = container["command"][-1].partition(
+        "examples/pytorch/mnist/cnn_train.py"
+    )
     assert script
     container["command"][-1] = dlrover_run + str(pytorch_job.SCRIPT)
     container["resources"] = pytorch_job.RESOURCES
     programs = _with_torchrun(tmp_path_factory)
-    set_environment(container, PATH=f"{programs}:{os.environ['PATH']}", **pytorch_job.variables(folder, epochs=EPOCHS))
+    set_environment(
+        container,
+        PATH=f"{programs}:{os.environ['PATH']}",
+        **pytorch_job.variables(folder, epochs=EPOCHS),
+    )
     create_converted(sandbox, elastic_job)
     async with sandbox.observe("torch-mnist") as observer:
         trial = Trial(sandbox, observer, "torch-mnist", pytorch_job.python())
         await trial.trains(2, beyond=100)
         assert len(trial.training_processes()) == 2 * SLOTS
-        create_converted(sandbox, _scale_plan("more", createPods=[_pod(2, resource={"cpu": "10m", "memory": "64Mi"})]))
+        create_converted(
+            sandbox,
+            _scale_plan("more", createPods=[_pod(2, resource={"cpu": "10m", "memory": "64Mi"})]),
+        )
         await trial.timed("converted createPods", 3)
         create_converted(sandbox, _scale_plan("fewer", removePods=[_pod(2)]))
         await trial.timed("converted removePods", 2)
@@ -99,7 +110,12 @@ def _scale_plan(name: str, **spec: Any) -> dict[str, Any]:
     labels = {"elasticjob-name": "torch-mnist", "scale-type": "manual"}
     metadata = {"name": name, "labels": labels}
     body = {"ownerJob": "torch-mnist", **spec}
-    return {"apiVersion": "elastic.iml.github.io/v1alpha1", "kind": "ScalePlan", "metadata": metadata, "spec": body}
+    return {
+        "apiVersion": "elastic.iml.github.io/v1alpha1",
+        "kind": "ScalePlan",
+        "metadata": metadata,
+        "spec": body,
+    }
 
 
 def _pod(number: int, **fields: Any) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""torchruns that meet in etcd, as a Framework of FrameworkController has them: `make e2e FRAMEWORK=torchrun`."""
+"""torchruns that meet in etcd, as a Framework of FrameworkController has them.
+
+`make e2e FRAMEWORK=torchrun`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from tests.support.e2e.converted import create_converted, set_environment
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
 
-pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch and etcd are those of this machine")]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.embedded_only("PyTorch and etcd are those of this machine"),
+]
 
 SECONDS = 240.0
 SCRIPT = Path(__file__).parents[1] / "support" / "e2e" / "torch_elastic_training.py"
@@ -24,7 +30,9 @@ SCRIPT = Path(__file__).parents[1] / "support" / "e2e" / "torch_elastic_training
 @pytest.fixture(scope="session")
 def programs() -> Path:
     """A folder with etcd, and with a Python that has PyTorch and python-etcd."""
-    found = subprocess.run(["tools/torch_etcd_env", "--cached"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["tools/torch_etcd_env", "--cached"], capture_output=True, text=True, check=False
+    )
     if found.returncode:
         pytest.skip(found.stderr.strip())
     return Path(found.stdout.strip(), "bin")
@@ -48,7 +56,10 @@ def test_torchruns_that_meet_in_etcd_train_on_from_their_step_when_the_converted
     pod = worker["task"]["pod"]["spec"]
     del pod["volumes"]
     (container,) = pod["containers"]
-    del container["volumeMounts"], container["resources"]  # this machine has neither a GPU nor volumes in memory
+    del (
+        container["volumeMounts"],
+        container["resources"],
+    )  # this machine has neither a GPU nor volumes in memory
     logs = tmp_path_factory.mktemp("torchrun")
     # That many restarts as TorchElastic's own starter has by default.
     torchrun = [*pytorch_job.torchrun(str(programs / "python"), logs), "--max_restarts=3"]
@@ -67,18 +78,25 @@ def test_torchruns_that_meet_in_etcd_train_on_from_their_step_when_the_converted
     user.kubectl("scale", "ej/pet", "--replicas=3")
     user.until("a step of all three", lambda: len(_firsts(folder, "3")) == 3, seconds=SECONDS)
     user.kubectl("scale", "ej/pet", "--replicas=2")
-    user.until("a step of the two that are left", lambda: len(_firsts(folder, "2")) == 4, seconds=SECONDS)
+    user.until(
+        "a step of the two that are left", lambda: len(_firsts(folder, "2")) == 4, seconds=SECONDS
+    )
     (folder / "finish").touch()
     user.wait("ej/pet", ".status.phase", "Succeeded")
     assert _tasks(folder, "end") == {"0", "1"}
     begun, of_two = sorted(set(_firsts(folder, "2")))
     (of_three,) = set(_firsts(folder, "3"))
     assert 0 == begun < of_three < of_two, "each world goes on from the step of the one before"
-    user.until("the end of etcd", lambda: "pet-etcd" not in user.kubectl("get", "pods", "-o", "name"))
+    user.until(
+        "the end of etcd", lambda: "pet-etcd" not in user.kubectl("get", "pods", "-o", "name")
+    )
 
 
 def _lines(folder: Path) -> list[tuple[str, str, str]]:
-    """Return task, size of its world and first step of each world; or task, `end` and its last step."""
+    """Return task, size of its world and first step of each world.
+
+    Or task, `end` and its last step.
+    """
     path = folder / "worlds"
     lines = path.read_text().splitlines() if path.exists() else []
     return [(task, what, step) for task, what, step in (line.split() for line in lines)]

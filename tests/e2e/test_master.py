@@ -1,4 +1,7 @@
-"""The master through what happens to it and to its members: killed, cut off, slowed down, stalled, delayed."""
+"""The master through what happens to it and to its members.
+
+Killed, cut off, slowed down, stalled, delayed.
+"""
 
 from __future__ import annotations
 
@@ -33,22 +36,39 @@ NAME = "steady"
 CUT_SECONDS = 20.0
 
 
-def steady(folder: Path, *, workers: int, shards: int = 10**6, health: Json | None = None, **container: Any) -> Json:
+def steady(
+    folder: Path, *, workers: int, shards: int = 10**6, health: Json | None = None, **container: Any
+) -> Json:
     """Return a job of tests/support/e2e/sharded_training.py."""
     trainer = str(Path(__file__).parents[1] / "support" / "e2e" / "sharded_training.py")
-    made = job(NAME, folder, replicas=workers, command=["python", trainer, str(folder), str(shards)], **container)
-    made["spec"]["runPolicy"]["startPolicy"] = "AllReady"  # the first round has all of them, however late one is
+    made = job(
+        NAME,
+        folder,
+        replicas=workers,
+        command=["python", trainer, str(folder), str(shards)],
+        **container,
+    )
+    made["spec"]["runPolicy"]["startPolicy"] = (
+        "AllReady"  # the first round has all of them, however late one is
+    )
     made["spec"]["health"] = health or {}
     return made
 
 
 def trained(folder: Path) -> list[int]:
     """Return every shard that was trained, once for each time."""
-    return [int(line) for path in sorted(folder.glob("trained-*")) for line in path.read_text().splitlines()]
+    return [
+        int(line)
+        for path in sorted(folder.glob("trained-*"))
+        for line in path.read_text().splitlines()
+    ]
 
 
 async def training(observer: JobObserver, size: int, *, beyond: int = 0) -> int:
-    """Wait until a world of this size is beyond a step, as the master reports it; return the step."""
+    """Wait until a world of this size is beyond a step, as the master reports it.
+
+    Return the step.
+    """
 
     def at_work() -> int | None:
         status = observer.status
@@ -64,10 +84,19 @@ async def members(sandbox: Sandbox, *states: agent_pb2.MemberState.ValueType) ->
     async with access.channel() as channel:
 
         async def present() -> list[agent_pb2.MemberState.ValueType]:
-            answer = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest(), metadata=access.metadata)
-            return [member.state for member in sorted(answer.members, key=lambda member: member.index)]
+            answer = await JobServiceStub(channel).GetMembers(
+                job_pb2.GetMembersRequest(), metadata=access.metadata
+            )
+            return [
+                member.state for member in sorted(answer.members, key=lambda member: member.index)
+            ]
 
-        await until(f"members in the states {states}", present, lambda found: found == list(states), seconds=SECONDS)
+        await until(
+            f"members in the states {states}",
+            present,
+            lambda found: found == list(states),
+            seconds=SECONDS,
+        )
 
 
 def has_started(observer: JobObserver, often: int) -> bool:
@@ -80,14 +109,19 @@ def workers(sandbox: Sandbox) -> Json:
     chosen = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=worker"
     items = json.loads(sandbox.kubectl("get", "pods", "-l", chosen, "-o", "json"))["items"]
     return {
-        pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
+        pod["metadata"]["name"]: (
+            pod["metadata"]["uid"],
+            pod["status"]["containerStatuses"][0]["restartCount"],
+        )
         for pod in items
     }
 
 
 def wait_for(sandbox: Sandbox, condition: str, value: bool) -> Json:
     """Wait for a condition of the job, and return it."""
-    sandbox.kubectl("wait", f"ej/{NAME}", f"--for=condition={condition}={value}", f"--timeout={SECONDS:.0f}s")
+    sandbox.kubectl(
+        "wait", f"ej/{NAME}", f"--for=condition={condition}={value}", f"--timeout={SECONDS:.0f}s"
+    )
     found = json.loads(sandbox.kubectl("get", f"ej/{NAME}", "-o", "json"))["status"]["conditions"]
     [wanted] = [each for each in found if each["type"] == condition]
     return dict(wanted)
@@ -100,29 +134,40 @@ async def until_events(sandbox: Sandbox, *reasons: str) -> None:
         items = json.loads(sandbox.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
         return {item["reason"] for item in items if item["regarding"]["name"] == NAME}
 
-    await until(f"events {reasons}", present, lambda found: found.issuperset(reasons), seconds=SECONDS)
+    await until(
+        f"events {reasons}", present, lambda found: found.issuperset(reasons), seconds=SECONDS
+    )
 
 
+@pytest.mark.guarantee("master-can-be-replaced")
 @pytest.mark.thorough
 async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_lost_or_done_twice(
     sandbox: Sandbox, folder: Path
 ) -> None:
     total = 1500
-    (folder / "wait-at").write_text("600")  # of the 750 steps of each worker: the next master sees them train
+    (folder / "wait-at").write_text(
+        "600"
+    )  # of the 750 steps of each worker: the next master sees them train
     sandbox.apply(steady(folder, workers=2, shards=total))
     async with sandbox.observe(NAME) as observer:
         step = await training(observer, 2, beyond=50)
-        before, starts = workers(sandbox), observer.status.master_starts
+        before = workers(sandbox)
+        starts = observer.status.master_starts
         sandbox.processes(names.master_service(NAME))[0].send_signal(signal.SIGKILL)
-        killed_at, there = time.monotonic(), len(trained(folder))
-        await observer.until("a new master", lambda: observer.status.master_starts > starts, seconds=SECONDS)
+        killed_at = time.monotonic()
+        there = len(trained(folder))
+        await observer.until(
+            "a new master", lambda: observer.status.master_starts > starts, seconds=SECONDS
+        )
         print(f"the next master answered {time.monotonic() - killed_at:.1f} s after the kill")
         assert len(trained(folder)) > there, "training did not go on while the master was away"
         await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
         print(f"both agents were back {time.monotonic() - killed_at:.1f} s after the kill")
         assert workers(sandbox) == before
         await training(observer, 2, beyond=step)
-        assert observer.status.round == 1, "the world was formed anew although only the master had gone"
+        assert observer.status.round == 1, (
+            "the world was formed anew although only the master had gone"
+        )
         (folder / "go").touch()
 
         def over() -> bool:
@@ -135,18 +180,29 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
             progress = observer.job.status.progress if observer.job else None
             return progress is not None and progress.step == steps
 
-        await observer.until(f"step {steps}: no step lost or counted twice", last_status_written, seconds=SECONDS)
+        await observer.until(
+            f"step {steps}: no step lost or counted twice", last_status_written, seconds=SECONDS
+        )
 
-        # The master writes its last progress to the job first, and sends its last values to those who watch after that.
+        # The master writes its last progress to the job first, and sends its last values to those
+        # who watch after that.
         def all_done() -> bool:
             return sum(each.done for each in observer.status.datasets) >= total
 
-        await observer.until(f"the master's last values, with {total} shards done", all_done, seconds=SECONDS)
+        await observer.until(
+            f"the master's last values, with {total} shards done", all_done, seconds=SECONDS
+        )
         [ledger] = observer.status.datasets
     often = Counter(trained(folder))
     assert sorted(often) == list(range(total)), "a shard was lost"
     assert set(often.values()) == {1}, "a shard was trained twice"
-    assert (ledger.done, ledger.leased, ledger.waiting, ledger.failed, ledger.returned) == (total, 0, 0, 0, 0)
+    assert (ledger.done, ledger.leased, ledger.waiting, ledger.failed, ledger.returned) == (
+        total,
+        0,
+        0,
+        0,
+        0,
+    )
 
 
 @pytest.mark.thorough
@@ -158,36 +214,53 @@ async def test_a_master_that_is_asked_to_end_is_replaced_and_not_counted_as_fail
     async with sandbox.observe(NAME) as observer:
         await training(observer, 2, beyond=10)
         for starts in (2, 3):
-            sandbox.kubectl("delete", "pod", "-l", chosen)  # as in an eviction, or when a probe has failed
-            await observer.until("a new master", partial(has_started, observer, starts), seconds=SECONDS)
+            sandbox.kubectl(
+                "delete", "pod", "-l", chosen
+            )  # as in an eviction, or when a probe has failed
+            await observer.until(
+                "a new master", partial(has_started, observer, starts), seconds=SECONDS
+            )
             await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
     master = json.loads(sandbox.kubectl("get", f"ej/{NAME}", "-o", "json"))["status"]["master"]
     assert (master.get("restarts", 0), master["uncountedRestarts"]) == (0, 2), master
 
 
+@pytest.mark.guarantee("master-hangs")
 @pytest.mark.thorough
 @pytest.mark.embedded_only("the master's process is stopped by its number")
-async def test_a_master_that_hangs_is_replaced_and_training_never_stops(sandbox: Sandbox, folder: Path) -> None:
+async def test_a_master_that_hangs_is_replaced_and_training_never_stops(
+    sandbox: Sandbox, folder: Path
+) -> None:
     counting = str(Path(__file__).parents[1] / "support" / "e2e" / "counting_training.py")
     sandbox.apply(job(NAME, folder, replicas=2, command=["python", counting, "1000000"]))
     async with sandbox.observe(NAME) as observer:
         step = await training(observer, 2, beyond=20)
-        before, starts = workers(sandbox), observer.status.master_starts
+        before = workers(sandbox)
+        starts = observer.status.master_starts
         hung = sandbox.processes(names.master_service(NAME))[0]
         hung.suspend()
-        await observer.until("a new master", lambda: observer.status.master_starts > starts, seconds=2 * SECONDS)
+        await observer.until(
+            "a new master", lambda: observer.status.master_starts > starts, seconds=2 * SECONDS
+        )
         assert not hung.is_running()
         await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
         await training(observer, 2, beyond=step + 100)
-        assert observer.status.round == 1, "the world was formed anew although only the master was hung"
+        assert observer.status.round == 1, (
+            "the world was formed anew although only the master was hung"
+        )
         assert workers(sandbox) == before
         status = json.loads(sandbox.kubectl("get", f"ej/{NAME}", "-o", "json"))["status"]["master"]
-        assert (status.get("restarts", 0), status["uncountedRestarts"]) == (0, 1), "that is no failure of the job"
+        assert (status.get("restarts", 0), status["uncountedRestarts"]) == (0, 1), (
+            "that is no failure of the job"
+        )
 
 
 @dataclass
 class CuttableProxy:
-    """A proxy between the agents and the master that can be cut: then nothing comes through, without an error."""
+    """A proxy between the agents and the master that can be cut.
+
+    Then nothing comes through, without an error.
+    """
 
     address: str
     to: str = ""
@@ -232,9 +305,12 @@ class CuttableProxy:
         writer.close()
 
 
+@pytest.mark.guarantee("network-cut")
 @pytest.mark.thorough
 @pytest.mark.embedded_only("the proxy that is cut has an address of the loopback range")
-async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(sandbox: Sandbox, folder: Path) -> None:
+async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(
+    sandbox: Sandbox, folder: Path
+) -> None:
     proxy = CuttableProxy(f"127.255.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}")
     host = {"name": names.service_host_env(names.master_service(NAME)), "value": proxy.address}
     async with proxy.run(), sandbox.observe(NAME) as observer:
@@ -250,7 +326,8 @@ async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(sandbox: S
         step = await training(observer, 2, beyond=20)
         before = workers(sandbox)
         proxy.connected.clear()
-        cut_at, there = time.monotonic(), len(trained(folder))
+        cut_at = time.monotonic()
+        there = len(trained(folder))
         await members(sandbox, agent_pb2.MEMBER_STATE_SUSPECTED, agent_pb2.MEMBER_STATE_SUSPECTED)
         assert len(trained(folder)) > there, "training did not go on without the master"
         await asyncio.sleep(CUT_SECONDS - (time.monotonic() - cut_at))
@@ -263,6 +340,7 @@ async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(sandbox: S
         assert set(often.values()) == {1}, "a shard was trained twice"
 
 
+@pytest.mark.guarantee("slow-agent")
 @pytest.mark.thorough
 async def test_an_agent_that_stands_still_for_a_while_is_suspected_and_nothing_is_done_to_it(
     sandbox: Sandbox, folder: Path
@@ -275,7 +353,9 @@ async def test_an_agent_that_stands_still_for_a_while_is_suspected_and_nothing_i
         agent.suspend()
         try:
             there = len(trained(folder))
-            await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_SUSPECTED)
+            await members(
+                sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_SUSPECTED
+            )
             assert len(trained(folder)) > there, "training stopped with the agent"
         finally:
             agent.resume()
@@ -285,9 +365,14 @@ async def test_an_agent_that_stands_still_for_a_while_is_suspected_and_nothing_i
         assert workers(sandbox) == before
 
 
+@pytest.mark.guarantee("training-hangs")
 @pytest.mark.thorough
 async def test_a_stalled_training_is_reported_and_restarted(sandbox: Sandbox, folder: Path) -> None:
-    sandbox.apply(steady(folder, workers=2, health={"stallSeconds": 3, "stallFactor": 2, "onStall": "Restart"}))
+    sandbox.apply(
+        steady(
+            folder, workers=2, health={"stallSeconds": 3, "stallFactor": 2, "onStall": "Restart"}
+        )
+    )
     async with sandbox.observe(NAME) as observer:
         step = await training(observer, 2, beyond=20)
         before = workers(sandbox)
@@ -303,6 +388,7 @@ async def test_a_stalled_training_is_reported_and_restarted(sandbox: Sandbox, fo
         assert workers(sandbox) == before, "the processes are started anew, not the pods"
 
 
+@pytest.mark.guarantee("straggler-reported")
 @pytest.mark.thorough
 async def test_a_worker_much_slower_than_the_others_is_named_until_it_is_as_fast(
     sandbox: Sandbox, folder: Path
@@ -324,11 +410,14 @@ async def test_a_worker_much_slower_than_the_others_is_named_until_it_is_as_fast
         assert workers(sandbox) == before, "a straggler is reported, and left alone"
 
 
+@pytest.mark.guarantee("straggler-replaced")
 @pytest.mark.thorough
 async def test_a_straggler_is_replaced_once_if_the_job_says_so_and_no_shard_is_trained_twice(
     sandbox: Sandbox, folder: Path
 ) -> None:
-    sandbox.apply(steady(folder, workers=3, health={"stragglerSeconds": 2, "onStraggler": "Replace"}))
+    sandbox.apply(
+        steady(folder, workers=3, health={"stragglerSeconds": 2, "onStraggler": "Replace"})
+    )
     async with sandbox.observe(NAME) as observer:
         await training(observer, 3, beyond=20)
         before = workers(sandbox)
@@ -342,7 +431,11 @@ async def test_a_straggler_is_replaced_once_if_the_job_says_so_and_no_shard_is_t
         def plans() -> list[Json]:
             return list(json.loads(sandbox.kubectl("get", "scaleplans", "-o", "json"))["items"])
 
-        await until("the plan's end", plans, lambda found: {plan["status"]["phase"] for plan in found} == {"Succeeded"})
+        await until(
+            "the plan's end",
+            plans,
+            lambda found: {plan["status"]["phase"] for plan in found} == {"Succeeded"},
+        )
         after = workers(sandbox)
         assert sorted(after) == [f"{NAME}-worker-{index}" for index in (0, 2, 3)]
         for stays in (f"{NAME}-worker-0", f"{NAME}-worker-2"):

@@ -22,7 +22,9 @@ ANYBODY = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
 }
-"""The security context of a container that is no particular user and writes to no disk of its image."""
+"""The security context of a container that is no particular user and writes to no disk of its
+image.
+"""
 
 
 async def succeeded(sandbox: Sandbox, observer: JobObserver) -> list[str]:
@@ -30,24 +32,37 @@ async def succeeded(sandbox: Sandbox, observer: JobObserver) -> list[str]:
     try:
         done = "the job's success"
         await observer.until(
-            done, lambda: bool(observer.job and observer.job.status.phase == "Succeeded"), seconds=SECONDS
+            done,
+            lambda: bool(observer.job and observer.job.status.phase == "Succeeded"),
+            seconds=SECONDS,
         )
     finally:
         sandbox.kubectl("describe", "pods", check=False)
-        logs = [sandbox.kubectl("logs", f"plain-worker-{index}", "-c", "train", check=False) for index in (0, 1)]
+        logs = [
+            sandbox.kubectl("logs", f"plain-worker-{index}", "-c", "train", check=False)
+            for index in (0, 1)
+        ]
     return logs
 
 
 @pytest.mark.thorough
 async def test_a_job_that_says_nothing_of_the_agent_has_it(sandbox: Sandbox) -> None:
-    sandbox.apply(plain_job(images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"]))
+    sandbox.apply(
+        plain_job(images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"])
+    )
     async with sandbox.observe("plain") as observer:
         logs = await succeeded(sandbox, observer)
-    assert sorted(line for log in logs for line in log.split() if line.startswith("rank=")) == ["rank=0/2", "rank=1/2"]
+    assert sorted(line for log in logs for line in log.split() if line.startswith("rank=")) == [
+        "rank=0/2",
+        "rank=1/2",
+    ]
 
 
+@pytest.mark.guarantee("image-without-python")
 @pytest.mark.real_node
-async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_its_image(sandbox: Sandbox) -> None:
+async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_its_image(
+    sandbox: Sandbox,
+) -> None:
     script = f"""
         if command -v python python3; then exit 9; fi
         until hosts=$({PROGRAMS}/discover_hosts) && [ "$(echo "$hosts" | wc -l)" = 2 ]; do sleep 0.1; done
@@ -61,13 +76,25 @@ async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_
     async with sandbox.observe("plain") as observer:
         for name in ("plain-worker-0", "plain-worker-1"):  # one that has ended is no host any more
             printed = partial(sandbox.kubectl, "logs", name, "-c", "train", check=False)
-            await until(f"{name} has found both hosts", printed, lambda text: "rank=" in text, seconds=SECONDS)
+            await until(
+                f"{name} has found both hosts",
+                printed,
+                lambda text: "rank=" in text,
+                seconds=SECONDS,
+            )
         for name in ("plain-worker-0", "plain-worker-1"):
             sandbox.kubectl("exec", name, "-c", "train", "--", "sh", "-c", ": > /end")
         logs = await succeeded(sandbox, observer)
-        quality = sandbox.kubectl("get", "pods", "-l", f"{names.LABEL_ROLE}=worker", "-o", "jsonpath={..qosClass}")
-    assert quality.split() == ["Guaranteed", "Guaranteed"], "the init container has changed the pod's class"
-    assert {line for log in logs for line in log.split() if line.startswith("rank=")} == {"rank=0/2", "rank=1/2"}
+        quality = sandbox.kubectl(
+            "get", "pods", "-l", f"{names.LABEL_ROLE}=worker", "-o", "jsonpath={..qosClass}"
+        )
+    assert quality.split() == ["Guaranteed", "Guaranteed"], (
+        "the init container has changed the pod's class"
+    )
+    assert {line for log in logs for line in log.split() if line.startswith("rank=")} == {
+        "rank=0/2",
+        "rank=1/2",
+    }
     for log in logs:
         assert {"plain-worker-0:1", "plain-worker-1:1"} <= set(log.split())
         lines = log.rpartition("rank=")[2].split()[1:]
@@ -80,21 +107,37 @@ async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_
         assert "LD_PRELOAD=/not/there.so" in lines
 
 
+@pytest.mark.guarantee("image-without-python")
 @pytest.mark.real_node
 async def test_a_job_whose_image_has_nothing_but_one_static_program_trains_as_anybody_on_a_read_only_disk(
     sandbox: Sandbox,
 ) -> None:
     made = plain_job(images.EMPTY, ["/pause"])
-    made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["securityContext"] = ANYBODY
+    made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0][
+        "securityContext"
+    ] = ANYBODY
     sandbox.apply(made)
-    sandbox.kubectl("wait", "--for=jsonpath={.status.replicaStatuses.worker.ready}=2", "ej/plain", "--timeout=120s")
-    sandbox.kubectl("patch", "ej/plain", "--type=merge", "-p", '{"spec": {"runPolicy": {"suspend": true}}}')
-    sandbox.kubectl("wait", "--for=jsonpath={.status.phase}=Suspended", "ej/plain", "--timeout=120s")
-    sandbox.kubectl("wait", "--for=delete", "pod", "-l", f"{names.LABEL_ROLE}=worker", "--timeout=60s")
+    sandbox.kubectl(
+        "wait",
+        "--for=jsonpath={.status.replicaStatuses.worker.ready}=2",
+        "ej/plain",
+        "--timeout=120s",
+    )
+    sandbox.kubectl(
+        "patch", "ej/plain", "--type=merge", "-p", '{"spec": {"runPolicy": {"suspend": true}}}'
+    )
+    sandbox.kubectl(
+        "wait", "--for=jsonpath={.status.phase}=Suspended", "ej/plain", "--timeout=120s"
+    )
+    sandbox.kubectl(
+        "wait", "--for=delete", "pod", "-l", f"{names.LABEL_ROLE}=worker", "--timeout=60s"
+    )
 
 
 @pytest.mark.real_node
-async def test_the_training_library_is_there_for_whatever_python_the_command_brings(sandbox: Sandbox) -> None:
+async def test_the_training_library_is_there_for_whatever_python_the_command_brings(
+    sandbox: Sandbox,
+) -> None:
     script = (
         "import elasticjob, sys; world = elasticjob.world();"
         "elasticjob.report_step(1, total=1); elasticjob.barrier('there');"
@@ -104,7 +147,9 @@ async def test_the_training_library_is_there_for_whatever_python_the_command_bri
     async with sandbox.observe("plain") as observer:
         logs = await succeeded(sandbox, observer)
     found = f"{names.AGENT_DIRECTORY}/agent/library/elasticjob/__init__.py"
-    last = sorted(log.splitlines()[-1] for log in logs)  # an agent that starts before its master says so above
+    last = sorted(
+        log.splitlines()[-1] for log in logs
+    )  # an agent that starts before its master says so above
     assert last == [f"rank=0/2 {found}", f"rank=1/2 {found}"]
 
 
@@ -125,9 +170,14 @@ async def test_a_launchers_script_finds_the_files_with_the_hosts_as_anybody_on_a
     made["spec"]["replicaSpecs"]["launcher"] = {"template": {"spec": {"containers": [launcher]}}}
     del container["command"]
     sandbox.apply(made)
-    sandbox.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "ej/plain", "--timeout=120s")
+    sandbox.kubectl(
+        "wait", "--for=jsonpath={.status.phase}=Succeeded", "ej/plain", "--timeout=120s"
+    )
     lines = sandbox.kubectl("logs", "plain-launcher-0", "-c", "train").splitlines()
     hosts = [line.removesuffix(":1") for line in lines[-6:-4]]
-    assert sorted(hosts) == ["plain-worker-0", "plain-worker-1"]  # whichever joined first is the first line
+    assert sorted(hosts) == [
+        "plain-worker-0",
+        "plain-worker-1",
+    ]  # whichever joined first is the first line
     slots = [f"{host}:1" for host in hosts]
     assert lines[-6:] == [*slots, *(f"{host} slots=1" for host in hosts), *slots]

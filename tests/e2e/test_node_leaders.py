@@ -26,7 +26,10 @@ Json = dict[str, Any]
 
 @pytest.fixture
 def home(sandbox: Sandbox) -> Iterator[str]:
-    """The namespace of an operator with two replicas; it is deployed for this test where none is there."""
+    """The namespace of an operator with two replicas.
+
+    It is deployed for this test where none is there.
+    """
     if not isinstance(sandbox.operator, LocalOperator):
         yield OPERATOR_NAMESPACE
         return
@@ -39,14 +42,19 @@ def home(sandbox: Sandbox) -> Iterator[str]:
         f"IMG={images.OPERATOR}",
         f"MASTER_IMG={images.MASTER}",
     ]
-    subprocess.run(["make", "-C", REPOSITORY, "deploy", *chosen], env=environ, timeout=200, check=True)
+    subprocess.run(
+        ["make", "-C", REPOSITORY, "deploy", *chosen], env=environ, timeout=200, check=True
+    )
     try:
         yield sandbox.namespace
     finally:
         sandbox.kubectl("delete", "ej", "--all", "--timeout=60s")
-        subprocess.run(["make", "-C", REPOSITORY, "undeploy", *chosen], env=environ, timeout=200, check=True)
+        subprocess.run(
+            ["make", "-C", REPOSITORY, "undeploy", *chosen], env=environ, timeout=200, check=True
+        )
 
 
+@pytest.mark.guarantee("two-leaders")
 def test_a_leader_killed_in_mid_plan_is_followed_by_another_replica_and_no_pod_is_double(
     sandbox: Sandbox, home: str, tmp_path: Path
 ) -> None:
@@ -54,7 +62,10 @@ def test_a_leader_killed_in_mid_plan_is_followed_by_another_replica_and_no_pod_i
     killed = leader(sandbox, home)
     with record_pods(sandbox, tmp_path) as recorder:
         user.request("ScaleOut", "more", count=5)
-        user.until("a new pod", lambda: len({pod["metadata"]["uid"] for _, pod in recorder.states("followed")}) > 1)
+        user.until(
+            "a new pod",
+            lambda: len({pod["metadata"]["uid"] for _, pod in recorder.states("followed")}) > 1,
+        )
         assert [plan["status"]["phase"] for plan in user.items("sp")] == ["Executing"]
         kill(sandbox, home, killed)
         user.wait("scaleout/more", ".status.phase", "ScaleSucceeded")
@@ -72,17 +83,26 @@ def test_a_leader_killed_in_mid_plan_is_followed_by_another_replica_and_no_pod_i
 def leader(sandbox: Sandbox, home: str) -> str:
     """Return the name of the pod that leads."""
     path = "jsonpath={.spec.holderIdentity}"
-    return sandbox.cluster.kubectl("-n", home, "get", "lease", names.OPERATOR, "-o", path).split("_")[0]
+    return sandbox.cluster.kubectl("-n", home, "get", "lease", names.OPERATOR, "-o", path).split(
+        "_"
+    )[0]
 
 
 def kill(sandbox: Sandbox, home: str, pod: str) -> None:
     """Let a pod go without notice, where this machine is the node by kill -9, so that it cannot give the lease back.
 
-    The pod goes as well: started again, its container would wait for the lease beside the other replica, and might win.
+    The pod goes as well: started again, its container would wait for the lease beside the other
+    replica, and might win.
     """
     if sandbox.cluster.is_here():
-        uid = sandbox.cluster.kubectl("-n", home, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
-        inside = [process for process in psutil.process_iter() if uid in groups(process.pid) and is_operator(process)]
+        uid = sandbox.cluster.kubectl(
+            "-n", home, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}"
+        )
+        inside = [
+            process
+            for process in psutil.process_iter()
+            if uid in groups(process.pid) and is_operator(process)
+        ]
         assert inside, f"no process of pod {pod} found"
         for process in inside:
             process.send_signal(signal.SIGKILL)

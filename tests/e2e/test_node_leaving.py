@@ -1,4 +1,7 @@
-"""Workers that are asked to leave by the cluster: evicted, drained from their node, or lost with it."""
+"""Workers that are asked to leave by the cluster.
+
+Evicted, drained from their node, or lost with it.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,17 @@ LOST = {"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"}
 NOT_COUNTED = "node.kubernetes.io/exclude-disruption"
 
 
+@pytest.mark.guarantee("uncounted-failures")
 def test_an_evicted_worker_drains_first_and_is_replaced_and_nothing_is_counted(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     user, before = start_job(sandbox, counting_job("evicted", replicas=2))
-    evicted, staying = "evicted-worker-1", "evicted-worker-0"
-    with record_pods(sandbox, tmp_path) as recorder, follow_logs(sandbox, tmp_path, evicted) as said:
+    evicted = "evicted-worker-1"
+    staying = "evicted-worker-0"
+    with (
+        record_pods(sandbox, tmp_path) as recorder,
+        follow_logs(sandbox, tmp_path, evicted) as said,
+    ):
         evict(sandbox, evicted)
         user.until("a successor at work", lambda: user.at_rest(2) and evicted not in user.pods())
         assert user.pods()[staying] == before[staying]
@@ -52,13 +60,26 @@ def test_an_evicted_worker_drains_first_and_is_replaced_and_nothing_is_counted(
     wait_for_progress(user)
 
 
-def test_a_job_goes_on_when_its_only_node_is_drained_and_comes_back(sandbox: Sandbox, tmp_path: Path) -> None:
+@pytest.mark.guarantee("uncounted-failures")
+def test_a_job_goes_on_when_its_only_node_is_drained_and_comes_back(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
     user, before = start_job(sandbox, counting_job("drained", replicas=2))
     node = user.get("pod/drained-worker-0")["spec"]["nodeName"]
     mine = f"--pod-selector={names.LABEL_JOB_NAME}=drained"
-    with record_pods(sandbox, tmp_path) as recorder, follow_logs(sandbox, tmp_path, "drained-worker-0") as said:
+    with (
+        record_pods(sandbox, tmp_path) as recorder,
+        follow_logs(sandbox, tmp_path, "drained-worker-0") as said,
+    ):
         try:
-            user.kubectl("drain", node, mine, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=100s")
+            user.kubectl(
+                "drain",
+                node,
+                mine,
+                "--ignore-daemonsets",
+                "--delete-emptydir-data",
+                "--timeout=100s",
+            )
             assert not set(before) & set(user.pods()), "a drained node still has workers"
         finally:
             user.kubectl("uncordon", node)
@@ -66,12 +87,15 @@ def test_a_job_goes_on_when_its_only_node_is_drained_and_comes_back(sandbox: San
         assert not set(before) & set(user.pods())
         assert "saved at step" in said(), "the worker was ended before it had saved its state"
         user.until("their ends", lambda: set(before) <= set(recorder.terminations("drained")))
-        assert {recorder.terminations("drained")[name]["exitCode"] for name in before} == {names.EXIT_DRAINED}
+        assert {recorder.terminations("drained")[name]["exitCode"] for name in before} == {
+            names.EXIT_DRAINED
+        }
         recorder.assert_one_pod_per_index("drained")
     assert_no_restart_counted(user)
     wait_for_progress(user)
 
 
+@pytest.mark.guarantee("uncounted-failures", "pod-stuck-in-deletion")
 def test_on_a_lost_node_no_worker_gets_a_second_pod_before_its_role_allows_to_force_it(
     sandbox: Sandbox, cluster: TargetCluster, tmp_path: Path
 ) -> None:
@@ -85,12 +109,16 @@ def test_on_a_lost_node_no_worker_gets_a_second_pod_before_its_role_allows_to_fo
         with suspended_kubelet(forced, kubelet, node):
             forced.until(
                 "a successor by force",
-                lambda: {pod["metadata"]["name"] for _, pod in recorder.states("forced")} > set(before),
+                lambda: (
+                    {pod["metadata"]["name"] for _, pod in recorder.states("forced")} > set(before)
+                ),
                 seconds=SECONDS_OF_A_LOST_NODE,
             )
             waited = seconds_from_end_to_successor(recorder, "forced")
             assert waited >= FORCE_SECONDS, f"replaced {waited} s after its time to end"
-            assert {pod["metadata"]["name"] for _, pod in recorder.states("patient")} == set(patients)
+            assert {pod["metadata"]["name"] for _, pod in recorder.states("patient")} == set(
+                patients
+            )
             assert "deletionTimestamp" in patient.get("pod/patient-worker-0")["metadata"]
         for user in (forced, patient):
             user.until("a successor at work", partial(user.at_rest, 1))
@@ -102,22 +130,33 @@ def test_on_a_lost_node_no_worker_gets_a_second_pod_before_its_role_allows_to_fo
 
 def evict(sandbox: Sandbox, pod: str) -> None:
     """Ask the API server to evict a pod, as `kubectl drain` and every autoscaler of nodes does."""
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": sandbox.namespace}}
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod, "namespace": sandbox.namespace},
+    }
     path = f"/api/v1/namespaces/{sandbox.namespace}/pods/{pod}/eviction"
     sandbox.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
 
 
 def assert_no_restart_counted(user: KubectlUser) -> None:
     """Assert that no restart was counted."""
-    assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0, "who is asked to leave has not failed"
+    assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0, (
+        "who is asked to leave has not failed"
+    )
 
 
-# --- a lost node ------------------------------------------------------------------------------------------------------
+# --- a lost node
+# ------------------------------------------------------------------------------------------------------
 
 
 def kubelet_of(cluster: TargetCluster) -> psutil.Process:
     """Return the kubelet of the cluster's only node, if that is this machine; else skip."""
-    found = [each for each in psutil.process_iter() if each.name() == "kubelet"] if cluster.is_here() else []
+    found = (
+        [each for each in psutil.process_iter() if each.name() == "kubelet"]
+        if cluster.is_here()
+        else []
+    )
     if len(found) != 1:
         pytest.skip("stopping a node's kubelet needs the node to be this machine, with one kubelet")
     return found[0]
@@ -125,7 +164,10 @@ def kubelet_of(cluster: TargetCluster) -> psutil.Process:
 
 def evicted_at_once(job: Json) -> Json:
     """Let a job's workers be evicted as soon as their node is marked as lost, not 5 minutes later."""
-    lost = [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1} for key in sorted(LOST)]
+    lost = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
+        for key in sorted(LOST)
+    ]
     worker = job["spec"]["replicaSpecs"]["worker"]
     worker["drainSeconds"] = 1
     worker["template"]["spec"]["tolerations"] = lost
@@ -134,9 +176,13 @@ def evicted_at_once(job: Json) -> Json:
 
 @contextmanager
 def suspended_kubelet(user: KubectlUser, kubelet: psutil.Process, node: str) -> Iterator[None]:
-    """Send the kubelet SIGSTOP while in the block; the node is Ready again afterwards, and evicts nobody."""
-    # When all nodes that count are lost, Kubernetes takes itself for cut off and evicts nobody; with none that counts,
-    # it evicts. Without the label there is a race of milliseconds, between the eviction and that decision.
+    """Send the kubelet SIGSTOP while in the block.
+
+    The node is Ready again afterwards, and evicts nobody.
+    """
+    # When all nodes that count are lost, Kubernetes takes itself for cut off and evicts nobody;
+    # with none that counts, it evicts. Without the label there is a race of milliseconds, between
+    # the eviction and that decision.
     user.kubectl("label", f"node/{node}", f"{NOT_COUNTED}=true")
     kubelet.send_signal(signal.SIGSTOP)
     try:
@@ -157,7 +203,12 @@ def seconds_from_end_to_successor(recorder: PodRecorder, job: str) -> float:
     """Return how long after the first pod's time to end the second one was created."""
     pods = [pod["metadata"] for _, pod in recorder.states(job)]
     # The first state that shows it: force sets it anew.
-    first = next(pod for pod in pods if pod["name"] == f"{job}-worker-0" and "deletionTimestamp" in pod)
+    first = next(
+        pod for pod in pods if pod["name"] == f"{job}-worker-0" and "deletionTimestamp" in pod
+    )
     second = next(pod for pod in pods if pod["name"] == f"{job}-worker-0-1")
-    ends, created = (datetime.fromisoformat(text) for text in (first["deletionTimestamp"], second["creationTimestamp"]))
+    ends, created = (
+        datetime.fromisoformat(text)
+        for text in (first["deletionTimestamp"], second["creationTimestamp"])
+    )
     return (created - ends).total_seconds()

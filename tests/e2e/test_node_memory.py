@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.e2e.kubectl_user import KubectlUser
-from tests.support.e2e.real_node import Json, container, counting_job, limit_by_default, record_pods, start_job
+from tests.support.e2e.real_node import (
+    Json,
+    container,
+    counting_job,
+    limit_by_default,
+    record_pods,
+    start_job,
+)
 from tests.support.e2e.sandbox import Sandbox
 
 pytestmark = pytest.mark.real_node
@@ -18,11 +25,16 @@ import sys, time
 kept = b"x" * (200 << 20)
 print("had enough memory", flush=True)
 """
-IN_FORCE = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null; true"
+IN_FORCE = (
+    "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null; true"
+)
 """The limit that the kernel holds a container to, in cgroup v2 or v1."""
 
 
-@pytest.mark.parametrize("by_default", [False, True], ids=["its own limit", "the default of its namespace"])
+@pytest.mark.guarantee("uncounted-failures")
+@pytest.mark.parametrize(
+    "by_default", [False, True], ids=["its own limit", "the default of its namespace"]
+)
 def test_a_worker_that_the_kernel_kills_for_its_memory_comes_back_with_more_and_the_job_succeeds(
     sandbox: Sandbox, tmp_path: Path, capfd: pytest.CaptureFixture[str], by_default: bool
 ) -> None:
@@ -45,7 +57,9 @@ def test_a_worker_that_the_kernel_kills_for_its_memory_comes_back_with_more_and_
     assert workers["resourcesByIndex"]["0"]["memory"] == "320Mi"
 
 
-def test_a_resize_in_place_changes_the_containers_cgroup_and_restarts_nothing(sandbox: Sandbox) -> None:
+def test_a_resize_in_place_changes_the_containers_cgroup_and_restarts_nothing(
+    sandbox: Sandbox,
+) -> None:
     user, before = start_job(sandbox, counting_job("growing", replicas=2))
     began = {name: container(user, name)["state"]["running"]["startedAt"] for name in before}
     assert {in_kernel(sandbox, name) for name in before} == {256 * MEBI}
@@ -55,7 +69,9 @@ def test_a_resize_in_place_changes_the_containers_cgroup_and_restarts_nothing(sa
     assert {in_kernel(sandbox, name) for name in before} == {320 * MEBI}
     assert user.pods() == before, "a pod was replaced"
     assert {container(user, name)["restartCount"] for name in before} == {0}
-    assert {name: container(user, name)["state"]["running"]["startedAt"] for name in before} == began
+    assert {
+        name: container(user, name)["state"]["running"]["startedAt"] for name in before
+    } == began
     assert {container(user, name)["resources"]["requests"]["cpu"] for name in before} == {"30m"}
 
 

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.real_node
 RESOLVE = "import socket, sys; print(socket.gethostbyname(sys.argv[1]))"
 
 
-def test_members_find_each_other_by_their_stable_names_also_after_one_was_replaced(sandbox: Sandbox) -> None:
+def test_members_find_each_other_by_their_stable_names_also_after_one_was_replaced(
+    sandbox: Sandbox,
+) -> None:
     user, pods = start_job(sandbox, counting_job("named", replicas=2))
     whole = f"{names.member_hostname('worker', 1)}.named.{sandbox.namespace}.svc"
 
@@ -28,15 +30,19 @@ def test_members_find_each_other_by_their_stable_names_also_after_one_was_replac
     user.kubectl("delete", "pod", "named-worker-1")
     user.until("its successor at work", lambda: user.at_rest(2) and set(user.pods()) != set(pods))
     (successor,) = set(user.pods()) - set(pods)
-    user.until("the same name, a new address", lambda: resolved(sandbox, whole) == address(user, successor))
+    user.until(
+        "the same name, a new address", lambda: resolved(sandbox, whole) == address(user, successor)
+    )
 
 
+@pytest.mark.guarantee("master-can-be-replaced")
 def test_a_master_that_comes_back_at_another_address_is_reached_by_its_service_and_no_worker_notices(
     sandbox: Sandbox,
 ) -> None:
     user, before = start_job(sandbox, counting_job("led", replicas=2))
     master = names.master_service("led")
-    first, service = address(user, master), user.get(f"service/{master}")["spec"]["clusterIP"]
+    first = address(user, master)
+    service = user.get(f"service/{master}")["spec"]["clusterIP"]
     user.kubectl("delete", "pod", master, "--grace-period=0", "--force")
     successor = names.master_pod("led", 1)
     user.until("the next master's address", lambda: successor_address(user, successor))
@@ -51,14 +57,19 @@ def test_a_master_that_comes_back_at_another_address_is_reached_by_its_service_a
     user.until("all members still ready", lambda: user.at_rest(2))
 
 
-def test_an_image_that_cannot_be_pulled_fails_the_job_at_its_deadline_and_says_so(sandbox: Sandbox) -> None:
+def test_an_image_that_cannot_be_pulled_fails_the_job_at_its_deadline_and_says_so(
+    sandbox: Sandbox,
+) -> None:
     job = counting_job("mistyped", image="localhost/no-such-image:1")
     job["spec"]["runPolicy"]["pendingDeadlineSeconds"] = 8
     user = KubectlUser(sandbox, "mistyped")
     sandbox.apply(job)
     user.wait("ej/mistyped", ".status.phase", "Failed")
     message = user.status()["message"]
-    assert "spec.runPolicy.pendingDeadlineSeconds: mistyped-worker-0 is Pending for more than 8 s" in message
+    assert (
+        "spec.runPolicy.pendingDeadlineSeconds: mistyped-worker-0 is Pending for more than 8 s"
+        in message
+    )
     assert "localhost/no-such-image:1" in message
     user.until("all pods gone", lambda: not user.pods())
 

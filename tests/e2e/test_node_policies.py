@@ -1,4 +1,7 @@
-"""Namespaces with rules of their own: pod security, quotas, default limits, network policies, tokens."""
+"""Namespaces with rules of their own.
+
+Pod security, quotas, default limits, network policies, tokens.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,14 @@ RESTRICTED = {
 }
 
 
-# --- pod security -------------------------------------------------------------------------------------------------
+# --- pod security
+# -------------------------------------------------------------------------------------------------
 
 
-def test_a_namespace_with_restricted_pod_security_takes_the_master_the_agent_and_the_members(sandbox: Sandbox) -> None:
+@pytest.mark.guarantee("restricted-namespaces")
+def test_a_namespace_with_restricted_pod_security_takes_the_master_the_agent_and_the_members(
+    sandbox: Sandbox,
+) -> None:
     restrict(sandbox)
     job = counting_job("strict", replicas=2, steps=60, securityContext=RESTRICTED)
     job["spec"]["agent"] = {"source": "InitContainer"}
@@ -41,37 +48,63 @@ def test_a_namespace_with_restricted_pod_security_takes_the_master_the_agent_and
     KubectlUser(sandbox, "strict").wait("ej/strict", ".status.phase", "Succeeded")
 
 
-def test_a_template_that_restricted_pod_security_refuses_is_reported_with_its_message(sandbox: Sandbox) -> None:
+@pytest.mark.guarantee("api-server-refuses-for-now")
+def test_a_template_that_restricted_pod_security_refuses_is_reported_with_its_message(
+    sandbox: Sandbox,
+) -> None:
     restrict(sandbox)
     sandbox.apply(counting_job("lax"))
     user = KubectlUser(sandbox, "lax")
-    user.until("the refusal in the job's message", lambda: "violates PodSecurity" in user.status().get("message", ""))
+    user.until(
+        "the refusal in the job's message",
+        lambda: "violates PodSecurity" in user.status().get("message", ""),
+    )
     assert user.pods() == {}
 
 
 def restrict(sandbox: Sandbox) -> None:
     """Let the namespace take only pods of the restricted level."""
-    sandbox.kubectl("label", "namespace", sandbox.namespace, "pod-security.kubernetes.io/enforce=restricted")
+    sandbox.kubectl(
+        "label", "namespace", sandbox.namespace, "pod-security.kubernetes.io/enforce=restricted"
+    )
     refused = sandbox.kubectl("run", "lax", f"--image={images.PLAIN}", check=False)
-    assert "violates PodSecurity" in refused, "the cluster does not enforce pod security: this would show nothing"
+    assert "violates PodSecurity" in refused, (
+        "the cluster does not enforce pod security: this would show nothing"
+    )
 
 
-# --- a quota ------------------------------------------------------------------------------------------------------
+# --- a quota
+# ------------------------------------------------------------------------------------------------------
 
 
-def test_a_quota_used_up_in_mid_scale_out_ends_the_plan_with_its_message_and_the_job_goes_on(sandbox: Sandbox) -> None:
+@pytest.mark.guarantee("api-server-refuses-for-now")
+def test_a_quota_used_up_in_mid_scale_out_ends_the_plan_with_its_message_and_the_job_goes_on(
+    sandbox: Sandbox,
+) -> None:
     user, before = start_job(sandbox, counting_job("counted", replicas=2))
     allow(user, 4)
-    user.request("ScalePlan", "undone", createPods=[{"role": "worker"}] * 3, timeoutSeconds=8, onTimeout="Rollback")
+    user.request(
+        "ScalePlan",
+        "undone",
+        createPods=[{"role": "worker"}] * 3,
+        timeoutSeconds=8,
+        onTimeout="Rollback",
+    )
     assert "2 of 3 new members are not ready" in partly(user, "undone")
-    assert "exceeded quota: few, requested: pods=1, used: pods=4, limited: pods=4" in partly(user, "undone")
+    assert "exceeded quota: few, requested: pods=1, used: pods=4, limited: pods=4" in partly(
+        user, "undone"
+    )
     user.until("the one that came, and no more", lambda: user.at_rest(3))
     allow(user, 5)
     user.request("ScalePlan", "kept", createPods=[{"role": "worker"}] * 2, timeoutSeconds=8)
     assert "1 of 2 new members are not ready" in partly(user, "kept")
-    assert "exceeded quota: few, requested: pods=1, used: pods=5, limited: pods=5" in partly(user, "kept")
+    assert "exceeded quota: few, requested: pods=1, used: pods=5, limited: pods=5" in partly(
+        user, "kept"
+    )
     user.wait("ej/counted", ".status.workers", "4/5")
-    user.until("the reason in the job's message", lambda: "exceeded quota: few" in user.status()["message"])
+    user.until(
+        "the reason in the job's message", lambda: "exceeded quota: few" in user.status()["message"]
+    )
     wait_for_progress(user)
     user.kubectl("delete", "quota", "few")
     user.until("the other one, as soon as there is room", lambda: user.at_rest(5))
@@ -81,7 +114,9 @@ def test_a_quota_used_up_in_mid_scale_out_ends_the_plan_with_its_message_and_the
 def allow(user: KubectlUser, pods: int) -> None:
     """Set how many pods the namespace may have; all but one of them are there."""
     hard = {"hard": {"pods": str(pods)}}
-    user.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": hard})
+    user.apply(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": hard}
+    )
     counted = {"hard": {"pods": str(pods)}, "used": {"pods": str(pods - 1)}}
     user.until("the quota is counted", lambda: user.status("quota/few") == counted)
 
@@ -93,14 +128,18 @@ def partly(user: KubectlUser, plan: str) -> str:
     return message
 
 
-# --- default limits -----------------------------------------------------------------------------------------------
+# --- default limits
+# -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("no-writes-at-rest")
 def test_defaults_of_a_limit_range_are_no_difference_to_act_on(sandbox: Sandbox) -> None:
     limits = {"cpu": "500m", "memory": "256Mi"}
     limit_by_default(sandbox, defaultRequest={"cpu": "20m", "memory": "128Mi"}, default=limits)
     user, before = start_job(sandbox, counting_job("plain", replicas=2, resources={}))
-    assert {name: resources_of(user, name)["limits"] for name in before} == dict.fromkeys(before, limits)
+    assert {name: resources_of(user, name)["limits"] for name in before} == dict.fromkeys(
+        before, limits
+    )
     stays_at_rest(user)
     # A plan changes what it names, and the limit that came by default is no bound to it.
     wanted = {"cpu": "600m"}
@@ -122,10 +161,16 @@ def stays_at_rest(user: KubectlUser) -> None:
         job = user.get(f"ej/{user.job}")
         job["status"].pop("progress")
         pods = {name: user.get(f"pod/{name}")["spec"] for name in user.pods()}
-        return {"status": job["status"], "pods": pods, "plans": [plan["status"] for plan in user.items("sp")]}
+        return {
+            "status": job["status"],
+            "pods": pods,
+            "plans": [plan["status"] for plan in user.items("sp")],
+        }
 
     before = written()
-    for _ in range(2):  # each is a change of the job, on which the operator looks at all of it again
+    for _ in range(
+        2
+    ):  # each is a change of the job, on which the operator looks at all of it again
         wait_for_progress(user)
     assert written() == before
 
@@ -136,11 +181,18 @@ def resources_of(user: KubectlUser, pod: str) -> Json:
     return resources
 
 
-# --- network policies ---------------------------------------------------------------------------------------------
+# --- network policies
+# ---------------------------------------------------------------------------------------------
 
 
-def test_a_job_runs_where_everything_is_denied_but_what_the_documentation_allows(sandbox: Sandbox) -> None:
-    """A network plugin that enforces policies is needed to show that they are enough; all of them show the rest."""
+@pytest.mark.guarantee("restricted-namespaces")
+def test_a_job_runs_where_everything_is_denied_but_what_the_documentation_allows(
+    sandbox: Sandbox,
+) -> None:
+    """A network plugin that enforces policies is needed to show that they are enough.
+
+    All of them show the rest.
+    """
     deny = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     sandbox.apply(policy("nothing", deny), *documented("guarded"))
     sandbox.apply(counting_job("guarded", replicas=2, steps=100))
@@ -149,22 +201,37 @@ def test_a_job_runs_where_everything_is_denied_but_what_the_documentation_allows
 
 def policy(name: str, spec: Json) -> Json:
     """Return a NetworkPolicy."""
-    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def documented(job: str) -> list[Json]:
     """Return the policies of docs/security.md, for a job of another name."""
     blocks = SECURITY.read_text().split("```yaml")[1:]
-    text = "\n---\n".join(dedent(block.split("```")[0]) for block in blocks if "kind: NetworkPolicy" in block)
+    text = "\n---\n".join(
+        dedent(block.split("```")[0]) for block in blocks if "kind: NetworkPolicy" in block
+    )
     found = list(yaml.safe_load_all(text.replace("digits", job)))
-    assert {one["metadata"]["name"] for one in found} >= {"scrape-elasticjob-masters", f"{job}-inside", f"{job}-plans"}
+    assert {one["metadata"]["name"] for one in found} >= {
+        "scrape-elasticjob-masters",
+        f"{job}-inside",
+        f"{job}-plans",
+    }
     return found
 
 
-# --- tokens -------------------------------------------------------------------------------------------------------
+# --- tokens
+# -------------------------------------------------------------------------------------------------------
 
 
-def test_only_the_master_has_a_token_which_is_its_own_and_ends_with_its_pod(sandbox: Sandbox) -> None:
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
+def test_only_the_master_has_a_token_which_is_its_own_and_ends_with_its_pod(
+    sandbox: Sandbox,
+) -> None:
     user, workers = start_job(sandbox, counting_job("owner", replicas=1))
     master = names.master_service("owner")
     claims = token(user, master)
@@ -195,6 +262,8 @@ def token(user: KubectlUser, pod: str) -> Json:
 
 def fields(user: KubectlUser) -> list[Json]:
     """Return who has written the job."""
-    metadata = json.loads(user.kubectl("get", f"ej/{user.job}", "-o", "json", "--show-managed-fields"))["metadata"]
+    metadata = json.loads(
+        user.kubectl("get", f"ej/{user.job}", "-o", "json", "--show-managed-fields")
+    )["metadata"]
     found: list[Json] = metadata["managedFields"]
     return found

@@ -1,7 +1,8 @@
 """Another version takes over while a job trains: first operator and definitions, then the master.
 
-The workers' agents stay what they are, so a new master speaks to agents of the earlier version, from a state which the
-earlier master has stored. On the embedded cluster, whose node knows no images, only operator and definitions change.
+The workers' agents stay what they are, so a new master speaks to agents of the earlier version,
+from a state which the earlier master has stored. On the embedded cluster, whose node knows no
+images, only operator and definitions change.
 """
 
 from __future__ import annotations
@@ -31,12 +32,19 @@ EARLIER = "adb2c59"
 
 
 @pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TargetCluster]:
-    """An embedded cluster of its own: definitions of an earlier version would take fields from others' objects."""
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TargetCluster]:
+    """An embedded cluster of its own.
+
+    Definitions of an earlier version would take fields from others' objects.
+    """
     if kubeconfig := request.config.getoption("--kubeconfig"):
         yield existing_cluster(Path(kubeconfig).resolve())
         return
-    with shared_cluster(tmp_path_factory, f"upgraded-{os.getpid()}", capacity={"cpu": "64"}) as upgraded:
+    with shared_cluster(
+        tmp_path_factory, f"upgraded-{os.getpid()}", capacity={"cpu": "64"}
+    ) as upgraded:
         yield TargetCluster(upgraded.kubeconfig, upgraded.bin)
 
 
@@ -44,21 +52,28 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def earlier(cluster: TargetCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources of the earlier version."""
     if cluster.real and not images.EARLIER_MASTER:
-        pytest.skip("ELASTICJOB_EARLIER_MASTER_IMAGE must name a master's image of an earlier version")
+        pytest.skip(
+            "ELASTICJOB_EARLIER_MASTER_IMAGE must name a master's image of an earlier version"
+        )
     folder = tmp_path_factory.mktemp("earlier")
-    archive = subprocess.run(["git", "-C", REPOSITORY, "archive", EARLIER], capture_output=True, check=False)
+    archive = subprocess.run(
+        ["git", "-C", REPOSITORY, "archive", EARLIER], capture_output=True, check=False
+    )
     if archive.returncode != 0:
         pytest.skip(f"this is no clone with commit {EARLIER}: {archive.stderr.decode()}")
     subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
     return folder
 
 
+@pytest.mark.guarantee("upgrade-while-jobs-run")
 def test_another_operator_other_definitions_and_another_master_take_over_and_no_worker_notices(
     sandbox: Sandbox, folder: Path, earlier: Path
 ) -> None:
     user = KubectlUser(sandbox, "kept", folder)
     training = job("kept", folder, replicas=2, image=images.EARLIER_MASTER or "none")
-    training["spec"]["runPolicy"]["startPolicy"] = "AllReady"  # the first world is of two, however late one of them is
+    training["spec"]["runPolicy"]["startPolicy"] = (
+        "AllReady"  # the first world is of two, however late one of them is
+    )
     with without_operator(sandbox):
         define(sandbox, earlier / "crds")
         with operator_of(earlier, sandbox):
@@ -73,7 +88,10 @@ def test_another_operator_other_definitions_and_another_master_take_over_and_no_
     user.runs_with(4)
     assert before.items() < user.pods().items(), "a worker was replaced"
     assert user.status("scaleout/before") == done
-    assert sorted(plan["status"]["phase"] for plan in user.items("sp")) == ["Succeeded", "Succeeded"]
+    assert sorted(plan["status"]["phase"] for plan in user.items("sp")) == [
+        "Succeeded",
+        "Succeeded",
+    ]
     # One world for each size that was asked for: the upgrade has cost none.
     assert [size for size, _ in user.worlds()] == [2, 3, 4]
     if sandbox.cluster.real:
@@ -85,7 +103,8 @@ def test_another_operator_other_definitions_and_another_master_take_over_and_no_
 
 def replace_the_master(user: KubectlUser) -> None:
     """Let a master of this version go on from the state of the earlier one, with agents of the earlier one."""
-    workers, master = user.pods(), names.master_service(user.job)
+    workers = user.pods()
+    master = names.master_service(user.job)
     assert image(user, master) == images.EARLIER_MASTER
     step = user.status()["progress"]["step"]
     user.kubectl("delete", "pod", master)

@@ -33,17 +33,26 @@ def volumes(sandbox: Sandbox, folder: Path, count: int) -> Iterator[str]:
                 "apiVersion": "v1",
                 "kind": "PersistentVolume",
                 "metadata": {"name": f"{sandbox.namespace}-{number}"},
-                "spec": {**of_class, "capacity": {"storage": "1Mi"}, "hostPath": {"path": str(path)}},
+                "spec": {
+                    **of_class,
+                    "capacity": {"storage": "1Mi"},
+                    "hostPath": {"path": str(path)},
+                },
             }
         )
     sandbox.apply(*made)
     try:
         yield sandbox.namespace
     finally:
-        sandbox.kubectl("delete", "pv", "--wait=false", *(volume["metadata"]["name"] for volume in made))
+        sandbox.kubectl(
+            "delete", "pv", "--wait=false", *(volume["metadata"]["name"] for volume in made)
+        )
 
 
-async def test_a_member_finds_its_own_data_again_when_its_pod_is_replaced(sandbox: Sandbox, folder: Path) -> None:
+@pytest.mark.guarantee("volume-claims-of-members")
+async def test_a_member_finds_its_own_data_again_when_its_pod_is_replaced(
+    sandbox: Sandbox, folder: Path
+) -> None:
     script = """
         found=$(cat /data/mine)
         hostname > /data/mine
@@ -60,12 +69,21 @@ async def test_a_member_finds_its_own_data_again_when_its_pod_is_replaced(sandbo
         worker["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": claim}]
         sandbox.apply(made)
         logs = partial(sandbox.kubectl, "logs", "plain-worker-0", "-c", "train", check=False)
-        await until("the first pod at work", logs, lambda text: "worker-0 found" in text, seconds=SECONDS)
+        await until(
+            "the first pod at work", logs, lambda text: "worker-0 found" in text, seconds=SECONDS
+        )
         sandbox.kubectl("delete", "pod", "plain-worker-0")
         successor = partial(sandbox.kubectl, "logs", "plain-worker-0-1", "-c", "train", check=False)
-        await until("its successor at work", successor, lambda text: "worker-0 found worker-0" in text, seconds=SECONDS)
+        await until(
+            "its successor at work",
+            successor,
+            lambda text: "worker-0 found worker-0" in text,
+            seconds=SECONDS,
+        )
         for mine in folder.glob("volume-*/"):
             (mine / "end").touch()
-        sandbox.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "ej/plain", "--timeout=120s")
+        sandbox.kubectl(
+            "wait", "--for=jsonpath={.status.phase}=Succeeded", "ej/plain", "--timeout=120s"
+        )
         owners = sorted((mine / "mine").read_text().strip() for mine in folder.glob("volume-*/"))
     assert owners == ["worker-0", "worker-1"], "two members have had the same volume"

@@ -37,19 +37,35 @@ class Space:
     def kubectl(self, *arguments: str, body: Json | None = None, check: bool = True) -> str:
         text = json.dumps(body) if body else None
         done = subprocess.run(
-            self.command(*arguments), input=text, capture_output=True, text=True, timeout=60, check=False
+            self.command(*arguments),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert not check or done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout if check else done.stdout + done.stderr
 
-    def pod(self, name: str, command: list[str] | None, *, spec: Json | None = None, **container: Any) -> None:
+    def pod(
+        self, name: str, command: list[str] | None, *, spec: Json | None = None, **container: Any
+    ) -> None:
         """Create a pod of one container `main`."""
-        main = {"name": "main", "image": "unused"} | ({"command": command} if command else {}) | container
+        main = (
+            {"name": "main", "image": "unused"}
+            | ({"command": command} if command else {})
+            | container
+        )
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name, "labels": {"app": name}},
-            "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "containers": [main]} | (spec or {}),
+            "spec": {
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 5,
+                "containers": [main],
+            }
+            | (spec or {}),
         }
         self.create(body)
 
@@ -74,7 +90,8 @@ class Space:
             status,
             holds,
             explain=lambda: (
-                self.kubectl("describe", "pod", name, check=False) + self.kubectl("get", "pod", name, "-o", "yaml")
+                self.kubectl("describe", "pod", name, check=False)
+                + self.kubectl("get", "pod", name, "-o", "yaml")
             ),
         )
 
@@ -134,20 +151,29 @@ def living(cookie: str) -> list[int]:
     """Return the processes that have this argument on their command line."""
     found = []
     for process in psutil.process_iter(["cmdline", "status"]):
-        if process.info["status"] != psutil.STATUS_ZOMBIE and cookie in (process.info["cmdline"] or ()):
+        if process.info["status"] != psutil.STATUS_ZOMBIE and cookie in (
+            process.info["cmdline"] or ()
+        ):
             found.append(process.pid)
     return found
 
 
-# --- running ------------------------------------------------------------------------------------------------------
+# --- running
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
-def test_logs_can_be_followed_while_the_container_runs_and_read_afterwards(space: Space, tmp_path: Path) -> None:
+def test_logs_can_be_followed_while_the_container_runs_and_read_afterwards(
+    space: Space, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
-    space.shell("talker", f"echo one; echo two >&2; until [ -e {gate} ]; do sleep 0.05; done; printf three")
+    space.shell(
+        "talker", f"echo one; echo two >&2; until [ -e {gate} ]; do sleep 0.05; done; printf three"
+    )
     space.phase("talker", "Running")
-    with subprocess.Popen(space.command("logs", "-f", "talker"), stdout=subprocess.PIPE, text=True) as follower:
+    with subprocess.Popen(
+        space.command("logs", "-f", "talker"), stdout=subprocess.PIPE, text=True
+    ) as follower:
         assert follower.stdout
         assert [follower.stdout.readline(), follower.stdout.readline()] == ["one\n", "two\n"]
         gate.touch()
@@ -185,7 +211,9 @@ def test_a_container_over_its_memory_limit_is_killed_as_oom(space: Space) -> Non
     assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
 
 
-def test_a_failed_container_is_restarted_until_it_succeeds_and_its_last_log_is_kept(space: Space) -> None:
+def test_a_failed_container_is_restarted_until_it_succeeds_and_its_last_log_is_kept(
+    space: Space,
+) -> None:
     script = "echo try $(date +%s%N); if [ -e done ]; then exit 0; fi; touch done; exit 7"
     space.shell("again", script, spec={"restartPolicy": "OnFailure"})
     status = space.phase("again", "Succeeded")["containerStatuses"][0]
@@ -203,7 +231,9 @@ def test_a_container_that_keeps_crashing_is_backed_off(space: Space) -> None:
     space.event("crash", "BackOff")
 
 
-def test_init_containers_run_in_order_before_the_others_in_one_working_directory(space: Space) -> None:
+def test_init_containers_run_in_order_before_the_others_in_one_working_directory(
+    space: Space,
+) -> None:
     init = [
         {"name": name, "image": "unused", "command": ["sh", "-c", f"echo {name} >> order"]}
         for name in ("first", "second")
@@ -223,7 +253,10 @@ def test_a_failed_init_container_fails_the_pod(space: Space) -> None:
 @pytest.mark.thorough
 def test_what_a_container_leaves_behind_ends_with_it(space: Space) -> None:
     cookie = f"4242{uuid.uuid4().int % 10**6}"
-    space.shell("parent", f"setsid sleep {cookie} & sleep {cookie} & setsid setsid sh -c 'sleep {cookie}' & sleep 0.3")
+    space.shell(
+        "parent",
+        f"setsid sleep {cookie} & sleep {cookie} & setsid setsid sh -c 'sleep {cookie}' & sleep 0.3",
+    )
     space.ended("parent")
     wait_until("its processes are gone", lambda: living(cookie), lambda pids: not pids)
 
@@ -234,7 +267,8 @@ def test_a_pod_past_its_deadline_fails_with_that_reason(space: Space) -> None:
     assert space.phase("slow", "Failed")["reason"] == "DeadlineExceeded"
 
 
-# --- environment --------------------------------------------------------------------------------------------------
+# --- environment
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -253,7 +287,8 @@ def test_a_container_that_must_wait_does_not_delay_the_others(space: Space) -> N
     status = space.until("mixed", free)
     assert free(status)["exitCode"] == 5
     assert {"stuck": "CreateContainerConfigError"}.items() <= {
-        item["name"]: item["state"].get("waiting", {}).get("reason") for item in status["containerStatuses"]
+        item["name"]: item["state"].get("waiting", {}).get("reason")
+        for item in status["containerStatuses"]
     }.items()
 
 
@@ -264,8 +299,14 @@ def test_the_environment_has_fields_resources_references_and_services(space: Spa
     env = [
         {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "APP", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}},
-        {"name": "MEMORY", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},
-        {"name": "MASTER", "value": "$(JOB_MASTER_SERVICE_HOST):$(JOB_MASTER_SERVICE_PORT) $(NONE) $$(IP)"},
+        {
+            "name": "MEMORY",
+            "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}},
+        },
+        {
+            "name": "MASTER",
+            "value": "$(JOB_MASTER_SERVICE_HOST):$(JOB_MASTER_SERVICE_PORT) $(NONE) $$(IP)",
+        },
     ]
     script = 'echo "$IP $APP $MEMORY"; echo "$MASTER"; echo "$HOSTNAME"'
     more = {"env": env, "resources": {"limits": {"memory": "512Mi"}}}
@@ -301,16 +342,28 @@ def test_a_container_waits_for_a_secret_that_appears_late(space: Space) -> None:
 
 
 @pytest.mark.thorough
-def test_a_container_waits_for_a_config_map_whose_files_are_where_its_command_names_them(space: Space) -> None:
-    chosen = {"name": "files", "items": [{"key": "text", "path": "below/renamed"}, {"key": "bytes", "path": "bytes"}]}
+def test_a_container_waits_for_a_config_map_whose_files_are_where_its_command_names_them(
+    space: Space,
+) -> None:
+    chosen = {
+        "name": "files",
+        "items": [{"key": "text", "path": "below/renamed"}, {"key": "bytes", "path": "bytes"}],
+    }
     volumes = [{"name": "late", "configMap": chosen}]
     mounts = [{"name": "late", "mountPath": "/etc/late/"}]
     script = "cat /etc/late/below/renamed; od -An -tx1 /etc/late/bytes; ls /etc/late"
     space.shell("reader", script, spec={"volumes": volumes}, volumeMounts=mounts)
     space.until("reader", lambda status: waiting(status) == "CreateContainerConfigError")
-    assert 'configmap "files" not found' in main(space.get("reader")["status"])["waiting"]["message"]
-    content = {"data": {"text": "hello\n", "other": "x"}, "binaryData": {"bytes": base64.b64encode(b"\xff").decode()}}
-    space.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"}, **content})
+    assert (
+        'configmap "files" not found' in main(space.get("reader")["status"])["waiting"]["message"]
+    )
+    content = {
+        "data": {"text": "hello\n", "other": "x"},
+        "binaryData": {"bytes": base64.b64encode(b"\xff").decode()},
+    }
+    space.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"}, **content}
+    )
     assert space.ended("reader")["exitCode"] == 0
     assert space.logs("reader").split() == ["hello", "ff", "below", "bytes"]
 
@@ -318,26 +371,44 @@ def test_a_container_waits_for_a_config_map_whose_files_are_where_its_command_na
 @pytest.mark.thorough
 def test_the_service_account_token_works_through_kubeconfig(space: Space) -> None:
     kubectl = space.cluster.bin / "kubectl"
-    who = space.output("caller", f"{kubectl} auth whoami -o jsonpath='{{.status.userInfo.username}}'")
+    who = space.output(
+        "caller", f"{kubectl} auth whoami -o jsonpath='{{.status.userInfo.username}}'"
+    )
     assert who == f"system:serviceaccount:{space.name}:default"
-    without = space.output("silent", 'echo "[$KUBECONFIG]"', spec={"automountServiceAccountToken": False})
+    without = space.output(
+        "silent", 'echo "[$KUBECONFIG]"', spec={"automountServiceAccountToken": False}
+    )
     assert without == "[]\n"
 
 
-# --- probes -------------------------------------------------------------------------------------------------------
+# --- probes
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
 def test_readiness_follows_its_probe_and_liveness_restarts(space: Space, tmp_path: Path) -> None:
-    probe = {"exec": {"command": ["test", "-e", "ready"]}, "periodSeconds": 1, "failureThreshold": 1}
+    probe = {
+        "exec": {"command": ["test", "-e", "ready"]},
+        "periodSeconds": 1,
+        "failureThreshold": 1,
+    }
     gate = tmp_path / "gate"
-    space.shell("probed", f"until [ -e {gate} ]; do sleep 0.05; done; touch ready; sleep 60", readinessProbe=probe)
-    space.until("probed", lambda status: condition(status, "Ready").get("reason") == "ContainersNotReady")
+    space.shell(
+        "probed",
+        f"until [ -e {gate} ]; do sleep 0.05; done; touch ready; sleep 60",
+        readinessProbe=probe,
+    )
+    space.until(
+        "probed", lambda status: condition(status, "Ready").get("reason") == "ContainersNotReady"
+    )
     gate.touch()
     space.until("probed", lambda status: condition(status, "Ready").get("status") == "True")
     alive = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
     space.shell("dying", "sleep 60", livenessProbe=alive, spec={"restartPolicy": "OnFailure"})
-    space.until("dying", lambda status: (status.get("containerStatuses") or [{}])[0].get("restartCount", 0) > 0)
+    space.until(
+        "dying",
+        lambda status: (status.get("containerStatuses") or [{}])[0].get("restartCount", 0) > 0,
+    )
     space.event("dying", "Unhealthy")
 
 
@@ -383,19 +454,27 @@ def message_of_event(space: Space, name: str, reason: str, text: str) -> str:
     """Wait for an event that has a text in its message."""
     found = wait_until(
         f"an event {reason} with {text}",
-        lambda: [e["message"] for e in space.events(name) if e["reason"] == reason and text in e["message"]],
+        lambda: [
+            e["message"]
+            for e in space.events(name)
+            if e["reason"] == reason and text in e["message"]
+        ],
         explain=lambda: str(space.events(name)),
     )
     return str(found[0])
 
 
-# --- deletion -----------------------------------------------------------------------------------------------------
+# --- deletion
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_deletion_lets_the_container_end_by_itself(space: Space, tmp_path: Path) -> None:
     said = tmp_path / "said"
     up = tmp_path / "up"
-    space.shell("polite", f"trap 'echo farewell > {said}; exit 0' TERM; touch {up}; while :; do sleep 0.05; done")
+    space.shell(
+        "polite",
+        f"trap 'echo farewell > {said}; exit 0' TERM; touch {up}; while :; do sleep 0.05; done",
+    )
     wait_until("it takes signals", up.exists)
     space.until("polite", lambda status: main(status).get("running"))
     with watching(space, "polite") as seen:
@@ -418,7 +497,9 @@ def test_a_pod_that_never_started_can_be_deleted_and_its_last_status_says_so(spa
     assert main(statuses[-1])["terminated"]["reason"] == "ContainerStatusUnknown"
 
 
-def test_a_container_that_ignores_sigterm_is_killed_with_its_tree_after_the_grace_period(space: Space) -> None:
+def test_a_container_that_ignores_sigterm_is_killed_with_its_tree_after_the_grace_period(
+    space: Space,
+) -> None:
     cookie = f"4343{uuid.uuid4().int % 10**6}"
     script = f"trap '' TERM; sleep {cookie} & wait; while :; do sleep 1; done"
     space.shell("stubborn", script, spec={"terminationGracePeriodSeconds": 1})
@@ -435,7 +516,9 @@ class watching:
     """Collect the statuses of a pod until it is deleted."""
 
     def __init__(self, space: Space, name: str) -> None:
-        command = space.command("get", "pod", name, "--watch", "--output-watch-events", "-o", "json")
+        command = space.command(
+            "get", "pod", name, "--watch", "--output-watch-events", "-o", "json"
+        )
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Callable[[], list[Json]]:
@@ -466,7 +549,8 @@ class watching:
         self.lines.close()
 
 
-# --- resize -------------------------------------------------------------------------------------------------------
+# --- resize
+# -------------------------------------------------------------------------------------------------------
 
 
 def resize(space: Space, name: str, **resources: Json) -> None:
@@ -474,13 +558,17 @@ def resize(space: Space, name: str, **resources: Json) -> None:
     space.kubectl("patch", "pod", name, "--subresource=resize", "--patch", json.dumps(patch))
 
 
-def test_memory_can_be_resized_in_place_and_the_new_limit_holds(space: Space, tmp_path: Path) -> None:
+def test_memory_can_be_resized_in_place_and_the_new_limit_holds(
+    space: Space, tmp_path: Path
+) -> None:
     script = (
         f"import os, time\nwhile not os.path.exists('{tmp_path}/go'): time.sleep(0.05)\n"
         "data = bytearray(100 << 20)\ntime.sleep(60)"
     )
     space.pod(
-        "grower", ["python", "-c", script], resources={"limits": {"memory": "64Mi"}, "requests": {"memory": "64Mi"}}
+        "grower",
+        ["python", "-c", script],
+        resources={"limits": {"memory": "64Mi"}, "requests": {"memory": "64Mi"}},
     )
     started = main(space.phase("grower", "Running"))
     resize(space, "grower", limits={"memory": "400Mi"}, requests={"memory": "400Mi"})
@@ -488,7 +576,9 @@ def test_memory_can_be_resized_in_place_and_the_new_limit_holds(space: Space, tm
     def resized(status: Json) -> bool:
         container = status["containerStatuses"][0]
         limits = container.get("resources", {}).get("limits")
-        return bool(limits == {"memory": "400Mi"} and container["allocatedResources"] == {"memory": "400Mi"})
+        return bool(
+            limits == {"memory": "400Mi"} and container["allocatedResources"] == {"memory": "400Mi"}
+        )
 
     status = space.until("grower", resized)
     assert main(status) == started
@@ -497,7 +587,9 @@ def test_memory_can_be_resized_in_place_and_the_new_limit_holds(space: Space, tm
     pid = wait_until("the process has grown", lambda: pid_of_large_process(script))
     # A limit below what is used is not enforced by killing: it waits, and says so.
     resize(space, "grower", limits={"memory": "80Mi"}, requests={"memory": "80Mi"})
-    status = space.until("grower", lambda status: condition(status, "PodResizeInProgress").get("reason") == "Error")
+    status = space.until(
+        "grower", lambda status: condition(status, "PodResizeInProgress").get("reason") == "Error"
+    )
     assert "below current usage" in condition(status, "PodResizeInProgress")["message"]
     assert psutil.pid_exists(pid)
 
@@ -518,21 +610,30 @@ def test_a_resize_that_asks_for_a_restart_gets_one_whatever_the_exit_code(space:
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     script = "trap 'exit 0' TERM; touch trapped; while :; do sleep 0.05; done"
     probe = {"exec": {"command": ["test", "-e", "trapped"]}, "periodSeconds": 1}
-    more: Json = {"resizePolicy": policy, "readinessProbe": probe, "spec": {"restartPolicy": "OnFailure"}}
+    more: Json = {
+        "resizePolicy": policy,
+        "readinessProbe": probe,
+        "spec": {"restartPolicy": "OnFailure"},
+    }
     space.shell("reborn", script, resources={"limits": {"memory": "64Mi"}}, **more)
     space.until("reborn", lambda status: condition(status, "Ready").get("status") == "True")
     resize(space, "reborn", limits={"memory": "128Mi"})
 
     def reborn(status: Json) -> bool:
         container = status["containerStatuses"][0]
-        return bool(container["restartCount"] == 1 and container["resources"]["limits"] == {"memory": "128Mi"})
+        return bool(
+            container["restartCount"] == 1
+            and container["resources"]["limits"] == {"memory": "128Mi"}
+        )
 
     status = space.until("reborn", reborn)
     assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 0
 
 
 @pytest.mark.thorough
-def test_a_resize_that_the_node_has_no_room_for_now_is_done_when_there_is(space: Space, mortal: SecondNode) -> None:
+def test_a_resize_that_the_node_has_no_room_for_now_is_done_when_there_is(
+    space: Space, mortal: SecondNode
+) -> None:
     for state in ("create", "condition=Ready"):
         space.kubectl("wait", f"node/{mortal.name}", f"--for={state}", "--timeout=50s")
     cores = int(space.get(mortal.name, "node")["status"]["allocatable"]["cpu"])
@@ -542,20 +643,27 @@ def test_a_resize_that_the_node_has_no_room_for_now_is_done_when_there_is(space:
     space.phase("large", "Running")
     space.phase("modest", "Running")
     resize(space, "modest", requests={"cpu": f"{cores * 600}m"})
-    status = space.until("modest", lambda status: condition(status, "PodResizePending").get("reason") == "Deferred")
+    status = space.until(
+        "modest", lambda status: condition(status, "PodResizePending").get("reason") == "Deferred"
+    )
     assert status["containerStatuses"][0]["allocatedResources"] == {"cpu": "10m"}
     space.kubectl("delete", "pod", "large")
     status = space.until("modest", lambda status: not condition(status, "PodResizePending"))
     assert status["containerStatuses"][0]["allocatedResources"]["cpu"] != "10m"
 
 
-# --- refusals -----------------------------------------------------------------------------------------------------
+# --- refusals
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
-def test_a_volume_that_cannot_be_mounted_is_refused_with_an_event_and_a_failed_pod(space: Space) -> None:
+def test_a_volume_that_cannot_be_mounted_is_refused_with_an_event_and_a_failed_pod(
+    space: Space,
+) -> None:
     volume = {"volumes": [{"name": "data", "emptyDir": {}}]}
-    space.shell("mounter", "true", spec=volume, volumeMounts=[{"name": "data", "mountPath": "/data"}])
+    space.shell(
+        "mounter", "true", spec=volume, volumeMounts=[{"name": "data", "mountPath": "/data"}]
+    )
     status = space.phase("mounter", "Failed")
     assert status["reason"] == "ProcessNodeUnsupported"
     assert "spec.volumes[0].emptyDir" in status["message"]
@@ -571,9 +679,13 @@ def test_a_container_without_a_command_is_refused(space: Space) -> None:
 
 
 @pytest.mark.thorough
-def test_a_host_path_at_its_own_path_is_given_and_elsewhere_refused(space: Space, tmp_path: Path) -> None:
+def test_a_host_path_at_its_own_path_is_given_and_elsewhere_refused(
+    space: Space, tmp_path: Path
+) -> None:
     path = tmp_path / "made"
-    volumes = {"volumes": [{"name": "data", "hostPath": {"path": str(path), "type": "DirectoryOrCreate"}}]}
+    volumes = {
+        "volumes": [{"name": "data", "hostPath": {"path": str(path), "type": "DirectoryOrCreate"}}]
+    }
     mounts = [{"name": "data", "mountPath": str(path)}]
     space.shell("writer", f"echo kept > {path}/file", spec=volumes, volumeMounts=mounts)
     space.phase("writer", "Succeeded")
@@ -600,12 +712,15 @@ def test_port_forward_by_spdy_is_refused_with_a_reason(space: Space) -> None:
     assert "does not do portForward in this way" in answer or "does not speak SPDY" in answer
 
 
-# --- the node's own death -----------------------------------------------------------------------------------------
+# --- the node's own death
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def mortal(cluster: TargetCluster, space: Space, tmp_path: Path) -> Iterator[SecondNode]:
-    node = SecondNode(cluster.kubeconfig, tmp_path, "mortal-node", taints=["elasticjob.dev/mortal=:NoSchedule"])
+    node = SecondNode(
+        cluster.kubeconfig, tmp_path, "mortal-node", taints=["elasticjob.dev/mortal=:NoSchedule"]
+    )
     yield node
     space.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
     node.end(signal.SIGTERM)
@@ -621,7 +736,9 @@ def test_a_killed_node_leaves_no_process_and_its_successor_knows_what_was_lost(
     space.shell("lost", f"setsid sleep {cookie} & sleep {cookie}", spec=here)
     space.shell("back", "sleep 60", spec=here | {"restartPolicy": "Always"})
     before = space.phase("back", "Running")
-    wait_until("two processes", lambda: living(cookie), lambda pids: len(pids) == 2, explain=mortal.log)
+    wait_until(
+        "two processes", lambda: living(cookie), lambda pids: len(pids) == 2, explain=mortal.log
+    )
     mortal.end(signal.SIGKILL)
     wait_until("its processes are gone", lambda: living(cookie), lambda pids: not pids)
     mortal.start()
@@ -629,18 +746,27 @@ def test_a_killed_node_leaves_no_process_and_its_successor_knows_what_was_lost(
     assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
 
     def is_back(status: Json) -> bool:
-        return bool(status["containerStatuses"][0]["restartCount"] == 1 and main(status).get("running"))
+        return bool(
+            status["containerStatuses"][0]["restartCount"] == 1 and main(status).get("running")
+        )
 
     status = space.until("back", is_back)
     assert status["podIP"] == before["podIP"]
-    assert status["containerStatuses"][0]["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
+    assert (
+        status["containerStatuses"][0]["lastState"]["terminated"]["reason"]
+        == "ContainerStatusUnknown"
+    )
 
 
 @pytest.mark.thorough
-def test_a_stopped_node_ends_its_processes_and_says_that_it_is_not_ready(space: Space, mortal: SecondNode) -> None:
+def test_a_stopped_node_ends_its_processes_and_says_that_it_is_not_ready(
+    space: Space, mortal: SecondNode
+) -> None:
     cookie = f"4545{uuid.uuid4().int % 10**6}"
     space.shell("cut", f"setsid sleep {cookie} & sleep {cookie}", spec={"nodeName": mortal.name})
-    wait_until("two processes", lambda: living(cookie), lambda pids: len(pids) == 2, explain=mortal.log)
+    wait_until(
+        "two processes", lambda: living(cookie), lambda pids: len(pids) == 2, explain=mortal.log
+    )
     mortal.end(signal.SIGTERM)
     assert mortal.process.returncode == 0
     assert not living(cookie)
@@ -650,17 +776,35 @@ def test_a_stopped_node_ends_its_processes_and_says_that_it_is_not_ready(space: 
 
 
 @pytest.mark.thorough
-def test_a_node_that_was_given_up_for_its_silence_says_again_that_it_is_ready(space: Space, mortal: SecondNode) -> None:
+def test_a_node_that_was_given_up_for_its_silence_says_again_that_it_is_ready(
+    space: Space, mortal: SecondNode
+) -> None:
     def says(status: str) -> None:
         def look() -> str:
             found = space.kubectl("get", "nodes", "-o", "json", check=False)
-            nodes = [node for node in json.loads(found)["items"] if node["metadata"]["name"] == mortal.name]
+            nodes = [
+                node
+                for node in json.loads(found)["items"]
+                if node["metadata"]["name"] == mortal.name
+            ]
             return str(condition(nodes[0]["status"], "Ready").get("status")) if nodes else ""
 
-        wait_until(f"the node's condition Ready is {status}", look, lambda found: found == status, explain=mortal.log)
+        wait_until(
+            f"the node's condition Ready is {status}",
+            look,
+            lambda found: found == status,
+            explain=mortal.log,
+        )
 
     says("True")
-    given_up = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "no more heartbeats"}
+    given_up = {
+        "type": "Ready",
+        "status": "Unknown",
+        "reason": "NodeStatusUnknown",
+        "message": "no more heartbeats",
+    }
     patch = json.dumps({"status": {"conditions": [given_up]}})
-    space.kubectl("patch", "node", mortal.name, "--subresource=status", "--type=strategic", f"--patch={patch}")
+    space.kubectl(
+        "patch", "node", mortal.name, "--subresource=status", "--type=strategic", f"--patch={patch}"
+    )
     says("True")

@@ -27,11 +27,19 @@ CURL = (
 async def test_the_documented_commands_work(sandbox: Sandbox, folder: Path) -> None:
     sandbox.apply(digits(epochs=5000, checkpoints=folder))
     async with sandbox.observe("digits") as observer:
-        await observer.until("a step of the training", lambda: observer.status.progress.step > 0, seconds=SECONDS)
-        for arguments, text in (("", "Training"), (" members", "STEP TIME"), (" history", "WorldFormed")):
+        await observer.until(
+            "a step of the training", lambda: observer.status.progress.step > 0, seconds=SECONDS
+        )
+        for arguments, text in (
+            ("", "Training"),
+            (" members", "STEP TIME"),
+            (" history", "WorldFormed"),
+        ):
             assert text in run(sandbox, folder, f"elasticjob query digits{arguments}")
         assert '"plans": []' in run(sandbox, folder, "elasticjob query digits plans -o json")
-        access = [line for line in commands() if re.match(r"TOKEN=|kubectl get configmap|MASTER=", line)]
+        access = [
+            line for line in commands() if re.match(r"TOKEN=|kubectl get configmap|MASTER=", line)
+        ]
         assert len(access) == 3
         if shutil.which("curl"):
             assert '"job":"digits"' in run(sandbox, folder, *access, CURL)
@@ -42,13 +50,17 @@ async def test_the_documented_commands_work(sandbox: Sandbox, folder: Path) -> N
 def with_grpcurl(sandbox: Sandbox, folder: Path, access: list[str]) -> None:
     """Run the lines for grpcurl, where it is installed."""
     define = next(line for line in commands() if line.startswith("ask()"))
-    asked = [line.replace("127.0.0.1:50051", "$MASTER") for line in commands() if line.startswith("ask ")]
+    asked = [
+        line.replace("127.0.0.1:50051", "$MASTER") for line in commands() if line.startswith("ask ")
+    ]
     assert len(asked) == 6
     for line in asked:
         if "/Watch" in line:
             line = line.replace("ask ", "ask -max-time 2 ", 1) + " || true"
         output = run(sandbox, folder, *access, define, line)
-        assert re.search(r"JobService|JOB_PHASE_TRAINING|MasterStarted|\"dataset\": \"", output), output
+        assert re.search(r"JobService|JOB_PHASE_TRAINING|MasterStarted|\"dataset\": \"", output), (
+            output
+        )
 
 
 def commands() -> list[str]:
@@ -59,11 +71,17 @@ def commands() -> list[str]:
 
 def run(sandbox: Sandbox, folder: Path, *lines: str) -> str:
     """Run lines of shell as a user of the namespace would."""
-    script = "\n".join(("set -e", f'kubectl() {{ command kubectl -n {sandbox.namespace} "$@"; }}', *lines))
+    script = "\n".join(
+        ("set -e", f'kubectl() {{ command kubectl -n {sandbox.namespace} "$@"; }}', *lines)
+    )
     path = os.pathsep.join((str(BIN), str(sandbox.cluster.bin), os.environ["PATH"]))
-    script = script.replace("elasticjob query digits", f"elasticjob query digits -n {sandbox.namespace}")
+    script = script.replace(
+        "elasticjob query digits", f"elasticjob query digits -n {sandbox.namespace}"
+    )
     environ = {**os.environ, "PATH": path, "KUBECONFIG": str(sandbox.cluster.kubeconfig)}
-    done = subprocess.run(["bash", "-c", script], cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=environ, capture_output=True, text=True, timeout=60
+    )
     print("$", lines[-1], "\n", done.stdout[:2000], done.stderr)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,6 +1,7 @@
 """Every way to change a job's size and resources, as a user at kubectl does it and sees it.
 
-One operator serves all jobs of this file, and all jobs are applied first, so that they start beside one another.
+One operator serves all jobs of this file, and all jobs are applied first, so that they start beside
+one another.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ async def shared(
         if not cluster.real:
             nodes.enter_context(leaving_node(cluster, tmp_path_factory.mktemp("node")))
         async with new_sandbox(cluster) as sandbox:
-            jobs = {name: make for name, make in JOBS.items() if not (cluster.real and name == "evicted")}
+            jobs = {
+                name: make
+                for name, make in JOBS.items()
+                if not (cluster.real and name == "evicted")
+            }
             for name in jobs:
                 (root / name).mkdir()
                 (root / name).chmod(0o777)
@@ -48,7 +53,9 @@ async def shared(
 @contextmanager
 def leaving_node(cluster: TargetCluster, directory: Path) -> Iterator[None]:
     """A second node, for pods that tolerate its taint only."""
-    node = SecondNode(cluster.kubeconfig, directory, LEAVING_NODE, taints=[f"{LEAVING_TAINT}=:NoSchedule"])
+    node = SecondNode(
+        cluster.kubeconfig, directory, LEAVING_NODE, taints=[f"{LEAVING_TAINT}=:NoSchedule"]
+    )
     try:
         cluster.kubectl("wait", "--for=create", f"node/{LEAVING_NODE}", "--timeout=50s")
         cluster.kubectl("wait", "--for=condition=Ready", f"node/{LEAVING_NODE}", "--timeout=50s")
@@ -72,11 +79,13 @@ def user(user_of: KubectlUserOf) -> KubectlUser:
     return user_of("sized")
 
 
-# --- the size -----------------------------------------------------------------------------------------------------
+# --- the size
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_kubectl_scale_becomes_a_plan_and_the_spec_and_the_pods_agree(user: KubectlUser) -> None:
-    before, plans = user.begin(2), plan_names(user)
+    before = user.begin(2)
+    plans = plan_names(user)
     user.kubectl("scale", "ej/sized", "--replicas=3")
     user.runs_with(3)
     assert before.items() < user.pods().items(), "a worker that stays was replaced"
@@ -123,27 +132,46 @@ def test_a_scale_in_by_name_takes_that_worker_and_no_other_and_the_training_goes
     assert user.worlds()[-1][1] > steps, "the leaving worker had no time to save its step"
 
 
-# --- roles --------------------------------------------------------------------------------------------------------
+# --- roles
+# --------------------------------------------------------------------------------------------------------
 
 
-def test_a_role_without_an_agent_comes_and_goes_while_the_workers_train_on_untouched(user: KubectlUser) -> None:
-    before, worlds, plans = user.begin(2), user.worlds(), plan_names(user)
-    container = {"name": "store", "image": images.TRAINER, "command": ["sleep", "600"], "resources": RESOURCES}
+@pytest.mark.guarantee("changed-roles")
+def test_a_role_without_an_agent_comes_and_goes_while_the_workers_train_on_untouched(
+    user: KubectlUser,
+) -> None:
+    before = user.begin(2)
+    worlds = user.worlds()
+    plans = plan_names(user)
+    container = {
+        "name": "store",
+        "image": images.TRAINER,
+        "command": ["sleep", "600"],
+        "resources": RESOURCES,
+    }
     store = {"agent": "None", "replicas": 2, "template": {"spec": {"containers": [container]}}}
     with_roles(user, store=store)
     user.until("the store is ready", lambda: role_status(user, "store").get("ready") == 2)
     with_roles(user, store=None)
-    user.until("the store is gone", lambda: not role_status(user, "store") and not role_pods(user, "store"))
+    user.until(
+        "the store is gone", lambda: not role_status(user, "store") and not role_pods(user, "store")
+    )
     assert user.pods() == before, "a worker was replaced"
     assert user.worlds() == worlds, "the world has changed"
 
     def done() -> list[tuple[str, str]]:
-        return [(plan["spec"]["source"], plan["status"].get("phase", "")) for plan in plans_since(user, plans)]
+        return [
+            (plan["spec"]["source"], plan["status"].get("phase", ""))
+            for plan in plans_since(user, plans)
+        ]
 
     user.until("the end of both plans", lambda: done() == [("Spec", "Succeeded")] * 2)
 
 
-def test_a_role_with_an_agent_joins_the_world_and_leaves_it_with_its_work_saved(user: KubectlUser) -> None:
+@pytest.mark.guarantee("changed-roles")
+def test_a_role_with_an_agent_joins_the_world_and_leaves_it_with_its_work_saved(
+    user: KubectlUser,
+) -> None:
     before = user.begin(2)
     worker = user.get("ej/sized")["spec"]["replicaSpecs"]["worker"]
     with_roles(user, helper={"replicas": 1, "drainSeconds": 10, "template": worker["template"]})
@@ -151,7 +179,10 @@ def test_a_role_with_an_agent_joins_the_world_and_leaves_it_with_its_work_saved(
     step = user.worlds()[-1][1]
     with_roles(user, helper=None)
     user.until("a world of two", lambda: user.worlds()[-1][0] == 2)
-    user.until("the helper is gone", lambda: not role_status(user, "helper") and not role_pods(user, "helper"))
+    user.until(
+        "the helper is gone",
+        lambda: not role_status(user, "helper") and not role_pods(user, "helper"),
+    )
     assert user.worlds()[-1][1] > step, "the training did not go on from where it was stopped"
     assert user.pods() == before, "a worker was replaced"
 
@@ -169,11 +200,17 @@ def role_status(user: KubectlUser, role: str) -> Json:
 
 def role_pods(user: KubectlUser, role: str) -> str:
     return user.kubectl(
-        "get", "pods", "-o", "name", "-l", f"{names.LABEL_JOB_NAME}={user.job},{names.LABEL_ROLE}={role}"
+        "get",
+        "pods",
+        "-o",
+        "name",
+        "-l",
+        f"{names.LABEL_JOB_NAME}={user.job},{names.LABEL_ROLE}={role}",
     )
 
 
-# --- plans of every form ------------------------------------------------------------------------------------------
+# --- plans of every form
+# ------------------------------------------------------------------------------------------
 
 
 def test_a_plan_sets_the_count(user: KubectlUser) -> None:
@@ -185,7 +222,9 @@ def test_a_plan_sets_the_count(user: KubectlUser) -> None:
 def test_a_plan_changes_cpu_and_memory_of_running_pods_in_place(user: KubectlUser) -> None:
     before = user.begin(2)
     wanted = {"cpu": "20m", "memory": "192Mi"}
-    status = user.create("ScalePlan", "bigger", replicaResourceSpecs={"worker": {"resource": wanted}})
+    status = user.create(
+        "ScalePlan", "bigger", replicaResourceSpecs={"worker": {"resource": wanted}}
+    )
     assert user.pods() == before, "a pod was replaced"
     assert sorted(status["resizedPods"]) == sorted(before)
     for name in before:
@@ -197,7 +236,9 @@ def test_a_plan_changes_cpu_and_memory_of_running_pods_in_place(user: KubectlUse
 def test_a_plan_adds_a_member_with_resources_of_its_own(user: KubectlUser) -> None:
     before = user.begin(2)
     wanted = {"cpu": "30m", "memory": "224Mi"}
-    status = user.create("ScalePlan", "one-more", createPods=[{"role": "worker", "resource": wanted}])
+    status = user.create(
+        "ScalePlan", "one-more", createPods=[{"role": "worker", "resource": wanted}]
+    )
     user.runs_with(3)
     (new,) = set(user.pods()) - set(before)
     assert status["createdPods"] == [new]
@@ -215,7 +256,9 @@ def test_a_plan_removes_members_by_name_and_by_index(user: KubectlUser) -> None:
     assert sorted(user.pods()) == staying
 
 
-def test_a_plan_migrates_a_member_which_stays_until_its_replacement_is_ready(user: KubectlUser) -> None:
+def test_a_plan_migrates_a_member_which_stays_until_its_replacement_is_ready(
+    user: KubectlUser,
+) -> None:
     before = user.begin(2)
     old = min(before)
     worlds = len(user.worlds())
@@ -225,28 +268,38 @@ def test_a_plan_migrates_a_member_which_stays_until_its_replacement_is_ready(use
     (new,) = set(user.pods()) - set(before)
     assert old not in user.pods()
     assert allocated_resources(user, new)["requests"] == wanted
-    assert [(m["role"], m["index"], m["phase"]) for m in status["migrations"]] == [("worker", index(old), "Done")]
+    assert [(m["role"], m["index"], m["phase"]) for m in status["migrations"]] == [
+        ("worker", index(old), "Done")
+    ]
     assert (status["createdPods"], status["removedPods"]) == ([new], [old])
     assert not status.get("drainingPods")
     assert not status.get("forcedPods"), "the agent did not confirm its drain in time"
     changes = user.worlds()[worlds:]
     assert [size for size, _ in changes] == [2], "a migration is one change of the world"
-    assert changes[0][1] > user.worlds()[worlds - 1][1], "the training did not go on from where it was stopped"
+    assert changes[0][1] > user.worlds()[worlds - 1][1], (
+        "the training did not go on from where it was stopped"
+    )
 
 
 @pytest.mark.thorough
-def test_workers_that_may_not_be_resized_in_place_are_replaced_one_by_one(user: KubectlUser) -> None:
+def test_workers_that_may_not_be_resized_in_place_are_replaced_one_by_one(
+    user: KubectlUser,
+) -> None:
     before = user.begin(2)
     worlds = len(user.worlds())
     resizing(user, "Replace")
-    status = user.create("ScalePlan", "rolled", replicaResourceSpecs={"worker": {"resource": {"cpu": "15m"}}})
+    status = user.create(
+        "ScalePlan", "rolled", replicaResourceSpecs={"worker": {"resource": {"cpu": "15m"}}}
+    )
     user.runs_with(2, worlds=worlds + 2)
     resizing(user, "InPlaceOrReplace")
     assert not set(before) & set(user.pods())
     assert {allocated_resources(user, name)["requests"]["cpu"] for name in user.pods()} == {"15m"}
     assert sorted(status["removedPods"]) == sorted(before)
     changes = user.worlds()[worlds:]
-    assert [size for size, _ in changes] == [2, 2], "one change of the world for each, and never fewer members"
+    assert [size for size, _ in changes] == [2, 2], (
+        "one change of the world for each, and never fewer members"
+    )
     assert changes[0][1] < changes[1][1]
 
 
@@ -284,7 +337,9 @@ def test_a_resize_that_the_node_has_room_for_once_is_done_once_and_the_plan_says
     (resized,) = status["resizedPods"]
     has = {name: allocated_resources(user, name)["requests"]["cpu"] for name in before}
     assert has == {**had, resized: "40"}
-    user.create("ScalePlan", "smaller", replicaResourceSpecs={"worker": {"resource": {"cpu": "20m"}}})
+    user.create(
+        "ScalePlan", "smaller", replicaResourceSpecs={"worker": {"resource": {"cpu": "20m"}}}
+    )
 
 
 @pytest.mark.thorough
@@ -309,7 +364,10 @@ def test_kubectl_get_shows_jobs_plans_and_requests(user: KubectlUser) -> None:
     user.create("ScaleOut", "shown-out", count=1)
     user.create("ScaleIn", "shown-in", count=1)
     user.runs_with(2)
-    tables = [table.splitlines() for table in user.kubectl("get", "ej,sp,scalein,scaleout").strip().split("\n\n")]
+    tables = [
+        table.splitlines()
+        for table in user.kubectl("get", "ej,sp,scalein,scaleout").strip().split("\n\n")
+    ]
     heads = [table[0].split() for table in tables]
     assert heads == [
         ["NAME", "PHASE", "WORKERS", "STEP", "RATE", "ETA", "RESTARTS", "AGE"],
@@ -317,15 +375,27 @@ def test_kubectl_get_shows_jobs_plans_and_requests(user: KubectlUser) -> None:
         ["NAME", "JOB", "PHASE", "AGE"],
         ["NAME", "JOB", "PHASE", "AGE"],
     ]
-    jobs, plans, ins, outs = ({line.split()[0]: line.split() for line in table[1:]} for table in tables)
+    jobs, plans, ins, outs = (
+        {line.split()[0]: line.split() for line in table[1:]} for table in tables
+    )
     assert jobs["elasticjob.elasticjob.dev/sized"][1:3] == ["Running", "2/2"]
     assert ins["scalein.elasticjob.dev/shown-in"][1:3] == ["sized", "ScaleSucceeded"]
     assert outs["scaleout.elasticjob.dev/shown-out"][1:3] == ["sized", "ScaleSucceeded"]
     plan = user.status("scaleout/shown-out")["plan"]
-    assert plans[f"scaleplan.elasticjob.dev/{plan}"][1:7] == ["sized", "ScaleOut", "worker", "2", "to", "3"]
+    assert plans[f"scaleplan.elasticjob.dev/{plan}"][1:7] == [
+        "sized",
+        "ScaleOut",
+        "worker",
+        "2",
+        "to",
+        "3",
+    ]
 
 
-def test_a_request_that_cannot_be_met_says_field_value_and_bound_and_touches_nothing(user: KubectlUser) -> None:
+@pytest.mark.guarantee("refusals-name-the-bound")
+def test_a_request_that_cannot_be_met_says_field_value_and_bound_and_touches_nothing(
+    user: KubectlUser,
+) -> None:
     before = user.begin(2)
     user.request("ScaleOut", "too-many", count=50)
     user.wait("scaleout/too-many", ".status.phase", "ScaleFailed")
@@ -338,17 +408,26 @@ def test_a_request_that_cannot_be_met_says_field_value_and_bound_and_touches_not
 def test_the_examples_are_accepted(user: KubectlUser) -> None:
     folders = [EXAMPLES, *(EXAMPLES / "frameworks").iterdir()]
     manifests = [
-        text for folder in folders for path in folder.glob("*.yaml") for text in path.read_text().split("\n---")
+        text
+        for folder in folders
+        for path in folder.glob("*.yaml")
+        for text in path.read_text().split("\n---")
     ]
-    answer = user.kubectl("apply", "--dry-run=server", *(f"--filename={folder}" for folder in folders)).splitlines()
+    answer = user.kubectl(
+        "apply", "--dry-run=server", *(f"--filename={folder}" for folder in folders)
+    ).splitlines()
     assert len(answer) == len(manifests)
     assert all(line.endswith("created (server dry run)") for line in answer), answer
 
 
-# --- begin anew ---------------------------------------------------------------------------------------------------
+# --- begin anew
+# ---------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_has_failed_begins_anew_with_new_pods_and_the_failed_one_can_be_read(user_of: KubectlUserOf) -> None:
+@pytest.mark.guarantee("job-retry")
+def test_a_job_that_has_failed_begins_anew_with_new_pods_and_the_failed_one_can_be_read(
+    user_of: KubectlUserOf,
+) -> None:
     user = user_of("anew")
     user.runs_with(2)
     status = user.status()
@@ -360,11 +439,14 @@ def test_a_job_that_has_failed_begins_anew_with_new_pods_and_the_failed_one_can_
     user.finish()
 
 
-# --- suspend, cancel, delete --------------------------------------------------------------------------------------
+# --- suspend, cancel, delete
+# --------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
-def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(user_of: KubectlUserOf) -> None:
+def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(
+    user_of: KubectlUserOf,
+) -> None:
     user = user_of("paused")
     user.begin(2)
     suspend(user, True)
@@ -380,10 +462,15 @@ def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(user_of
     user.finish()
 
 
-def test_a_stopped_training_saves_its_step_and_ends_for_good_with_a_reason_of_its_own(user_of: KubectlUserOf) -> None:
+@pytest.mark.guarantee("job-stopped-for-good")
+def test_a_stopped_training_saves_its_step_and_ends_for_good_with_a_reason_of_its_own(
+    user_of: KubectlUserOf,
+) -> None:
     user = user_of("stopped")
     user.begin(1)
-    user.kubectl("patch", "ej/stopped", "--type=merge", "-p", '{"spec": {"runPolicy": {"stop": true}}}')
+    user.kubectl(
+        "patch", "ej/stopped", "--type=merge", "-p", '{"spec": {"runPolicy": {"stop": true}}}'
+    )
     user.kubectl("wait", "--for=condition=Failed", "ej/stopped", "--timeout=50s")
     (condition,) = [each for each in user.status()["conditions"] if each["type"] == "Failed"]
     assert (condition["reason"], user.status()["phase"]) == ("Stopped", "Failed")
@@ -392,8 +479,11 @@ def test_a_stopped_training_saves_its_step_and_ends_for_good_with_a_reason_of_it
     assert int((user.folder / "step").read_text()) > 0, "it has saved its step"
 
 
+@pytest.mark.guarantee("suspended-during-a-plan")
 @pytest.mark.thorough
-def test_a_job_suspended_in_the_middle_of_a_scale_out_comes_back_with_its_old_size(user_of: KubectlUserOf) -> None:
+def test_a_job_suspended_in_the_middle_of_a_scale_out_comes_back_with_its_old_size(
+    user_of: KubectlUserOf,
+) -> None:
     user = user_of("lonely")
     user.begin(1)
     scale_out(user, "never")
@@ -418,7 +508,9 @@ def test_deleting_a_scale_out_that_cannot_be_fulfilled_cancels_it_and_the_size_i
     assert user.pods() == before
 
 
-def test_a_plan_that_waits_says_for_what_and_is_cancelled_by_deleting_it(user_of: KubectlUserOf) -> None:
+def test_a_plan_that_waits_says_for_what_and_is_cancelled_by_deleting_it(
+    user_of: KubectlUserOf,
+) -> None:
     user = user_of("lonely")
     before = user.begin(1)
     scale_out(user, "first")
@@ -431,12 +523,17 @@ def test_a_plan_that_waits_says_for_what_and_is_cancelled_by_deleting_it(user_of
     assert user.pods() == before
 
 
+@pytest.mark.guarantee("pods-that-cannot-start")
 @pytest.mark.thorough
-def test_a_plan_that_is_out_of_time_is_rolled_back_and_reports_the_schedulers_message(user_of: KubectlUserOf) -> None:
+def test_a_plan_that_is_out_of_time_is_rolled_back_and_reports_the_schedulers_message(
+    user_of: KubectlUserOf,
+) -> None:
     user = user_of("lonely")
     before = user.begin(1)
     wish = {"worker": {"replicas": 3}}
-    user.request("ScalePlan", "bounded", replicaResourceSpecs=wish, timeoutSeconds=4, onTimeout="Rollback")
+    user.request(
+        "ScalePlan", "bounded", replicaResourceSpecs=wish, timeoutSeconds=4, onTimeout="Rollback"
+    )
     user.wait("sp/bounded", ".status.phase", "Failed")
     message = user.status("sp/bounded")["message"]
     assert "2 of 2 new members are not ready: worker 1, worker 2" in message
@@ -445,6 +542,7 @@ def test_a_plan_that_is_out_of_time_is_rolled_back_and_reports_the_schedulers_me
     assert user.pods() == before
 
 
+@pytest.mark.guarantee("job-deleted-midway")
 @pytest.mark.thorough
 def test_a_job_deleted_in_the_middle_of_a_migration_leaves_nothing(user_of: KubectlUserOf) -> None:
     user = user_of("moving")
@@ -459,6 +557,7 @@ def test_a_job_deleted_in_the_middle_of_a_migration_leaves_nothing(user_of: Kube
     user.until("nothing", lambda: not user.kubectl("get", kinds, "-l", mine, "-o", "name").strip())
 
 
+@pytest.mark.guarantee("drained-node")
 @pytest.mark.thorough
 @pytest.mark.embedded_only(SECOND_NODE)
 def test_a_node_that_is_drained_loses_its_workers_in_good_order(user_of: KubectlUserOf) -> None:
@@ -467,34 +566,50 @@ def test_a_node_that_is_drained_loses_its_workers_in_good_order(user_of: Kubectl
     assert {user.get(f"pod/{name}")["spec"]["nodeName"] for name in before} == {LEAVING_NODE}
     steps = user.worlds()[-1][1]
     user.kubectl("cordon", LEAVING_NODE)
-    user.until("two others in their place", lambda: len(user.pods()) == 2 and not set(before) & set(user.pods()))
+    user.until(
+        "two others in their place",
+        lambda: len(user.pods()) == 2 and not set(before) & set(user.pods()),
+    )
     user.runs_with(2)
     mine = f"--pod-selector={names.LABEL_JOB_NAME}=evicted"
     user.kubectl("drain", LEAVING_NODE, mine, "--ignore-daemonsets", "--timeout=60s")
     assert {user.get(f"pod/{name}")["spec"]["nodeName"] for name in user.pods()} == {"process-node"}
     assert user.worlds()[-1][1] > steps, "the training did not go on from where it was stopped"
-    assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0, "a node that leaves is nobody's failure"
+    assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0, (
+        "a node that leaves is nobody's failure"
+    )
     plans = [plan for plan in user.items("sp") if plan["spec"]["source"] == "Disruption"]
     assert {plan["status"]["phase"] for plan in plans} == {"Succeeded"}
-    assert sorted(name for plan in plans for name in plan["status"]["removedPods"]) == sorted(before)
+    assert sorted(name for plan in plans for name in plan["status"]["removedPods"]) == sorted(
+        before
+    )
     assert not [name for plan in plans for name in plan["status"].get("forcedPods", [])]
     user.finish()
 
 
-def test_a_program_is_told_its_place_by_references_in_its_arguments_and_environment(user_of: KubectlUserOf) -> None:
+@pytest.mark.guarantee("references-in-commands")
+def test_a_program_is_told_its_place_by_references_in_its_arguments_and_environment(
+    user_of: KubectlUserOf,
+) -> None:
     user = user_of("told")
     user.wait("ej/told", ".status.phase", "Succeeded")
-    (first, *of_first), (second, *of_second) = ((user.folder / rank).read_text().split() for rank in "01")
+    (first, *of_first), (second, *of_second) = (
+        (user.folder / rank).read_text().split() for rank in "01"
+    )
     assert of_first[:-1] == ["0/2", first, "$(ELASTICJOB_RANK)"]
     assert of_second[:-1] == ["1/2", first, "$(ELASTICJOB_RANK)"]
     assert of_first[-1] == of_second[-1]
     assert sorted(of_first[-1].split(",")) == sorted([first, second])
 
 
-# --- failures -----------------------------------------------------------------------------------------------------
+# --- failures
+# -----------------------------------------------------------------------------------------------------
 
 
-def test_a_command_that_does_not_exist_fails_the_job_at_once_with_that_message(user_of: KubectlUserOf) -> None:
+@pytest.mark.guarantee("first-matching-rule-decides")
+def test_a_command_that_does_not_exist_fails_the_job_at_once_with_that_message(
+    user_of: KubectlUserOf,
+) -> None:
     user = user_of("typo")
     user.wait("ej/typo", ".status.phase", "Failed")
     message = user.status()["message"]
@@ -503,16 +618,25 @@ def test_a_command_that_does_not_exist_fails_the_job_at_once_with_that_message(u
     assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0
 
 
-def test_a_worker_out_of_memory_comes_back_with_more_and_the_job_succeeds(user_of: KubectlUserOf) -> None:
+@pytest.mark.guarantee("uncounted-failures")
+def test_a_worker_out_of_memory_comes_back_with_more_and_the_job_succeeds(
+    user_of: KubectlUserOf,
+) -> None:
     user = user_of("hungry")
-    user.until("a restart", lambda: user.status().get("replicaStatuses", {}).get("worker", {}).get("restarts"))
+    user.until(
+        "a restart",
+        lambda: user.status().get("replicaStatuses", {}).get("worker", {}).get("restarts"),
+    )
     user.wait("ej/hungry", ".status.workers", "1/1")
     (name,) = user.pods()
-    assert user.get(f"pod/{name}")["spec"]["containers"][0]["resources"]["limits"]["memory"] == "256Mi"
+    assert (
+        user.get(f"pod/{name}")["spec"]["containers"][0]["resources"]["limits"]["memory"] == "256Mi"
+    )
     (user.folder / "finish").touch()
     user.wait("ej/hungry", ".status.phase", "Succeeded")
 
 
+@pytest.mark.guarantee("lowered-memory-is-uncounted")
 @pytest.mark.thorough
 def test_a_worker_out_of_memory_that_a_plan_has_lowered_comes_back_with_its_templates_uncounted(
     user_of: KubectlUserOf,
@@ -525,31 +649,46 @@ def test_a_worker_out_of_memory_that_a_plan_has_lowered_comes_back_with_its_temp
     user.until("a restart", lambda: user.status().get("uncountedRestarts"))
     user.wait("ej/lowered", ".status.workers", "1/1")
     (name,) = user.pods()
-    assert user.get(f"pod/{name}")["spec"]["containers"][0]["resources"]["limits"]["memory"] == "256Mi"
+    assert (
+        user.get(f"pod/{name}")["spec"]["containers"][0]["resources"]["limits"]["memory"] == "256Mi"
+    )
     user.create("ScalePlan", "less-again", source="Auto", replicaResourceSpecs=less)
     assert list(user.pods()) == [name]
-    assert user.get(f"pod/{name}")["spec"]["containers"][0]["resources"]["limits"]["memory"] == "256Mi"
+    assert (
+        user.get(f"pod/{name}")["spec"]["containers"][0]["resources"]["limits"]["memory"] == "256Mi"
+    )
     assert user.status()["restarts"] == 0
     (user.folder / "finish").touch()
     user.wait("ej/lowered", ".status.phase", "Succeeded")
 
 
+@pytest.mark.guarantee("failed-pod-replaced", "first-matching-rule-decides")
 @pytest.mark.thorough
-def test_a_crashing_worker_is_restarted_and_counted_and_its_failed_pods_stay_readable(user_of: KubectlUserOf) -> None:
+def test_a_crashing_worker_is_restarted_and_counted_and_its_failed_pods_stay_readable(
+    user_of: KubectlUserOf,
+) -> None:
     user = user_of("flaky")
     user.until("the second attempt, at once", lambda: (user.folder / "second").exists())
     (user.folder / "go").touch()
     user.until("the failed pod, before the pause is over", lambda: len(failed_pods(user)) == 2)
     user.runs_with(1)
     first, second = sorted(failed_pods(user))
-    assert "crash one" in user.kubectl("logs", first), "it stays for its log although it has been replaced"
+    assert "crash one" in user.kubectl("logs", first), (
+        "it stays for its log although it has been replaced"
+    )
     assert "crash two" in user.kubectl("logs", second)
     assert user.status()["replicaStatuses"]["worker"]["restarts"] == 2
     user.finish()
 
 
 def suspend(user: KubectlUser, yes: bool) -> None:
-    user.kubectl("patch", f"ej/{user.job}", "--type=merge", "-p", json.dumps({"spec": {"runPolicy": {"suspend": yes}}}))
+    user.kubectl(
+        "patch",
+        f"ej/{user.job}",
+        "--type=merge",
+        "-p",
+        json.dumps({"spec": {"runPolicy": {"suspend": yes}}}),
+    )
 
 
 def resizing(user: KubectlUser, how: str) -> None:
@@ -585,5 +724,11 @@ def allocated_resources(user: KubectlUser, pod: str) -> Json:
 
 
 def failed_pods(user: KubectlUser) -> list[str]:
-    arguments = ("get", "pods", "-l", f"{names.LABEL_JOB_NAME}={user.job}", "--field-selector=status.phase=Failed")
+    arguments = (
+        "get",
+        "pods",
+        "-l",
+        f"{names.LABEL_JOB_NAME}={user.job}",
+        "--field-selector=status.phase=Failed",
+    )
     return user.kubectl(*arguments, "-o", "jsonpath={.items[*].metadata.name}").split()

@@ -1,10 +1,14 @@
-"""Scripts of ScaleIns and ScaleOuts in a whole job: operator, master and the launcher's agent take part."""
+"""Scripts of ScaleIns and ScaleOuts in a whole job.
+
+Operator, master and the launcher's agent take part.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import pytest
 from elasticjob_api import names
 
 from tests.support.e2e.kubectl_user import KubectlUser
@@ -24,10 +28,13 @@ def scripted_job(folder: Path) -> dict[str, Any]:
     worker = spec["replicaSpecs"]["worker"]
     container = worker["template"]["spec"]["containers"][0]
     spec["replicaSpecs"]["launcher"] = {"template": {"spec": {**worker["template"]["spec"]}}}
-    worker["template"]["spec"]["containers"] = [{name: container[name] for name in container if name != "command"}]
+    worker["template"]["spec"]["containers"] = [
+        {name: container[name] for name in container if name != "command"}
+    ]
     return made
 
 
+@pytest.mark.guarantee("script-runs-once")
 def test_the_launcher_runs_the_script_of_a_request_once_through_the_death_of_the_master(
     sandbox: Sandbox, folder: Path
 ) -> None:
@@ -37,13 +44,18 @@ def test_the_launcher_runs_the_script_of_a_request_once_through_the_death_of_the
     before = user.pods()
 
     script = f'echo "$1 $A" >> {folder}/runs; until [ -e {folder}/go ]; do sleep 0.1; done; echo done; exit 0'
-    user.request("ScaleOut", "more", count=1, script=script, env=[{"name": "A", "value": "of the request"}])
+    user.request(
+        "ScaleOut", "more", count=1, script=script, env=[{"name": "A", "value": "of the request"}]
+    )
     user.until("the script to run", (folder / "runs").exists, seconds=100)
     [new] = set(user.pods()) - set(before)
     master = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=master"
     first = user.kubectl("get", "pods", "-l", master, "-o", "name")
     user.kubectl("delete", "pods", "-l", master, "--grace-period=0", "--force")
-    user.until("another master", lambda: user.kubectl("get", "pods", "-l", master, "-o", "name") not in ("", first))
+    user.until(
+        "another master",
+        lambda: user.kubectl("get", "pods", "-l", master, "-o", "name") not in ("", first),
+    )
     (folder / "go").touch()
     user.wait("scaleout/more", ".status.phase", "ScaleSucceeded")
     status = user.status("scaleout/more")
@@ -60,6 +72,8 @@ def test_the_launcher_runs_the_script_of_a_request_once_through_the_death_of_the
     status = user.create("ScaleIn", "fewer", podNames=[new], script=hosts)
     assert status["script"]["exitCode"] == 0
     assert set(user.pods()) == set(before)
-    assert f"{new}:1" in (folder / "hosts").read_text().splitlines(), "before members leave they are still hosts"
+    assert f"{new}:1" in (folder / "hosts").read_text().splitlines(), (
+        "before members leave they are still hosts"
+    )
     (folder / "finish").touch()
     user.wait(f"ej/{NAME}", ".status.phase", "Succeeded")

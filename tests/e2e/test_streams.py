@@ -1,4 +1,7 @@
-"""What streams between a user and the members of a job: logs, commands, and a master that is reached by its pod."""
+"""What streams between a user and the members of a job.
+
+Logs, commands, and a master that is reached by its pod.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,24 @@ class User:
     """A user of `elasticjob` in a namespace."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        self.access = [f"--kubeconfig={sandbox.cluster.kubeconfig}", f"--namespace={sandbox.namespace}"]
+        self.access = [
+            f"--kubeconfig={sandbox.cluster.kubeconfig}",
+            f"--namespace={sandbox.namespace}",
+        ]
 
     def command(self, name: str, *arguments: str) -> list[str | Path]:
         return [COMMAND, name, *self.access, *arguments]
 
-    def run(self, name: str, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, name: str, *arguments: str, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            self.command(name, *arguments), input=stdin, capture_output=True, text=True, timeout=100, check=False
+            self.command(name, *arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
         )
         print("$ elasticjob", name, *arguments, done.returncode, done.stdout[-3000:], done.stderr)
         return done
@@ -42,25 +55,43 @@ class User:
         return done.stdout
 
 
+@pytest.mark.guarantee("logs-follow-ranks")
 @pytest.mark.thorough
 def test_logs_follow_the_members_and_commands_run_in_them_while_the_job_is_scaled(
     sandbox: Sandbox, folder: Path, tmp_path: Path
 ) -> None:
     user = User(sandbox)
-    speaking = ["sh", "-c", f"(while sleep 0.3; do echo alive; done) & exec {shlex.join(trainer(folder))}"]
+    speaking = [
+        "sh",
+        "-c",
+        f"(while sleep 0.3; do echo alive; done) & exec {shlex.join(trainer(folder))}",
+    ]
     sandbox.apply(job("digits", folder, command=speaking))
     early = user.command("logs", "digits", "-f", "--all")
     told = tmp_path / "followed"
-    with told.open("w") as file, subprocess.Popen(early, stdout=file, stderr=subprocess.STDOUT) as follower:
+    with (
+        told.open("w") as file,
+        subprocess.Popen(early, stdout=file, stderr=subprocess.STDOUT) as follower,
+    ):
         try:
             user.out("wait", "digits", "--for=step=1", "--timeout=60")
-            assert user.out("exec", "digits", "--", "sh", "-c", "echo $ELASTICJOB_POD_NAME") == "digits-worker-0\n"
+            assert (
+                user.out("exec", "digits", "--", "sh", "-c", "echo $ELASTICJOB_POD_NAME")
+                == "digits-worker-0\n"
+            )
             assert user.out("exec", "digits", "-i", "--", "cat", stdin="kept\n") == "kept\n"
-            failed = user.run("exec", "digits", "--pod=digits-worker-0", "--", "sh", "-c", "echo no >&2; exit 9")
+            failed = user.run(
+                "exec", "digits", "--pod=digits-worker-0", "--", "sh", "-c", "echo no >&2; exit 9"
+            )
             assert (failed.returncode, failed.stdout, failed.stderr) == (9, "", "no\n")
-            assert "has no pod nobody" in user.run("exec", "digits", "--pod=nobody", "--", "true").stderr
+            assert (
+                "has no pod nobody"
+                in user.run("exec", "digits", "--pod=nobody", "--", "true").stderr
+            )
             user.out("scale", "digits", "3", "--wait")
-            wait_until("the third is followed", told.read_text, lambda text: "[worker-2 rank" in text)
+            wait_until(
+                "the third is followed", told.read_text, lambda text: "[worker-2 rank" in text
+            )
             one = user.run("logs", "digits", "--tail=1")
             assert one.stdout.startswith("[worker-0 rank 0] ")
             assert (one.stdout.count("\n"), one.stderr) == (1, "")
@@ -82,7 +113,10 @@ def test_logs_follow_the_members_and_commands_run_in_them_while_the_job_is_scale
     assert "has ended, as Failed, and its pods are gone (cleanPodPolicy All)" in gone.stderr
 
 
-async def test_a_port_of_a_pod_is_forwarded_and_what_is_wrong_with_it_is_told(sandbox: Sandbox) -> None:
+@pytest.mark.guarantee("logs-follow-ranks")
+async def test_a_port_of_a_pod_is_forwarded_and_what_is_wrong_with_it_is_told(
+    sandbox: Sandbox,
+) -> None:
 
     echo = (
         "import socketserver as s\n"
@@ -92,7 +126,12 @@ async def test_a_port_of_a_pod_is_forwarded_and_what_is_wrong_with_it_is_told(sa
         "s.ThreadingTCPServer(('0.0.0.0', 18765), Echo).serve_forever()\n"
     )
     container = {"name": "main", "image": images.TRAINER, "command": ["python", "-c", echo]}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "echo"}, "spec": {"containers": [container]}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "echo"},
+        "spec": {"containers": [container]},
+    }
     sandbox.apply(body)
     sandbox.kubectl("wait", "pod/echo", "--for=condition=Ready", "--timeout=60s")
     cluster = Cluster(sandbox.kube, sandbox.namespace)

@@ -1,4 +1,7 @@
-"""A first job by `submit` and by Python: a script and a function reach their pods, train, are scaled and end."""
+"""A first job by `submit` and by Python.
+
+A script and a function reach their pods, train, are scaled and end.
+"""
 
 from __future__ import annotations
 
@@ -67,34 +70,61 @@ def same_python(sandbox: Sandbox) -> None:
     if not sandbox.cluster.real:
         return
     version = "import sys; print(*sys.version_info[:2])"
-    sandbox.kubectl("run", "version", f"--image={images.PYTHON}", "--restart=Never", "--", "python", "-c", version)
-    sandbox.kubectl("wait", "pod/version", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s")
-    found, ours = sandbox.kubectl("logs", "version").split(), [str(number) for number in sys.version_info[:2]]
+    sandbox.kubectl(
+        "run",
+        "version",
+        f"--image={images.PYTHON}",
+        "--restart=Never",
+        "--",
+        "python",
+        "-c",
+        version,
+    )
+    sandbox.kubectl(
+        "wait", "pod/version", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s"
+    )
+    found = sandbox.kubectl("logs", "version").split()
+    ours = [str(number) for number in sys.version_info[:2]]
     if found != ours:
-        pytest.skip(f"ELASTICJOB_PYTHON_IMAGE has Python {'.'.join(found)}, and this machine {'.'.join(ours)}")
+        pytest.skip(
+            f"ELASTICJOB_PYTHON_IMAGE has Python {'.'.join(found)}, and this machine {'.'.join(ours)}"
+        )
 
 
+@pytest.mark.guarantee("submitted-files-reach-pods")
 @pytest.mark.thorough
 def test_a_script_is_submitted_scaled_by_python_and_ends_and_its_history_is_told(
     sandbox: Sandbox, client: Client, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     options = [f"--image={images.PYTHON}", "--workers=2:4", "--follow", "--", str(tmp_path)]
-    command: list[str | Path] = [COMMAND, "submit", *access(sandbox), str(tmp_path / "train.py"), *options]
+    command: list[str | Path] = [
+        COMMAND,
+        "submit",
+        *access(sandbox),
+        str(tmp_path / "train.py"),
+        *options,
+    ]
     with (tmp_path / "out").open("w") as out:
         following = subprocess.Popen(command, stdout=out)
     submitted = r"job (train-\w+) is submitted; elasticjob logs -f train-\w+ follows it\n"
-    match = wait_until("the job's name", lambda: re.match(submitted, (tmp_path / "out").read_text()))
+    match = wait_until(
+        "the job's name", lambda: re.match(submitted, (tmp_path / "out").read_text())
+    )
     assert match is not None
     job = client.get(match[1])
     assert job.wait("running", timeout=60).wait("step=5", timeout=60).phase == "Running"
     wait_until("both workers", lambda: job.refresh().status.workers, lambda found: found == "2/2")
     assert job.last_seen.spec.replica_specs["worker"].max_replicas == 4
     plan = job.scale(3, wait=True, timeout=60)
-    assert [(each.metadata.name, each.status.change) for each in job.plans()] == [(plan, "worker 2 to 3")]
+    assert [(each.metadata.name, each.status.change) for each in job.plans()] == [
+        (plan, "worker 2 to 3")
+    ]
     with pytest.raises(ClientError, match="maxReplicas 4"):
         job.scale("+5", wait=True, timeout=60)
-    wait_until("a sample of three", lambda: any(each["world_size"] == 3 for each in samples(job.history())))
+    wait_until(
+        "a sample of three", lambda: any(each["world_size"] == 3 for each in samples(job.history()))
+    )
     with job.dashboard() as dashboard, urllib.request.urlopen(dashboard.url, timeout=20) as answer:
         assert b"<title>" in answer.read()
     with pytest.raises(OSError, match="refused"):
@@ -102,13 +132,23 @@ def test_a_script_is_submitted_scaled_by_python_and_ends_and_its_history_is_told
     assert [each.name for each in client.list(phase="running")] == [job.name]
     wait_until("its event", lambda: "ScalingSucceeded" in {event.reason for event in job.events()})
     words = {("worker", f"rank {rank} of 3") for rank in range(3)}
-    wait_until("each rank's words", lambda: {(each.role, each.text) for each in job.logs(every=True)}, words.issubset)
+    wait_until(
+        "each rank's words",
+        lambda: {(each.role, each.text) for each in job.logs(every=True)},
+        words.issubset,
+    )
     finish(sandbox, job.name, tmp_path)
     assert job.wait(timeout=60).phase == "Succeeded"
     assert following.wait(60) == 0
     # The master stores its last one a moment after the end.
-    report = wait_until("the report", job.report, lambda found: found["outcome"]["phase"] == "Succeeded")
-    wait_until("its history", lambda: {each["world_size"] for each in samples(job.history())}, {2, 3}.issubset)
+    report = wait_until(
+        "the report", job.report, lambda found: found["outcome"]["phase"] == "Succeeded"
+    )
+    wait_until(
+        "its history",
+        lambda: {each["world_size"] for each in samples(job.history())},
+        {2, 3}.issubset,
+    )
     assert report["step"] > 5
     assert 0 < report["goodput"] <= 1
     assert "] rank 0 of 3\n" in (tmp_path / "out").read_text()
@@ -121,7 +161,9 @@ def test_a_script_is_submitted_scaled_by_python_and_ends_and_its_history_is_told
 
 
 @pytest.mark.thorough
-def test_who_follows_a_job_that_fails_sees_its_words_and_ends_as_it_does(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_who_follows_a_job_that_fails_sees_its_words_and_ends_as_it_does(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
     job = yaml.safe_load(starter("custom", name="fails", image=images.TRAINER))
     worker = job["spec"]["replicaSpecs"]["worker"] | {"replicas": 1, "restartLimit": 0}
     container = worker["template"]["spec"]["containers"][0]
@@ -133,7 +175,9 @@ def test_who_follows_a_job_that_fails_sees_its_words_and_ends_as_it_does(sandbox
     container["resources"] = {}
     job["spec"]["replicaSpecs"]["worker"] = worker
     command: list[str | Path] = [COMMAND, "submit", *access(sandbox), "-", "--follow"]
-    done = subprocess.run(command, input=yaml.safe_dump(job), capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(
+        command, input=yaml.safe_dump(job), capture_output=True, text=True, timeout=90, check=False
+    )
     assert done.returncode == 3
     assert "] no luck\n" in done.stdout
     assert done.stderr.splitlines()[-1].startswith(
@@ -142,10 +186,15 @@ def test_who_follows_a_job_that_fails_sees_its_words_and_ends_as_it_does(sandbox
 
 
 def finish(sandbox: Sandbox, job: str, folder: Path) -> None:
-    """Let each worker's script end, wherever it has its files; where they have the same, the first one ends all."""
+    """Let each worker's script end, wherever it has its files.
+
+    Where they have the same, the first one ends all.
+    """
     mine = f"{names.LABEL_JOB_NAME}={job},{names.LABEL_ROLE}={names.ROLE_WORKER}"
     for pod in sandbox.kubectl("get", "pods", "-l", mine, "-o", "name").split():
-        sandbox.kubectl("exec", pod, "--", "sh", "-c", f"mkdir -p {folder}; : > {folder}/finish", check=False)
+        sandbox.kubectl(
+            "exec", pod, "--", "sh", "-c", f"mkdir -p {folder}; : > {folder}/finish", check=False
+        )
 
 
 def access(sandbox: Sandbox) -> list[str]:
@@ -155,32 +204,49 @@ def access(sandbox: Sandbox) -> list[str]:
 
 def samples(history: object) -> list[dict[str, float]]:
     """Return the samples of a history, also where it is a DataFrame."""
-    found: list[dict[str, float]] = history if isinstance(history, list) else history.to_dict("records")  # type: ignore[attr-defined]
+    found: list[dict[str, float]] = (
+        history if isinstance(history, list) else history.to_dict("records")  # type: ignore[attr-defined]
+    )
     return found
 
 
+@pytest.mark.guarantee("submitted-files-reach-pods")
 async def test_a_function_runs_in_each_worker_and_its_error_is_the_pods_last_word(
     sandbox: Sandbox, same_python: None
 ) -> None:
-    async with AsyncClient(namespace=sandbox.namespace, kubeconfig=sandbox.cluster.kubeconfig) as client:
-        good = await client.train(count, fn_args=(20, False), image=images.PYTHON, workers=(2, 2), name="good")
+    async with AsyncClient(
+        namespace=sandbox.namespace, kubeconfig=sandbox.cluster.kubeconfig
+    ) as client:
+        good = await client.train(
+            count, fn_args=(20, False), image=images.PYTHON, workers=(2, 2), name="good"
+        )
         bad = await client.train(count, fn_args=(1, True), image=images.PYTHON, name="bad")
         followed = [line.text async for line in good.logs(follow=True, every=True)]
         assert {"rank 0 of 2, of the module", "rank 1 of 2, of the module"} <= set(followed)
         await good.wait(timeout=90)
         with Client(namespace=sandbox.namespace, kubeconfig=sandbox.cluster.kubeconfig) as twin:
-            assert twin.get("good").phase == "Succeeded", "a client without a loop works where one runs"
+            assert twin.get("good").phase == "Succeeded", (
+                "a client without a loop works where one runs"
+            )
 
         async def last_words() -> str:
             return next((failure.message for failure in (await bad.refresh()).status.failures), "")
 
-        await until("the last words of the worker", last_words, lambda words: words.endswith("ValueError: no luck"))
+        await until(
+            "the last words of the worker",
+            last_words,
+            lambda words: words.endswith("ValueError: no luck"),
+        )
         await asyncio.gather(good.delete(), bad.delete())
         await other_python_ends_the_job(sandbox, client)
 
     async def scripts() -> list[str]:
         found = await sandbox.kube.list(CONFIG_MAPS, sandbox.namespace)
-        return [each["metadata"]["name"] for each in found["items"] if "-script-" in each["metadata"]["name"]]
+        return [
+            each["metadata"]["name"]
+            for each in found["items"]
+            if "-script-" in each["metadata"]["name"]
+        ]
 
     await until("the functions to go with their jobs", scripts, lambda left: not left)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc.aio
 import psutil
+import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
@@ -71,7 +72,9 @@ KEYS: dict[str, tuple[Any, ...]] = {
     "stoppable": (False, 1, "x"),
     "stopping": (False, 1, "x"),
 }  # fmt: skip
-"""Never `"stoppable": true` and the like: that is said by the process itself, and whoever says it is believed."""
+"""Never `"stoppable": true` and the like: that is said by the process itself, and whoever says it
+is believed.
+"""
 
 
 def line(generator: RandomMessages) -> bytes:
@@ -81,7 +84,20 @@ def line(generator: RandomMessages) -> bytes:
         return rng.randbytes(int(2 ** rng.uniform(0, 12))) + b"\n"
     if rng.random() < 0.1:
         return (
-            rng.choice((b"", b"[", b"[1]", b'"x"', b"null", b"{}", b"[" * 3000, b"{" * 70_000, b"1e999", b"NaN"))
+            rng.choice(
+                (
+                    b"",
+                    b"[",
+                    b"[1]",
+                    b'"x"',
+                    b"null",
+                    b"{}",
+                    b"[" * 3000,
+                    b"{" * 70_000,
+                    b"1e999",
+                    b"NaN",
+                )
+            )
             + b"\n"
         )
     made: dict[str, Any] = {}
@@ -97,10 +113,14 @@ def _value(generator: RandomMessages, key: str) -> Any:
     rng = generator.rng
     if rng.random() < 0.75:
         return rng.choice(KEYS[key])
-    return rng.choice((None, False, generator.text(), rng.choice(FLOATS), rng.getrandbits(70), [], {}, [[[]]]))
+    return rng.choice(
+        (None, False, generator.text(), rng.choice(FLOATS), rng.getrandbits(70), [], {}, [[[]]])
+    )
 
 
-async def send_inputs(path: str, generator: RandomMessages, inputs: int, answers: Counter[str]) -> None:
+async def send_inputs(
+    path: str, generator: RandomMessages, inputs: int, answers: Counter[str]
+) -> None:
     """Write the lines over some connections at a time; some of them never read."""
     left = inputs
 
@@ -108,7 +128,11 @@ async def send_inputs(path: str, generator: RandomMessages, inputs: int, answers
         nonlocal left
         while left > 0:
             reader, writer = await asyncio.open_unix_connection(path, limit=1 << 22)
-            reading = asyncio.create_task(_count(reader, answers)) if generator.rng.random() < 0.8 else None
+            reading = (
+                asyncio.create_task(_count(reader, answers))
+                if generator.rng.random() < 0.8
+                else None
+            )
             try:
                 for _ in range(generator.rng.randrange(1, 100)):
                     left -= 1
@@ -135,8 +159,12 @@ async def _count(reader: asyncio.StreamReader, answers: Counter[str]) -> None:
         return
 
 
-async def test_no_line_on_the_socket_harms_the_agent_or_the_training(tmp_path: Path, inputs: int, seed: int) -> None:
-    inputs, host = inputs // 10, f"127.{os.getpid() // 250 % 100 + 101}.{os.getpid() % 250}.1"
+@pytest.mark.guarantee("bad-input-is-refused")
+async def test_no_line_on_the_socket_harms_the_agent_or_the_training(
+    tmp_path: Path, inputs: int, seed: int
+) -> None:
+    inputs = inputs // 10
+    host = f"127.{os.getpid() // 250 % 100 + 101}.{os.getpid() % 250}.1"
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TRAIN))
     environment = agent_environment({}, master=host)
@@ -144,11 +172,14 @@ async def test_no_line_on_the_socket_harms_the_agent_or_the_training(tmp_path: P
     command = (AGENT, "run", "--", sys.executable, str(script), str(tmp_path))
     async with run_master(tmp_path, *options, ports=(names.GRPC_PORT, 0), address=host):
         with (tmp_path / "agent.log").open("wb") as log:
-            agent = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)
+            agent = await asyncio.create_subprocess_exec(
+                *command, env=environment, stdout=log, stderr=log
+            )
         try:
             async with grpc.aio.insecure_channel(f"{host}:{names.GRPC_PORT}") as channel:
                 await _step_beyond(channel, 5)
-                path, answers = (tmp_path / "socket").read_text(), Counter[str]()
+                path = (tmp_path / "socket").read_text()
+                answers = Counter[str]()
                 generator = RandomMessages(f"socket {seed}", {})
                 await send_inputs(path, generator, inputs // 4, answers)
                 process = psutil.Process(agent.pid)
@@ -174,6 +205,8 @@ async def test_no_line_on_the_socket_harms_the_agent_or_the_training(tmp_path: P
 
 
 async def _step_beyond(channel: grpc.aio.Channel, step: int) -> None:
-    async for status in JobServiceStub(channel).WatchStatus(job_pb2.WatchStatusRequest(), timeout=SECONDS):
+    async for status in JobServiceStub(channel).WatchStatus(
+        job_pb2.WatchStatusRequest(), timeout=SECONDS
+    ):
         if status.progress.step > step:
             return

@@ -1,4 +1,7 @@
-"""Random custom resources of one tenant, through a real API server: the operator goes on working for another tenant."""
+"""Random custom resources of one tenant, through a real API server.
+
+The operator goes on working for another tenant.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,14 @@ import psutil
 import pytest
 from elasticjob_api.elasticjob import Phase
 from elasticjob_kube.errors import KubeError
-from elasticjob_kube.resources import ELASTIC_JOBS, NAMESPACES, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    NAMESPACES,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    Resource,
+)
 from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.cluster import Cluster
 
@@ -76,7 +86,9 @@ async def bystander(kube: Kube, namespace: str, stopped: asyncio.Event) -> int:
         if stopped.is_set():
             return number
         for resource, name in ((SCALE_OUTS, f"out-{number}"), (SCALE_INS, f"in-{number}")):
-            await kube.create(resource, namespace, made(resource, name, jobName="bystander", count=1))
+            await kube.create(
+                resource, namespace, made(resource, name, jobName="bystander", count=1)
+            )
             await phase(kube, namespace, resource, name, "ScaleSucceeded")
     raise AssertionError
 
@@ -86,11 +98,15 @@ class Tenant:
 
     def __init__(self, kube: Kube, namespace: str, seed: int) -> None:
         made = definitions()
-        schemas = {kind: made[kind.plural]["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
+        schemas = {
+            kind: made[kind.plural]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+            for kind in KINDS
+        }
         self.random = RandomResources(random.Random(seed), schemas, (*JOBS, "nobody"))
         self.answers: Counter[str] = Counter()
         self.problems: list[str] = []
-        self._kube, self._namespace = kube, namespace
+        self._kube = kube
+        self._namespace = namespace
         self._present: dict[Resource, list[str]] = {kind: [] for kind in KINDS}
         self._numbers = itertools.count()
 
@@ -114,7 +130,9 @@ class Tenant:
         )
         if names and (not present or rng.random() < 0.5):
             name = rng.choice(names)
-            if await self._send("POST", resource.path(self._namespace), self.random.body(resource, name)):
+            if await self._send(
+                "POST", resource.path(self._namespace), self.random.body(resource, name)
+            ):
                 present.append(name)
                 if resource == ELASTIC_JOBS and rng.random() < 0.3:
                     await self._call_active(name)
@@ -135,14 +153,21 @@ class Tenant:
         """Write the status of a new job, before the operator has checked its spec."""
         body = msgspec.json.encode({"status": {"phase": self.random.rng.choice(get_args(Phase))}})
         await self._send(
-            "PATCH", ELASTIC_JOBS.path(self._namespace, name, "status"), body, "application/merge-patch+json"
+            "PATCH",
+            ELASTIC_JOBS.path(self._namespace, name, "status"),
+            body,
+            "application/merge-patch+json",
         )
 
-    async def _send(self, method: str, path: str, body: bytes, content_type: str = "application/json") -> bool:
+    async def _send(
+        self, method: str, path: str, body: bytes, content_type: str = "application/json"
+    ) -> bool:
         params = {"fieldManager": "tenant", "force": "true"} if "apply" in content_type else None
         try:
             raw = msgspec.Raw(body)
-            await self._kube.request(method, path, params=params, body=raw, content_type=content_type)
+            await self._kube.request(
+                method, path, params=params, body=raw, content_type=content_type
+            )
         except KubeError as error:
             self.answers[f"{method} {error.status}"] += 1
             if ODD_REFUSALS.search(error.message):
@@ -167,15 +192,19 @@ class Tenant:
         return not listed["items"]
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
 async def test_no_custom_resource_of_one_tenant_harms_the_operator_or_the_job_of_another(
     cluster: Cluster, inputs: int, seed: int, tmp_path: Path
 ) -> None:
     log = tmp_path / "operator.log"
     async with connect(user_agent="fuzz", kubeconfig=cluster.kubeconfig) as kube:
-        hostile, quiet = [await new_namespace(kube, f"{name}-{seed}") for name in ("hostile", "quiet")]
+        hostile, quiet = [
+            await new_namespace(kube, f"{name}-{seed}") for name in ("hostile", "quiet")
+        ]
         quota = {"metadata": {"name": "pods"}, "spec": {"hard": {"pods": "30"}}}
         await kube.create(QUOTAS, hostile, quota)
-        tenant, stopped = Tenant(kube, hostile, seed), asyncio.Event()
+        tenant = Tenant(kube, hostile, seed)
+        stopped = asyncio.Event()
         async with running_operator(cluster, log) as process, kubelet(kube, quiet, agents=False):
             await kube.create(ELASTIC_JOBS, quiet, job("bystander", master={"image": "m:1"}))
             await phase(kube, quiet, ELASTIC_JOBS, "bystander", "Running")
@@ -183,7 +212,9 @@ async def test_no_custom_resource_of_one_tenant_harms_the_operator_or_the_job_of
             attacking = asyncio.create_task(tenant.run(max(inputs // 10, 100)))
             try:
                 await asyncio.wait((scaling, attacking), return_when=asyncio.FIRST_COMPLETED)
-                assert not scaling.done(), f"the other tenant's job is not served: {scaling.exception()}"
+                assert not scaling.done(), (
+                    f"the other tenant's job is not served: {scaling.exception()}"
+                )
                 await attacking
                 await tenant.delete_all()
                 stopped.set()

@@ -13,7 +13,13 @@ from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from google.protobuf.descriptor import MethodDescriptor
 
 from tests.support.fuzz.attack import Attack, Metadata, methods
-from tests.support.fuzz.bystanders import GROWTH, LOG_PER_INPUT, MEGABYTE, master_with_bystanders, rss
+from tests.support.fuzz.bystanders import (
+    GROWTH,
+    LOG_PER_INPUT,
+    MEGABYTE,
+    master_with_bystanders,
+    rss,
+)
 from tests.support.fuzz.random_messages import RandomMessages
 from tests.support.master_process import TOKEN, Master
 
@@ -61,12 +67,19 @@ class Knowledge:
         }
 
 
-async def check_inputs(attack: Attack, master: Master, *, inputs: int, knowledge: Knowledge) -> None:
-    """Send the inputs; after a part of them, when every pool and cache is filled, memory may not grow for more."""
+async def check_inputs(
+    attack: Attack, master: Master, *, inputs: int, knowledge: Knowledge
+) -> None:
+    """Send the inputs.
+
+    After a part of them, when every pool and cache is filled, memory may not grow for more.
+    """
     await attack.run(inputs // 4)
     log_before = master.log.stat().st_size
     grown = await growth(attack, master, inputs=inputs * 3 // 4, knowledge=knowledge)
-    if grown > GROWTH:  # what was needed at one moment is kept by the allocator; what leaks grows again
+    if (
+        grown > GROWTH
+    ):  # what was needed at one moment is kept by the allocator; what leaks grows again
         grown = await growth(attack, master, inputs=inputs * 3 // 4, knowledge=knowledge)
     logged = master.log.stat().st_size - log_before
     print(f"{attack.sent} inputs; log {logged}")
@@ -75,7 +88,9 @@ async def check_inputs(attack: Attack, master: Master, *, inputs: int, knowledge
     assert not attack.problems, "\n".join(attack.problems)
     assert attack.sent >= inputs
     assert grown <= GROWTH
-    assert logged <= LOG_PER_INPUT * attack.sent, "whoever has the token can fill the disk with the log"
+    assert logged <= LOG_PER_INPUT * attack.sent, (
+        "whoever has the token can fill the disk with the log"
+    )
     asked = {method for method, _ in attack.answers}
     assert asked == {method.full_name for method in attack.methods}, "not every method was asked"
 
@@ -85,7 +100,9 @@ async def growth(attack: Attack, master: Master, *, inputs: int, knowledge: Know
     before = rss(master)
     for _ in range(5):
         await attack.run(inputs // 5)
-        status = await JobServiceStub(attack.channel).GetStatus(job_pb2.GetStatusRequest(), metadata=attack.metadata)
+        status = await JobServiceStub(attack.channel).GetStatus(
+            job_pb2.GetStatusRequest(), metadata=attack.metadata
+        )
         knowledge.rounds = (status.round,)
         if attack.problems:
             break
@@ -94,13 +111,18 @@ async def growth(attack: Attack, master: Master, *, inputs: int, knowledge: Know
     return grown
 
 
-@pytest.mark.parametrize(("options", "share"), [(("--insecure",), 0.7), ((), 0.1)], ids=["plain", "tls"])
+@pytest.mark.guarantee("bad-input-is-refused")
+@pytest.mark.parametrize(
+    ("options", "share"), [(("--insecure",), 0.7), ((), 0.1)], ids=["plain", "tls"]
+)
 async def test_no_input_of_any_method_harms_the_master_or_an_agent_that_behaves(
     tmp_path: Path, inputs: int, seed: int, options: tuple[str, ...], share: float
 ) -> None:
     knowledge = Knowledge()
     async with master_with_bystanders(tmp_path, *options) as master, master.channel() as bad:
-        attack = Attack(bad, RandomMessages(f"{seed} {options}", knowledge.by_field()), await methods(bad, ()))
+        attack = Attack(
+            bad, RandomMessages(f"{seed} {options}", knowledge.by_field()), await methods(bad, ())
+        )
         await check_inputs(attack, master, inputs=int(inputs * share), knowledge=knowledge)
 
 
@@ -121,7 +143,10 @@ BAD_TOKENS: tuple[Metadata, ...] = (
 )
 
 
-async def test_without_the_token_nothing_but_a_health_check_is_answered(tmp_path: Path, inputs: int, seed: int) -> None:
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
+async def test_without_the_token_nothing_but_a_health_check_is_answered(
+    tmp_path: Path, inputs: int, seed: int
+) -> None:
     def closed(each: MethodDescriptor) -> bool:
         return each.full_name != "grpc.health.v1.Health.Check"
 

@@ -1,4 +1,7 @@
-"""The HTTP port, and both ports below HTTP: requests near the right ones, and bytes that are none."""
+"""The HTTP port, and both ports below HTTP.
+
+Requests near the right ones, and bytes that are none.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,34 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from elasticjob_api import names
 
-from tests.support.fuzz.bystanders import GROWTH, LOG_PER_INPUT, MEGABYTE, master_with_bystanders, rss
+from tests.support.fuzz.bystanders import (
+    GROWTH,
+    LOG_PER_INPUT,
+    MEGABYTE,
+    master_with_bystanders,
+    rss,
+)
 from tests.support.fuzz.random_messages import RandomMessages
 from tests.support.master_process import TOKEN, Master
 
-METHODS = ("GET", "GET", "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "TRACE", "PRI", "get", "")
+METHODS = (
+    "GET",
+    "GET",
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "DELETE",
+    "OPTIONS",
+    "CONNECT",
+    "TRACE",
+    "PRI",
+    "get",
+    "",
+)
 PATHS = (
     "/hosts", "/healthz", "/readyz", "/metrics", "/", "/status", "/hosts/", "//hosts", "/hosts?a=b&a", "/../hosts",
     "/%68osts", "*", "hosts", "http://elsewhere/hosts", "/\0", "/%", "/%ff", "/" + "x" * 9000, "",
@@ -25,11 +49,20 @@ HEADERS = (
     "Range: bytes=0-", "Accept: */*", "Accept-Encoding: gzip", "Cookie: a=b; \x01", ": empty", "no colon", " folded: x",
     "X: " + "y" * 9000, f"Authorization: Bearer {TOKEN}", "Authorization: Bearer wrong", "Authorization: \xff",
 )  # fmt: skip
-BODIES = (b"", b"hello", b"5\r\nhello\r\n0\r\n\r\n", b"ffffffffffffffff\r\n", b"-1\r\n\r\n", b"\x1f\x8b" + b"\0" * 50)
+BODIES = (
+    b"",
+    b"hello",
+    b"5\r\nhello\r\n0\r\n\r\n",
+    b"ffffffffffffffff\r\n",
+    b"-1\r\n\r\n",
+    b"\x1f\x8b" + b"\0" * 50,
+)
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})[^\r\n]*\r\n")
 TOGETHER = 16
 ANSWER_SECONDS = 0.05
-"""How long an answer is waited for before the next input; most inputs are no whole request and get none."""
+"""How long an answer is waited for before the next input; most inputs are no whole request and get
+none.
+"""
 
 
 def request(generator: RandomMessages) -> bytes:
@@ -38,16 +71,28 @@ def request(generator: RandomMessages) -> bytes:
     if rng.random() < 0.1:
         return rng.randbytes(int(2 ** rng.uniform(0, 12)))
     wild = rng.random() < 0.5
-    path = "/" + generator.text() if wild and rng.random() < 0.2 else rng.choice(PATHS if wild else PATHS[:12])
-    version = rng.choice(("HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/9", "", "ICY")) if wild else "HTTP/1.1"
+    path = (
+        "/" + generator.text()
+        if wild and rng.random() < 0.2
+        else rng.choice(PATHS if wild else PATHS[:12])
+    )
+    version = (
+        rng.choice(("HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/9", "", "ICY"))
+        if wild
+        else "HTTP/1.1"
+    )
     headers = rng.choices(HEADERS, k=rng.choice((0, 1, 2, 5, 200) if wild else (0, 1)))
     method = rng.choice(METHODS if wild else METHODS[:8])
-    made = "\r\n".join((f"{method} {path} {version}", "Host: master", *headers)).encode("utf-8", "replace")
+    made = "\r\n".join((f"{method} {path} {version}", "Host: master", *headers)).encode(
+        "utf-8", "replace"
+    )
     made += b"\r\n\r\n" + (rng.choice(BODIES) if wild else b"")
     return generator.corrupted(made) if rng.random() < 0.1 else made
 
 
-async def send_inputs(port: int, generator: RandomMessages, inputs: int, answers: Counter[str]) -> None:
+async def send_inputs(
+    port: int, generator: RandomMessages, inputs: int, answers: Counter[str]
+) -> None:
     """Send the inputs over some connections at a time, new ones when they are closed."""
     left = inputs
 
@@ -77,18 +122,25 @@ async def send_inputs(port: int, generator: RandomMessages, inputs: int, answers
     await asyncio.gather(*(some() for _ in range(TOGETHER)))
 
 
-async def check_survival(master: Master, port: int, generator: RandomMessages, inputs: int) -> Counter[str]:
+async def check_survival(
+    master: Master, port: int, generator: RandomMessages, inputs: int
+) -> Counter[str]:
     answers: Counter[str] = Counter()
     await send_inputs(port, generator, inputs // 4, answers)
-    before, log_before = rss(master), master.log.stat().st_size
+    before = rss(master)
+    log_before = master.log.stat().st_size
     await send_inputs(port, generator, inputs * 3 // 4, answers)
-    grown, logged = rss(master) - before, master.log.stat().st_size - log_before
+    grown = rss(master) - before
+    logged = master.log.stat().st_size - log_before
     print(f"{inputs} inputs: grown by {grown / MEGABYTE:.1f} MiB, log {logged}; {dict(answers)}")
     assert grown <= GROWTH
-    assert logged <= LOG_PER_INPUT * inputs, "anybody who reaches the port can fill the disk with the log"
+    assert logged <= LOG_PER_INPUT * inputs, (
+        "anybody who reaches the port can fill the disk with the log"
+    )
     return answers
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
 async def test_no_bytes_on_the_http_port_harm_the_master_or_show_the_hosts(
     tmp_path: Path, inputs: int, seed: int
 ) -> None:
@@ -96,18 +148,26 @@ async def test_no_bytes_on_the_http_port_harm_the_master_or_show_the_hosts(
     async with master_with_bystanders(tmp_path, "--insecure") as master:
         answers = await check_survival(master, master.http_port, generator, inputs // 10)
     assert answers["200"], "no request was right"
-    assert not [code for code in answers if code.startswith("5") and code not in ("501", "505")], answers
+    assert not [code for code in answers if code.startswith("5") and code not in ("501", "505")], (
+        answers
+    )
 
 
-async def test_no_bytes_on_the_grpc_port_harm_the_master(tmp_path: Path, inputs: int, seed: int) -> None:
+@pytest.mark.guarantee("bad-input-is-refused")
+async def test_no_bytes_on_the_grpc_port_harm_the_master(
+    tmp_path: Path, inputs: int, seed: int
+) -> None:
     async with master_with_bystanders(tmp_path, "--insecure") as master:
         await check_survival(master, master.grpc_port, _Http2(f"grpc {seed}"), inputs // 20)
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
 async def test_no_bytes_below_tls_harm_the_master(tmp_path: Path, inputs: int, seed: int) -> None:
     async with master_with_bystanders(tmp_path) as master:
         for number, port in enumerate((master.grpc_port, master.http_port)):
-            answers = await check_survival(master, port, RandomMessages(f"tls {number} {seed}", {}), inputs // 40)
+            answers = await check_survival(
+                master, port, RandomMessages(f"tls {number} {seed}", {}), inputs // 40
+            )
             assert "200" not in answers
 
 

@@ -39,7 +39,9 @@ async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
 
 
 @pytest_asyncio.fixture
-async def setting(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) -> master_on_kubernetes.Setting:
+async def setting(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> master_on_kubernetes.Setting:
     """A job in a namespace, and an account for its master."""
     return await master_on_kubernetes.prepare(cluster, kube, namespace, tmp_path)
 

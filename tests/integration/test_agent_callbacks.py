@@ -1,4 +1,7 @@
-"""The examples around the callbacks: real frameworks under real agents and a real master, while a worker leaves."""
+"""The examples around the callbacks.
+
+Real frameworks under real agents and a real master, while a worker leaves.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,21 @@ pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = ":".join(str(ROOT / folder) for folder in ("agent", "api", "shards"))
-EPOCHS, WORKERS = 40, 2
+EPOCHS = 40
+WORKERS = 2
 
 
 @pytest.mark.parametrize("example", ["keras", "huggingface", "lightning"])
-def test_a_worker_leaves_in_mid_training_and_it_goes_on_from_that_step(local_job: LocalJob, example: str) -> None:
+def test_a_worker_leaves_in_mid_training_and_it_goes_on_from_that_step(
+    local_job: LocalJob, example: str
+) -> None:
     framework = "tensorflow" if example == "keras" else "pytorch"
     maker = ROOT / "tools" / ("tensorflow_env" if example == "keras" else "callbacks_env")
     found = subprocess.run([maker, "--cached"], capture_output=True, text=True, check=False)
     if found.returncode:
         pytest.skip(found.stderr.strip())
-    job, checkpoints = local_job, local_job.folder / "checkpoints"
+    job = local_job
+    checkpoints = local_job.folder / "checkpoints"
     job.framework = framework
     environment = {"EPOCHS": str(EPOCHS), "CHECKPOINT_DIR": str(checkpoints), "PYTHONPATH": LIBRARY}
     command = (found.stdout.strip(), str(ROOT / "examples" / "frameworks" / example / "train.py"))

@@ -23,7 +23,11 @@ STEPS = EPOCHS * 12
 def train(job: LocalJob, index: int) -> subprocess.Popen[bytes]:
     """Start a worker."""
     checkpoints = str(job.folder / "checkpoints")
-    environment = {"PYTHONPATH": str(EXAMPLES), "EPOCHS": str(EPOCHS), "CHECKPOINT_DIR": checkpoints}
+    environment = {
+        "PYTHONPATH": str(EXAMPLES),
+        "EPOCHS": str(EPOCHS),
+        "CHECKPOINT_DIR": checkpoints,
+    }
     return job.start_agent(index, sys.executable, "-m", "digits.train", **environment)
 
 
@@ -31,11 +35,13 @@ def last_step(job: LocalJob) -> int:
     return max(map(int, re.findall(r"step (\d+)/", job.log())), default=0)
 
 
+@pytest.mark.guarantee("master-can-be-replaced")
 def test_digits_are_learned_through_2_3_2_processes_and_a_killed_master_and_no_step_is_lost_or_done_twice(
     local_job: LocalJob,
 ) -> None:
     local_job.start_master()
-    first, second = train(local_job, 0), train(local_job, 1)
+    first = train(local_job, 0)
+    second = train(local_job, 1)
     local_job.wait_for_line(r"step \d+/1200 round 1 size 2")
     third = train(local_job, 2)
     local_job.wait_for_line(r"step \d+/1200 round 2 size 3")
@@ -45,9 +51,13 @@ def test_digits_are_learned_through_2_3_2_processes_and_a_killed_master_and_no_s
     steps = last_step(local_job)
     local_job.wait("training goes on without a master", lambda: last_step(local_job) >= steps + 100)
     local_job.start_master()
-    local_job.wait("the agents end", lambda: all(agent.poll() is not None for agent in (first, second, third)))
+    local_job.wait(
+        "the agents end", lambda: all(agent.poll() is not None for agent in (first, second, third))
+    )
     log = local_job.log()
-    assert (first.returncode, second.returncode, third.returncode) == (0, names.EXIT_DRAINED, 0), log
+    assert (first.returncode, second.returncode, third.returncode) == (0, names.EXIT_DRAINED, 0), (
+        log
+    )
     stopped = [int(step) for step in re.findall(r"stopped after step (\d+)/", log)]
     resumed = [int(step) for step in re.findall(r"from step (\d+),", log)]
     assert sorted(resumed) == sorted([0, *stopped]), log

@@ -22,10 +22,17 @@ SCRIPT = str(Path(sys.executable).with_name("discover_hosts"))
 
 class Hosts(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        right = self.path in ("/hosts", "/hosts?addresses") and self.headers["authorization"] == "Bearer secret"
+        right = (
+            self.path in ("/hosts", "/hosts?addresses")
+            and self.headers["authorization"] == "Bearer secret"
+        )
         self.send_response(200 if right else 401)
         self.end_headers()
-        hosts = b"10.0.0.7:2\n10.0.0.9:1\n" if "addresses" in self.path else b"job-worker-0:2\njob-worker-1-4:1\n"
+        hosts = (
+            b"10.0.0.7:2\n10.0.0.9:1\n"
+            if "addresses" in self.path
+            else b"job-worker-0:2\njob-worker-1-4:1\n"
+        )
         self.wfile.write(hosts if right else b"no")
 
     def log_message(self, *_: object) -> None:
@@ -35,7 +42,8 @@ class Hosts(http.server.BaseHTTPRequestHandler):
 class Master:
     def __init__(self, folder: Path) -> None:
         self.address = f"127.91.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}"
-        crt, key = folder / "crt", folder / "key"
+        crt = folder / "crt"
+        key = folder / "key"
         for path, text in zip((crt, key), certificates(), strict=True):
             path.write_text(text)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -58,7 +66,9 @@ def master(tmp_path: Path) -> Iterator[Master]:
     master.stop()
 
 
-def discover(master: Master, folder: Path, *options: str, **more: str) -> subprocess.CompletedProcess[str]:
+def discover(
+    master: Master, folder: Path, *options: str, **more: str
+) -> subprocess.CompletedProcess[str]:
     environment = {
         "PATH": os.environ["PATH"],
         "TMPDIR": str(folder),
@@ -69,22 +79,34 @@ def discover(master: Master, folder: Path, *options: str, **more: str) -> subpro
         names.ENV_TOKEN: "secret",
         **more,
     }
-    return subprocess.run([SCRIPT, *options], env=environment, capture_output=True, text=True, timeout=30)
+    return subprocess.run(
+        [SCRIPT, *options], env=environment, capture_output=True, text=True, timeout=30
+    )
 
 
-def test_hosts_are_printed_as_horovod_reads_them_and_remembered(master: Master, tmp_path: Path) -> None:
+def test_hosts_are_printed_as_horovod_reads_them_and_remembered(
+    master: Master, tmp_path: Path
+) -> None:
     first = discover(master, tmp_path)
-    assert (first.returncode, first.stdout, first.stderr) == (0, "job-worker-0:2\njob-worker-1-4:1\n", "")
+    assert (first.returncode, first.stdout, first.stderr) == (
+        0,
+        "job-worker-0:2\njob-worker-1-4:1\n",
+        "",
+    )
     refused = discover(master, tmp_path, **{names.ENV_TOKEN: "wrong"})
     assert (refused.returncode, refused.stdout) == (0, first.stdout)
     assert "last known hosts (OSError: 401 no)" in refused.stderr
 
 
-def test_addresses_are_printed_for_who_reaches_the_hosts_by_his_own_means(master: Master, tmp_path: Path) -> None:
+def test_addresses_are_printed_for_who_reaches_the_hosts_by_his_own_means(
+    master: Master, tmp_path: Path
+) -> None:
     assert discover(master, tmp_path, "--addresses").stdout == "10.0.0.7:2\n10.0.0.9:1\n"
     hostfile = discover(master, tmp_path, "--hostfile", **{names.ENV_TOKEN: "wrong"})
     assert (hostfile.returncode, hostfile.stdout) == (0, "10.0.0.7 slots=2\n10.0.0.9 slots=1\n")
-    assert discover(master, tmp_path).stdout == "job-worker-0:2\njob-worker-1-4:1\n", "the last answers are kept apart"
+    assert discover(master, tmp_path).stdout == "job-worker-0:2\njob-worker-1-4:1\n", (
+        "the last answers are kept apart"
+    )
 
 
 def test_without_any_answer_ever_it_fails(master: Master, tmp_path: Path) -> None:
@@ -93,6 +115,7 @@ def test_without_any_answer_ever_it_fails(master: Master, tmp_path: Path) -> Non
     assert "no hosts are known yet" in refused.stderr
 
 
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
 def test_a_master_with_another_certificate_is_not_believed(master: Master, tmp_path: Path) -> None:
     other = certificates.__wrapped__()[0]
     refused = discover(master, tmp_path, **{names.ENV_CA: other})
@@ -100,6 +123,7 @@ def test_a_master_with_another_certificate_is_not_believed(master: Master, tmp_p
     assert "certificate verify failed" in refused.stderr
 
 
+@pytest.mark.guarantee("slow-agent")
 def test_an_agent_that_does_not_answer_is_not_waited_for(master: Master, tmp_path: Path) -> None:
     discover(master, tmp_path)
     with socket.socket(socket.AF_UNIX) as silent:

@@ -14,7 +14,14 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS, Peer
 
-from tests.support.horovod_jobs import FINISH, SCRIPT, check_account, horovod_python, steps_in, train
+from tests.support.horovod_jobs import (
+    FINISH,
+    SCRIPT,
+    check_account,
+    horovod_python,
+    steps_in,
+    train,
+)
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
@@ -57,9 +64,13 @@ def training_process(agent: subprocess.Popen[bytes]) -> psutil.Process:
     return next(child for child in children if str(SCRIPT) in child.cmdline())
 
 
-def test_a_world_grows_and_shrinks_in_its_running_processes_and_no_step_is_lost_or_done_twice(job: LocalJob) -> None:
+@pytest.mark.guarantee("unchanged-horovod-elastic")
+def test_a_world_grows_and_shrinks_in_its_running_processes_and_no_step_is_lost_or_done_twice(
+    job: LocalJob,
+) -> None:
     job.start_master()
-    first, second = train(job, 0), train(job, 1)
+    first = train(job, 0)
+    second = train(job, 1)
     wait_for_size(job, 2)
     pids = {training_process(agent).pid for agent in (first, second)}
     third = train(job, 2)
@@ -71,7 +82,10 @@ def test_a_world_grows_and_shrinks_in_its_running_processes_and_no_step_is_lost_
     check_account(job.log(), sizes={2, 3})
 
 
-def test_a_killed_process_costs_the_others_at_most_the_step_since_the_last_commit(job: LocalJob) -> None:
+@pytest.mark.guarantee("unchanged-horovod-elastic")
+def test_a_killed_process_costs_the_others_at_most_the_step_since_the_last_commit(
+    job: LocalJob,
+) -> None:
     job.start_master()
     first, second, third = (train(job, index) for index in range(3))
     last = wait_for_size(job, 3)
@@ -79,7 +93,9 @@ def test_a_killed_process_costs_the_others_at_most_the_step_since_the_last_commi
     wait_for_size(job, 2, after=last)
     assert wait_for_end(job, third) == [128 + signal.SIGKILL], "its agent has seen it"
     assert finish(job, first, second) == [0, 0]
-    assert len(re.findall(r"^world: rank 0 of 2 from step [1-9]", job.log(), re.MULTILINE)) == 1, job.log()
+    assert len(re.findall(r"^world: rank 0 of 2 from step [1-9]", job.log(), re.MULTILINE)) == 1, (
+        job.log()
+    )
     check_account(job.log(), sizes={2, 3}, repeated=ROLLED_BACK)
 
 
@@ -87,9 +103,13 @@ def sizes_in(job: LocalJob) -> list[int]:
     return [size for _, size, _ in steps_in(job.log())]
 
 
-def test_a_killed_master_costs_nothing_and_the_next_one_changes_the_same_world(job: LocalJob) -> None:
+@pytest.mark.guarantee("unchanged-horovod-elastic")
+def test_a_killed_master_costs_nothing_and_the_next_one_changes_the_same_world(
+    job: LocalJob,
+) -> None:
     job.start_master()
-    first, second = train(job, 0), train(job, 1)
+    first = train(job, 0)
+    second = train(job, 1)
     last = wait_for_size(job, 2)
     job.kill_master()
     wait_for_size(job, 2, after=last + 20)
@@ -102,10 +122,12 @@ def test_a_killed_master_costs_nothing_and_the_next_one_changes_the_same_world(j
     check_account(log, sizes={2, 3})
 
 
+@pytest.mark.guarantee("unchanged-horovod-elastic")
 def test_changes_in_short_order_all_arrive(job: LocalJob) -> None:
     """The third and the fourth come, and the second goes, while the world of the change before is still forming."""
     job.start_master()
-    first, second = train(job, 0), train(job, 1)
+    first = train(job, 0)
+    second = train(job, 1)
     wait_for_size(job, 2)
     third = train(job, 2)
     job.wait_for_line(r"round 2, training: 3 members")
@@ -116,16 +138,22 @@ def test_changes_in_short_order_all_arrive(job: LocalJob) -> None:
     assert finish(job, first, second, third, fourth) == [0, names.EXIT_DRAINED, 0, 0]
     log = job.log()
     check_account(log, sizes=set(sizes_in(job)))
-    assert sorted(re.findall(r"^finished: rank (\d) of 3", log, re.MULTILINE)) == ["0", "1", "2"], log
+    assert sorted(re.findall(r"^finished: rank (\d) of 3", log, re.MULTILINE)) == ["0", "1", "2"], (
+        log
+    )
 
 
+@pytest.mark.guarantee("unchanged-horovod-elastic")
 def test_a_master_that_is_killed_while_a_world_forms_only_delays_it(job: LocalJob) -> None:
     job.start_master()
-    first, second = train(job, 0), train(job, 1)
+    first = train(job, 0)
+    second = train(job, 1)
     wait_for_size(job, 2)
     third = train(job, 2)
     job.wait_for_line(r"round 2, training: 3 members")
-    job.wait("the third process is there", lambda: [p for p in (training_process_or_none(third),) if p])
+    job.wait(
+        "the third process is there", lambda: [p for p in (training_process_or_none(third),) if p]
+    )
     job.kill_master()
     job.start_master()
     wait_for_size(job, 3)
@@ -140,9 +168,13 @@ def training_process_or_none(agent: subprocess.Popen[bytes]) -> psutil.Process |
         return None
 
 
-def test_variables_of_the_container_replace_the_defaults_and_a_proxy_is_not_asked(job: LocalJob) -> None:
+def test_variables_of_the_container_replace_the_defaults_and_a_proxy_is_not_asked(
+    job: LocalJob,
+) -> None:
     names_shown = ("HOROVOD_GLOO_TIMEOUT_SECONDS", "HOROVOD_CONTROLLER", "HOROVOD_SIZE", "no_proxy")
-    show = "import os; print(*(os.environ[name] for name in os.environ['SHOWN'].split()), flush=True)"
+    show = (
+        "import os; print(*(os.environ[name] for name in os.environ['SHOWN'].split()), flush=True)"
+    )
     job.start_master()
     more = {
         "SHOWN": " ".join(names_shown),
@@ -167,14 +199,21 @@ def test_several_processes_of_a_pod_enter_and_leave_worlds_together(job: LocalJo
     check_account(job.log(), sizes={4, 6} | set(sizes_in(job)))
 
 
-def test_a_worker_beside_a_launcher_that_runs_the_script_itself_fails_and_does_not_train_alone() -> None:
-    launcher, worker = (
-        Peer("job-launcher-0", "launcher", 0, "127.0.0.1"),
-        Peer("job-worker-0", "worker", 0, "127.0.0.2"),
-    )
+@pytest.mark.guarantee("stock-horovodrun")
+def test_a_worker_beside_a_launcher_that_runs_the_script_itself_fails_and_does_not_train_alone() -> (
+    None
+):
+    launcher = Peer("job-launcher-0", "launcher", 0, "127.0.0.1")
+    worker = Peer("job-worker-0", "worker", 0, "127.0.0.2")
     variables = FRAMEWORKS["horovod"].environment([launcher, worker])(1)
-    script = [horovod_python(), "-c", "import horovod.torch as hvd; hvd.init(); print('size', hvd.size())"]
-    ended = subprocess.run(script, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    script = [
+        horovod_python(),
+        "-c",
+        "import horovod.torch as hvd; hvd.init(); print('size', hvd.size())",
+    ]
+    ended = subprocess.run(
+        script, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
     assert ended.returncode != 0
     assert "Unsupported controller type" in ended.stderr
     assert "size" not in ended.stdout

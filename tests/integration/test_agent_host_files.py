@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from elasticjob_agent import host_files
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2
@@ -19,6 +20,7 @@ FIRST = pb.Host(name="job-worker-0", slots=2, address="10.0.0.7")
 SECOND = pb.Host(name="job-worker-1-4", slots=1, address="10.0.0.9")
 
 
+@pytest.mark.guarantee("host-files")
 async def test_the_command_finds_the_hosts_at_its_start_and_they_follow_every_change(
     fake_master: FakeMaster, run: Run
 ) -> None:
@@ -30,12 +32,17 @@ async def test_the_command_finds_the_hosts_at_its_start_and_they_follow_every_ch
     assert await agent.process.stdout.readline() == b"job-worker-0:2\n"
     fake_master.publish(FIRST, SECOND)
     form = folder / "hostfile"
-    await until("the new host", form.read_text, lambda text: text == "job-worker-0:2\njob-worker-1-4:1\n")
+    await until(
+        "the new host", form.read_text, lambda text: text == "job-worker-0:2\njob-worker-1-4:1\n"
+    )
     slots = folder / "deepspeed-hostfile"
-    await until("it", slots.read_text, lambda text: text == "job-worker-0 slots=2\njob-worker-1-4 slots=1\n")
+    await until(
+        "it", slots.read_text, lambda text: text == "job-worker-0 slots=2\njob-worker-1-4 slots=1\n"
+    )
     assert {path.name for path in folder.iterdir() if path.name.startswith(".")} == set()
 
 
+@pytest.mark.guarantee("host-files")
 async def test_the_files_follow_the_next_master(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "echo $ELASTICJOB_HOST_FILES; exec sleep 1000", **WITH_SHELL)
     await fake_master.begin(1)
@@ -45,10 +52,14 @@ async def test_the_files_follow_the_next_master(fake_master: FakeMaster, run: Ru
     fake_master.publish(SECOND)
     assert form.read_text() == "job-worker-0:2\n", "without a master the last list stays"
     await fake_master.start()
-    await until("the list of the next master", form.read_text, lambda text: text == "job-worker-1-4:1\n")
+    await until(
+        "the list of the next master", form.read_text, lambda text: text == "job-worker-1-4:1\n"
+    )
 
 
-async def test_a_launcher_with_an_ssh_of_its_own_finds_addresses(fake_master: FakeMaster, run: Run) -> None:
+async def test_a_launcher_with_an_ssh_of_its_own_finds_addresses(
+    fake_master: FakeMaster, run: Run
+) -> None:
     fake_master.publish(FIRST, SECOND)
     script = 'cd "$ELASTICJOB_HOST_FILES"; cat hostfile deepspeed-hostfile; ./discover_hosts.sh; sh discover_hosts.sh'
     agent = await run("sh", "-c", script, **LAUNCHER)
@@ -60,7 +71,9 @@ async def test_a_launcher_with_an_ssh_of_its_own_finds_addresses(fake_master: Fa
     assert (code, out, err) == (0, f"{hosts}10.0.0.7 slots=2\n10.0.0.9 slots=1\n{hosts}{hosts}", "")
 
 
-async def test_the_script_prints_the_names_that_the_agents_ssh_knows(fake_master: FakeMaster, run: Run) -> None:
+async def test_the_script_prints_the_names_that_the_agents_ssh_knows(
+    fake_master: FakeMaster, run: Run
+) -> None:
     agent = await run("sh", "-c", '"$ELASTICJOB_HOST_FILES/discover_hosts.sh"', **WITH_SHELL)
     await fake_master.begin(1)
     assert (await fake_master.exited(1)).exit_code == 0
@@ -68,7 +81,9 @@ async def test_the_script_prints_the_names_that_the_agents_ssh_knows(fake_master
     assert (await agent.end())[:2] == (0, "job-worker-0:2\n")
 
 
-async def test_without_a_list_the_command_starts_nevertheless(fake_master: FakeMaster, run: Run) -> None:
+async def test_without_a_list_the_command_starts_nevertheless(
+    fake_master: FakeMaster, run: Run
+) -> None:
     fake_master.answers_watches = False
     agent = await run("sh", "-c", 'ls "$ELASTICJOB_HOST_FILES" | grep host', **WITH_SHELL)
     await fake_master.begin(1)
@@ -77,7 +92,10 @@ async def test_without_a_list_the_command_starts_nevertheless(fake_master: FakeM
     assert (await agent.end())[1].splitlines() == ["discover_hosts", "discover_hosts.sh"]
 
 
-def test_files_are_written_to_a_folder_that_is_mounted_and_to_none_of_the_machine(tmp_path: Path) -> None:
+@pytest.mark.guarantee("host-files")
+def test_files_are_written_to_a_folder_that_is_mounted_and_to_none_of_the_machine(
+    tmp_path: Path,
+) -> None:
     mounted = Path("/dev/shm")
     assert host_files.folder(mounted, tmp_path) == mounted
     assert host_files.folder(tmp_path, Path("own")) == Path("own")

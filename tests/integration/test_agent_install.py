@@ -1,4 +1,7 @@
-"""The agent as it is installed beside other programs: in a root with nothing else, and among other Pythons."""
+"""The agent as it is installed beside other programs.
+
+In a root with nothing else, and among other Pythons.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ GIVEN = {
 
 def install(folder: Path, *before: str, umask: int = 0o022) -> subprocess.CompletedProcess[str]:
     command = [*before, AGENT, "install", str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, umask=umask)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, umask=umask
+    )
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +69,9 @@ def in_empty_root(installed: Path, tmp_path: Path) -> tuple[str, ...]:
     return ("unshare", "--mount", "sh", "-c", script, str(root))
 
 
-async def ending(fake_master: FakeMaster, run: Run, program: tuple[str, ...], *command: str, **given: str) -> str:
+async def ending(
+    fake_master: FakeMaster, run: Run, program: tuple[str, ...], *command: str, **given: str
+) -> str:
     """Let an agent run a command to its end; return its output."""
     agent = await run(*command, program=(*program, "run", "--"), **given)
     try:
@@ -78,6 +85,7 @@ async def ending(fake_master: FakeMaster, run: Run, program: tuple[str, ...], *c
     return str(out)
 
 
+@pytest.mark.guarantee("image-without-python")
 async def test_an_installed_agent_runs_a_command_where_there_is_nothing_else(
     fake_master: FakeMaster,
     run: Run,
@@ -102,9 +110,12 @@ def test_every_module_of_the_agent_loads_where_there_is_nothing_else(
     )
     command = [*in_empty_root, str(installed / "bin" / "python3"), "-I", "-S", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout, done.stderr) == ("[]\n", ""), "something is loaded from outside, or not to be had"
+    assert (done.stdout, done.stderr) == ("[]\n", ""), (
+        "something is loaded from outside, or not to be had"
+    )
 
 
+@pytest.mark.guarantee("image-without-python")
 @pytest.mark.parametrize("where", ["image", "volume"])
 async def test_a_command_gets_the_environment_of_its_container_and_nothing_of_the_agents(
     fake_master: FakeMaster,
@@ -115,16 +126,26 @@ async def test_a_command_gets_the_environment_of_its_container_and_nothing_of_th
 ) -> None:
     for name in os.environ:
         monkeypatch.delenv(name)
-    program, given, expected = str(installed / "bin" / "elasticjob-agent"), GIVEN, {}
+    program = str(installed / "bin" / "elasticjob-agent")
+    given = GIVEN
+    expected = {}
     if where == "volume":
         expected = {"PYTHONPATH": f"/mine:{installed}/library"}
     else:  # the image's own Python heeds some of them
         program = AGENT
-        given = {name: value for name, value in GIVEN.items() if name not in ("LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")}
+        given = {
+            name: value
+            for name, value in GIVEN.items()
+            if name not in ("LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
+        }
     out = await ending(fake_master, run, (program,), "cat", "/proc/self/environ", **given)
     got = dict(entry.partition("=")[::2] for entry in out.split("\0") if entry)
     known = {names.service_host_env("job-master")}
-    assert {name: value for name, value in got.items() if not name.startswith("ELASTICJOB_") and name not in known} == {
+    assert {
+        name: value
+        for name, value in got.items()
+        if not name.startswith("ELASTICJOB_") and name not in known
+    } == {
         **given,
         **expected,
     }
@@ -147,7 +168,10 @@ def test_what_is_installed_can_be_read_and_run_by_anybody(installed: Path) -> No
         assert mode == (0o755 if program else 0o644), path
 
 
-def test_to_install_again_changes_nothing_and_what_a_killed_attempt_has_left_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.guarantee("agent-cannot-be-installed")
+def test_to_install_again_changes_nothing_and_what_a_killed_attempt_has_left_is_replaced(
+    tmp_path: Path,
+) -> None:
     left = tmp_path / ".agent.part" / "lib"
     left.mkdir(parents=True)
     (left / "half").write_text("x")
@@ -156,16 +180,26 @@ def test_to_install_again_changes_nothing_and_what_a_killed_attempt_has_left_is_
     assert not (tmp_path / "agent" / "lib" / "half").exists()
     before = written(tmp_path)
     again = install(tmp_path / "agent")
-    assert (again.returncode, again.stdout) == (0, f"elasticjob-agent: the agent is already in {tmp_path}/agent\n")
+    assert (again.returncode, again.stdout) == (
+        0,
+        f"elasticjob-agent: the agent is already in {tmp_path}/agent\n",
+    )
     assert written(tmp_path) == before
 
 
 def written(folder: Path) -> dict[Path, tuple[int, ...]]:
-    """Return of all that is in a folder what shows whether anybody has written it; reading changes none of it."""
+    """Return of all that is in a folder what shows whether anybody has written it.
+
+    Reading changes none of it.
+    """
     found = {path: path.lstat() for path in folder.rglob("*")}
-    return {path: (each.st_ino, each.st_mode, each.st_mtime_ns, each.st_ctime_ns) for path, each in found.items()}
+    return {
+        path: (each.st_ino, each.st_mode, each.st_mtime_ns, each.st_ctime_ns)
+        for path, each in found.items()
+    }
 
 
+@pytest.mark.guarantee("agent-cannot-be-installed")
 def test_a_volume_that_is_full_is_named_and_nothing_is_left_on_it(tmp_path: Path) -> None:
     done = install(tmp_path / "agent", "prlimit", "--fsize=1000000")
     assert done.returncode == os.EX_CANTCREAT
@@ -186,17 +220,30 @@ def test_the_training_library_works_with_every_python_from_3_8_on(installed: Pat
         if source.name == "_standalone.py":
             continue  # for a program that is run by hand, without an agent
         ast.parse(source.read_text(), str(source), feature_version=(3, 8))
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(installed / "library"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(installed / "library"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     script = "import elasticjob as e, json; e.report_step(1); print(json.dumps([e.world().size, e.__file__]))"
     for python in pythons():
-        done = subprocess.run([python, "-c", script], env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [python, "-c", script], env=environment, capture_output=True, text=True, check=False
+        )
         assert (python, done.returncode, done.stderr) == (python, 0, "")
         assert json.loads(done.stdout) == [1, f"{installed}/library/elasticjob/__init__.py"]
 
 
 def pythons() -> list[str]:
     """Return the Pythons of this machine that start."""
-    found = [sys.executable, *filter(None, (shutil.which(f"python3.{minor}") for minor in range(8, 20)))]
-    started = [python for python in found if subprocess.run([python, "-c", ""], check=False).returncode == 0]
+    found = [
+        sys.executable,
+        *filter(None, (shutil.which(f"python3.{minor}") for minor in range(8, 20))),
+    ]
+    started = [
+        python
+        for python in found
+        if subprocess.run([python, "-c", ""], check=False).returncode == 0
+    ]
     print("tried with", started)
     return started

@@ -58,7 +58,12 @@ class Job:
 
     async def wait_for_states(self, *states: int) -> None:
         wanted = sorted(states)
-        await until(f"states {wanted}", self.states, lambda found: sorted(found) == wanted, seconds=LOST_SECONDS)
+        await until(
+            f"states {wanted}",
+            self.states,
+            lambda found: sorted(found) == wanted,
+            seconds=LOST_SECONDS,
+        )
 
     async def wait_for_steps(self) -> None:
         """Wait until both agents report steps: their last ones grow."""
@@ -76,7 +81,11 @@ class Job:
 
     def trainings(self) -> list[str]:
         """Return the pid of each training process that was ever started."""
-        return [pid for path in sorted(self.folder.glob("started-*")) for pid in path.read_text().split()]
+        return [
+            pid
+            for path in sorted(self.folder.glob("started-*"))
+            for pid in path.read_text().split()
+        ]
 
     async def check_nothing_happened(self) -> None:
         status = await self.job.GetStatus(job_pb2.GetStatusRequest(), timeout=10)
@@ -98,11 +107,24 @@ async def job(tmp_path: Path) -> AsyncIterator[Job]:
         channel = await stack.enter_async_context(master.channel())
         agents = []
         for index in range(2):
-            more = {names.ENV_TOKEN: TOKEN, names.ENV_CA: certificates()[0], names.ENV_DRAIN_SECONDS: "5"}
+            more = {
+                names.ENV_TOKEN: TOKEN,
+                names.ENV_CA: certificates()[0],
+                names.ENV_DRAIN_SECONDS: "5",
+            }
             environment = agent_environment(more, index=index, master=host, address=host)
             with (tmp_path / f"agent-{index}.log").open("wb") as log:
-                command = [AGENT, "run", "--", sys.executable, str(script), str(tmp_path / f"started-{index}")]
-                process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)
+                command = [
+                    AGENT,
+                    "run",
+                    "--",
+                    sys.executable,
+                    str(script),
+                    str(tmp_path / f"started-{index}"),
+                ]
+                process = await asyncio.create_subprocess_exec(
+                    *command, env=environment, stdout=log, stderr=log
+                )
             stack.push_async_callback(_end, process)
             agents.append(process)
         running = Job(master, proxy, agents, tmp_path, job_pb2_grpc.JobServiceStub(channel))
@@ -117,6 +139,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await asyncio.wait_for(process.wait(), 20)
 
 
+@pytest.mark.guarantee("network-cut")
 async def test_a_network_that_is_cut_for_20_seconds_costs_nothing(job: Job) -> None:
     before = (await job.progress()).step
     cut_at = time.monotonic()
@@ -133,6 +156,7 @@ async def test_a_network_that_is_cut_for_20_seconds_costs_nothing(job: Job) -> N
     assert (await job.progress()).step > before + 100, "the training did not go on in the meantime"
 
 
+@pytest.mark.guarantee("slow-agent")
 async def test_an_agent_that_gets_no_cpu_for_15_seconds_is_suspected_and_not_lost(job: Job) -> None:
     agent = job.agents[0]
     agent.send_signal(signal.SIGSTOP)

@@ -21,22 +21,32 @@ async def found(fake_master: FakeMaster, number: int) -> pb.CheckResult:
     return result
 
 
-def check(number: int, *command: str, peers: tuple[str, ...] = (), seconds: float = 20.0) -> dict[str, Any]:
+def check(
+    number: int, *command: str, peers: tuple[str, ...] = (), seconds: float = 20.0
+) -> dict[str, Any]:
     return {"check": pb.Check(number=number, peers=peers, command=command, timeout_seconds=seconds)}
 
 
-async def test_a_fit_node_is_measured_and_reaches_its_peers(fake_master: FakeMaster, run: Run) -> None:
+async def test_a_fit_node_is_measured_and_reaches_its_peers(
+    fake_master: FakeMaster, run: Run
+) -> None:
     await run("true", **{names.ENV_POD_IP: fake_master.host})
-    await fake_master.order(**check(1, "sh", "-c", f"test -z ${names.ENV_TOKEN}", peers=(fake_master.host,)))
+    await fake_master.order(
+        **check(1, "sh", "-c", f"test -z ${names.ENV_TOKEN}", peers=(fake_master.host,))
+    )
     result = await found(fake_master, 1)
     assert (result.problem, list(result.unreached)) == ("", [])
     assert 0 < result.seconds < 60
 
 
-async def test_a_command_that_fails_is_reported_with_its_last_output(fake_master: FakeMaster, run: Run) -> None:
+async def test_a_command_that_fails_is_reported_with_its_last_output(
+    fake_master: FakeMaster, run: Run
+) -> None:
     await run("true", **{names.ENV_POD_IP: fake_master.host})
     await fake_master.order(**check(1, "sh", "-c", "echo no GPU here; exit 3"))
-    assert (await found(fake_master, 1)).problem == "the check command ended with exit code 3: no GPU here"
+    assert (
+        await found(fake_master, 1)
+    ).problem == "the check command ended with exit code 3: no GPU here"
     await fake_master.order(**check(2, "/no/such/command"))
     assert (await found(fake_master, 2)).problem == (
         "the check command ended with exit code 127: No such file or directory"
@@ -59,7 +69,9 @@ async def test_a_check_that_hangs_ends_with_its_time_and_leaves_nothing_behind(
 ) -> None:
     await run("true", **{names.ENV_POD_IP: fake_master.host})
     pid = tmp_path / "pid"
-    await fake_master.order(**check(1, "sh", "-c", f"sleep 1000 & echo $! > {pid}; wait", seconds=6.0))
+    await fake_master.order(
+        **check(1, "sh", "-c", f"sleep 1000 & echo $! > {pid}; wait", seconds=6.0)
+    )
     assert (await found(fake_master, 1)).problem == "the node check has not ended within 6 s"
     await until("the check is gone", lambda: not alive(int(pid.read_text())))
 
@@ -96,7 +108,10 @@ async def test_a_newer_check_takes_the_place_of_one_under_way_and_is_not_disturb
     assert {result.number for result in fake_master.received.of_kind("check")} == {2}
 
 
-async def test_an_agent_on_a_node_that_is_not_fit_ends_with_the_reason(fake_master: FakeMaster, run: Run) -> None:
+@pytest.mark.guarantee("unfit-node")
+async def test_an_agent_on_a_node_that_is_not_fit_ends_with_the_reason(
+    fake_master: FakeMaster, run: Run
+) -> None:
     agent = await run("true", **{names.ENV_POD_IP: fake_master.host})
     await fake_master.order(exit=pb.Exit(problem="2 of 2 connections failed"))
     code, _, _ = await agent.end()

@@ -1,4 +1,7 @@
-"""Processes that go on from world to world (`onWorldChange: Notify`), below real agents and a real master."""
+"""Processes that go on from world to world (`onWorldChange.
+
+Notify`), below real agents and a real master.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +45,18 @@ def worlds(job: LocalJob) -> list[tuple[int, int, int]]:
 
 
 def wait_for_world(job: LocalJob, size: int, *, after: int = 0) -> int:
-    """Wait until all processes of a world of this size have met, in a round after another one; return its round."""
+    """Wait until all processes of a world of this size have met, in a round after another one.
+
+    Return its round.
+    """
 
     def met() -> list[int]:
         count = Counter((of, round_) for of, round_, _ in worlds(job))
-        return [round_ for (of, round_), times in count.items() if of == times == size and round_ > after]
+        return [
+            round_
+            for (of, round_), times in count.items()
+            if of == times == size and round_ > after
+        ]
 
     job.wait(f"a world of {size} after round {after}", met)
     return max(met())
@@ -70,9 +80,13 @@ def trained(job: LocalJob) -> Counter[int]:
     return Counter(sample for start, end in shards for sample in range(int(start), int(end)))
 
 
-def test_a_world_grows_and_shrinks_in_its_running_processes_and_each_sample_is_trained_once(job: LocalJob) -> None:
+@pytest.mark.guarantee("notified-processes")
+def test_a_world_grows_and_shrinks_in_its_running_processes_and_each_sample_is_trained_once(
+    job: LocalJob,
+) -> None:
     start_master(job)
-    first, second = train(job, 0), train(job, 1)
+    first = train(job, 0)
+    second = train(job, 1)
     wait_for_world(job, 2)
     first.send_signal(signal.SIGSTOP)
     third = train(job, 2)
@@ -84,10 +98,14 @@ def test_a_world_grows_and_shrinks_in_its_running_processes_and_each_sample_is_t
     assert finish(job, first, second, third) == [0, names.EXIT_DRAINED, 0]
     assert len(processes(job)) == 3, "none was started again"
     told = re.findall(r"^told: (\d+) round (\d+)", job.log(), re.MULTILINE)
-    assert sorted(Counter(told).values()) == [1] * 7, "each process was told each of its worlds once"
+    assert sorted(Counter(told).values()) == [1] * 7, (
+        "each process was told each of its worlds once"
+    )
     assert trained(job) == dict.fromkeys(range(notified_training.SAMPLES), 1)
     refusals = re.findall(
-        r"^not restored: .* onWorldChange: Notify; .* cannot go back to a checkpoint", job.log(), re.M
+        r"^not restored: .* onWorldChange: Notify; .* cannot go back to a checkpoint",
+        job.log(),
+        re.M,
     )
     assert len(refusals) == 3
     before_and_after = re.findall(r"may commit: (\w+) before, (\w+) after", job.log())
@@ -95,7 +113,9 @@ def test_a_world_grows_and_shrinks_in_its_running_processes_and_each_sample_is_t
 
 
 @pytest.mark.thorough
-def test_a_new_master_tells_the_world_to_those_who_have_trained_on_without_one(job: LocalJob) -> None:
+def test_a_new_master_tells_the_world_to_those_who_have_trained_on_without_one(
+    job: LocalJob,
+) -> None:
     start_master(job)
     agents = [train(job, 0), train(job, 1)]
     wait_for_world(job, 2)

@@ -1,4 +1,7 @@
-"""Several training processes of one member, with a real agent: started, asked, ended and reported together."""
+"""Several training processes of one member, with a real agent.
+
+Started, asked, ended and reported together.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
@@ -16,16 +20,22 @@ from tests.support.fake_master import FakeMaster
 from tests.support.local_job import LocalJob
 
 
-async def begin(fake_master: FakeMaster, processes: int = 2, *, rank: int = 4, round_: int = 1) -> None:
+async def begin(
+    fake_master: FakeMaster, processes: int = 2, *, rank: int = 4, round_: int = 1
+) -> None:
     """Start a world in which this member comes after others with 4 processes together."""
-    members = [pb.Member(pod_name="other", processes=4), pb.Member(pod_name="job-worker-0", processes=processes)]
+    members = [
+        pb.Member(pod_name="other", processes=4),
+        pb.Member(pod_name="job-worker-0", processes=processes),
+    ]
     await fake_master.order(
         start=pb.Start(
             world=pb.World(round=round_, members=members),
             rank=rank,
             environment={"RANK": str(rank)},
             other_environments=[
-                pb.ProcessEnvironment(variables={"RANK": str(rank + number)}) for number in range(1, processes)
+                pb.ProcessEnvironment(variables={"RANK": str(rank + number)})
+                for number in range(1, processes)
             ],
         )
     )
@@ -37,11 +47,20 @@ async def line(agent: Any) -> str:
     return text.decode().strip()
 
 
+@pytest.mark.guarantee("several-processes-per-pod")
 async def test_a_members_processes_have_their_ranks_and_each_line_says_whose_it_is(
     fake_master: FakeMaster, run: Run
 ) -> None:
-    variables = (names.ENV_RANK, names.ENV_WORLD_SIZE, names.ENV_LOCAL_RANK, names.ENV_LOCAL_SIZE, "RANK")
-    agent = await run("sh", "-c", f"echo {' '.join(f'${name}' for name in variables)}; echo to the log >&2")
+    variables = (
+        names.ENV_RANK,
+        names.ENV_WORLD_SIZE,
+        names.ENV_LOCAL_RANK,
+        names.ENV_LOCAL_SIZE,
+        "RANK",
+    )
+    agent = await run(
+        "sh", "-c", f"echo {' '.join(f'${name}' for name in variables)}; echo to the log >&2"
+    )
     await begin(fake_master, 3)
     assert (await fake_master.exited(1)).exit_code == 0
     await fake_master.order(exit=pb.Exit())
@@ -51,11 +70,16 @@ async def test_a_members_processes_have_their_ranks_and_each_line_says_whose_it_
     assert sorted(err.splitlines()) == ["[4] to the log", "[5] to the log", "[6] to the log"]
 
 
+@pytest.mark.guarantee("references-in-commands")
 async def test_references_in_a_command_and_its_environment_are_replaced_for_each_process_of_each_world(
     fake_master: FakeMaster, run: Run
 ) -> None:
     command = ["sh", "-c", 'echo "$0 $LOG of $(echo $ELASTICJOB_WORLD_SIZE)"']
-    agent = await run(*command, "$(RANK):$(ELASTICJOB_ROUND):$$(RANK):$(NONE)", LOG="/log/$(ELASTICJOB_LOCAL_RANK)")
+    agent = await run(
+        *command,
+        "$(RANK):$(ELASTICJOB_ROUND):$$(RANK):$(NONE)",
+        LOG="/log/$(ELASTICJOB_LOCAL_RANK)",
+    )
     await begin(fake_master)
     lines = {await line(agent), await line(agent)}
     assert lines == {"[4] 4:1:$(RANK):$(NONE) /log/0 of 6", "[5] 5:1:$(RANK):$(NONE) /log/1 of 6"}
@@ -65,6 +89,7 @@ async def test_references_in_a_command_and_its_environment_are_replaced_for_each
     assert (await fake_master.exited(2)).exit_code == 0
 
 
+@pytest.mark.guarantee("references-in-commands")
 async def test_references_that_would_make_a_command_too_long_end_the_member_with_that_message(
     fake_master: FakeMaster, run: Run
 ) -> None:
@@ -86,14 +111,20 @@ async def test_an_argument_that_its_references_make_too_long_for_the_kernel_is_n
     await run("true", "$(TF_CONFIG)" * 2)
     await fake_master.begin(1, TF_CONFIG="x" * 100_000)
     message = (await fake_master.exited(1)).message
-    assert "argument list too long: its command has 200006 bytes, most of them argument 1 with 200000; one" in message
+    assert (
+        "argument list too long: its command has 200006 bytes, most of them argument 1 with 200000; one"
+        in message
+    )
     assert "one argument can have 131071 of them" in message
 
 
+@pytest.mark.guarantee("one-process-of-a-pod-fails")
 async def test_one_process_that_fails_ends_the_others_at_once_and_is_what_the_pod_ends_with(
     fake_master: FakeMaster, run: Run
 ) -> None:
-    agent = await run("sh", "-c", "[ $RANK = 5 ] && { echo out of range >&2; exit 3; }; trap '' TERM; sleep 600")
+    agent = await run(
+        "sh", "-c", "[ $RANK = 5 ] && { echo out of range >&2; exit 3; }; trap '' TERM; sleep 600"
+    )
     await begin(fake_master)
     exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked, exited.message) == (3, False, "[5] out of range")
@@ -102,10 +133,13 @@ async def test_one_process_that_fails_ends_the_others_at_once_and_is_what_the_po
     assert agent.termination == "[5] out of range"
 
 
+@pytest.mark.guarantee("several-processes-per-pod")
 async def test_a_member_is_finished_only_when_all_its_processes_are(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
-    agent = await run("sh", "-c", f"[ $RANK = 5 ] || until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo done")
+    agent = await run(
+        "sh", "-c", f"[ $RANK = 5 ] || until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo done"
+    )
     await begin(fake_master)
     assert await line(agent) == "[5] done"
     assert not fake_master.received.of_kind("exited")
@@ -132,6 +166,7 @@ STOPPING = """
 """
 
 
+@pytest.mark.guarantee("one-process-of-a-pod-fails")
 async def test_all_are_asked_to_stop_and_one_that_confirms_does_so_for_all(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
@@ -144,6 +179,7 @@ async def test_all_are_asked_to_stop_and_one_that_confirms_does_so_for_all(
     assert await line(agent) == "[4] saved"
 
 
+@pytest.mark.guarantee("one-process-of-a-pod-fails")
 async def test_in_a_stop_a_process_that_fails_leaves_the_others_their_time_to_save(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
@@ -159,13 +195,21 @@ async def test_in_a_stop_a_process_that_fails_leaves_the_others_their_time_to_sa
 async def test_a_stop_that_one_process_confirms_before_any_request_is_no_end_of_the_training(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
-    await run(*python(tmp_path, "import elasticjob\nif elasticjob.world().local_rank == 1: elasticjob.confirm_stop()"))
+    await run(
+        *python(
+            tmp_path,
+            "import elasticjob\nif elasticjob.world().local_rank == 1: elasticjob.confirm_stop()",
+        )
+    )
     await begin(fake_master)
     exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked) == (0, True)
 
 
-async def test_what_does_not_listen_is_terminated_in_all_processes(fake_master: FakeMaster, run: Run) -> None:
+@pytest.mark.guarantee("program-ignores-stop-requests")
+async def test_what_does_not_listen_is_terminated_in_all_processes(
+    fake_master: FakeMaster, run: Run
+) -> None:
     agent = await run("sh", "-c", "echo up; sleep 600")
     await begin(fake_master)
     assert {await line(agent), await line(agent)} == {"[4] up", "[5] up"}
@@ -174,6 +218,7 @@ async def test_what_does_not_listen_is_terminated_in_all_processes(fake_master: 
     assert (exited.exit_code, exited.asked) == (143, True)
 
 
+@pytest.mark.guarantee("program-ignores-stop-requests")
 async def test_a_program_that_does_not_listen_trains_on_for_as_long_as_its_role_says(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
@@ -182,13 +227,16 @@ async def test_a_program_that_does_not_listen_trains_on_for_as_long_as_its_role_
     agent = await run("sh", "-c", script, **{names.ENV_SIGTERM_DELAY_SECONDS: "600"})
     await begin(fake_master, 1)
     asked = await fake_master.order(stop=pb.Stop(round=1, grace_seconds=600))
-    await fake_master.received.wait(lambda received: [a for a in received.of_kind("ack") if a.command_id == asked])
+    await fake_master.received.wait(
+        lambda received: [a for a in received.of_kind("ack") if a.command_id == asked]
+    )
     (tmp_path / "asked").touch()
     exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked) == (0, True)
     assert await line(agent) == "snapshot"
 
 
+@pytest.mark.guarantee("several-processes-per-pod")
 async def test_samples_of_all_processes_add_up_and_steps_count_once(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
@@ -206,7 +254,9 @@ async def test_samples_of_all_processes_add_up_and_steps_count_once(
     reports = fake_master.received.of_kind("step")
     assert max(report.step for report in reports) == 20
     assert sum(report.samples for report in reports) == 3 * 20 * 8
-    assert sum(report.steps for report in reports) in (19, 20), "the first report of all has no step before it"
+    assert sum(report.steps for report in reports) in (19, 20), (
+        "the first report of all has no step before it"
+    )
 
 
 MEETING = """
@@ -236,23 +286,33 @@ MEETING = """
 """
 
 
-def test_the_processes_of_all_members_meet_and_share_the_data_through_a_real_master(local_job: LocalJob) -> None:
+@pytest.mark.guarantee("several-processes-per-pod")
+def test_the_processes_of_all_members_meet_and_share_the_data_through_a_real_master(
+    local_job: LocalJob,
+) -> None:
     script = local_job.folder / "train.py"
     script.write_text(textwrap.dedent(MEETING))
     local_job.start_master()
     slots = (2, 3)
     agents = [
-        local_job.start_agent(index, sys.executable, "-u", str(script), **{names.ENV_SLOTS: str(number)})
+        local_job.start_agent(
+            index, sys.executable, "-u", str(script), **{names.ENV_SLOTS: str(number)}
+        )
         for index, number in enumerate(slots)
     ]
     local_job.wait("the agents end", lambda: all(one.poll() is not None for one in agents))
     log = local_job.log()
     assert [one.returncode for one in agents] == [0, 0], log
     places = {
-        (int(rank), int(local), int(size)) for rank, local, size in re.findall(r"rank (\d) of 5 is (\d) of (\d)", log)
+        (int(rank), int(local), int(size))
+        for rank, local, size in re.findall(r"rank (\d) of 5 is (\d) of (\d)", log)
     }
-    sizes = (2, 2, 3, 3, 3) if (1, 1, 2) in places else (3, 3, 3, 2, 2)  # whoever has registered first is rank 0
+    sizes = (
+        (2, 2, 3, 3, 3) if (1, 1, 2) in places else (3, 3, 3, 2, 2)
+    )  # whoever has registered first is rank 0
     locals_ = [*range(sizes[0]), *range(sizes[-1])]
     assert places == set(zip(range(5), locals_, sizes, strict=True)), log
     assert sorted(map(int, re.findall(r"shard (\d+)$", log, re.MULTILINE))) == list(range(12)), log
-    assert re.search(r"late: after 0.3 s: barrier 'alone': \d of \d processes of this pod have not come", log), log
+    assert re.search(
+        r"late: after 0.3 s: barrier 'alone': \d of \d processes of this pod have not come", log
+    ), log

@@ -43,8 +43,11 @@ TRAINING = """
 """
 
 
+@pytest.mark.guarantee("master-can-be-replaced")
 @pytest.mark.thorough
-def test_processes_meet_and_agree_through_a_master_that_is_killed_meanwhile(local_job: LocalJob) -> None:
+def test_processes_meet_and_agree_through_a_master_that_is_killed_meanwhile(
+    local_job: LocalJob,
+) -> None:
     script = local_job.folder / "train.py"
     script.write_text(textwrap.dedent(TRAINING))
     local_job.start_master()
@@ -57,5 +60,10 @@ def test_processes_meet_and_agree_through_a_master_that_is_killed_meanwhile(loca
     assert [one.returncode for one in agents] == [0, 0], log
     assert "rank 0 of 2 is done" in log, log
     assert "rank 1 of 2 is done" in log, log
-    assert "late: after 0.3 s: barrier 'alone': 1 of 2 have not come, such as job-worker-" in log, log
-    assert "refused: INVALID_ARGUMENT: value of 'big' has 70000 bytes; it must have at most 65536" in log, log
+    assert "late: after 0.3 s: barrier 'alone': 1 of 2 have not come, such as job-worker-" in log, (
+        log
+    )
+    assert (
+        "refused: INVALID_ARGUMENT: value of 'big' has 70000 bytes; it must have at most 65536"
+        in log
+    ), log

@@ -18,11 +18,18 @@ from tests.support.agent_process import Run, alive, python
 from tests.support.fake_master import FakeMaster
 from tests.support.wait import SECONDS, until
 
-# --- life of a process ----------------------------------------------------------------------------------------------
+# --- life of a process
+# ----------------------------------------------------------------------------------------------
 
 
-async def test_the_command_runs_in_its_world_and_its_success_is_the_agents(fake_master: FakeMaster, run: Run) -> None:
-    agent = await run("sh", "-c", f"echo $GREETING ${names.ENV_ROUND} ${names.ENV_RANK}; echo token:${names.ENV_TOKEN}")
+async def test_the_command_runs_in_its_world_and_its_success_is_the_agents(
+    fake_master: FakeMaster, run: Run
+) -> None:
+    agent = await run(
+        "sh",
+        "-c",
+        f"echo $GREETING ${names.ENV_ROUND} ${names.ENV_RANK}; echo token:${names.ENV_TOKEN}",
+    )
     await fake_master.begin(3, GREETING="hello")
     exited = await fake_master.exited(3)
     assert (exited.exit_code, exited.asked) == (0, False)
@@ -37,7 +44,11 @@ async def test_the_commands_exit_code_is_reported_as_a_shell_would_and_becomes_t
     agent = await run("sh", "-c", f"for i in 1 2 3; do echo word $i >&2; done; {script}")
     await fake_master.begin(1)
     exited = await fake_master.exited(1)
-    assert (exited.exit_code, exited.asked, exited.message) == (code, False, "word 1\nword 2\nword 3")
+    assert (exited.exit_code, exited.asked, exited.message) == (
+        code,
+        False,
+        "word 1\nword 2\nword 3",
+    )
     await fake_master.order(exit=pb.Exit())
     ended, _, err = await agent.end()
     assert ended == code
@@ -45,7 +56,9 @@ async def test_the_commands_exit_code_is_reported_as_a_shell_would_and_becomes_t
     assert agent.termination == "word 1\nword 2\nword 3"
 
 
-async def test_a_command_that_is_not_there_is_named_before_anything_starts(fake_master: FakeMaster, run: Run) -> None:
+async def test_a_command_that_is_not_there_is_named_before_anything_starts(
+    fake_master: FakeMaster, run: Run
+) -> None:
     agent = await run("no-such-command")
     code, _, err = await agent.end()
     assert code == 127
@@ -58,7 +71,9 @@ async def test_a_long_path_of_the_directory_for_temporary_files_leaves_room_for_
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     (long := tmp_path / ("x" * 100)).mkdir()
-    agent = await run(*python(tmp_path, "import elasticjob; print(elasticjob.may_commit())"), TMPDIR=str(long))
+    agent = await run(
+        *python(tmp_path, "import elasticjob; print(elasticjob.may_commit())"), TMPDIR=str(long)
+    )
     await fake_master.begin(1)
     assert (await fake_master.exited(1)).exit_code == 0
     await fake_master.order(exit=pb.Exit())
@@ -97,6 +112,7 @@ async def test_a_new_world_restarts_the_command(fake_master: FakeMaster, run: Ru
     assert (await agent.end())[0] == 143
 
 
+@pytest.mark.guarantee("program-ignores-stop-requests")
 async def test_a_process_that_ignores_sigterm_is_killed_with_all_it_has_started(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
@@ -117,8 +133,12 @@ async def test_a_process_that_ignores_sigterm_is_killed_with_all_it_has_started(
     assert (await agent.end())[0] == 143
 
 
-async def test_a_broken_world_is_ended_at_once(fake_master: FakeMaster, run: Run, tmp_path: Path) -> None:
-    await run(*python(tmp_path, "import elasticjob, time\nelasticjob.should_stop()\ntime.sleep(600)"))
+async def test_a_broken_world_is_ended_at_once(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    await run(
+        *python(tmp_path, "import elasticjob, time\nelasticjob.should_stop()\ntime.sleep(600)")
+    )
     await fake_master.begin(1)
     await fake_master.order(stop=pb.Stop(round=1, grace_seconds=0))
     assert (await fake_master.exited(1)).exit_code == 137
@@ -141,16 +161,22 @@ async def test_a_member_that_waits_leaves_at_once(fake_master: FakeMaster, run: 
     assert (await agent.end())[0] == 143
 
 
-async def test_the_agent_leaves_before_any_master_has_answered(fake_master: FakeMaster, run: Run) -> None:
+async def test_the_agent_leaves_before_any_master_has_answered(
+    fake_master: FakeMaster, run: Run
+) -> None:
     await fake_master.stop()
     agent = await run("sleep", "600")
-    assert b"no connection to the master" in await asyncio.wait_for(agent.process.stderr.readline(), SECONDS)
+    assert b"no connection to the master" in await asyncio.wait_for(
+        agent.process.stderr.readline(), SECONDS
+    )
     agent.process.send_signal(signal.SIGTERM)
     assert (await agent.end())[0] == 143
 
 
 async def test_other_signals_go_to_the_command(fake_master: FakeMaster, run: Run) -> None:
-    agent = await run("sh", "-c", "trap 'echo usr1; exit 5' USR1; echo ready; while :; do sleep 0.05; done")
+    agent = await run(
+        "sh", "-c", "trap 'echo usr1; exit 5' USR1; echo ready; while :; do sleep 0.05; done"
+    )
     await fake_master.begin(1)
     assert await agent.process.stdout.readline() == b"ready\n"
     agent.process.send_signal(signal.SIGUSR1)
@@ -182,6 +208,7 @@ async def test_a_crash_is_retried_in_place_as_often_as_allowed(
     assert (await agent.end())[:2] == (9, "try\ntry\ntry\n")
 
 
+@pytest.mark.guarantee("process-retried-in-its-pod")
 async def test_a_crash_beside_others_is_retried_in_the_next_world_with_the_same_pod(
     fake_master: FakeMaster, run: Run
 ) -> None:
@@ -189,18 +216,23 @@ async def test_a_crash_beside_others_is_retried_in_the_next_world_with_the_same_
     agent = await run("sh", "-c", f"echo ${names.ENV_ROUND}; exit 9", **limit)
     for round_, retry in ((1, True), (2, False)):
         members = [pb.Member(pod_name=f"job-worker-{index}") for index in range(2)]
-        await fake_master.order(start=pb.Start(world=pb.World(round=round_, members=members), rank=0))
+        await fake_master.order(
+            start=pb.Start(world=pb.World(round=round_, members=members), rank=0)
+        )
         exited = await fake_master.exited(round_)
         assert (exited.exit_code, exited.retry) == (9, retry)
     await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[:2] == (9, "1\n2\n")
 
 
+@pytest.mark.guarantee("kept-process-in-later-rounds")
 async def test_who_goes_on_when_the_world_changes_is_started_again_by_the_master_alone(
     fake_master: FakeMaster, run: Run
 ) -> None:
     """A parameter server that was alone at its start: others may have joined it since."""
-    agent = await run("sh", "-c", f"echo ${names.ENV_ROUND}; exit 9", **{names.ENV_PROCESS_RESTART_LIMIT: "1"})
+    agent = await run(
+        "sh", "-c", f"echo ${names.ENV_ROUND}; exit 9", **{names.ENV_PROCESS_RESTART_LIMIT: "1"}
+    )
     for round_, retry in ((1, True), (2, False)):
         world = pb.World(round=round_, members=[pb.Member(pod_name="job-worker-0")])
         await fake_master.order(start=pb.Start(world=world, rank=0, goes_on=True))
@@ -233,25 +265,39 @@ def watched_processes(agent: int) -> set[int]:
     found = set()
     for file in Path(f"/proc/{agent}/fdinfo").iterdir():
         with contextlib.suppress(FileNotFoundError):
-            found |= {int(line.split()[1]) for line in file.read_text().splitlines() if line.startswith("Pid:")}
+            found |= {
+                int(line.split()[1])
+                for line in file.read_text().splitlines()
+                if line.startswith("Pid:")
+            }
     return found
 
 
+@pytest.mark.guarantee("torchrun-process-fails")
 async def test_the_failure_of_a_process_below_torchrun_is_told_with_its_time(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "torchrun").write_text(f"#!{sys.executable}\n{TORCHRUN}")
     (tmp_path / "torchrun").chmod(0o755)
     seen = tmp_path / "seen"
-    agent = await run(str(tmp_path / "torchrun"), "train.py", SEEN=str(seen), **{names.ENV_FRAMEWORK: "pytorch"})
+    agent = await run(
+        str(tmp_path / "torchrun"), "train.py", SEEN=str(seen), **{names.ENV_FRAMEWORK: "pytorch"}
+    )
     members = [pb.Member(pod_uid="uid-0-0", pod_name="job-worker-0", processes=2)]
-    two = pb.Start(world=pb.World(round=1, members=members), other_environments=[pb.ProcessEnvironment()])
+    two = pb.Start(
+        world=pb.World(round=1, members=members), other_environments=[pb.ProcessEnvironment()]
+    )
     await fake_master.order(start=two)
     pids = (await agent.process.stdout.readline()).split()
-    await until("the agent watches both", lambda: watched_processes(agent.process.pid) >= set(map(int, pids)))
+    await until(
+        "the agent watches both",
+        lambda: watched_processes(agent.process.pid) >= set(map(int, pids)),
+    )
     before = time.monotonic()
     os.kill(int(pids[1]), signal.SIGKILL)
-    await until("the agent has seen it", lambda: int(pids[1]) not in watched_processes(agent.process.pid))
+    await until(
+        "the agent has seen it", lambda: int(pids[1]) not in watched_processes(agent.process.pid)
+    )
     await asyncio.sleep(1.5)
     seen.touch()
     exited = await fake_master.exited(1)
@@ -259,7 +305,9 @@ async def test_the_failure_of_a_process_below_torchrun_is_told_with_its_time(
     assert 1500 <= exited.failed_milliseconds_ago <= 1000 * (time.monotonic() - before)
 
 
-async def test_horovods_process_is_started_again_in_its_place(fake_master: FakeMaster, run: Run) -> None:
+async def test_horovods_process_is_started_again_in_its_place(
+    fake_master: FakeMaster, run: Run
+) -> None:
     own = {names.ENV_PROCESS_RESTART_LIMIT: "1", names.ENV_FRAMEWORK: "horovod"}
     agent = await run("sh", "-c", f"echo ${names.ENV_ROUND}; exit 9", **own)
     members = [pb.Member(pod_name=f"job-worker-{index}") for index in range(2)]
@@ -269,7 +317,9 @@ async def test_horovods_process_is_started_again_in_its_place(fake_master: FakeM
     assert (await agent.end())[:2] == (9, "1\n1\n")
 
 
-async def test_a_survivor_of_a_broken_world_goes_on_in_the_next(fake_master: FakeMaster, run: Run) -> None:
+async def test_a_survivor_of_a_broken_world_goes_on_in_the_next(
+    fake_master: FakeMaster, run: Run
+) -> None:
     agent = await run("sh", "-c", f"test ${names.ENV_ROUND} = 2")
     await fake_master.begin(1)
     assert (await fake_master.exited(1)).exit_code == 1
@@ -279,7 +329,8 @@ async def test_a_survivor_of_a_broken_world_goes_on_in_the_next(fake_master: Fak
     assert (await agent.end())[0] == 0
 
 
-# --- master away ----------------------------------------------------------------------------------------------------
+# --- master away
+# ----------------------------------------------------------------------------------------------------
 
 COUNTING = """
     import elasticjob, itertools, time
@@ -296,7 +347,9 @@ COUNTING = """
 async def test_the_member_is_ready_once_the_master_has_accepted_it_and_stays_so_while_the_master_is_away(
     fake_master: FakeMaster, run: Run
 ) -> None:
-    address = fake_master.host  # of the member, too: it has to be one that no other test's agent listens on
+    address = (
+        fake_master.host
+    )  # of the member, too: it has to be one that no other test's agent listens on
 
     async def ready() -> bool:
         try:
@@ -308,12 +361,16 @@ async def test_the_member_is_ready_once_the_master_has_accepted_it_and_stays_so_
 
     await fake_master.stop()
     agent = await run("sleep", "60", **{names.ENV_POD_IP: address})
-    while b"no connection to the master" not in await asyncio.wait_for(agent.process.stderr.readline(), SECONDS):
+    while b"no connection to the master" not in await asyncio.wait_for(
+        agent.process.stderr.readline(), SECONDS
+    ):
         pass
     assert not await ready()
     await fake_master.start()
     await fake_master.begin(1)
-    assert [await ready() for _ in range(200)] == [True] * 200, "the probe's connections fill the queue"
+    assert [await ready() for _ in range(200)] == [True] * 200, (
+        "the probe's connections fill the queue"
+    )
     await fake_master.stop()
     assert await ready()
 
@@ -321,7 +378,9 @@ async def test_the_member_is_ready_once_the_master_has_accepted_it_and_stays_so_
 async def test_a_readiness_port_that_is_taken_is_logged_and_the_training_goes_on(
     fake_master: FakeMaster, run: Run
 ) -> None:
-    taken = await asyncio.start_server(lambda _, writer: writer.close(), fake_master.host, names.AGENT_READY_PORT)
+    taken = await asyncio.start_server(
+        lambda _, writer: writer.close(), fake_master.host, names.AGENT_READY_PORT
+    )
     agent = await run("true", **{names.ENV_POD_IP: fake_master.host})
     await fake_master.begin(1)
     assert (await fake_master.exited(1)).exit_code == 0
@@ -333,15 +392,19 @@ async def test_a_readiness_port_that_is_taken_is_logged_and_the_training_goes_on
     assert str(names.AGENT_READY_PORT) in err
 
 
+@pytest.mark.guarantee("network-cut")
 async def test_training_goes_on_while_the_master_is_away_and_nothing_it_did_is_lost(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     agent = await run(*python(tmp_path, COUNTING))
     await fake_master.begin(1)
     await fake_master.received.wait(lambda received: received.of_kind("step"))
-    # No report is on its way when the connection breaks: those sent before have arrived before the acknowledgement.
+    # No report is on its way when the connection breaks: those sent before have arrived before the
+    # acknowledgement.
     rare = await fake_master.order(configure=pb.Configure(report_seconds=3600))
-    await fake_master.received.wait(lambda received: [a for a in received.of_kind("ack") if a.command_id == rare])
+    await fake_master.received.wait(
+        lambda received: [a for a in received.of_kind("ack") if a.command_id == rare]
+    )
     await fake_master.stop()
     before = len(fake_master.received.messages)
     samples_before = sum(report.samples for report in fake_master.received.of_kind("step"))
@@ -350,7 +413,9 @@ async def test_training_goes_on_while_the_master_is_away_and_nothing_it_did_is_l
     hello = (await fake_master.received.wait(lambda received: received.of_kind("hello")[1:]))[0]
     assert (hello.running_round, hello.draining) == (1, False)
     report = await fake_master.received.wait(
-        lambda received: [m.step for m in received.messages[before:] if m.WhichOneof("message") == "step"]
+        lambda received: [
+            m.step for m in received.messages[before:] if m.WhichOneof("message") == "step"
+        ]
     )
     assert report[0].samples + samples_before == 2 * report[0].step
     assert len(fake_master.received.of_kind("started")) == 1
@@ -360,7 +425,9 @@ async def test_training_goes_on_while_the_master_is_away_and_nothing_it_did_is_l
     assert fake_master.received.of_kind("step")[-1].metrics["loss"] > 0
 
 
-async def test_an_end_the_master_has_missed_is_reported_when_it_is_back(fake_master: FakeMaster, run: Run) -> None:
+async def test_an_end_the_master_has_missed_is_reported_when_it_is_back(
+    fake_master: FakeMaster, run: Run
+) -> None:
     agent = await run("sh", "-c", "read line; exit 4")
     await fake_master.begin(1)
     await fake_master.stop()
@@ -393,10 +460,13 @@ async def test_without_a_master_the_agent_ends_with_the_commands_code_after_a_bo
     assert (await agent.end())[0] == code
 
 
-# --- the library ----------------------------------------------------------------------------------------------------
+# --- the library
+# ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_process_stops_when_asked_and_says_so(fake_master: FakeMaster, run: Run, tmp_path: Path) -> None:
+async def test_the_process_stops_when_asked_and_says_so(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
     agent = await run(*python(tmp_path, COUNTING))
     await fake_master.begin(1)
     await fake_master.received.wait(lambda received: received.of_kind("step"))
@@ -409,7 +479,9 @@ async def test_the_process_stops_when_asked_and_says_so(fake_master: FakeMaster,
 async def test_a_stop_that_was_agreed_before_it_arrived_is_not_taken_for_success(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
-    await run(*python(tmp_path, "import elasticjob\nelasticjob.should_stop()\nelasticjob.confirm_stop()"))
+    await run(
+        *python(tmp_path, "import elasticjob\nelasticjob.should_stop()\nelasticjob.confirm_stop()")
+    )
     await fake_master.begin(1)
     exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked) == (0, True)
@@ -437,7 +509,9 @@ async def test_shards_are_leased_and_what_is_done_is_reported(
     )
     await fake_master.begin(1)
     assert (await fake_master.exited(1)).exit_code == 0, (await agent.end())[2]
-    assert {shard for report in fake_master.shards_reported for shard in report.done} == set(range(5))
+    assert {shard for report in fake_master.shards_reported for shard in report.done} == set(
+        range(5)
+    )
     await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[1] == "10 (5, 50, 60)\nFAILED_PRECONDITION: another size\n"
 
@@ -467,13 +541,16 @@ async def test_a_lease_whose_answer_got_lost_is_repeated_by_its_name(
     assert (await agent.end())[1] == "0\n"
 
 
-async def test_discover_hosts_in_the_process_asks_the_agent(fake_master: FakeMaster, run: Run, tmp_path: Path) -> None:
+async def test_discover_hosts_in_the_process_asks_the_agent(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
     script = Path(sys.executable).with_name("discover_hosts")
     agent = await run(str(script), TMPDIR=str(tmp_path))
     await fake_master.begin(1)
     assert await agent.process.stdout.readline() == b"job-worker-0:2\n"
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
 async def test_garbage_on_the_socket_is_answered_and_harms_nothing(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
@@ -499,7 +576,8 @@ async def test_garbage_on_the_socket_is_answered_and_harms_nothing(
     assert (await agent.end())[:2] == (0, "True\n" * 8)
 
 
-# --- what the library reports and asks -----------------------------------------------------------------------------
+# --- what the library reports and asks
+# -----------------------------------------------------------------------------
 
 
 async def test_steps_and_the_seconds_of_ones_own_reach_the_master(
@@ -515,15 +593,23 @@ async def test_steps_and_the_seconds_of_ones_own_reach_the_master(
     await fake_master.exited(1)
     reports = fake_master.received.of_kind("step")
     assert reports[-1].step == 100
-    assert (sum(report.steps for report in reports), sum(report.compute_seconds for report in reports)) == (99, 50)
+    assert (
+        sum(report.steps for report in reports),
+        sum(report.compute_seconds for report in reports),
+    ) == (99, 50)
 
 
-async def test_the_process_learns_who_is_in_its_world(fake_master: FakeMaster, run: Run, tmp_path: Path) -> None:
+async def test_the_process_learns_who_is_in_its_world(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
     script = "import elasticjob; print(elasticjob.world().index, [(m.pod, m.node) for m in elasticjob.members()])"
     agent = await run(*python(tmp_path, script), **{names.ENV_INDEX: "4"})
     members = [pb.Member(pod_name=f"job-worker-{index}", node_name="n") for index in range(2)]
     await fake_master.order(start=pb.Start(world=pb.World(round=1, members=members)))
-    assert await agent.process.stdout.readline() == b"4 [('job-worker-0', 'n'), ('job-worker-1', 'n')]\n"
+    assert (
+        await agent.process.stdout.readline()
+        == b"4 [('job-worker-0', 'n'), ('job-worker-1', 'n')]\n"
+    )
 
 
 async def test_a_rhythm_the_master_changes_is_kept_from_then_on(
@@ -531,22 +617,32 @@ async def test_a_rhythm_the_master_changes_is_kept_from_then_on(
 ) -> None:
     await run(*python(tmp_path, COUNTING))
     await fake_master.begin(1)
-    command = await fake_master.order(configure=pb.Configure(heartbeat_seconds=3600, report_seconds=3600))
+    command = await fake_master.order(
+        configure=pb.Configure(heartbeat_seconds=3600, report_seconds=3600)
+    )
     await fake_master.received.wait(
         lambda received: [ack for ack in received.of_kind("ack") if ack.command_id == command]
     )
-    before = len(fake_master.received.of_kind("heartbeat")), len(fake_master.received.of_kind("step"))
+    before = (
+        len(fake_master.received.of_kind("heartbeat")),
+        len(fake_master.received.of_kind("step")),
+    )
     await asyncio.sleep(1)  # ten heartbeats and five reports of the rhythm before
-    after = len(fake_master.received.of_kind("heartbeat")), len(fake_master.received.of_kind("step"))
+    after = (
+        len(fake_master.received.of_kind("heartbeat")),
+        len(fake_master.received.of_kind("step")),
+    )
     assert all(now - then <= 1 for then, now in zip(before, after, strict=True))
     await fake_master.order(configure=pb.Configure(heartbeat_seconds=0.01, report_seconds=0.01))
     await fake_master.received.wait(
         lambda received: (
-            len(received.of_kind("heartbeat")) > after[0] + 5 and len(received.of_kind("step")) > after[1] + 5
+            len(received.of_kind("heartbeat")) > after[0] + 5
+            and len(received.of_kind("step")) > after[1] + 5
         )
     )
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
 async def test_an_environment_beyond_the_kernels_bound_is_named_and_ends_the_member(
     fake_master: FakeMaster, run: Run
 ) -> None:
@@ -562,7 +658,9 @@ async def test_an_environment_beyond_the_kernels_bound_is_named_and_ends_the_mem
     assert "Traceback" not in err
 
 
-async def test_the_largest_variable_the_message_names_can_be_used(fake_master: FakeMaster, run: Run) -> None:
+async def test_the_largest_variable_the_message_names_can_be_used(
+    fake_master: FakeMaster, run: Run
+) -> None:
     await run("true")
     await fake_master.begin(1, TF_CONFIG="x" * 131_061)
     assert (await fake_master.exited(1)).exit_code == 0

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from tests.support.agent_process import Run, alive
@@ -16,26 +17,39 @@ from tests.support.wait import until
 async def result(fake_master: FakeMaster, number: int = 1, **order: Any) -> pb.ScriptResult:
     """Order a script, and return the result of that number."""
     if order:
-        await fake_master.order(run_script=pb.RunScript(id="a", **{"timeout_seconds": 60.0, **order}))
+        await fake_master.order(
+            run_script=pb.RunScript(id="a", **{"timeout_seconds": 60.0, **order})
+        )
     found: list[pb.ScriptResult] = await fake_master.received.wait(
-        lambda received: received.of_kind("script") if len(received.of_kind("script")) >= number else None
+        lambda received: (
+            received.of_kind("script") if len(received.of_kind("script")) >= number else None
+        )
     )
     return found[number - 1]
 
 
-async def test_a_script_has_the_pods_its_variables_and_those_of_the_launcher(fake_master: FakeMaster, run: Run) -> None:
+async def test_a_script_has_the_pods_its_variables_and_those_of_the_launcher(
+    fake_master: FakeMaster, run: Run
+) -> None:
     await run("sleep", "1000", OF_LAUNCHER="there")
     await fake_master.begin(1)
     script = 'echo "$1 $A $OF_LAUNCHER $(test -S "$ELASTICJOB_SOCKET" && echo socket)"; echo bad >&2; exit 7'
-    ended = await result(fake_master, script=script, environment={"A": "x y"}, pods="job-worker-0:2,job-worker-1:2")
+    ended = await result(
+        fake_master, script=script, environment={"A": "x y"}, pods="job-worker-0:2,job-worker-1:2"
+    )
     assert (ended.id, ended.exit_code) == ("a", 7)
     assert ended.message == "job-worker-0:2,job-worker-1:2 x y there socket\nbad"
 
 
-async def test_it_is_run_once_however_often_it_is_ordered(fake_master: FakeMaster, run: Run, tmp_path: Path) -> None:
+@pytest.mark.guarantee("script-runs-once")
+async def test_it_is_run_once_however_often_it_is_ordered(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
     await run("sleep", "1000")
     await fake_master.begin(1)
-    script = f"echo run >> {tmp_path}/runs; until test -e {tmp_path}/go; do sleep 0.05; done; exit 3"
+    script = (
+        f"echo run >> {tmp_path}/runs; until test -e {tmp_path}/go; do sleep 0.05; done; exit 3"
+    )
     for _ in range(3):
         await fake_master.order(run_script=pb.RunScript(id="a", script=script, timeout_seconds=60))
     await until("it runs", (tmp_path / "runs").exists)
@@ -46,6 +60,7 @@ async def test_it_is_run_once_however_often_it_is_ordered(fake_master: FakeMaste
     assert (tmp_path / "runs").read_text() == "run\n"
 
 
+@pytest.mark.guarantee("script-runs-once")
 async def test_a_master_that_comes_back_gets_the_end_that_the_last_one_has_missed(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
@@ -62,6 +77,7 @@ async def test_a_master_that_comes_back_gets_the_end_that_the_last_one_has_misse
     assert (tmp_path / "runs").read_text() == "run\n"
 
 
+@pytest.mark.guarantee("script-runs-once")
 async def test_at_the_end_of_its_time_it_is_killed_with_what_it_has_started(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
@@ -79,7 +95,10 @@ async def test_what_it_leaves_running_ends_with_it_and_the_training_goes_on(
 ) -> None:
     await run("sh", "-c", f"echo $$ > {tmp_path}/training; exec sleep 1000")
     await fake_master.begin(1)
-    await until("the training", lambda: (tmp_path / "training").exists() and (tmp_path / "training").read_text())
+    await until(
+        "the training",
+        lambda: (tmp_path / "training").exists() and (tmp_path / "training").read_text(),
+    )
     ended = await result(fake_master, script=f"sleep 1000 & echo $! > {tmp_path}/pid")
     assert ended.exit_code == 0
     await until("its child is gone", lambda: not alive(int((tmp_path / "pid").read_text())))
@@ -91,7 +110,11 @@ async def test_it_ends_with_its_agent(fake_master: FakeMaster, run: Run, tmp_pat
     await fake_master.begin(1)
     script = f"echo $$ > {tmp_path}/pid; exec sleep 1000"
     await fake_master.order(run_script=pb.RunScript(id="a", script=script, timeout_seconds=600))
-    pid = int(await until("it runs", lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+    pid = int(
+        await until(
+            "it runs", lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()
+        )
+    )
     agent.process.terminate()
     await asyncio.wait_for(agent.process.wait(), 20)
     await until("it is gone", lambda: not alive(pid))

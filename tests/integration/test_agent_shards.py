@@ -65,7 +65,9 @@ class Workers:
         )
         with (self.folder / f"worker-{index}.log").open("ab") as log:
             command = [AGENT, "run", "--", sys.executable, SCRIPT]
-            self.processes[index] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            self.processes[index] = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log
+            )
 
     def kill(self, index: int) -> None:
         """End a pod as a lost node would: at once, with all that runs in it."""
@@ -80,17 +82,25 @@ class Workers:
 
     def noted(self) -> list[tuple[str, int]]:
         """Return the (kind, shard) lines that the processes have written."""
-        lines = [line.split() for path in self.trained.iterdir() for line in path.read_text().splitlines()]
+        lines = [
+            line.split()
+            for path in self.trained.iterdir()
+            for line in path.read_text().splitlines()
+        ]
         return [(what, int(shard)) for what, shard in lines]
 
     def log(self) -> str:
-        return "".join(f"== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("*.log")))
+        return "".join(
+            f"== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("*.log"))
+        )
 
     async def until(self, what: str, condition: Callable[[], object]) -> None:
         await until(what, condition, seconds=SECONDS, explain=self.log)
 
     async def finished(self) -> None:
-        await self.until("all workers end", lambda: all(p.poll() is not None for p in self.processes.values()))
+        await self.until(
+            "all workers end", lambda: all(p.poll() is not None for p in self.processes.values())
+        )
         assert {p.returncode for p in self.processes.values()} == {0}, self.log()
 
     def end(self) -> None:
@@ -110,14 +120,24 @@ async def workers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
     running.end()
 
 
-def master(workers: Workers, number: int, *more: str) -> contextlib.AbstractAsyncContextManager[Master]:
+def master(
+    workers: Workers, number: int, *more: str
+) -> contextlib.AbstractAsyncContextManager[Master]:
     """Run a master that goes on from what the last one has stored."""
-    options = ("--standalone", "--min=1", f"--workers={number}", f"--state-file={workers.folder / 'state'}", *more)
+    options = (
+        "--standalone",
+        "--min=1",
+        f"--workers={number}",
+        f"--state-file={workers.folder / 'state'}",
+        *more,
+    )
     return run_master(workers.folder, *options, ports=(names.GRPC_PORT, 0), address=workers.host)
 
 
 async def ledger(channel: grpc.aio.Channel, dataset: str) -> pb.Ledger:
-    answer: pb.Ledger = await ShardServiceStub(channel).GetLedger(pb.GetLedgerRequest(dataset=dataset), timeout=10)
+    answer: pb.Ledger = await ShardServiceStub(channel).GetLedger(
+        pb.GetLedgerRequest(dataset=dataset), timeout=10
+    )
     return answer
 
 
@@ -126,20 +146,27 @@ def shards_in_checkpoint(path: Path) -> int:
     return len(path.read_bytes().split(b"\n", 1)[0].split()) if path.exists() else 0
 
 
+@pytest.mark.guarantee("master-can-be-replaced", "leases-of-a-killed-worker", "damaged-samples")
 @pytest.mark.parametrize("workers", ["train"], indirect=True)
-async def test_workers_and_masters_are_killed_and_every_shard_ends_done_or_failed(workers: Workers) -> None:
+async def test_workers_and_masters_are_killed_and_every_shard_ends_done_or_failed(
+    workers: Workers,
+) -> None:
     for number in range(5):
         path = workers.files / f"{number}.txt"
         path.write_text(f"line of {path}\n" * (100 * number + 3))
     (workers.files / "damaged.txt").write_bytes(b"\xff\xfe\n" * 12)
-    total, failing = 2 * (1 + 21 + 41 + 61 + 81 + 3), 2 * 3
+    total = 2 * (1 + 21 + 41 + 61 + 81 + 3)
+    failing = 2 * 3
     rng = random.Random(5)
     for index in range(3):
         workers.start(index)
     for kills in range(3):
         async with master(workers, 3) as running:
             enough = total * (kills + 1) // 5
-            await workers.until(f"{enough} shards are trained", lambda: len(workers.noted()) > enough)  # noqa: B023
+            await workers.until(
+                f"{enough} shards are trained",
+                lambda: len(workers.noted()) > enough,  # noqa: B023
+            )
             victim = rng.randrange(3)
             workers.kill(victim)
             workers.start(victim)
@@ -154,13 +181,19 @@ async def test_workers_and_masters_are_killed_and_every_shard_ends_done_or_faile
     assert {shard for _, shard in trained} == set(range(total)), "no shard is lost"
     assert {what for what, _ in trained} == {"trained", "failed"}
     assert len({shard for what, shard in trained if what == "failed"}) == failing
-    assert re.search(r"data set text: \d+ shards failed \(.*\): .*can't decode byte 0xff", workers.log())
+    assert re.search(
+        r"data set text: \d+ shards failed \(.*\): .*can't decode byte 0xff", workers.log()
+    )
 
 
+@pytest.mark.guarantee("leases-survive-the-master")
 @pytest.mark.parametrize("workers", ["train"], indirect=True)
-async def test_what_a_master_has_leased_and_could_not_store_is_not_leased_again_by_the_next(workers: Workers) -> None:
+async def test_what_a_master_has_leased_and_could_not_store_is_not_leased_again_by_the_next(
+    workers: Workers,
+) -> None:
     (workers.files / "lines.txt").write_text(f"line of {workers.files / 'lines.txt'}\n" * 5000)
-    store, away = workers.folder / "store", workers.folder / "away"
+    store = workers.folder / "store"
+    away = workers.folder / "away"
     store.mkdir()
     for index in range(3):
         workers.start(index)
@@ -168,7 +201,9 @@ async def test_what_a_master_has_leased_and_could_not_store_is_not_leased_again_
         await workers.until("a few shards are trained", lambda: len(workers.noted()) > 50)
         store.rename(away)
         before = len(workers.noted())
-        await workers.until("training goes on without a store", lambda: len(workers.noted()) > before + 300)
+        await workers.until(
+            "training goes on without a store", lambda: len(workers.noted()) > before + 300
+        )
         await running.kill()
     away.rename(store)
     async with master(workers, 3, f"--state-file={store / 'state'}"):
@@ -178,14 +213,20 @@ async def test_what_a_master_has_leased_and_could_not_store_is_not_leased_again_
     assert set(trained.values()) == {1}, [shard for shard, times in trained.items() if times > 1]
 
 
+@pytest.mark.guarantee("leases-of-a-killed-worker")
 @pytest.mark.parametrize("workers", ["resume"], indirect=True)
-async def test_a_model_that_is_taken_back_to_its_checkpoint_has_every_shard_once(workers: Workers) -> None:
+async def test_a_model_that_is_taken_back_to_its_checkpoint_has_every_shard_once(
+    workers: Workers,
+) -> None:
     model = workers.folder / "model"
     async with master(workers, 1) as running, running.channel() as channel:
         workers.start(0)
         for kills in range(3):
             enough = 30 + 40 * kills
-            await workers.until(f"{enough} shards are in the model", lambda: shards_in_checkpoint(model) >= enough)  # noqa: B023
+            await workers.until(
+                f"{enough} shards are in the model",
+                lambda: shards_in_checkpoint(model) >= enough,  # noqa: B023
+            )
             workers.kill(0)
             workers.start(0)
         await workers.finished()
@@ -202,7 +243,9 @@ async def test_what_a_forked_process_has_leased_comes_back_when_it_ends(workers:
     log = workers.log()
     assert "child has [0, 1, 2]" in log
     assert f"parent has {list(range(20))}" in log
-    assert re.search(r"data set data was opened by process \d+ and is used in process \d+, forked from it", log)
+    assert re.search(
+        r"data set data was opened by process \d+ and is used in process \d+, forked from it", log
+    )
 
 
 @pytest.mark.parametrize("workers", ["stream"], indirect=True)
@@ -218,7 +261,9 @@ async def test_a_stream_is_trained_while_it_grows_and_ends_for_all(workers: Work
 
 
 @pytest.mark.parametrize("workers", ["again"], indirect=True)
-async def test_a_process_started_again_in_its_place_goes_back_to_its_checkpoint(workers: Workers) -> None:
+async def test_a_process_started_again_in_its_place_goes_back_to_its_checkpoint(
+    workers: Workers,
+) -> None:
     async with master(workers, 1) as running, running.channel() as channel:
         workers.start(0, **{names.ENV_PROCESS_RESTART_LIMIT: "1"})
         await workers.finished()
@@ -227,8 +272,11 @@ async def test_a_process_started_again_in_its_place_goes_back_to_its_checkpoint(
         assert (account.total, account.done) == (20, 20)
 
 
+@pytest.mark.guarantee("process-retried-in-its-pod")
 @pytest.mark.parametrize("workers", ["meet"], indirect=True)
-async def test_a_process_that_crashes_beside_another_meets_it_again_in_a_new_world(workers: Workers) -> None:
+async def test_a_process_that_crashes_beside_another_meets_it_again_in_a_new_world(
+    workers: Workers,
+) -> None:
     async with master(workers, 2):
         for index in range(2):
             workers.start(index, **{names.ENV_PROCESS_RESTART_LIMIT: "1"})
@@ -237,6 +285,7 @@ async def test_a_process_that_crashes_beside_another_meets_it_again_in_a_new_wor
     assert set(re.findall(r"rank .*", workers.log())) == met
 
 
+@pytest.mark.guarantee("member-cut-off")
 @pytest.mark.parametrize("workers", ["commit"], indirect=True)
 async def test_a_process_whose_agent_stood_still_saves_nothing_once_the_others_train_without_it(
     workers: Workers,
@@ -248,12 +297,18 @@ async def test_a_process_whose_agent_stood_still_saves_nothing_once_the_others_t
         frozen = next(one for one in workers.processes.values() if is_parent_of_rank_0(one.pid))
         frozen.send_signal(signal.SIGSTOP)
         try:
-            await workers.until("the other trains all the rest", lambda: "trained, round 2" in workers.log())
+            await workers.until(
+                "the other trains all the rest", lambda: "trained, round 2" in workers.log()
+            )
             (workers.folder / "others-are-ahead").touch()
-            await workers.until("it saves, and waits for its agent", lambda: "saves" in workers.log())
+            await workers.until(
+                "it saves, and waits for its agent", lambda: "saves" in workers.log()
+            )
         finally:
             frozen.send_signal(signal.SIGCONT)
-        await workers.until("it is started anew", lambda: workers.log().count("trained, round 3") > 1)
+        await workers.until(
+            "it is started anew", lambda: workers.log().count("trained, round 3") > 1
+        )
         (workers.folder / "over").touch()
         await workers.finished()
     assert not (workers.folder / "account").exists(), "the account of the others' model"
@@ -263,4 +318,6 @@ async def test_a_process_whose_agent_stood_still_saves_nothing_once_the_others_t
 
 def is_parent_of_rank_0(agent: int) -> bool:
     """Return whether the training process of an agent is rank 0."""
-    return any(child.environ().get(names.ENV_RANK) == "0" for child in psutil.Process(agent).children())
+    return any(
+        child.environ().get(names.ENV_RANK) == "0" for child in psutil.Process(agent).children()
+    )

@@ -77,7 +77,10 @@ _subnets = itertools.count()
 
 
 async def search(folder: Path, agent: str, python: str, *before: str) -> dict[str, Any]:
-    """Run an agent below the given command, and in its training process the search; return what that has found."""
+    """Run an agent below the given command, and in its training process the search.
+
+    Return what that has found.
+    """
     address = f"127.{67 + next(_subnets)}.{os.getpid() % 250}.{os.getpid() // 250 % 250 + 1}"
     credentials = {names.ENV_TOKEN: TOKEN, names.ENV_CA: certificates()[0]}
     options = ("--standalone", "--framework=jax", "--min=1", "--workers=1")
@@ -85,7 +88,8 @@ async def search(folder: Path, agent: str, python: str, *before: str) -> dict[st
         process = await asyncio.create_subprocess_exec(
             *(*before, agent, "run", "--", python, "-c", SEARCH, TOKEN[::-1]),
             # A UID of its own: agents of other tests have the same token.
-            env=agent_environment(credentials, master=address) | {names.ENV_POD_UID: str(uuid.uuid4())},
+            env=agent_environment(credentials, master=address)
+            | {names.ENV_POD_UID: str(uuid.uuid4())},
             stdout=subprocess.PIPE,
             cwd="/",
         )
@@ -103,6 +107,7 @@ def anybodys_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
 @pytest.mark.parametrize(
     ("who", "agent"),
     [
@@ -119,16 +124,19 @@ async def test_the_training_process_finds_the_token_nowhere(
         if os.geteuid() != 0 or not shutil.which("setpriv"):
             pytest.skip("needs root and setpriv: only root can become somebody else")
         before = NOBODY if who == "nobody" else ROOT_OF_A_CONTAINER
-    program, python = AGENT, sys.executable
+    program = AGENT
+    python = sys.executable
     if agent == "installed":
         folder = anybodys_folder / "agent"
         subprocess.run([AGENT, "install", str(folder)], check=True, timeout=60)
-        program, python = str(folder / "bin" / "elasticjob-agent"), str(folder / "bin" / "python3")
+        program = str(folder / "bin" / "elasticjob-agent")
+        python = str(folder / "bin" / "python3")
     result = await search(tmp_path, program, python, *before)
     assert result["dumpable"] == 1, "core dumps and debuggers of the training process do not work"
     assert names.ENV_TOKEN not in result["names"]
     if who == "the user of the tests" and os.geteuid() == 0:
-        # With all capabilities root can read the memory of any process, and so only what is not there is hidden.
+        # With all capabilities root can read the memory of any process, and so only what is not
+        # there is hidden.
         assert result["found"] in ([], ["memory of the agent"])
     else:
         assert result["found"] == []

@@ -1,4 +1,7 @@
-"""What the real API server makes of the resources: defaults, and refusals whose message names the field."""
+"""What the real API server makes of the resources.
+
+Defaults, and refusals whose message names the field.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,23 @@ CLAIM: Json = {
 }
 
 
-def job(name: str = "job", *, framework: str = "jax", roles: Json | None = None, **spec: Any) -> Json:
+def job(
+    name: str = "job", *, framework: str = "jax", roles: Json | None = None, **spec: Any
+) -> Json:
     roles = {"worker": {}} if roles is None else roles
-    replica_specs = {role: {"template": copy.deepcopy(TEMPLATE)} | fields for role, fields in roles.items()}
+    replica_specs = {
+        role: {"template": copy.deepcopy(TEMPLATE)} | fields for role, fields in roles.items()
+    }
     return made(ELASTIC_JOBS, name, framework=framework, replicaSpecs=replica_specs, **spec)
 
 
 def made(resource: Resource, name: str, **spec: Any) -> Json:
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 async def refused(kube: Kube, namespace: str, resource: Resource, body: Json) -> str:
@@ -63,13 +75,27 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "-1",
         "greater than or equal to 0",
     ),
-    "too many": (job(roles={"worker": {"replicas": 10_001}}), "spec.replicaSpecs.worker.replicas", "10000"),
-    "a word": (job(roles={"worker": {"replicas": "three"}}), "spec.replicaSpecs.worker.replicas", "integer"),
+    "too many": (
+        job(roles={"worker": {"replicas": 10_001}}),
+        "spec.replicaSpecs.worker.replicas",
+        "10000",
+    ),
+    "a word": (
+        job(roles={"worker": {"replicas": "three"}}),
+        "spec.replicaSpecs.worker.replicas",
+        "integer",
+    ),
     "long name": (job("j" * 41), "metadata.name", "at most 40"),
     "name with a dot": (job("a.b"), "metadata.name", "dashes"),
     "name that starts with a digit": (job("1a"), "metadata.name", "starts with a letter"),
     "unknown framework": (job(framework="keras"), "spec.framework", "keras", "horovod"),
-    "role of another framework": (job(roles={"worker": {}, "ps": {}}), "spec.replicaSpecs", "jax", '"ps"', "worker"),
+    "role of another framework": (
+        job(roles={"worker": {}, "ps": {}}),
+        "spec.replicaSpecs",
+        "jax",
+        '"ps"',
+        "worker",
+    ),
     "role that takes part in another framework's training": (
         job(framework="pytorch", roles={"worker": {}, "etcd": {}, "store": {"agent": "None"}}),
         "spec.replicaSpecs",
@@ -84,7 +110,10 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "Restart or Keep",
     ),
     "nobody who tells the world": (
-        job(framework="custom", roles={"worker": {}, "store": {"agent": "None", "onWorldChange": "Notify"}}),
+        job(
+            framework="custom",
+            roles={"worker": {}, "store": {"agent": "None", "onWorldChange": "Notify"}},
+        ),
         "spec.replicaSpecs[store].onWorldChange",
         "agent: None",
     ),
@@ -96,19 +125,32 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
     "successes that never count": (
         job(
             framework="custom",
-            roles={"a": {"agent": "None", "restartOnSuccess": True, "completion": {"minSucceeded": 1}}},
+            roles={
+                "a": {"agent": "None", "restartOnSuccess": True, "completion": {"minSucceeded": 1}}
+            },
         ),
         "spec.replicaSpecs[a].completion",
         "leave out completion.minSucceeded",
     ),
     "delays that end before they begin": (
         job(
-            roles={"worker": {"restartRules": [{"action": "Ignore", "minDelaySeconds": 9, "maxDelaySeconds": 3}]}},
+            roles={
+                "worker": {
+                    "restartRules": [
+                        {"action": "Ignore", "minDelaySeconds": 9, "maxDelaySeconds": 3}
+                    ]
+                }
+            },
         ),
         "spec.replicaSpecs[worker].restartRules[0].maxDelaySeconds",
         "maxDelaySeconds is 3, below minDelaySeconds, which is 9",
     ),
-    "no worker": (job(roles={"store": {"agent": "None"}}), "spec.replicaSpecs", "jax needs role worker", '["store"]'),
+    "no worker": (
+        job(roles={"store": {"agent": "None"}}),
+        "spec.replicaSpecs",
+        "jax needs role worker",
+        '["store"]',
+    ),
     "a worker without an agent": (
         job(framework="horovod", roles={"launcher": {}, "worker": {"agent": "None"}}),
         "needs",
@@ -133,9 +175,20 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "spec.replicaSpecs",
         "tensorflow has one chief; replicas is 2",
     ),
-    "no server": (job(framework="mxnet", roles={"scheduler": {}, "worker": {}}), "mxnet needs role server"),
-    "reserved role": (job(framework="custom", roles={"master": {}}), "spec.replicaSpecs", "not master"),
-    "role that is no name": (job(framework="custom", roles={"A_b": {}}), "spec.replicaSpecs", "lower-case"),
+    "no server": (
+        job(framework="mxnet", roles={"scheduler": {}, "worker": {}}),
+        "mxnet needs role server",
+    ),
+    "reserved role": (
+        job(framework="custom", roles={"master": {}}),
+        "spec.replicaSpecs",
+        "not master",
+    ),
+    "role that is no name": (
+        job(framework="custom", roles={"A_b": {}}),
+        "spec.replicaSpecs",
+        "lower-case",
+    ),
     "role that could be another's member": (
         job(framework="custom", roles={"worker-1": {}}),
         "spec.replicaSpecs",
@@ -152,7 +205,11 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "two of one name",
     ),
     "a claim of a reserved name": (
-        job(roles={"worker": {"volumeClaimTemplates": [CLAIM | {"metadata": {"name": "elasticjob-x"}}]}}),
+        job(
+            roles={
+                "worker": {"volumeClaimTemplates": [CLAIM | {"metadata": {"name": "elasticjob-x"}}]}
+            }
+        ),
         "spec.replicaSpecs[worker].volumeClaimTemplates[0].metadata.name",
         "names that start with elasticjob are reserved",
     ),
@@ -162,13 +219,25 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "Required value",
     ),
     "a claim of a wrong mode": (
-        job(roles={"worker": {"volumeClaimTemplates": [CLAIM | {"spec": {"accessModes": ["Mine"]}}]}}),
+        job(
+            roles={
+                "worker": {"volumeClaimTemplates": [CLAIM | {"spec": {"accessModes": ["Mine"]}}]}
+            }
+        ),
         "spec.replicaSpecs.worker.volumeClaimTemplates[0].spec.accessModes[0]",
         '"Mine"',
         "ReadWriteOnce",
     ),
     "too many claims": (
-        job(roles={"worker": {"volumeClaimTemplates": [{**CLAIM, "metadata": {"name": f"c{n}"}} for n in range(9)]}}),
+        job(
+            roles={
+                "worker": {
+                    "volumeClaimTemplates": [
+                        {**CLAIM, "metadata": {"name": f"c{n}"}} for n in range(9)
+                    ]
+                }
+            }
+        ),
         "spec.replicaSpecs.worker.volumeClaimTemplates",
         "9",
         "at most 8 items",
@@ -285,7 +354,9 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "date-time",
     ),
     "a finish time that nobody would look at": (
-        job(autoscaling={"objective": {"type": "Throughput", "finishTime": "2026-01-31T18:00:00Z"}}),
+        job(
+            autoscaling={"objective": {"type": "Throughput", "finishTime": "2026-01-31T18:00:00Z"}}
+        ),
         "spec.autoscaling.objective.finishTime",
         "finishTime is 2026-01-31T18:00:00Z, but type is Throughput",
         "use type Deadline",
@@ -324,6 +395,7 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.guarantee("bad-input-is-refused", "auto-scaling-objectives", "multiples-of-hosts")
 @pytest.mark.parametrize("case", BAD_JOBS)
 async def test_a_bad_job_is_refused_by_field(kube: Kube, namespace: str, case: str) -> None:
     body, *parts = BAD_JOBS[case]
@@ -331,6 +403,7 @@ async def test_a_bad_job_is_refused_by_field(kube: Kube, namespace: str, case: s
     assert [part for part in parts if part not in message] == [], message
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
 @pytest.mark.parametrize(
     ("framework", "roles"),
     [
@@ -361,12 +434,19 @@ async def test_roles_that_a_framework_needs_and_those_beside_its_training_are_ac
 async def test_every_objective_is_accepted_and_may_be_changed_while_the_job_runs(
     kube: Kube, namespace: str, objective: Json
 ) -> None:
-    body = job(framework="tensorflow", roles={"worker": {}, "chief": {}}, autoscaling={"objective": objective})
+    body = job(
+        framework="tensorflow",
+        roles={"worker": {}, "chief": {}},
+        autoscaling={"objective": objective},
+    )
     await kube.create(ELASTIC_JOBS, namespace, body)
     other = {"type": "Efficiency", "minMarginalEfficiency": 0.3, "finishTime": None, "prices": None}
     change = {"spec": {"autoscaling": {"objective": other}}}
     changed = await kube.patch(ELASTIC_JOBS, namespace, "job", change)
-    assert changed["spec"]["autoscaling"]["objective"] == {"type": "Efficiency", "minMarginalEfficiency": 0.3}
+    assert changed["spec"]["autoscaling"]["objective"] == {
+        "type": "Efficiency",
+        "minMarginalEfficiency": 0.3,
+    }
 
 
 async def test_a_role_needs_a_template(kube: Kube, namespace: str) -> None:
@@ -411,19 +491,32 @@ async def test_a_short_job_gets_every_default_at_every_level(kube: Kube, namespa
             {"replicaSpecs": {"worker": {"template": {"spec": {"containers": []}}}}},
             "spec.replicaSpecs[worker].template",
         ),
-        ({"replicaSpecs": {"worker": {"volumeClaimTemplates": []}}}, "spec.replicaSpecs[worker].volumeClaimTemplates"),
         (
-            {"replicaSpecs": {"worker": {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain"}}}},
+            {"replicaSpecs": {"worker": {"volumeClaimTemplates": []}}},
+            "spec.replicaSpecs[worker].volumeClaimTemplates",
+        ),
+        (
+            {
+                "replicaSpecs": {
+                    "worker": {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain"}}
+                }
+            },
             "spec.replicaSpecs[worker].persistentVolumeClaimRetentionPolicy",
         ),
         (
-            {"replicaSpecs": {"worker": {"volumeClaimTemplates": [CLAIM | {"metadata": {"name": "other"}}]}}},
+            {
+                "replicaSpecs": {
+                    "worker": {"volumeClaimTemplates": [CLAIM | {"metadata": {"name": "other"}}]}
+                }
+            },
             "spec.replicaSpecs[worker].volumeClaimTemplates",
         ),
     ],
 )
 async def test_what_is_fixed_stays(kube: Kube, namespace: str, change: Json, field: str) -> None:
-    await kube.create(ELASTIC_JOBS, namespace, job(roles={"worker": {"volumeClaimTemplates": [CLAIM]}}))
+    await kube.create(
+        ELASTIC_JOBS, namespace, job(roles={"worker": {"volumeClaimTemplates": [CLAIM]}})
+    )
     with pytest.raises(Refused) as refusal:
         await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": change})
     assert field in refusal.value.message
@@ -432,6 +525,7 @@ async def test_what_is_fixed_stays(kube: Kube, namespace: str, change: Json, fie
 _STORE = {"agent": "None", "template": TEMPLATE}
 
 
+@pytest.mark.guarantee("changed-roles")
 @pytest.mark.parametrize(
     ("framework", "roles", "change", "message"),
     [
@@ -441,8 +535,18 @@ _STORE = {"agent": "None", "template": TEMPLATE}
             {"a": None},
             "spec.replicaSpecs: Invalid value: 0: spec.replicaSpecs in body should have",
         ),
-        ("jax", {"worker": {}, "store": _STORE}, {"worker": None}, "framework jax needs role worker, with an agent"),
-        ("horovod", {"worker": {}}, {"launcher": _STORE}, "role launcher can be neither added nor removed"),
+        (
+            "jax",
+            {"worker": {}, "store": _STORE},
+            {"worker": None},
+            "framework jax needs role worker, with an agent",
+        ),
+        (
+            "horovod",
+            {"worker": {}},
+            {"launcher": _STORE},
+            "role launcher can be neither added nor removed",
+        ),
         (
             "custom",
             {"a": {}, "b": {}, "c": {"dependsOn": ["b"]}},
@@ -461,11 +565,15 @@ async def test_a_role_that_is_needed_cannot_be_removed(
     assert message in refusal.value.message
 
 
-async def test_roles_can_be_added_and_removed_also_with_those_that_wait_for_them(kube: Kube, namespace: str) -> None:
+async def test_roles_can_be_added_and_removed_also_with_those_that_wait_for_them(
+    kube: Kube, namespace: str
+) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job(framework="custom", roles={"a": {}}))
     added = {"b": _STORE, "c": _STORE | {"dependsOn": ["b"]}}
     await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"replicaSpecs": added}})
-    stored = await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"replicaSpecs": {"b": None, "c": None}}})
+    stored = await kube.patch(
+        ELASTIC_JOBS, namespace, "job", {"spec": {"replicaSpecs": {"b": None, "c": None}}}
+    )
     assert stored["spec"]["replicaSpecs"].keys() == {"a"}
 
 
@@ -480,20 +588,32 @@ async def test_size_suspension_and_autoscaling_can_change(kube: Kube, namespace:
     assert stored["metadata"]["generation"] == 2
 
 
-async def test_a_job_and_a_plan_have_as_many_roles_as_there_may_be(kube: Kube, namespace: str) -> None:
+async def test_a_job_and_a_plan_have_as_many_roles_as_there_may_be(
+    kube: Kube, namespace: str
+) -> None:
     names_of_roles = [f"{number}".rjust(20, "r") for number in range(MAX_ROLES + 1)]
     role = {"agent": "None", "restartRules": [{"action": "Ignore", "messagePattern": "x{3}"}] * 32}
     body = job(framework="custom", roles=dict.fromkeys(names_of_roles[1:], role))
     await kube.create(ELASTIC_JOBS, namespace, body)
     counts = {name: {"replicas": 2} for name in names_of_roles}
-    plan = made(SCALE_PLANS, "plan", jobName="job", replicaResourceSpecs={r: counts[r] for r in names_of_roles[1:]})
+    plan = made(
+        SCALE_PLANS,
+        "plan",
+        jobName="job",
+        replicaResourceSpecs={r: counts[r] for r in names_of_roles[1:]},
+    )
     await kube.create(SCALE_PLANS, namespace, plan)
     too_many = job("more", framework="custom", roles=dict.fromkeys(names_of_roles, role))
-    assert f"must have at most {MAX_ROLES} items" in await refused(kube, namespace, ELASTIC_JOBS, too_many)
+    assert f"must have at most {MAX_ROLES} items" in await refused(
+        kube, namespace, ELASTIC_JOBS, too_many
+    )
     plan = made(SCALE_PLANS, "more", jobName="job", replicaResourceSpecs=counts)
-    assert f"must have at most {MAX_ROLES} items" in await refused(kube, namespace, SCALE_PLANS, plan)
+    assert f"must have at most {MAX_ROLES} items" in await refused(
+        kube, namespace, SCALE_PLANS, plan
+    )
 
 
+@pytest.mark.guarantee("job-stopped-for-good")
 async def test_a_stop_cannot_be_taken_back(kube: Kube, namespace: str) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job())
     await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": {"stop": True}}})
@@ -503,47 +623,80 @@ async def test_a_stop_cannot_be_taken_back(kube: Kube, namespace: str) -> None:
             await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": taken_back}})
 
 
-async def test_multiples_are_the_auto_scalers_and_others_may_give_any_size(kube: Kube, namespace: str) -> None:
-    worker, others = {"replicas": 8, "maxReplicas": 64}, {"replicas": 3, "minReplicas": 3, "maxReplicas": 5}
-    body = job(framework="tensorflow", roles={"worker": worker, "ps": others}, autoscaling={"multipleOf": 4})
+@pytest.mark.guarantee("multiples-of-hosts")
+async def test_multiples_are_the_auto_scalers_and_others_may_give_any_size(
+    kube: Kube, namespace: str
+) -> None:
+    worker = {"replicas": 8, "maxReplicas": 64}
+    others = {"replicas": 3, "minReplicas": 3, "maxReplicas": 5}
+    body = job(
+        framework="tensorflow",
+        roles={"worker": worker, "ps": others},
+        autoscaling={"multipleOf": 4},
+    )
     await kube.create(ELASTIC_JOBS, namespace, body)
 
     async def change(spec: Json) -> None:
         await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": spec})
 
-    await change({"replicaSpecs": {"worker": {"replicas": 5}}})  # as the operator does after a plan of that size
+    await change(
+        {"replicaSpecs": {"worker": {"replicas": 5}}}
+    )  # as the operator does after a plan of that size
     await change({"replicaSpecs": {"worker": {"minReplicas": 4}}, "autoscaling": {"enabled": True}})
     with pytest.raises(Refused, match="maxReplicas of worker is 30, which is no multiple"):
         await change({"replicaSpecs": {"worker": {"maxReplicas": 30}}})
-    with pytest.raises(Refused, match=r"replicas of worker is 5, which is no multiple .*, which is 2"):
+    with pytest.raises(
+        Refused, match=r"replicas of worker is 5, which is no multiple .*, which is 2"
+    ):
         await change({"autoscaling": {"multipleOf": 2}})
     with pytest.raises(Refused, match="minReplicas of ps is 3"):
         await change({"autoscaling": {"role": "ps"}})
     await change({"replicaSpecs": {"worker": {"replicas": 6}}, "autoscaling": {"multipleOf": 2}})
 
 
-async def test_the_scale_subresource_is_the_worker_count_within_its_bounds(kube: Kube, namespace: str) -> None:
+async def test_the_scale_subresource_is_the_worker_count_within_its_bounds(
+    kube: Kube, namespace: str
+) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job(roles={"worker": {"maxReplicas": 5}}))
     await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"replicas": 3}}, subresource="scale")
-    assert (await kube.get(ELASTIC_JOBS, namespace, "job"))["spec"]["replicaSpecs"]["worker"]["replicas"] == 3
+    assert (await kube.get(ELASTIC_JOBS, namespace, "job"))["spec"]["replicaSpecs"]["worker"][
+        "replicas"
+    ] == 3
     with pytest.raises(Refused, match="above maxReplicas, which is 5"):
-        await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"replicas": 9}}, subresource="scale")
+        await kube.patch(
+            ELASTIC_JOBS, namespace, "job", {"spec": {"replicas": 9}}, subresource="scale"
+        )
 
 
-async def test_operator_and_master_each_keep_their_part_of_the_status(kube: Kube, namespace: str) -> None:
+async def test_operator_and_master_each_keep_their_part_of_the_status(
+    kube: Kube, namespace: str
+) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job())
     status = {"replicaStatuses": {"worker": {"desired": 2, "indices": "0-1"}}, "phase": "Running"}
     await kube.patch(ELASTIC_JOBS, namespace, "job", {"status": status}, subresource="status")
-    progress = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "status": {"progress": {"step": 7}}}
+    progress = {
+        "apiVersion": names.API_VERSION,
+        "kind": "ElasticJob",
+        "status": {"progress": {"step": 7}},
+    }
     await kube.patch(
-        ELASTIC_JOBS, namespace, "job", progress, kind="apply-patch", subresource="status", field_manager=names.MASTER
+        ELASTIC_JOBS,
+        namespace,
+        "job",
+        progress,
+        kind="apply-patch",
+        subresource="status",
+        field_manager=names.MASTER,
     )
     stored = await kube.get(ELASTIC_JOBS, namespace, "job")
     assert stored["status"] == ElasticJob.UNSEEN_STATUS | status | {"progress": {"step": 7}}
 
 
+@pytest.mark.guarantee("very-large-jobs")
 @pytest.mark.thorough
-async def test_what_is_kept_of_every_one_of_ten_thousand_members_is_stored_once(kube: Kube, namespace: str) -> None:
+async def test_what_is_kept_of_every_one_of_ten_thousand_members_is_stored_once(
+    kube: Kube, namespace: str
+) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job())
     members = [str(index) for index in range(10_000)]
     kept = {
@@ -554,7 +707,9 @@ async def test_what_is_kept_of_every_one_of_ten_thousand_members_is_stored_once(
     }
     for field, value in kept.items():
         status = {"replicaStatuses": {"worker": {field: value}}}
-        stored = await kube.patch(ELASTIC_JOBS, namespace, "job", {"status": status}, subresource="status")
+        stored = await kube.patch(
+            ELASTIC_JOBS, namespace, "job", {"status": status}, subresource="status"
+        )
     assert stored["status"]["replicaStatuses"]["worker"] == kept
     assert len(msgspec.json.encode(stored)) < 1_400_000, "one object holds 1.5 MiB"
     assert len(msgspec.json.encode(stored["metadata"]["managedFields"])) < 10_000
@@ -567,7 +722,12 @@ BAD_SCALERS: dict[str, tuple[Resource, Json, *tuple[str, ...]]] = {
     "a fraction": (SCALE_OUTS, {"count": 1.5}, "spec.count", "int64"),
     "no count": (SCALE_OUTS, {}, "spec.count", "Required"),
     "no job": (SCALE_OUTS, {"count": 1, "jobName": None}, "spec.jobName", "Required"),
-    "a script that is too long": (SCALE_INS, {"count": 1, "script": "x" * 16_385}, "spec.script", "16384"),
+    "a script that is too long": (
+        SCALE_INS,
+        {"count": 1, "script": "x" * 16_385},
+        "spec.script",
+        "16384",
+    ),
     "too many variables of a script": (
         SCALE_INS,
         {"count": 1, "script": "x", "env": [{"name": f"A{number}"} for number in range(33)]},
@@ -575,7 +735,12 @@ BAD_SCALERS: dict[str, tuple[Resource, Json, *tuple[str, ...]]] = {
         "32",
     ),
     "zero out": (SCALE_INS, {"count": 0}, "spec.count", "greater than or equal to 1"),
-    "count and names": (SCALE_INS, {"count": 1, "podNames": ["a"]}, "spec", "either count or podNames"),
+    "count and names": (
+        SCALE_INS,
+        {"count": 1, "podNames": ["a"]},
+        "spec",
+        "either count or podNames",
+    ),
     "neither count nor names": (SCALE_INS, {}, "spec", "either count or podNames"),
     "no names": (SCALE_INS, {"podNames": []}, "spec", "either count or podNames"),
     "a name twice": (SCALE_INS, {"podNames": ["a", "a"]}, "spec.podNames[1]", "Duplicate", '"a"'),
@@ -586,16 +751,30 @@ BAD_SCALERS: dict[str, tuple[Resource, Json, *tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", BAD_SCALERS)
 async def test_a_bad_scaler_is_refused_by_field(kube: Kube, namespace: str, case: str) -> None:
     resource, spec, *parts = BAD_SCALERS[case]
-    message = await refused(kube, namespace, resource, made(resource, "scaler", **({"jobName": "job"} | spec)))
+    message = await refused(
+        kube, namespace, resource, made(resource, "scaler", **({"jobName": "job"} | spec))
+    )
     assert [part for part in parts if part not in message] == [], message
 
 
 BAD_PLANS: dict[str, tuple[Json, *tuple[str, ...]]] = {
     "nothing": ({}, "spec", "nothing to do"),
     "empty lists": ({"createPods": [], "removePods": []}, "spec", "nothing to do"),
-    "empty role": ({"replicaResourceSpecs": {"worker": {}}}, "spec.replicaResourceSpecs[worker]", "nothing to do"),
-    "negative": ({"replicaResourceSpecs": {"worker": {"replicas": -2}}}, "replicaResourceSpecs.worker.replicas", "-2"),
-    "malformed": ({"replicaResourceSpecs": {"worker": {"resource": {"memory": "1 GB"}}}}, "resource.memory", "1 GB"),
+    "empty role": (
+        {"replicaResourceSpecs": {"worker": {}}},
+        "spec.replicaResourceSpecs[worker]",
+        "nothing to do",
+    ),
+    "negative": (
+        {"replicaResourceSpecs": {"worker": {"replicas": -2}}},
+        "replicaResourceSpecs.worker.replicas",
+        "-2",
+    ),
+    "malformed": (
+        {"replicaResourceSpecs": {"worker": {"resource": {"memory": "1 GB"}}}},
+        "resource.memory",
+        "1 GB",
+    ),
     "too many resources": (
         {"migratePods": [{"name": "a", "resource": {f"x/{n}": 1 for n in range(9)}}]},
         "spec.migratePods[0].resource",
@@ -612,13 +791,21 @@ BAD_PLANS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "spec.replicaResourceSpecs.worker.resource.rdma/hca",
         "one",
     ),
-    "name and role": ({"removePods": [{"name": "a", "role": "worker"}]}, "spec.removePods[0]", "either name, or role"),
+    "name and role": (
+        {"removePods": [{"name": "a", "role": "worker"}]},
+        "spec.removePods[0]",
+        "either name, or role",
+    ),
     "name and place": (
         {"removePods": [{"name": "a", "role": "worker", "index": 1}]},
         "spec.removePods[0]",
         "either name, or role",
     ),
-    "role only": ({"removePods": [{"name": "a"}, {"role": "worker"}]}, "spec.removePods[1]", "either name, or role"),
+    "role only": (
+        {"removePods": [{"name": "a"}, {"role": "worker"}]},
+        "spec.removePods[1]",
+        "either name, or role",
+    ),
     "index only": ({"migratePods": [{"index": 1}]}, "spec.migratePods[0]", "either name, or role"),
     "unknown source": ({"source": "Me", "createPods": [{}]}, "spec.source", "Me", "Manual"),
 }
@@ -627,7 +814,9 @@ BAD_PLANS: dict[str, tuple[Json, *tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", BAD_PLANS)
 async def test_a_bad_plan_is_refused_by_field(kube: Kube, namespace: str, case: str) -> None:
     spec, *parts = BAD_PLANS[case]
-    message = await refused(kube, namespace, SCALE_PLANS, made(SCALE_PLANS, "plan", jobName="job", **spec))
+    message = await refused(
+        kube, namespace, SCALE_PLANS, made(SCALE_PLANS, "plan", jobName="job", **spec)
+    )
     assert [part for part in parts if part not in message] == [], message
 
 
@@ -653,20 +842,35 @@ async def test_a_request_for_a_change_cannot_be_changed(
         await kube.patch(resource, namespace, "request", {"spec": change})
 
 
-async def test_a_plan_reads_as_written_and_can_be_found_by_its_job(kube: Kube, namespace: str) -> None:
-    resource = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": 1, "networking.example.com/rdma_0": "2"}
+async def test_a_plan_reads_as_written_and_can_be_found_by_its_job(
+    kube: Kube, namespace: str
+) -> None:
+    resource = {
+        "cpu": "500m",
+        "memory": "1Gi",
+        "nvidia.com/gpu": 1,
+        "networking.example.com/rdma_0": "2",
+    }
     role = {"replicas": 2, "resource": resource}
     for name in ("one", "two"):
-        body = made(SCALE_PLANS, name, jobName=name, replicaResourceSpecs={"worker": role}, createPods=[{}])
+        body = made(
+            SCALE_PLANS, name, jobName=name, replicaResourceSpecs={"worker": role}, createPods=[{}]
+        )
         await kube.create(SCALE_PLANS, namespace, body)
     found = (await kube.list(SCALE_PLANS, namespace, field_selector="spec.jobName=one"))["items"]
     assert [item["metadata"]["name"] for item in found] == ["one"]
     plan = msgspec.convert(found[0], ScalePlan).spec
     assert plan.replica_resource_specs["worker"].resource == resource
-    assert (plan.source, plan.timeout_seconds, plan.create_pods[0].role) == ("Manual", 600, "worker")
+    assert (plan.source, plan.timeout_seconds, plan.create_pods[0].role) == (
+        "Manual",
+        600,
+        "worker",
+    )
 
 
-async def test_kubectl_shows_what_people_look_for(kube: Kube, namespace: str, cluster: Cluster) -> None:
+async def test_kubectl_shows_what_people_look_for(
+    kube: Kube, namespace: str, cluster: Cluster
+) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job())
     status = {
         "phase": "Running",
@@ -675,14 +879,32 @@ async def test_kubectl_shows_what_people_look_for(kube: Kube, namespace: str, cl
         "restarts": 1,
     }
     await kube.patch(ELASTIC_JOBS, namespace, "job", {"status": status}, subresource="status")
-    await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "plan", jobName="job", createPods=[{}]))
-    await kube.patch(SCALE_PLANS, namespace, "plan", {"status": {"change": "worker 2 to 3"}}, subresource="status")
+    await kube.create(
+        SCALE_PLANS, namespace, made(SCALE_PLANS, "plan", jobName="job", createPods=[{}])
+    )
+    await kube.patch(
+        SCALE_PLANS,
+        namespace,
+        "plan",
+        {"status": {"change": "worker 2 to 3"}},
+        subresource="status",
+    )
     await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "out", jobName="job", count=1))
-    await kube.patch(SCALE_OUTS, namespace, "out", {"status": {"phase": "ScaleSucceeded"}}, subresource="status")
+    await kube.patch(
+        SCALE_OUTS, namespace, "out", {"status": {"phase": "ScaleSucceeded"}}, subresource="status"
+    )
 
     def kubectl(*arguments: str) -> str:
-        command = [str(cluster.bin / "kubectl"), f"--kubeconfig={cluster.kubeconfig}", "-n", namespace, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        command = [
+            str(cluster.bin / "kubectl"),
+            f"--kubeconfig={cluster.kubeconfig}",
+            "-n",
+            namespace,
+            *arguments,
+        ]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
 
     header, row = kubectl("get", "ej").splitlines()
     assert header.split() == ["NAME", "PHASE", "WORKERS", "STEP", "RATE", "ETA", "RESTARTS", "AGE"]
@@ -694,5 +916,8 @@ async def test_kubectl_shows_what_people_look_for(kube: Kube, namespace: str, cl
     assert header.split() == ["NAME", "JOB", "PHASE", "AGE"]
     assert row.split()[:3] == ["out", "job", "ScaleSucceeded"]
     everything = kubectl("get", "all")
-    assert all(name in everything for name in ("elasticjob.elasticjob.dev/job", "scaleplan.elasticjob.dev/plan"))
+    assert all(
+        name in everything
+        for name in ("elasticjob.elasticjob.dev/job", "scaleplan.elasticjob.dev/plan")
+    )
     assert "Decides roles, ports and environment" in kubectl("explain", "ej.spec.framework")

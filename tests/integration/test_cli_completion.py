@@ -26,7 +26,9 @@ def completed(line: str, kubeconfig: Path) -> list[str]:
         "COMP_CWORD": str(len(line.split(" ")) - 1),
         "KUBECONFIG": str(kubeconfig),
     }
-    done = subprocess.run([COMMAND], env=os.environ | asked, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [COMMAND], env=os.environ | asked, capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stderr == ""
     return sorted(done.stdout.split())
 
@@ -59,4 +61,7 @@ def test_without_a_cluster_nothing_is_completed_and_nothing_is_said(tmp_path: Pa
 def pod(uid: str) -> Json:
     labels = {names.LABEL_JOB_UID: uid, names.LABEL_ROLE: "worker", names.LABEL_INDEX: "0"}
     containers = [{"name": "train", "image": "train:1"}]
-    return {"metadata": {"name": "job-worker-0", "labels": labels}, "spec": {"containers": containers}}
+    return {
+        "metadata": {"name": "job-worker-0", "labels": labels},
+        "spec": {"containers": containers},
+    }

@@ -1,4 +1,7 @@
-"""`elasticjob query` with a real API server and a real master: the answer, and a clear error where there is none."""
+"""`elasticjob query` with a real API server and a real master.
+
+The answer, and a clear error where there is none.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,14 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.query_token import query_token
 from elasticjob_api.v1 import agent_pb2, agent_pb2_grpc, shards_pb2, shards_pb2_grpc
-from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    ELASTIC_JOBS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+)
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_localcluster.controlplane.ports import free_port
@@ -46,9 +56,16 @@ async def query(cluster: Cluster, *arguments: str) -> tuple[int, str, str]:
 
 @pytest.fixture
 async def job(kube: Kube, namespace: str) -> str:
-    template = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
+    template = {
+        "spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}
+    }
     spec = {"framework": "jax", "replicaSpecs": {"worker": {"template": template}}}
-    body = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "metadata": {"name": JOB}, "spec": spec}
+    body = {
+        "apiVersion": names.API_VERSION,
+        "kind": "ElasticJob",
+        "metadata": {"name": JOB},
+        "spec": spec,
+    }
     await kube.create(ELASTIC_JOBS, namespace, body)
     return namespace
 
@@ -57,7 +74,12 @@ async def job(kube: Kube, namespace: str) -> str:
 async def secrets(kube: Kube, job: str) -> dict[str, bytes]:
     made = new_job_secrets(JOB, job)
     data = {key: base64.b64encode(value).decode() for key, value in made.items()}
-    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": names.master_service(JOB)}, "data": data}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": names.master_service(JOB)},
+        "data": data,
+    }
     await kube.create(SECRETS, job, body)
     return made
 
@@ -74,7 +96,9 @@ async def set_job_status(kube: Kube, namespace: str, **status: Any) -> None:
 
 
 @asynccontextmanager
-async def running_master(namespace: str, secrets: dict[str, bytes], port: int) -> AsyncIterator[grpc.aio.Channel]:
+async def running_master(
+    namespace: str, secrets: dict[str, bytes], port: int
+) -> AsyncIterator[grpc.aio.Channel]:
     """A master of its own process, without Kubernetes, but with the job's token and certificate."""
     environment = {
         names.ENV_JOB_NAME: JOB,
@@ -103,7 +127,12 @@ async def one_member(channel: grpc.aio.Channel, secrets: dict[str, bytes]) -> No
     """Register a member, and lease some shards for it."""
     token = ((names.TOKEN_METADATA, f"Bearer {secrets[names.SECRET_TOKEN].decode()}"),)
     member = agent_pb2.RegisterRequest(
-        pod_name=f"{JOB}-worker-0", pod_uid="u0", role="worker", index=0, address="127.0.0.1", slots=1
+        pod_name=f"{JOB}-worker-0",
+        pod_uid="u0",
+        role="worker",
+        index=0,
+        address="127.0.0.1",
+        slots=1,
     )
     agents = agent_pb2_grpc.AgentServiceStub(channel)
     await agents.Register(member, metadata=token, wait_for_ready=True, timeout=SECONDS)
@@ -111,7 +140,9 @@ async def one_member(channel: grpc.aio.Channel, secrets: dict[str, bytes]) -> No
     dataset = shards_pb2.CreateDatasetRequest(dataset="train", size=100, shard_size=10, epochs=1)
     await shards.CreateDataset(dataset, metadata=token, timeout=SECONDS)
     await shards.LeaseShards(
-        shards_pb2.LeaseShardsRequest(dataset="train", pod_uid="u0", count=3), metadata=token, timeout=SECONDS
+        shards_pb2.LeaseShardsRequest(dataset="train", pod_uid="u0", count=3),
+        metadata=token,
+        timeout=SECONDS,
     )
 
 
@@ -126,16 +157,27 @@ async def test_a_running_job_is_shown_with_its_members_and_shards(
         await one_member(channel, secrets)
         code, text, errors = await query(cluster, JOB, "-n", job)
         assert (code, errors) == (0, "")
-        for part in (f"{job}/{JOB}", "Waiting", "ROLE", f"{JOB}-worker-0", "127.0.0.1", "DATASET", "train"):
+        for part in (
+            f"{job}/{JOB}",
+            "Waiting",
+            "ROLE",
+            f"{JOB}-worker-0",
+            "127.0.0.1",
+            "DATASET",
+            "train",
+        ):
             assert part in text, text
         code, text, _ = await query(cluster, JOB, "-n", job, "-o", "json")
         found = json.loads(text)
         assert (found["jobName"], found["phase"]) == (JOB, "JOB_PHASE_WAITING")
-        assert [(member["podName"], member["rank"]) for member in found["members"]] == [(f"{JOB}-worker-0", None)]
+        assert [(member["podName"], member["rank"]) for member in found["members"]] == [
+            (f"{JOB}-worker-0", None)
+        ]
         assert (found["datasets"][0]["total"], found["datasets"][0]["leased"]) == ("10", "3")
         assert (found["autoscaling"]["enabled"], found["autoscaling"]["sizes"]) == (False, [])
 
 
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
 async def test_an_earlier_operators_secret_is_enough_and_a_master_that_does_not_know_it_is_asked_with_the_jobs_own(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
@@ -159,7 +201,9 @@ async def test_an_earlier_operators_secret_is_enough_and_a_master_that_does_not_
                 assert f"{JOB}-worker-0" in text_
 
 
-async def test_a_watch_ends_with_the_job(kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]) -> None:
+async def test_a_watch_ends_with_the_job(
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+) -> None:
     port = free_port()
     await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
     async with running_master(job, secrets, port) as channel:
@@ -214,9 +258,18 @@ async def test_members_progress_history_plans_and_auto_scaling_are_asked_for_by_
         assert text.splitlines()[1].split()[:3] == ["worker", "0", f"{JOB}-worker-0"]
         code, text, errors = await query(cluster, JOB, "history", "-n", job)
         assert (code, errors) == (0, "")
-        assert [line.split()[1] for line in text.splitlines()][:2] == ["MasterStarted", "MemberRegistered"]
+        assert [line.split()[1] for line in text.splitlines()][:2] == [
+            "MasterStarted",
+            "MemberRegistered",
+        ]
         assert f"{JOB}-worker-0 at 127.0.0.1" in text
-        keys = {"members": "members", "progress": "step", "history": "events", "plans": "plans", "autoscaling": "sizes"}
+        keys = {
+            "members": "members",
+            "progress": "step",
+            "history": "events",
+            "plans": "plans",
+            "autoscaling": "sizes",
+        }
         for topic, key in keys.items():
             code, text, errors = await query(cluster, JOB, topic, "-n", job, "-o", "json")
             assert (code, errors) == (0, "")

@@ -1,4 +1,7 @@
-"""Jobs are created, or refused and nothing is left, by a real API server; `init` and `doctor` tell the truth."""
+"""Jobs are created, or refused and nothing is left, by a real API server.
+
+`init` and `doctor` tell the truth.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,9 @@ from tests.support.service_accounts import kubeconfig_of
 from tests.support.wait import until
 
 COMMAND = Path(sys.executable).with_name("elasticjob")
-CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLES = Resource(
+    "rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False
+)
 SCRIPT = {"train.py": b"print('trained')\n"}
 _OPTION_LINE = re.compile(rf"^( *){OPTION}(?! \S)(.*)$", re.MULTILINE)
 
@@ -56,16 +61,26 @@ def training(**options: Any) -> Training:
 
 async def left_in(kube: Kube, namespace: str) -> list[str]:
     """Return what there is of jobs and of their files."""
-    found = [*(await kube.list(ELASTIC_JOBS, namespace))["items"], *(await kube.list(CONFIG_MAPS, namespace))["items"]]
-    return [each["metadata"]["name"] for each in found if each["metadata"]["name"] != "kube-root-ca.crt"]
+    found = [
+        *(await kube.list(ELASTIC_JOBS, namespace))["items"],
+        *(await kube.list(CONFIG_MAPS, namespace))["items"],
+    ]
+    return [
+        each["metadata"]["name"] for each in found if each["metadata"]["name"] != "kube-root-ca.crt"
+    ]
 
 
-async def test_a_script_is_in_a_config_map_that_goes_with_its_job(kube: Kube, namespace: str) -> None:
+@pytest.mark.guarantee("submitted-files-reach-pods")
+async def test_a_script_is_in_a_config_map_that_goes_with_its_job(
+    kube: Kube, namespace: str
+) -> None:
     submission = of_files(SCRIPT, training(), source="train.py", name=None)
     made = await submit(Session(kube, namespace), submission)
     files = await kube.get(CONFIG_MAPS, namespace, submission.config_map)
     assert files["data"] == {"train.py": "print('trained')\n"}
-    assert [owner["uid"] for owner in files["metadata"]["ownerReferences"]] == [made["metadata"]["uid"]]
+    assert [owner["uid"] for owner in files["metadata"]["ownerReferences"]] == [
+        made["metadata"]["uid"]
+    ]
     await kube.delete(ELASTIC_JOBS, namespace, made["metadata"]["name"])
 
     async def nothing_left() -> bool:
@@ -74,15 +89,20 @@ async def test_a_script_is_in_a_config_map_that_goes_with_its_job(kube: Kube, na
     await until("the files to go with the job", nothing_left)
 
 
+@pytest.mark.guarantee("submitted-files-reach-pods")
 async def test_nothing_is_left_of_what_is_refused_or_only_tried(kube: Kube, namespace: str) -> None:
     session = Session(kube, namespace)
     await submit(session, of_files(SCRIPT, training(), source="train.py", name=None), dry_run=True)
     with pytest.raises(Invalid) as refused:
-        await submit(session, of_files(SCRIPT, training(memory="1X"), source="train.py", name="Capital"))
+        await submit(
+            session, of_files(SCRIPT, training(memory="1X"), source="train.py", name="Capital")
+        )
     assert any(problem.startswith('metadata.name: "Capital"') for problem in refused.value.problems)
     assert any('limits.memory: "1X": should match' in problem for problem in refused.value.problems)
     with pytest.raises(ClientError, match="not found"):
-        await submit(Session(kube, "no-such-namespace"), of_files(SCRIPT, training(), source="a", name=None))
+        await submit(
+            Session(kube, "no-such-namespace"), of_files(SCRIPT, training(), source="a", name=None)
+        )
     assert await left_in(kube, namespace) == []
 
 
@@ -106,6 +126,7 @@ class FilesRefused(Kube):
         return await super().create(resource, namespace, body, dry_run=dry_run, strict=strict)
 
 
+@pytest.mark.guarantee("submitted-files-reach-pods")
 async def test_a_job_whose_files_are_refused_after_all_is_deleted_and_no_other_of_its_name(
     kube: Kube, namespace: str
 ) -> None:
@@ -113,7 +134,9 @@ async def test_a_job_whose_files_are_refused_after_all_is_deleted_and_no_other_o
     with pytest.raises(ClientError, match="exceeded quota"):
         await submit(session, of_files(SCRIPT, training(), source="train.py", name="one"))
     assert await left_in(kube, namespace) == []
-    await submit(Session(kube, namespace), of_job_file(starter("jax", name="one"), source="one.yaml"))
+    await submit(
+        Session(kube, namespace), of_job_file(starter("jax", name="one"), source="one.yaml")
+    )
     with pytest.raises(ClientError, match="already exists"):
         await submit(session, of_files(SCRIPT, training(), source="train.py", name="one"))
     assert await left_in(kube, namespace) == ["one"]
@@ -126,7 +149,10 @@ async def test_the_job_file_of_each_framework_is_taken_with_and_without_its_opti
     text = starter(framework, name="first")
     with_options = _OPTION_LINE.sub(r"\1\2", text)
     spec = yaml.safe_load(with_options)["spec"]
-    assert (spec["autoscaling"]["enabled"], spec["replicaSpecs"]["worker"]["drainSeconds"]) == (False, 30)
+    assert (spec["autoscaling"]["enabled"], spec["replicaSpecs"]["worker"]["drainSeconds"]) == (
+        False,
+        30,
+    )
     assert "autoscaling" not in yaml.safe_load(text)["spec"]
     stored = [
         await submit(Session(kube, namespace), of_job_file(each, source="first.yaml"), dry_run=True)
@@ -135,11 +161,15 @@ async def test_the_job_file_of_each_framework_is_taken_with_and_without_its_opti
     assert stored[0]["spec"] == stored[1]["spec"], "the options are not the defaults"
 
 
-async def elasticjob(cluster: Cluster, namespace: str, *arguments: str, folder: Path) -> tuple[int, str, str]:
+async def elasticjob(
+    cluster: Cluster, namespace: str, *arguments: str, folder: Path
+) -> tuple[int, str, str]:
     """Run a command; return exit code and what it has printed."""
     access = [f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}"]
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(COMMAND, *arguments, *access, cwd=folder, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(
+        COMMAND, *arguments, *access, cwd=folder, stdout=pipe, stderr=pipe
+    )
     out, err = await asyncio.wait_for(process.communicate(), 100)
     return process.returncode or 0, out.decode(), err.decode()
 
@@ -151,7 +181,9 @@ async def test_the_command_prints_what_it_creates_and_what_is_wrong(
         return await elasticjob(cluster, namespace, *arguments, folder=tmp_path)
 
     (tmp_path / "train.py").write_text("print()\n")
-    initialized = subprocess.run([COMMAND, "init", "--framework=jax", "--name=mine"], cwd=tmp_path, check=True)
+    initialized = subprocess.run(
+        [COMMAND, "init", "--framework=jax", "--name=mine"], cwd=tmp_path, check=True
+    )
     assert initialized.returncode == 0
     assert await ran("submit", "mine.yaml", "--dry-run=server") == (
         0,
@@ -159,10 +191,20 @@ async def test_the_command_prints_what_it_creates_and_what_is_wrong(
         "",
     )
     assert await left_in(kube, namespace) == []
-    assert await ran("submit", "mine.yaml", "-o", "name") == (0, "elasticjobs.elasticjob.dev/mine\n", "")
-    code, out, _ = await ran("submit", "train.py", "--image=i", "--workers=2:8", "--dry-run=client", "-o", "yaml")
+    assert await ran("submit", "mine.yaml", "-o", "name") == (
+        0,
+        "elasticjobs.elasticjob.dev/mine\n",
+        "",
+    )
+    code, out, _ = await ran(
+        "submit", "train.py", "--image=i", "--workers=2:8", "--dry-run=client", "-o", "yaml"
+    )
     job, files = yaml.safe_load_all(out)
-    assert (code, job["spec"]["replicaSpecs"]["worker"]["maxReplicas"], files["kind"]) == (0, 8, "ConfigMap")
+    assert (code, job["spec"]["replicaSpecs"]["worker"]["maxReplicas"], files["kind"]) == (
+        0,
+        8,
+        "ConfigMap",
+    )
 
     wrong = (tmp_path / "mine.yaml").read_text().replace("replicas: 2", "replicas: 9")
     (tmp_path / "wrong.yaml").write_text(wrong)
@@ -173,7 +215,9 @@ async def test_the_command_prints_what_it_creates_and_what_is_wrong(
         "maxReplicas, which is 4\n",
     )
     (tmp_path / "typo.yaml").write_text(wrong.replace("replicas: 9", "replica: 2"))
-    assert 'unknown field "spec.replicaSpecs.worker.replica"' in (await ran("submit", "typo.yaml"))[2]
+    assert (
+        'unknown field "spec.replicaSpecs.worker.replica"' in (await ran("submit", "typo.yaml"))[2]
+    )
     for arguments, said in (
         (("submit", "train.py"), "give --image"),
         (("submit", "mine.yaml", "--gpus=1"), "--gpus: only for scripts"),
@@ -195,12 +239,15 @@ def states(found: list[Finding]) -> dict[str, str]:
     return worst
 
 
+@pytest.mark.guarantee("doctor-names-what-is-missing")
 @pytest.mark.usefixtures("documented")
 async def test_the_doctor_finds_all_but_an_operator_and_then_that_too(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     access = Access(cluster.kubeconfig, None, namespace)
-    everything = dict.fromkeys(("server", "definitions", "fields", "policies", "rights", "resize"), "Good")
+    everything = dict.fromkeys(
+        ("server", "definitions", "fields", "policies", "rights", "resize"), "Good"
+    )
     found = await diagnose(access, operator_namespace=namespace, kueue=True)
     assert states(found) == {**everything, "operator": "Bad", "kueue": "Bad"}
     assert all(finding.remedy for finding in found if finding.state == "Bad")
@@ -208,13 +255,22 @@ async def test_the_doctor_finds_all_but_an_operator_and_then_that_too(
     lease = {"metadata": {"name": "elasticjob-operator"}, "spec": {"leaseDurationSeconds": 15}}
     await kube.create(LEASES, namespace, lease)
     assert "nobody leads" in (await operator_finding(access)).message
-    for renewed, state in (("2020-01-01T00:00:00.000000Z", "Bad"), ("2099-01-01T00:00:00.000000Z", "Good")):
+    for renewed, state in (
+        ("2020-01-01T00:00:00.000000Z", "Bad"),
+        ("2099-01-01T00:00:00.000000Z", "Good"),
+    ):
         spec = {"holderIdentity": "one", "renewTime": renewed}
         await kube.patch(LEASES, namespace, "elasticjob-operator", {"spec": spec})
         assert (await operator_finding(access)).state == state
 
     code, out, err = await elasticjob(
-        cluster, namespace, "doctor", f"--operator-namespace={namespace}", "-o", "json", folder=tmp_path
+        cluster,
+        namespace,
+        "doctor",
+        f"--operator-namespace={namespace}",
+        "-o",
+        "json",
+        folder=tmp_path,
     )
     assert (code, err) == (0, "")
     assert {finding["state"] for finding in json.loads(out)} == {"Good"}
@@ -239,6 +295,7 @@ async def operator_finding(access: Access) -> Finding:
     return next(finding for finding in found if finding.check == "operator")
 
 
+@pytest.mark.guarantee("doctor-names-what-is-missing")
 @pytest.mark.usefixtures("documented")
 async def test_the_doctor_of_a_user_with_few_rights_says_which_are_missing(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
@@ -261,7 +318,9 @@ async def test_the_role_that_the_doctor_names_has_the_rights_that_were_missing(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     for role in (
-        each for each in manifests("base") if each["metadata"]["name"] in ("elasticjob-viewer", "elasticjob-editor")
+        each
+        for each in manifests("base")
+        if each["metadata"]["name"] in ("elasticjob-viewer", "elasticjob-editor")
     ):
         with suppress(AlreadyExists):
             await kube.create(CLUSTER_ROLES, None, role)
@@ -272,16 +331,25 @@ async def test_the_role_that_the_doctor_names_has_the_rights_that_were_missing(
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": bound}
         body = {"metadata": {"name": bound}, "roleRef": reference, "subjects": [subject]}
         await kube.create(ROLE_BINDINGS, namespace, body)
-        expected = {need.commands: "Good" if bound in (need.role, "edit") else "Bad" for need in NEEDS}
+        expected = {
+            need.commands: "Good" if bound in (need.role, "edit") else "Bad" for need in NEEDS
+        }
 
         async def states_of_rights() -> dict[str, str]:
             found = await diagnose(Access(own, None, namespace))
-            return {each.message.partition(":")[0]: each.state for each in found if each.check == "rights"}
+            return {
+                each.message.partition(":")[0]: each.state
+                for each in found
+                if each.check == "rights"
+            }
 
         await until(f"the rights of {bound}", states_of_rights, partial(operator.eq, expected))
 
 
-async def test_the_doctor_says_what_is_wrong_with_kubeconfig_and_server(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.guarantee("doctor-names-what-is-missing")
+async def test_the_doctor_says_what_is_wrong_with_kubeconfig_and_server(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     for wrong in (tmp_path / "missing", tmp_path / "empty", tmp_path / "odd"):
         (tmp_path / "empty").touch()
         (tmp_path / "odd").write_text("clusters: 7\ncontexts: x\n")
@@ -294,12 +362,18 @@ async def test_the_doctor_says_what_is_wrong_with_kubeconfig_and_server(cluster:
 
 
 def test_the_doctor_looks_for_the_policies_that_there_are() -> None:
-    there = [next(yaml.safe_load_all(path.read_text())) for path in sorted((REPOSITORY / "policies").glob("*.yaml"))]
+    there = [
+        next(yaml.safe_load_all(path.read_text()))
+        for path in sorted((REPOSITORY / "policies").glob("*.yaml"))
+    ]
     assert sorted(POLICIES) == [policy["metadata"]["name"] for policy in there]
 
 
+@pytest.mark.guarantee("doctor-names-what-is-missing")
 @pytest.mark.thorough
-async def test_the_doctor_of_a_cluster_with_nothing_installed_says_how_to_install(tmp_path: Path) -> None:
+async def test_the_doctor_of_a_cluster_with_nothing_installed_says_how_to_install(
+    tmp_path: Path,
+) -> None:
     cluster = clusters.up(tmp_path / "empty", control_plane_only=True)
     try:
         found = {finding.check: finding for finding in await diagnose(Access(cluster.kubeconfig))}

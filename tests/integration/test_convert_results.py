@@ -1,4 +1,7 @@
-"""What `elasticjob convert` writes is what a real API server takes: each sample's result, in a server-side dry run."""
+"""What `elasticjob convert` writes is what a real API server takes.
+
+Each sample's result, in a server-side dry run.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,12 @@ from elasticjob_kube.session import Kube
 
 from tests.support.convert import OURS, SAMPLES, converted, sample
 
-RESOURCES = {resource.kind: resource for resource in (ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS)}
+RESOURCES = {
+    resource.kind: resource for resource in (ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS)
+}
 
 
+@pytest.mark.guarantee("converted-jobs-are-accepted")
 @pytest.mark.parametrize("name", SAMPLES)
 async def test_a_result_passes_a_server_side_dry_run(kube: Kube, namespace: str, name: str) -> None:
     for document in sample(name):

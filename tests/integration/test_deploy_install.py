@@ -43,7 +43,10 @@ def tools(cluster: Cluster) -> Tools:
 
 
 async def replicas(kube: Kube, namespace: str) -> list[str]:
-    """Return the operator's pods once both are there: an admission that refuses them would keep them away."""
+    """Return the operator's pods once both are there.
+
+    An admission that refuses them would keep them away.
+    """
 
     async def both() -> list[str]:
         found = (await kube.list(PODS, namespace))["items"]
@@ -56,8 +59,8 @@ async def replicas(kube: Kube, namespace: str) -> list[str]:
 async def served(kube: Kube) -> None:
     """Wait until every definition is served.
 
-    A definition deleted in the second of its creation may be left terminating for minutes: the API server finds its
-    storage "(re)initializing".
+    A definition deleted in the second of its creation may be left terminating for minutes: the API
+    server finds its storage "(re)initializing".
     """
     async with asyncio.timeout(30):
         await wait_for_crds(kube, None)
@@ -98,7 +101,9 @@ async def test_applying_again_changes_nothing(kube: Kube, tools: Tools) -> None:
         await served(kube)
         await replicas(kube, SYSTEM)
 
-        async def no_difference() -> bool:  # a status that moves between the two readings of kubectl diff is none
+        async def no_difference() -> (
+            bool
+        ):  # a status that moves between the two readings of kubectl diff is none
             print(found := tools.difference("-k", str(DEPLOY / "base")))
             return not found
 
@@ -120,7 +125,9 @@ async def test_helm_installs_upgrades_the_definitions_and_keeps_them_and_the_job
     await replicas(kube, "helm")
     await served(kube)
     await kube.create(ELASTIC_JOBS, "default", job())
-    tools.helm("upgrade", "elasticjob", str(CHART), "--namespace", "helm", "--set", "logFormat=text")
+    tools.helm(
+        "upgrade", "elasticjob", str(CHART), "--namespace", "helm", "--set", "logFormat=text"
+    )
     assert (await kube.get(CRDS, None, JOBS))["spec"]["names"]["shortNames"] == ["ej"]
     tools.helm("uninstall", "elasticjob", "--namespace", "helm", "--wait")
     assert await there(kube, ELASTIC_JOBS, "default", "job")
@@ -140,15 +147,26 @@ def test_the_overlay_in_the_documentation_sets_both_images(tools: Tools, tmp_pat
     text = (DEPLOY.parent / "docs" / "install.md").read_text()
     (tmp_path / "kustomization.yaml").write_text(text.partition("```yaml\n")[2].partition("```")[0])
     found = _by_name(yaml.safe_load_all(tools.kubectl("kustomize", str(tmp_path))))
-    [container] = found["Deployment", "elasticjob-operator"]["spec"]["template"]["spec"]["containers"]
+    [container] = found["Deployment", "elasticjob-operator"]["spec"]["template"]["spec"][
+        "containers"
+    ]
     assert container["image"] == "registry.example/elasticjob-operator:0.1.0"
-    assert {"name": "MASTER_IMAGE", "value": "registry.example/elasticjob-master:0.1.0"} in container["env"]
-    assert sorted(variable["name"] for variable in container["env"]) == ["MASTER_IMAGE", "POD_NAMESPACE", "POD_UID"]
+    assert {
+        "name": "MASTER_IMAGE",
+        "value": "registry.example/elasticjob-master:0.1.0",
+    } in container["env"]
+    assert sorted(variable["name"] for variable in container["env"]) == [
+        "MASTER_IMAGE",
+        "POD_NAMESPACE",
+        "POD_UID",
+    ]
 
 
 def test_the_manifests_are_what_the_chart_renders() -> None:
     command = [sys.executable, "-m", "tools.render_deploy", "--check"]
-    done = subprocess.run(command, cwd=DEPLOY.parent, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, cwd=DEPLOY.parent, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -163,7 +181,9 @@ def test_the_manifests_are_what_the_chart_renders() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_by_name(tools: Tools, value: str, message: str) -> None:
-    with pytest.raises(AssertionError, match="values don't meet the specifications of the schema") as refusal:
+    with pytest.raises(
+        AssertionError, match="values don't meet the specifications of the schema"
+    ) as refusal:
         tools.helm("template", "elasticjob", str(CHART), "--kube-version", "1.36.0", "--set", value)
     assert message in str(refusal.value)
 
@@ -183,13 +203,19 @@ def test_kustomize_and_helm_switch_kueue_on_alike(tools: Tools, tmp_path: Path) 
     for key in (key for key in built if "kueue" in key[1]):
         assert built[key] == rendered[key]
     for found in (built, rendered):
-        (container,) = found["Deployment", "elasticjob-operator"]["spec"]["template"]["spec"]["containers"]
+        (container,) = found["Deployment", "elasticjob-operator"]["spec"]["template"]["spec"][
+            "containers"
+        ]
         assert container["args"][-1] == "--kueue"
 
 
-@pytest.mark.parametrize("values", ["metrics.serviceMonitor=true", "networkPolicy.create=false", "replicas=0"])
+@pytest.mark.parametrize(
+    "values", ["metrics.serviceMonitor=true", "networkPolicy.create=false", "replicas=0"]
+)
 def test_choices_render(tools: Tools, values: str) -> None:
-    text = tools.helm("template", "elasticjob", str(CHART), "--kube-version", "1.36.0", "--set", values)
+    text = tools.helm(
+        "template", "elasticjob", str(CHART), "--kube-version", "1.36.0", "--set", values
+    )
     kinds = {each["kind"] for each in yaml.safe_load_all(text)}
     assert ("ServiceMonitor" in kinds) == values.startswith("metrics")
     assert ("NetworkPolicy" in kinds) != values.startswith("networkPolicy")

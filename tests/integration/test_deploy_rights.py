@@ -1,4 +1,7 @@
-"""What the operator's own account may do: whole jobs, and nothing else. The operator here has its token only."""
+"""What the operator's own account may do: whole jobs, and nothing else.
+
+The operator here has its token only.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,9 @@ pytestmark = pytest.mark.thorough
 
 _RBAC = ("rbac.authorization.k8s.io", "v1")
 CLUSTER_ROLES = Resource(*_RBAC, "clusterroles", "ClusterRole", namespaced=False)
-CLUSTER_ROLE_BINDINGS = Resource(*_RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+CLUSTER_ROLE_BINDINGS = Resource(
+    *_RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 CLAIM: Json = {
     "metadata": {"name": "data"},
@@ -57,7 +62,10 @@ SECURITY = DEPLOY.parent / "docs" / "security.md"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster in which the operator is installed, for all namespaces; its Deployment has no node to run on."""
+    """A cluster in which the operator is installed, for all namespaces.
+
+    Its Deployment has no node to run on.
+    """
     with clusters.up(tmp_path_factory.mktemp("deployed"), control_plane_only=True) as made_cluster:
         Tools(made_cluster).kubectl("apply", "--server-side", "-k", str(DEPLOY / "base"))
         yield made_cluster
@@ -74,7 +82,12 @@ async def operator(kubeconfig: Path, log: Path, *arguments: str) -> AsyncIterato
     environ = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            OPERATOR, "--master-image=master:1", *arguments, stdout=output, stderr=output, env=environ
+            OPERATOR,
+            "--master-image=master:1",
+            *arguments,
+            stdout=output,
+            stderr=output,
+            env=environ,
         )
     try:
         yield
@@ -85,7 +98,10 @@ async def operator(kubeconfig: Path, log: Path, *arguments: str) -> AsyncIterato
 
 async def whole_life(kube: Kube, namespace: str, log: Path) -> None:
     """Take a job from its creation through every kind of request to its end and deletion."""
-    plan = {"replicaResourceSpecs": {"worker": {"replicas": 2, "resource": {"cpu": "200m"}}}, "source": "Manual"}
+    plan = {
+        "replicaResourceSpecs": {"worker": {"replicas": 2, "resource": {"cpu": "200m"}}},
+        "source": "Manual",
+    }
     async with kubelet(kube, namespace):
         body = job(runPolicy={"ttlSecondsAfterFinished": 0})
         body["spec"]["replicaSpecs"]["worker"]["volumeClaimTemplates"] = [CLAIM]
@@ -104,7 +120,9 @@ async def whole_life(kube: Kube, namespace: str, log: Path) -> None:
             return len(await workers(kube, namespace)) == 2
 
         await until("two workers are left", two_are_left)
-        await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "more-cpu", jobName="job", **plan))
+        await kube.create(
+            SCALE_PLANS, namespace, made(SCALE_PLANS, "more-cpu", jobName="job", **plan)
+        )
         await phase(kube, namespace, SCALE_PLANS, "more-cpu", "Succeeded", seconds=60)
         # An account that is changed by hand is corrected; so is everything around the pods.
         for resource in (ROLES, ROLE_BINDINGS, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS):
@@ -116,6 +134,7 @@ def _name_of(resource: Resource) -> str:
     return names.state_config_map("job") if resource is CONFIG_MAPS else names.master_service("job")
 
 
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
 async def test_with_its_own_account_alone_the_operator_does_all_its_work_in_all_namespaces(
     kube: Kube, namespace: str, account: Path, tmp_path: Path
 ) -> None:
@@ -125,6 +144,7 @@ async def test_with_its_own_account_alone_the_operator_does_all_its_work_in_all_
     assert "no notice of leaving nodes" not in log.read_text()
 
 
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
 async def test_an_operator_for_one_namespace_does_all_its_work_there_and_nothing_elsewhere(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -187,23 +207,46 @@ MUST_NOT: dict[str, tuple[str, str, Any]] = {
     "read the state of a namespace": ("GET", CONFIG_MAPS.path("kube-system"), None),
     "delete a ConfigMap": ("DELETE", CONFIG_MAPS.path("default", "kube-root-ca.crt"), None),
     "delete a Role": ("DELETE", ROLES.path("default", "x"), None),
-    "get a token of an account": ("POST", SERVICE_ACCOUNTS.path("default", "default", "token"), {"spec": {}}),
+    "get a token of an account": (
+        "POST",
+        SERVICE_ACCOUNTS.path("default", "default", "token"),
+        {"spec": {}},
+    ),
     "create a ClusterRole": ("POST", CLUSTER_ROLES.path(), _role()),
-    "create a ClusterRoleBinding": ("POST", CLUSTER_ROLE_BINDINGS.path(), _binding("ClusterRole", "view")),
+    "create a ClusterRoleBinding": (
+        "POST",
+        CLUSTER_ROLE_BINDINGS.path(),
+        _binding("ClusterRole", "view"),
+    ),
     "give a right it does not hold": (
         "POST",
         ROLES.path("default"),
         _role({"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}),
     ),
-    "give all rights": ("POST", ROLES.path("default"), _role({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]})),
-    "bind cluster-admin": ("POST", ROLE_BINDINGS.path("default"), _binding("ClusterRole", "cluster-admin")),
-    "bind the built-in edit": ("POST", ROLE_BINDINGS.path("default"), _binding("ClusterRole", "edit")),
+    "give all rights": (
+        "POST",
+        ROLES.path("default"),
+        _role({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}),
+    ),
+    "bind cluster-admin": (
+        "POST",
+        ROLE_BINDINGS.path("default"),
+        _binding("ClusterRole", "cluster-admin"),
+    ),
+    "bind the built-in edit": (
+        "POST",
+        ROLE_BINDINGS.path("default"),
+        _binding("ClusterRole", "edit"),
+    ),
 }
 
 
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
 async def test_the_operator_may_do_nothing_else(account: Path) -> None:
     async with connect(user_agent="elasticjob-tests", kubeconfig=account) as session:
-        done = await not_forbidden(session, ((what, *request) for what, request in MUST_NOT.items()))
+        done = await not_forbidden(
+            session, ((what, *request) for what, request in MUST_NOT.items())
+        )
     assert not done, "the operator can " + "; ".join(done)
 
 
@@ -223,7 +266,12 @@ async def test_the_built_in_roles_reach_jobs(
     await kube.create(ROLE_BINDINGS, namespace, binding)
 
     async def allowed(verb: str, resource: str) -> bool:
-        attributes = {"namespace": namespace, "group": names.GROUP, "resource": resource, "verb": verb}
+        attributes = {
+            "namespace": namespace,
+            "group": names.GROUP,
+            "resource": resource,
+            "verb": verb,
+        }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         review = {"spec": {"user": "someone", "resourceAttributes": attributes}}
         return b'"allowed":true' in await kube.request("POST", path, body=review)
@@ -245,7 +293,9 @@ def test_the_documentation_lists_the_rights_that_the_operator_is_given() -> None
 
 def test_an_operator_for_one_namespace_is_given_the_same_but_the_nodes() -> None:
     [role] = [
-        each for each in manifests("namespaced") if each["metadata"]["name"] == names.OPERATOR and "rules" in each
+        each
+        for each in manifests("namespaced")
+        if each["metadata"]["name"] == names.OPERATOR and "rules" in each
     ]
     assert role["kind"] == "Role"
     nodes = {right for right in _documented() if right[0] == "nodes"}
@@ -268,7 +318,11 @@ def _expanded(rules: list[Json]) -> set[tuple[str, str, str]]:
 
 
 def _documented() -> set[tuple[str, str, str]]:
-    table = SECURITY.read_text().partition("<!-- operator rights -->")[2].partition("<!-- /operator rights -->")[0]
+    table = (
+        SECURITY.read_text()
+        .partition("<!-- operator rights -->")[2]
+        .partition("<!-- /operator rights -->")[0]
+    )
     rows = [line.strip("|").split("|") for line in table.strip().splitlines()][2:]
     return {
         (resource, group, verb)

@@ -66,7 +66,15 @@ def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state: P
         f"export PATH={state}/bin:$PATH",
     ]
     answer = subprocess.run(
-        [cluster.bin / "kubectl", "--kubeconfig", cluster.kubeconfig, "get", "serviceaccount", "default", "-o=name"],
+        [
+            cluster.bin / "kubectl",
+            "--kubeconfig",
+            cluster.kubeconfig,
+            "get",
+            "serviceaccount",
+            "default",
+            "-o=name",
+        ],
         capture_output=True,
         text=True,
     )
@@ -89,10 +97,13 @@ def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state: P
     assert dev("down", "--state", state).returncode == 0
 
 
+@pytest.mark.guarantee("shared-network-stack")
 def test_what_a_new_user_is_told_brings_a_job_to_run(state: Path) -> None:
     answer = dev("up", "--state", state)
     assert answer.returncode == 0, answer.stderr
-    define, operate, apply = (line.strip() for line in answer.stderr.splitlines() if line.startswith("  "))
+    define, operate, apply = (
+        line.strip() for line in answer.stderr.splitlines() if line.startswith("  ")
+    )
     script = "\n".join(
         (
             answer.stdout,
@@ -104,7 +115,9 @@ def test_what_a_new_user_is_told_brings_a_job_to_run(state: Path) -> None:
             "kubectl delete ej/digits --wait; kill $operator; wait $operator; exit $status",
         )
     )
-    told = subprocess.run(["bash", "-c", script], cwd=CHECKOUT, capture_output=True, text=True, timeout=300)
+    told = subprocess.run(
+        ["bash", "-c", script], cwd=CHECKOUT, capture_output=True, text=True, timeout=300
+    )
     assert told.returncode == 0, told.stdout + told.stderr
 
 
@@ -124,13 +137,21 @@ def test_with_an_operator_the_cluster_takes_jobs_at_once(state: Path) -> None:
     )
     environ = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     told = subprocess.run(
-        ["bash", "-c", script], cwd=CHECKOUT, env=environ, capture_output=True, text=True, timeout=300
+        ["bash", "-c", script],
+        cwd=CHECKOUT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert told.returncode == 0, told.stdout + told.stderr
 
 
 def kill(cluster: clusters.Cluster, name: str) -> None:
-    """Kill one of a cluster's processes, whose id then belongs to somebody else: here, this test's own process."""
+    """Kill one of a cluster's processes, whose id then belongs to somebody else.
+
+    Here, this test's own process.
+    """
     cluster.children[name].kill()
     cluster.children[name].wait(timeout=10)
     (cluster.state / "pids" / name).write_text(f"{os.getpid()} 1\n")
@@ -170,7 +191,9 @@ def test_a_cluster_that_does_not_answer_at_once_is_not_taken_from_its_users(stat
         server = busy.children["kube-apiserver"]
         server.send_signal(signal.SIGSTOP)
         command: list[str | Path] = [*COMMAND, "up", "--control-plane-only", "--state", state]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as second:
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as second:
             assert second.stderr is not None
             assert "the API server is not ready" in second.stderr.readline()
             server.send_signal(signal.SIGCONT)
@@ -186,12 +209,16 @@ def test_two_clusters_run_side_by_side(state: Path, cluster: clusters.Cluster) -
     assert cluster.problems() == []
 
 
-def test_status_and_down_know_every_cluster_of_this_user(tmp_path: Path, cluster: clusters.Cluster) -> None:
+def test_status_and_down_know_every_cluster_of_this_user(
+    tmp_path: Path, cluster: clusters.Cluster
+) -> None:
     home = {"XDG_STATE_HOME": str(tmp_path), "ELASTICJOB_STATE": ""}
     kept = tmp_path / "elasticjob" / "demo"  # where `dev demo --keep` has it
     assert dev("up", "--control-plane-only", "--state", kept).returncode == 0
     try:
-        told = dev("status", **home)  # its exit code is about all of them, also those of other tests
+        told = dev(
+            "status", **home
+        )  # its exit code is about all of them, also those of other tests
         assert str(kept / "kubeconfig") in told.stdout
         assert str(cluster.kubeconfig) in told.stdout
         assert str(cluster.kubeconfig) not in dev("status", "--state", kept).stdout
@@ -208,7 +235,10 @@ def test_status_and_down_know_every_cluster_of_this_user(tmp_path: Path, cluster
 
 def test_two_starts_at_once_make_one_cluster(state: Path) -> None:
     command: list[str | Path] = [*COMMAND, "up", "--control-plane-only", "--state", state]
-    starts = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    starts = [
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     errors = [start.communicate(timeout=300)[1] for start in starts]
     assert [start.returncode for start in starts] == [0, 0], errors
     assert sum("already up" in error for error in errors) == 1, errors
@@ -218,7 +248,9 @@ def test_two_starts_at_once_make_one_cluster(state: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_start_leaves_nothing(state: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
-        [*COMMAND, "up", "--control-plane-only", "--state", state], stderr=subprocess.PIPE, text=True
+        [*COMMAND, "up", "--control-plane-only", "--state", state],
+        stderr=subprocess.PIPE,
+        text=True,
     ) as start:
         wait_until("the API server is started", (state / "logs" / "kube-apiserver.log").exists)
         start.send_signal(number)
@@ -242,7 +274,9 @@ def test_a_killed_start_is_cleaned_up_even_where_nothing_was_written_down(state:
     assert daemons.find_processes(state) == set()
 
 
-def test_a_failed_start_says_which_process_ended_and_keeps_the_logs(state: Path, tmp_path: Path) -> None:
+def test_a_failed_start_says_which_process_ended_and_keeps_the_logs(
+    state: Path, tmp_path: Path
+) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     scheduler = programs / "kube-scheduler"
@@ -275,7 +309,9 @@ def test_a_state_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     answer = dev("up", "--state", tmp_path / "file" / "cluster")
     assert answer.returncode == 1
-    assert answer.stderr.startswith(f"error: cannot write to the state directory {tmp_path}/file/cluster: ")
+    assert answer.stderr.startswith(
+        f"error: cannot write to the state directory {tmp_path}/file/cluster: "
+    )
     assert len(answer.stderr.splitlines()) == 1
 
 
@@ -286,8 +322,14 @@ def test_a_directory_with_other_files_is_never_taken(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_without_a_compiler_and_a_package_index_the_error_says_what_to_install(state: Path, tmp_path: Path) -> None:
-    offline = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": ""}
+def test_without_a_compiler_and_a_package_index_the_error_says_what_to_install(
+    state: Path, tmp_path: Path
+) -> None:
+    offline = {
+        "PIP_INDEX_URL": "http://127.0.0.1:9/",
+        "PIP_FIND_LINKS": "",
+        "PIP_EXTRA_INDEX_URL": "",
+    }
     answer = dev(
         "up",
         *("--state", state),
@@ -307,7 +349,9 @@ def test_without_a_compiler_and_a_package_index_the_error_says_what_to_install(s
 
 def test_half_a_program_in_the_cache_is_built_again(tmp_path: Path) -> None:
     cache = cache_dir(os.environ)
-    places = binaries.find_programs(cache, {**os.environ, "KUBEBUILDER_ASSETS": ""}, ProgressDisplay())
+    places = binaries.find_programs(
+        cache, {**os.environ, "KUBEBUILDER_ASSETS": ""}, ProgressDisplay()
+    )
     if not all(path.is_relative_to(cache) for path in places.values()):
         pytest.skip("this machine has programs of its own, so none was built")
     shutil.copytree(cache / "bin", tmp_path / "bin", copy_function=os.link)
@@ -318,7 +362,9 @@ def test_half_a_program_in_the_cache_is_built_again(tmp_path: Path) -> None:
     etcd.unlink()
     etcd.write_bytes(whole[: len(whole) // 2])
     etcd.chmod(0o755)
-    again = binaries.find_programs(tmp_path, {**os.environ, "KUBEBUILDER_ASSETS": ""}, ProgressDisplay())
+    again = binaries.find_programs(
+        tmp_path, {**os.environ, "KUBEBUILDER_ASSETS": ""}, ProgressDisplay()
+    )
     assert again["etcd"] == etcd
     assert subprocess.run([etcd, "--version"], capture_output=True).returncode == 0
     assert not list(tmp_path.rglob("*.partial"))
@@ -326,7 +372,9 @@ def test_half_a_program_in_the_cache_is_built_again(tmp_path: Path) -> None:
 
 async def test_our_kinds_are_served_and_pods_are_taken(kube: Kube, namespace: str) -> None:
     names = {item["metadata"]["name"] for item in (await kube.list(CRDS))["items"]}
-    assert {f"{kind}.elasticjob.dev" for kind in ("elasticjobs", "scaleplans", "scaleins", "scaleouts")} <= names
+    assert {
+        f"{kind}.elasticjob.dev" for kind in ("elasticjobs", "scaleplans", "scaleins", "scaleouts")
+    } <= names
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     created = await kube.create(PODS, namespace, pod)
     assert created["spec"]["serviceAccountName"] == "default"
@@ -335,7 +383,13 @@ async def test_our_kinds_are_served_and_pods_are_taken(kube: Kube, namespace: st
 async def test_nobody_is_let_in_without_a_certificate(cluster: clusters.Cluster) -> None:
     answer = subprocess.run(
         [
-            *(cluster.bin / "kubectl", "--kubeconfig", os.devnull, "--server", f"https://127.0.0.1:{cluster.port}"),
+            *(
+                cluster.bin / "kubectl",
+                "--kubeconfig",
+                os.devnull,
+                "--server",
+                f"https://127.0.0.1:{cluster.port}",
+            ),
             *("--insecure-skip-tls-verify", "--token", "none", "get", "--raw", "/readyz"),
         ],
         capture_output=True,
@@ -346,6 +400,8 @@ async def test_nobody_is_let_in_without_a_certificate(cluster: clusters.Cluster)
 
 
 async def test_the_node_may_register_itself_and_no_other(cluster: clusters.Cluster) -> None:
-    async with connect(user_agent="test", kubeconfig=cluster.state / "conf" / "node.kubeconfig") as node:
+    async with connect(
+        user_agent="test", kubeconfig=cluster.state / "conf" / "node.kubeconfig"
+    ) as node:
         with pytest.raises(Refused, match="not allowed to modify node"):
             await node.create(NODES, None, {"metadata": {"name": "another"}})

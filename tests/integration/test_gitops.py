@@ -1,4 +1,7 @@
-"""Jobs in Git: what kstatus, as Flux has it, and Argo CD make of them, and manifests that are applied again."""
+"""Jobs in Git.
+
+What kstatus, as Flux has it, and Argo CD make of them, and manifests that are applied again.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,9 @@ async def test_kstatus_and_argo_cd_see_when_a_job_is_as_git_asks_and_when_it_wil
             await becomes("job", "Current", "Suspended")
             await set_suspend(kube, namespace, False)
             await becomes("job", "Current", "Healthy")
-            both = await until("both workers", partial(workers, kube, namespace), lambda names: len(names) == 2)
+            both = await until(
+                "both workers", partial(workers, kube, namespace), lambda names: len(names) == 2
+            )
             for name in both:
                 await end(kube, namespace, name, 0)
             await phase(kube, namespace, ELASTIC_JOBS, "job", "Succeeded")
@@ -79,10 +84,14 @@ async def test_a_manifest_without_replicas_that_is_applied_again_undoes_no_scale
     apply()
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
-        await until("both workers", partial(workers, kube, namespace), lambda names: len(names) == 2)
+        await until(
+            "both workers", partial(workers, kube, namespace), lambda names: len(names) == 2
+        )
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
-        await until("the size is written back", partial(replicas, kube, namespace), lambda size: size == 4)
+        await until(
+            "the size is written back", partial(replicas, kube, namespace), lambda size: size == 4
+        )
         apply()
         edited = without_replicas()
         edited["spec"]["runPolicy"] = {"backoffLimit": 7}
@@ -111,7 +120,9 @@ async def test_a_manifest_that_stops_to_name_replicas_changes_no_size(
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         manifest.write_text(yaml.safe_dump(without_replicas()))
         apply()
-        await until("the field is written again", partial(replicas, kube, namespace), lambda size: size == 3)
+        await until(
+            "the field is written again", partial(replicas, kube, namespace), lambda size: size == 3
+        )
         assert len(await workers(kube, namespace)) == 3
         assert (await kube.list(SCALE_PLANS, namespace))["items"] == []
 
@@ -126,7 +137,9 @@ async def test_who_names_replicas_in_a_manifest_is_told_by_a_server_side_apply_t
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
-        await until("the size is written back", partial(replicas, kube, namespace), lambda size: size == 4)
+        await until(
+            "the size is written back", partial(replicas, kube, namespace), lambda size: size == 4
+        )
         with pytest.raises(subprocess.CalledProcessError) as refused:
             apply()
         assert "spec.replicaSpecs.worker.replicas" in refused.value.stderr
@@ -148,5 +161,11 @@ async def replicas(kube: Kube, namespace: str) -> Any:
 
 
 def kubectl(cluster: Cluster, namespace: str, *arguments: str) -> str:
-    command = [str(cluster.bin / "kubectl"), f"--kubeconfig={cluster.kubeconfig}", "-n", namespace, *arguments]
+    command = [
+        str(cluster.bin / "kubectl"),
+        f"--kubeconfig={cluster.kubeconfig}",
+        "-n",
+        namespace,
+        *arguments,
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,7 @@
-"""Connections to the API server that die without an error: they are noticed, and nothing is missed."""
+"""Connections to the API server that die without an error.
+
+They are noticed, and nothing is missed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ class Thing(msgspec.Struct):
 
 
 @asynccontextmanager
-async def session_through_proxy(cluster: Cluster, directory: Path) -> AsyncIterator[tuple[CuttableProxy, Kube]]:
+async def session_through_proxy(
+    cluster: Cluster, directory: Path
+) -> AsyncIterator[tuple[CuttableProxy, Kube]]:
     """A session whose connections go through a proxy, and whose watches are short."""
     port = free_port()
     config: Json = yaml.safe_load(cluster.kubeconfig.read_text())
@@ -44,6 +49,7 @@ async def session_through_proxy(cluster: Cluster, directory: Path) -> AsyncItera
         yield proxy, session
 
 
+@pytest.mark.guarantee("silent-connection")
 @pytest.mark.thorough
 async def test_a_watch_whose_connection_is_silent_is_given_up_and_nothing_is_missed(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
@@ -51,10 +57,16 @@ async def test_a_watch_whose_connection_is_silent_is_given_up_and_nothing_is_mis
     names: set[str] = set()
 
     def changed(before: Thing | None, after: Thing | None) -> None:
-        names.symmetric_difference_update({(after or before).metadata.name} if not (before and after) else ())  # type: ignore[union-attr]
+        names.symmetric_difference_update(
+            {(after or before).metadata.name}  # type: ignore[union-attr]
+            if not (before and after)
+            else ()
+        )
 
     async with session_through_proxy(cluster, tmp_path) as (proxy, session):
-        informer: Informer[Thing] = Informer(session, CONFIG_MAPS, Thing, namespace=namespace, on_change=changed)
+        informer: Informer[Thing] = Informer(
+            session, CONFIG_MAPS, Thing, namespace=namespace, on_change=changed
+        )
         running = asyncio.create_task(informer.run())
         try:
             await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": "first"}})
@@ -62,7 +74,10 @@ async def test_a_watch_whose_connection_is_silent_is_given_up_and_nothing_is_mis
             proxy.freeze()
             await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": "made-in-silence"}})
             await kube.delete(CONFIG_MAPS, namespace, "first")
-            await until("what was silent is read again", lambda: "made-in-silence" in names and "first" not in names)
+            await until(
+                "what was silent is read again",
+                lambda: "made-in-silence" in names and "first" not in names,
+            )
             proxy.cut()
             await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": "made-in-a-cut"}})
             proxy.freeze()  # new connections get through, those from before the cut never again

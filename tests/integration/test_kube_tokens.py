@@ -1,4 +1,7 @@
-"""A pod's token expires and the kubelet replaces it: a session with real tokens on a real API server."""
+"""A pod's token expires and the kubelet replaces it.
+
+A session with real tokens on a real API server.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 POD_NAME = "authentication.kubernetes.io/pod-name"
 
 
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
 @pytest.mark.thorough
 async def test_a_session_goes_on_with_the_token_that_follows_one_that_has_ended(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,7 @@
-"""`elasticjob run`: a real master and real agents on this machine, begun, scaled and ended as a user does."""
+"""`elasticjob run`.
+
+A real master and real agents on this machine, begun, scaled and ended as a user does.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ import pytest
 from tests.support.local_run import TRAINING, LocalRun, local_run, size_and_step
 from tests.support.wait import wait_until
 
-MASTER, AGENT = "elasticjob_master.main", "elasticjob_agent.main"
+MASTER = "elasticjob_master.main"
+AGENT = "elasticjob_agent.main"
 DEAF = """
 import signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -29,7 +33,10 @@ def run(tmp_path: Path) -> Iterator[LocalRun]:
         yield found
 
 
-def test_a_world_of_2_becomes_3_and_then_1_while_it_trains_and_no_step_is_lost(run: LocalRun) -> None:
+@pytest.mark.guarantee("local-run")
+def test_a_world_of_2_becomes_3_and_then_1_while_it_trains_and_no_step_is_lost(
+    run: LocalRun,
+) -> None:
     process = run.start("-n", "2", "--workers", "1:3", run.program(TRAINING))
     run.wait_for_line(r"\[1\] round 1 size 2 from step 0")
     assert run.call("scale", "training", "4")[0] == 1
@@ -48,11 +55,16 @@ def test_a_world_of_2_becomes_3_and_then_1_while_it_trains_and_no_step_is_lost(r
     assert run.wait_for_end(process) == 0, run.log()
     begun = size_and_step(run.log())
     assert [size for size, _ in begun] == [2, 3, 1], run.log()
-    assert [step for _, step in begun][1:] == run.numbers(r"\[0\] stopped after step (\d+)"), run.log()
+    assert [step for _, step in begun][1:] == run.numbers(r"\[0\] stopped after step (\d+)"), (
+        run.log()
+    )
     run.wait_until_nothing_is_left()
 
 
-def test_a_killed_worker_and_a_killed_master_are_replaced_and_the_training_succeeds(run: LocalRun) -> None:
+@pytest.mark.guarantee("local-run")
+def test_a_killed_worker_and_a_killed_master_are_replaced_and_the_training_succeeds(
+    run: LocalRun,
+) -> None:
     process = run.start("-n", "2", "--framework", "pytorch", run.program(TRAINING))
     run.wait_for_line(r"round \d+ size 2 ")
     run.part(process, MASTER)[0].kill()
@@ -60,14 +72,21 @@ def test_a_killed_worker_and_a_killed_master_are_replaced_and_the_training_succe
     begun = len(run.numbers(r"round \d+ size (2) "))
     run.part(process, AGENT)[0].kill()
     run.wait_for_line(r"worker \d has failed \(ended by signal 9\) and is started again")
-    wait_until("a world of 2 again", lambda: len(run.numbers(r"round \d+ size (2) ")) >= begun + 2, explain=run.log)
+    wait_until(
+        "a world of 2 again",
+        lambda: len(run.numbers(r"round \d+ size (2) ")) >= begun + 2,
+        explain=run.log,
+    )
     run.end.touch()
     assert run.wait_for_end(process) == 0, run.log()
 
 
+@pytest.mark.guarantee("local-run")
 def test_a_program_finds_the_library_in_whatever_python_it_runs(run: LocalRun) -> None:
     other = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
-    missing = subprocess.run([other, "-c", "import elasticjob"], check=False, capture_output=True, text=True)
+    missing = subprocess.run(
+        [other, "-c", "import elasticjob"], check=False, capture_output=True, text=True
+    )
     assert "No module named 'elasticjob'" in missing.stderr, "this interpreter has it anyway"
     process = run.start("-n", "2", "--", str(other), run.program(TRAINING))
     run.wait_for_line(r"\[1\] round 1 size 2 from step 0")
@@ -75,10 +94,13 @@ def test_a_program_finds_the_library_in_whatever_python_it_runs(run: LocalRun) -
     assert run.wait_for_end(process) == 0, run.log()
 
 
+@pytest.mark.guarantee("local-run")
 def test_ctrl_c_lets_the_workers_save_and_leaves_nothing(run: LocalRun) -> None:
     process = run.start("-n", "2", run.program(TRAINING))
     run.wait_for_line(r"\[1\] round 1 size 2")
-    assert run.call("query", "training", "--namespace=any")[0] == 1, "a cluster is meant, and there is none"
+    assert run.call("query", "training", "--namespace=any")[0] == 1, (
+        "a cluster is meant, and there is none"
+    )
     process.send_signal(signal.SIGINT)
     assert run.wait_for_end(process) == 130, run.log()
     assert run.left() == []
@@ -86,6 +108,7 @@ def test_ctrl_c_lets_the_workers_save_and_leaves_nothing(run: LocalRun) -> None:
     assert saved == run.numbers(r"\[0\] stopped after step (\d+)"), run.log()
 
 
+@pytest.mark.guarantee("local-run")
 @pytest.mark.thorough
 def test_a_second_ctrl_c_kills_what_does_not_end(run: LocalRun) -> None:
     process = run.start("-n", "2", run.program(DEAF))
@@ -97,6 +120,7 @@ def test_a_second_ctrl_c_kills_what_does_not_end(run: LocalRun) -> None:
     assert run.left() == []
 
 
+@pytest.mark.guarantee("local-run")
 def test_nothing_is_left_when_the_command_is_killed(run: LocalRun) -> None:
     process = run.start("-n", "2", run.program(DEAF))
     run.wait_for_line(r"\[1\] deaf")
@@ -105,12 +129,18 @@ def test_nothing_is_left_when_the_command_is_killed(run: LocalRun) -> None:
     run.wait_until_nothing_is_left()
 
 
-def test_a_process_that_crashes_again_and_again_ends_the_run_with_its_last_words(run: LocalRun) -> None:
+@pytest.mark.guarantee("local-run")
+def test_a_process_that_crashes_again_and_again_ends_the_run_with_its_last_words(
+    run: LocalRun,
+) -> None:
     crash = run.program("raise SystemExit('no such data set')", "crash.py")
     process = run.start("-n", "1", "--restart-limit", "1", crash)
     assert run.wait_for_end(process) == 1, run.log()
     *_, said, last = run.log().splitlines()
-    assert (said, last) == ("elasticjob: worker 0 has failed: exit code 1", "elasticjob:   [0] no such data set")
+    assert (said, last) == (
+        "elasticjob: worker 0 has failed: exit code 1",
+        "elasticjob:   [0] no such data set",
+    )
     assert run.log().count("and is started again") == 1
     assert run.left() == []
 
@@ -121,13 +151,19 @@ def test_a_command_that_is_not_there_is_an_error_at_once(run: LocalRun) -> None:
     assert "started again" not in run.log()
 
 
+@pytest.mark.guarantee("local-run")
 @pytest.mark.thorough
-def test_runs_of_the_same_script_at_the_same_time_have_names_of_their_own_and_end_apart(run: LocalRun) -> None:
+def test_runs_of_the_same_script_at_the_same_time_have_names_of_their_own_and_end_apart(
+    run: LocalRun,
+) -> None:
     script = run.program(TRAINING)
-    first, second = run.start("-n", "1", script), run.start("-n", "1", script)
+    first = run.start("-n", "1", script)
+    second = run.start("-n", "1", script)
     wait_until("both train", lambda: len(run.numbers(r"round (\d+) size 1")) == 2, explain=run.log)
     assert run.call("stop", "training-2", "--wait")[0] == 0, run.log()
-    wait_until("one has ended", lambda: {first.poll(), second.poll()}, lambda codes: codes == {None, 1})
+    wait_until(
+        "one has ended", lambda: {first.poll(), second.poll()}, lambda codes: codes == {None, 1}
+    )
     assert run.wait_for_end(run.start("--name", "training", script)) == 1
     assert "there is a run training already" in run.log()
     run.end.touch()

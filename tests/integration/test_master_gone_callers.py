@@ -15,7 +15,9 @@ import uvloop
 from elasticjob_master.server.grpc_server import leave_gone_callers_out_of_the_log
 
 LARGE = bytes(4 * 2**20)
-"""More than a caller takes without reading it, so that it goes away while the answer is being written."""
+"""More than a caller takes without reading it, so that it goes away while the answer is being
+written.
+"""
 ROUNDS = 100
 CALLER = """
 import asyncio, sys, grpc.aio
@@ -32,7 +34,8 @@ asyncio.run(call_and_go())
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
     """What grpc logs, before the filter of the master."""
-    logger, found = logging.getLogger("grpc._cython.cygrpc"), list[str]()
+    logger = logging.getLogger("grpc._cython.cygrpc")
+    found = list[str]()
 
     def note(record: logging.LogRecord) -> bool:
         found.append(record.getMessage())
@@ -49,8 +52,12 @@ def test_a_caller_that_goes_away_is_no_error_in_the_masters_log(
 ) -> None:
     leave_gone_callers_out_of_the_log()
     uvloop.run(answer_callers_that_go(logged))  # the master's loop
-    assert any("Error" in message for message in logged), f"grpc has logged no error in {ROUNDS} rounds"
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert any("Error" in message for message in logged), (
+        f"grpc has logged no error in {ROUNDS} rounds"
+    )
+    assert [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR
+    ] == []
 
 
 async def answer_callers_that_go(logged: list[str]) -> None:
@@ -66,7 +73,9 @@ async def answer_callers_that_go(logged: list[str]) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     for _ in range(ROUNDS):
-        caller = await asyncio.create_subprocess_exec(sys.executable, "-c", CALLER, f"127.0.0.1:{port}")
+        caller = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CALLER, f"127.0.0.1:{port}"
+        )
         assert await caller.wait() == 0
         if logged:
             break

@@ -37,11 +37,16 @@ async def joined(channel: grpc.aio.Channel, count: int) -> list[Agent]:
 
 
 async def step(agents: list[Agent], number: int, *, own: dict[int, float] | None = None) -> None:
-    """Let all finish a step, as processes do that wait for each other; `own` is what each works by itself."""
+    """Let all finish a step, as processes do that wait for each other.
+
+    `own` is what each works by itself.
+    """
     for agent in agents:
         compute = (own or {}).get(agent.index, 0.0)
         await agent.send(
-            step=pb.StepReport(round=agent.running, step=number, seconds=0.1, steps=1, compute_seconds=compute)
+            step=pb.StepReport(
+                round=agent.running, step=number, seconds=0.1, steps=1, compute_seconds=compute
+            )
         )
 
 
@@ -63,33 +68,49 @@ async def alive(agents: list[Agent]) -> AsyncIterator[None]:
         await asyncio.wait({task})
 
 
+@pytest.mark.guarantee("training-hangs")
 @pytest.mark.thorough
-async def test_training_that_hangs_is_started_anew_and_its_next_step_ends_the_stall(tmp_path: Path) -> None:
+async def test_training_that_hangs_is_started_anew_and_its_next_step_ends_the_stall(
+    tmp_path: Path,
+) -> None:
     options = ("--standalone", "--min=2", "--stall-seconds=2", "--on-stall=Restart")
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
         agents = await joined(channel, 2)
         for number in (1, 2, 3):
             await step(agents, number)
         async with alive(agents):
-            published = await until("the stall is seen", progress(channel), lambda found: found.stalled_since)
+            published = await until(
+                "the stall is seen", progress(channel), lambda found: found.stalled_since
+            )
             assert published.stalled_since == published.last_report_time
-            await until("all processes are started anew", lambda: all(agent.running == 2 for agent in agents))
-        stops = [command for agent in agents for command in agent.commands if command.HasField("stop")]
+            await until(
+                "all processes are started anew",
+                lambda: all(agent.running == 2 for agent in agents),
+            )
+        stops = [
+            command for agent in agents for command in agent.commands if command.HasField("stop")
+        ]
         assert len(stops) == 2
         assert (await progress(channel)()).stalled_since, "as long as no step is finished"
         await step(agents, 3)
-        await until("a step ends the stall", progress(channel), lambda found: not found.stalled_since)
+        await until(
+            "a step ends the stall", progress(channel), lambda found: not found.stalled_since
+        )
         history = await JobServiceStub(channel).GetHistory(job_pb2.GetHistoryRequest())
         reasons = [event.reason for event in history.events]
-        found = [reason for reason in reasons if reason in ("Stalled", "RestartedForStall", "Resumed")]
+        found = [
+            reason for reason in reasons if reason in ("Stalled", "RestartedForStall", "Resumed")
+        ]
         assert found == ["Stalled", "RestartedForStall", "Resumed"]
 
 
+@pytest.mark.guarantee("master-can-be-replaced")
 @pytest.mark.thorough
 async def test_a_new_master_knows_stall_and_stragglers_of_the_old_one(tmp_path: Path) -> None:
     kept = f"--state-file={tmp_path / 'state'}"
     options = ("--standalone", "--min=3", "--stall-seconds=2", "--straggler-seconds=1", kept)
-    number, own = 0, {0: 0.01, 1: 0.01, 2: 0.09}
+    number = 0
+    own = {0: 0.01, 1: 0.01, 2: 0.09}
     async with run_master(tmp_path, *options) as master:
         async with master.channel() as channel:
             agents = await joined(channel, 3)
@@ -106,14 +127,23 @@ async def test_a_new_master_knows_stall_and_stragglers_of_the_old_one(tmp_path: 
             assert [member.straggler for member in listed.members] == [False, False, True]
             assert 0.08 < listed.members[2].step_seconds < 0.1
             async with alive(agents):
-                before = await until("the stall is seen", progress(channel), lambda found: found.stalled_since)
-        await until("the stall is stored", lambda: stored(tmp_path / "state").stall.since == before.stalled_since)
+                before = await until(
+                    "the stall is seen", progress(channel), lambda found: found.stalled_since
+                )
+        await until(
+            "the stall is stored",
+            lambda: stored(tmp_path / "state").stall.since == before.stalled_since,
+        )
         await master.kill()
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
-        after = await until("the straggler is known", progress(channel), lambda found: found.stragglers)
+        after = await until(
+            "the straggler is known", progress(channel), lambda found: found.stragglers
+        )
         assert after.stalled_since == before.stalled_since
         agents = [Agent(index, running=1) for index in range(3)]
         for agent in agents:
             await agent.join(channel)
         await step(agents, number + 1)
-        await until("a step ends the stall", progress(channel), lambda found: not found.stalled_since)
+        await until(
+            "a step ends the stall", progress(channel), lambda found: not found.stalled_since
+        )

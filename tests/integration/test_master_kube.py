@@ -44,30 +44,45 @@ from tests.support.wait import until
 
 async def train(agents: list[Agent], rate: Callable[[int], float]) -> None:
     """Report steps for ever, as fast as the curve says for the present world, also where a step takes longer."""
-    step, last = 0, time.monotonic() - 0.1
+    step = 0
+    last = time.monotonic() - 0.1
     while True:
         step += 1
         here = [agent for agent in agents if agent.running and not agent.ended.is_set()]
         now = time.monotonic()
-        seconds, last = now - last, now
+        seconds = now - last
+        last = now
         for agent in here:
             share = rate(len(here)) * seconds / len(here)
-            report = pb.StepReport(round=agent.running, step=step, total_steps=10_000, samples=share, seconds=seconds)
+            report = pb.StepReport(
+                round=agent.running, step=step, total_steps=10_000, samples=share, seconds=seconds
+            )
             await agent.send(step=report)
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.guarantee("no-writes-at-rest")
 async def test_progress_is_written_and_at_rest_nothing_is(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
         await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
-        await agents[0].send(step=pb.StepReport(round=1, step=3, total_steps=9, samples=30, seconds=1))
-        job = await until("progress in the status", setting.job, lambda job: job.get("status", {}).get("progress"))
+        await agents[0].send(
+            step=pb.StepReport(round=1, step=3, total_steps=9, samples=30, seconds=1)
+        )
+        job = await until(
+            "progress in the status", setting.job, lambda job: job.get("status", {}).get("progress")
+        )
         assert job["status"]["progress"]["steps"] == "3/9"
-        managers = {entry["manager"] for entry in job["metadata"]["managedFields"] if entry.get("subresource")}
+        managers = {
+            entry["manager"]
+            for entry in job["metadata"]["managedFields"]
+            if entry.get("subresource")
+        }
         assert managers == {names.MASTER}
         for agent in agents:
-            await agent.send(step=pb.StepReport(round=1, step=9, total_steps=9, samples=30, seconds=1))
+            await agent.send(
+                step=pb.StepReport(round=1, step=9, total_steps=9, samples=30, seconds=1)
+            )
         await asyncio.sleep(0)
         await until_step(channel, 9)
     job = await setting.job()
@@ -93,12 +108,15 @@ async def test_pods_of_a_draining_plan_leave_and_the_others_go_on(setting: Setti
         assert [member.pod_name for member in world.members] == [agents[1].name]
 
 
+@pytest.mark.guarantee("script-runs-once")
 async def test_a_script_is_ordered_from_its_pod_also_by_the_next_master_and_its_end_is_written(
     setting: Setting,
 ) -> None:
     async def ordered(agent: Agent) -> pb.RunScript:
         def orders() -> list[pb.RunScript]:
-            return [command.run_script for command in agent.commands if command.HasField("run_script")]
+            return [
+                command.run_script for command in agent.commands if command.HasField("run_script")
+            ]
 
         return (await until("the order", orders))[-1]
 
@@ -116,25 +134,41 @@ async def test_a_script_is_ordered_from_its_pod_also_by_the_next_master_and_its_
         status = {"status": {"phase": "Executing", "script": run, **indices}}
         await setting.kube.patch(SCALE_PLANS, setting.namespace, "in", status, subresource="status")
         order = await ordered(agents[0])
-        assert (order.id, order.script, order.pods) == (created["metadata"]["uid"], "save", f"{agents[1].name}:1")
+        assert (order.id, order.script, order.pods) == (
+            created["metadata"]["uid"],
+            "save",
+            f"{agents[1].name}:1",
+        )
         assert not [command for command in agents[1].commands if command.HasField("run_script")]
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
         assert (await ordered(agents[0])).id == order.id
         await agents[0].send(script=pb.ScriptResult(id=order.id, exit_code=3, message="no space"))
-        job = await until("its end", setting.job, lambda job: job.get("status", {}).get("progress", {}).get("script"))
-        assert job["status"]["progress"]["script"] == {"plan": order.id, "exitCode": 3, "message": "no space"}
+        job = await until(
+            "its end",
+            setting.job,
+            lambda job: job.get("status", {}).get("progress", {}).get("script"),
+        )
+        assert job["status"]["progress"]["script"] == {
+            "plan": order.id,
+            "exitCode": 3,
+            "message": "no space",
+        }
 
 
 @pytest.mark.thorough
-async def test_a_migration_is_one_change_of_the_world_and_every_member_named_later_leaves_too(setting: Setting) -> None:
+async def test_a_migration_is_one_change_of_the_world_and_every_member_named_later_leaves_too(
+    setting: Setting,
+) -> None:
     async def set_plan_status(*phases: str, draining: list[str]) -> None:
         moves = [
             {"role": "worker", "index": index, "replacement": index + 2, "phase": phase}
             for index, phase in enumerate(phases)
         ]
         status = {"status": {"phase": "Executing", "migrations": moves, "drainingPods": draining}}
-        await setting.kube.patch(SCALE_PLANS, setting.namespace, "move", status, subresource="status")
+        await setting.kube.patch(
+            SCALE_PLANS, setting.namespace, "move", status, subresource="status"
+        )
 
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
@@ -147,7 +181,10 @@ async def test_a_migration_is_one_change_of_the_world_and_every_member_named_lat
         }
         await setting.kube.create(SCALE_PLANS, setting.namespace, body)
         await set_plan_status("Starting", "Starting", draining=[])
-        await until("the master knows the plan", lambda: "standing by: worker 2, worker 3" in master.log.read_text())
+        await until(
+            "the master knows the plan",
+            lambda: "standing by: worker 2, worker 3" in master.log.read_text(),
+        )
         agents += [await Agent(index).join(channel) for index in (2, 3)]
 
         async def states() -> list[int]:
@@ -155,15 +192,24 @@ async def test_a_migration_is_one_change_of_the_world_and_every_member_named_lat
             return [member.state for member in found.members]
 
         joined = [*2 * [pb.MEMBER_STATE_TRAINING], *2 * [pb.MEMBER_STATE_WAITING]]
-        await until("the replacements are there and wait", states, lambda current: current == joined)
+        await until(
+            "the replacements are there and wait", states, lambda current: current == joined
+        )
         await set_plan_status("Draining", "Starting", draining=[agents[0].name])
-        await until("one change of the world", lambda: agents[0].ended.is_set() and agents[1].running == 2)
+        await until(
+            "one change of the world", lambda: agents[0].ended.is_set() and agents[1].running == 2
+        )
         await set_plan_status("Done", "Draining", draining=[agents[1].name])
         await until("the second one's end", lambda: agents[1].ended.is_set())
-        await until("a world of the replacements", lambda: agents[2].running == agents[3].running == 3)
+        await until(
+            "a world of the replacements", lambda: agents[2].running == agents[3].running == 3
+        )
 
 
-@pytest.mark.parametrize(("third", "replicas"), [(120.0, {5}), pytest.param(20.0, {1, 2}, marks=pytest.mark.thorough)])
+@pytest.mark.guarantee("auto-scaler-explains-itself")
+@pytest.mark.parametrize(
+    ("third", "replicas"), [(120.0, {5}), pytest.param(20.0, {1, 2}, marks=pytest.mark.thorough)]
+)
 async def test_the_auto_scaler_decides_by_what_it_measured_as_soon_as_it_is_enabled(
     setting: Setting, third: float, replicas: set[int]
 ) -> None:
@@ -173,19 +219,27 @@ async def test_the_auto_scaler_decides_by_what_it_measured_as_soon_as_it_is_enab
         rates = {1: 1.0, 2: 50.0, 3: third}
         training = asyncio.create_task(train(agents, lambda size: rates[size]))
         cleanup.callback(training.cancel)
-        await until("a measurement of two", lambda: b"measured: 2 members" in master.log.read_bytes())
+        await until(
+            "a measurement of two", lambda: b"measured: 2 members" in master.log.read_bytes()
+        )
         await setting.set_desired(3)
         agents.append(await Agent(2).join(channel))
-        await until("a measurement of three", lambda: b"measured: 3 members" in master.log.read_bytes())
+        await until(
+            "a measurement of three", lambda: b"measured: 3 members" in master.log.read_bytes()
+        )
         assert await setting.plans() == []
         known = await autoscaling(channel)
         assert (known.enabled, known.role, known.size, known.reason) == (False, "worker", 3, "")
-        measured = {size.size: size.samples_per_second for size in known.sizes if size.samples_per_second}
+        measured = {
+            size.size: size.samples_per_second for size in known.sizes if size.samples_per_second
+        }
         assert measured.keys() == {2, 3}
         assert measured[2] == pytest.approx(50.0, rel=0.5)
         await setting.patch_job({"spec": {"autoscaling": {"enabled": True}}})
         [plan] = await until("an Auto plan", setting.plans, bool)
-        watch = JobServiceStub(channel).WatchAutoscaling(job_pb2.WatchAutoscalingRequest(), timeout=20)
+        watch = JobServiceStub(channel).WatchAutoscaling(
+            job_pb2.WatchAutoscalingRequest(), timeout=20
+        )
         async for known in watch:
             if known.waiting_for == "the end of the present ScalePlan":
                 break
@@ -207,7 +261,12 @@ async def autoscaling(channel: grpc.aio.Channel) -> job_pb2.Autoscaling:
 
 async def make_auto_plan(setting: Setting, number: int, replicas: int) -> None:
     """Make a plan as the job's master does."""
-    owner = {"apiVersion": ELASTIC_JOBS.api_version, "kind": ELASTIC_JOBS.kind, "name": JOB, "uid": setting.uid}
+    owner = {
+        "apiVersion": ELASTIC_JOBS.api_version,
+        "kind": ELASTIC_JOBS.kind,
+        "name": JOB,
+        "uid": setting.uid,
+    }
     wish = {"worker": {"replicas": replicas}}
     body = {
         "apiVersion": SCALE_PLANS.api_version,
@@ -218,6 +277,7 @@ async def make_auto_plan(setting: Setting, number: int, replicas: int) -> None:
     await setting.kube.create(SCALE_PLANS, setting.namespace, body)
 
 
+@pytest.mark.guarantee("master-can-be-replaced")
 @pytest.mark.thorough
 async def test_a_plan_that_a_killed_master_made_is_known_to_the_next_and_its_end_is_learned_from(
     setting: Setting,
@@ -230,19 +290,34 @@ async def test_a_plan_that_a_killed_master_made_is_known_to_the_next_and_its_end
         agents = [await Agent(index).join(channel) for index in (0, 1)]
         training = asyncio.create_task(train(agents, lambda size: 50.0 * size))
         cleanup.callback(training.cancel)
-        await until("the plan is adopted", lambda: b"plan 1 was made before" in master.log.read_bytes())
-        await until("a measurement of two", lambda: b"measured: 2 members" in master.log.read_bytes())
+        await until(
+            "the plan is adopted", lambda: b"plan 1 was made before" in master.log.read_bytes()
+        )
+        await until(
+            "a measurement of two", lambda: b"measured: 2 members" in master.log.read_bytes()
+        )
         status = {"phase": "PartiallySucceeded", "message": "no room", "targets": {"worker": "0-2"}}
         await setting.kube.patch(
-            SCALE_PLANS, setting.namespace, f"{JOB}-auto-1", {"status": status}, subresource="status"
+            SCALE_PLANS,
+            setting.namespace,
+            f"{JOB}-auto-1",
+            {"status": status},
+            subresource="status",
         )
-        await until("its end is seen", lambda: b"ScalePlan 1 was not fulfilled: no room" in master.log.read_bytes())
+        await until(
+            "its end is seen",
+            lambda: b"ScalePlan 1 was not fulfilled: no room" in master.log.read_bytes(),
+        )
         await setting.set_desired(3)
         agents.append(await Agent(2).join(channel))
-        await until("a measurement of three", lambda: b"measured: 3 members" in master.log.read_bytes())
+        await until(
+            "a measurement of three", lambda: b"measured: 3 members" in master.log.read_bytes()
+        )
         training.cancel()
         await stored(setting)
-        assert len(await setting.plans()) == 1, "more than the three that could be had are not asked for yet"
+        assert len(await setting.plans()) == 1, (
+            "more than the three that could be had are not asked for yet"
+        )
         await master.kill()
     async with setting.master() as master, master.channel() as channel:
         for agent in agents:
@@ -254,14 +329,22 @@ async def test_a_plan_that_a_killed_master_made_is_known_to_the_next_and_its_end
 
         await until("the plan is known to the second master", known, bool)
         log = master.log.read_bytes()
-        assert log.count(b"was made before") == log.count(b"was not fulfilled") == 1, "it is processed once"
+        assert log.count(b"was made before") == log.count(b"was not fulfilled") == 1, (
+            "it is processed once"
+        )
 
 
+@pytest.mark.guarantee("uncounted-failures")
 @pytest.mark.thorough
-async def test_memory_that_is_nearly_used_up_becomes_a_plan_with_the_numbers(setting: Setting) -> None:
+async def test_memory_that_is_nearly_used_up_becomes_a_plan_with_the_numbers(
+    setting: Setting,
+) -> None:
     limited = {"worker": {"desired": 2, "indices": "0-1", "resources": {"memory": "1Gi"}}}
     await setting.patch_job({"status": {"replicaStatuses": limited}}, "status")
-    worker = {"maxMemory": "8Gi", "maxReplicas": 2}  # as it would grow before the end of the first window
+    worker = {
+        "maxMemory": "8Gi",
+        "maxReplicas": 2,
+    }  # as it would grow before the end of the first window
     spec = {"replicaSpecs": {"worker": worker}, "autoscaling": {"enabled": True}}
     await setting.patch_job({"spec": spec})
     async with setting.master() as master, master.channel() as channel, AsyncExitStack() as cleanup:
@@ -272,15 +355,19 @@ async def test_memory_that_is_nearly_used_up_becomes_a_plan_with_the_numbers(set
         training = asyncio.create_task(train(agents, lambda size: 50.0 * size))
         cleanup.callback(training.cancel)
         [plan] = await until("a plan for more memory", setting.plans, bool)
-        assert plan["spec"]["replicaResourceSpecs"] == {"worker": {"resource": {"memory": "1536Mi"}}}
+        assert plan["spec"]["replicaResourceSpecs"] == {
+            "worker": {"resource": {"memory": "1536Mi"}}
+        }
         assert "uses 1000 MiB of its 1024 MiB memory" in plan["spec"]["reason"]
         assert plan["spec"]["onTimeout"] == "Rollback"
 
 
+@pytest.mark.guarantee("master-hangs")
 async def test_a_master_that_waits_for_its_state_is_alive_and_not_ready_and_shows_nothing(
     setting: Setting, tmp_path: Path
 ) -> None:
-    name, port = names.state_config_map(JOB), free_port()
+    name = names.state_config_map(JOB)
+    port = free_port()
     await setting.kube.delete(CONFIG_MAPS, setting.namespace, name)
     starting = setting.master(ports=(0, port))
     begun = asyncio.create_task(starting.__aenter__())
@@ -297,16 +384,23 @@ async def test_a_master_that_waits_for_its_state_is_alive_and_not_ready_and_show
     assert not begun.done()
     await setting.kube.create(CONFIG_MAPS, setting.namespace, {"metadata": {"name": name}})
     await begun
-    await until("it is ready", partial(http_status, waiting, "/readyz"), lambda status: status == 200)
+    await until(
+        "it is ready", partial(http_status, waiting, "/readyz"), lambda status: status == 200
+    )
     await starting.__aexit__(None, None, None)
 
 
+@pytest.mark.guarantee("master-can-be-replaced")
 async def test_a_killed_master_goes_on_from_its_config_map(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
         await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
-        await agents[0].send(step=pb.StepReport(round=1, step=3, total_steps=9, samples=30, seconds=1))
-        await until("progress in the status", setting.job, lambda job: job.get("status", {}).get("progress"))
+        await agents[0].send(
+            step=pb.StepReport(round=1, step=3, total_steps=9, samples=30, seconds=1)
+        )
+        await until(
+            "progress in the status", setting.job, lambda job: job.get("status", {}).get("progress")
+        )
         await stored(setting)
         await master.kill()
     async with setting.master() as master, master.channel() as channel:
@@ -319,11 +413,15 @@ async def test_a_killed_master_goes_on_from_its_config_map(setting: Setting) -> 
 
 
 async def make_it_write(channel: grpc.aio.Channel) -> None:
-    """Give a master something to write, by which it finds another one; it may end before it has answered."""
+    """Give a master something to write, by which it finds another one.
+
+    It may end before it has answered.
+    """
     with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
         await AgentServiceStub(channel).Register(Agent(0).registration(), timeout=20)
 
 
+@pytest.mark.guarantee("master-deleted-node-lost")
 async def test_a_second_master_makes_the_first_one_end(setting: Setting) -> None:
     async with setting.master() as first, first.channel() as channel, setting.master():
         first.ends_with = 1
@@ -333,6 +431,7 @@ async def test_a_second_master_makes_the_first_one_end(setting: Setting) -> None
         assert b"was written by another master" in first.log.read_bytes()
 
 
+@pytest.mark.guarantee("service-account-recreated")
 @pytest.mark.thorough
 async def test_a_master_whose_account_is_made_anew_ends_because_only_a_new_pod_gets_a_token_of_the_new_one(
     setting: Setting,
@@ -341,7 +440,9 @@ async def test_a_master_whose_account_is_made_anew_ends_because_only_a_new_pod_g
         master.ends_with = 1
         await Agent(0).join(channel)
         await setting.kube.delete(SERVICE_ACCOUNTS, setting.namespace, "master")
-        await setting.kube.create(SERVICE_ACCOUNTS, setting.namespace, {"metadata": {"name": "master"}})
+        await setting.kube.create(
+            SERVICE_ACCOUNTS, setting.namespace, {"metadata": {"name": "master"}}
+        )
         async with asyncio.timeout(120):
             await master.process.wait()
         assert b"has refused this pod's token for" in master.log.read_bytes()
@@ -364,7 +465,9 @@ class LosesAnswers:
         return answer
 
 
-async def test_a_write_whose_answer_got_lost_is_not_taken_for_another_masters(setting: Setting) -> None:
+async def test_a_write_whose_answer_got_lost_is_not_taken_for_another_masters(
+    setting: Setting,
+) -> None:
     losing = LosesAnswers(setting.kube)
     place = (setting.namespace, names.state_config_map(JOB))
     store, other = (ConfigMapStore(cast(Kube, kube), *place) for kube in (losing, setting.kube))
@@ -400,8 +503,11 @@ async def make_config_map_anew(setting: Setting) -> None:
     await setting.kube.create(CONFIG_MAPS, setting.namespace, {"metadata": {"name": name}})
 
 
+@pytest.mark.guarantee("master-configmap-lost")
 @pytest.mark.thorough
-async def test_a_master_whose_config_map_is_made_anew_writes_its_state_back(setting: Setting) -> None:
+async def test_a_master_whose_config_map_is_made_anew_writes_its_state_back(
+    setting: Setting,
+) -> None:
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
         await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
@@ -414,11 +520,16 @@ async def test_a_master_whose_config_map_is_made_anew_writes_its_state_back(sett
         await master.kill()
     async with setting.master() as master, master.channel() as channel:
         status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
-        assert (status.master_starts, status.round, status.world_size) == (2, 2, 3), "nothing was lost"
+        assert (status.master_starts, status.round, status.world_size) == (2, 2, 3), (
+            "nothing was lost"
+        )
 
 
+@pytest.mark.guarantee("master-configmap-lost")
 @pytest.mark.thorough
-async def test_the_second_master_survives_the_first_one_also_when_the_state_is_made_anew(setting: Setting) -> None:
+async def test_the_second_master_survives_the_first_one_also_when_the_state_is_made_anew(
+    setting: Setting,
+) -> None:
     async with setting.master() as first, first.channel() as channel:
         await stored(setting)
         async with setting.master() as second:
@@ -431,13 +542,16 @@ async def test_the_second_master_survives_the_first_one_also_when_the_state_is_m
             assert second.process.returncode is None
 
 
+@pytest.mark.guarantee("two-masters-at-a-time", "master-hangs")
 @pytest.mark.thorough
 async def test_a_master_cut_off_from_the_api_server_starts_no_world_and_ends_when_there_is_another(
     setting: Setting, cluster: Cluster
 ) -> None:
     async with AsyncExitStack() as cleanup:
         port = free_port()
-        proxy = await cleanup.enter_async_context(cuttable_proxy("127.0.0.1", port, to=("127.0.0.1", cluster.port)))
+        proxy = await cleanup.enter_async_context(
+            cuttable_proxy("127.0.0.1", port, to=("127.0.0.1", cluster.port))
+        )
         first = await cleanup.enter_async_context(setting.master(through=port))
         first.ends_with = 1
         channel = await cleanup.enter_async_context(first.channel())
@@ -448,16 +562,31 @@ async def test_a_master_cut_off_from_the_api_server_starts_no_world_and_ends_whe
         agents.append(await Agent(2).join(channel))
         await agents[2].heartbeat()
         await until(
-            "the cut is noticed", lambda: b"the state is not stored, trying again" in first.log.read_bytes(), seconds=40
+            "the cut is noticed",
+            lambda: b"the state is not stored, trying again" in first.log.read_bytes(),
+            seconds=40,
         )
-        await until("it is not ready", partial(http_status, first, "/readyz"), lambda status: status == 503, seconds=40)
+        await until(
+            "it is not ready",
+            partial(http_status, first, "/readyz"),
+            lambda status: status == 503,
+            seconds=40,
+        )
         assert await http_status(first, "/healthz") == 200, "another master could do no more"
-        assert [agent.running for agent in agents] == [1, 1, 0], "the world trains on, and there is no other"
+        assert [agent.running for agent in agents] == [1, 1, 0], (
+            "the world trains on, and there is no other"
+        )
         await agents[1].leave()
         await agents[0].send(exited=pb.ProcessExited(round=1, exit_code=1))
         agents[0].running = 0
-        await until("a crash ends the world", lambda: b"round 2, training" in first.log.read_bytes(), seconds=40)
-        assert [len(agent.started) for agent in agents] == [1, 1, 0], "the world that follows is not stored"
+        await until(
+            "a crash ends the world",
+            lambda: b"round 2, training" in first.log.read_bytes(),
+            seconds=40,
+        )
+        assert [len(agent.started) for agent in agents] == [1, 1, 0], (
+            "the world that follows is not stored"
+        )
         second = await cleanup.enter_async_context(setting.master())
         other = await cleanup.enter_async_context(second.channel())
         for agent in agents[:2]:
@@ -467,7 +596,9 @@ async def test_a_master_cut_off_from_the_api_server_starts_no_world_and_ends_whe
             await first.process.wait()
         assert second.process.returncode is None
         await agents[2].join(other)
-        await until("a world of the second master", lambda: len({agent.running for agent in agents}) == 1)
+        await until(
+            "a world of the second master", lambda: len({agent.running for agent in agents}) == 1
+        )
         assert 2 not in {start.world.round for agent in agents for start in agent.started}
 
 
@@ -479,7 +610,9 @@ async def http_status(master: Master, path: str) -> int:
 
 
 async def until_step(channel: grpc.aio.Channel, step: int) -> None:
-    async for status in JobServiceStub(channel).WatchStatus(job_pb2.WatchStatusRequest(), timeout=20):
+    async for status in JobServiceStub(channel).WatchStatus(
+        job_pb2.WatchStatusRequest(), timeout=20
+    ):
         if status.progress.step == step:
             return
 
@@ -489,30 +622,45 @@ async def stored(setting: Setting) -> None:
     last = None
     async with asyncio.timeout(20):
         while True:
-            found = await setting.kube.get(CONFIG_MAPS, setting.namespace, names.state_config_map(JOB))
+            found = await setting.kube.get(
+                CONFIG_MAPS, setting.namespace, names.state_config_map(JOB)
+            )
             if found["metadata"]["resourceVersion"] == last:
                 return
             last = found["metadata"]["resourceVersion"]
             await asyncio.sleep(1.5)
 
 
+@pytest.mark.guarantee("training-hangs")
 @pytest.mark.thorough
-async def test_a_stall_is_written_at_once_as_the_jobs_health_says_and_so_is_its_end(setting: Setting) -> None:
-    await setting.patch_job({"spec": {"health": {"stallSeconds": 1, "stallFactor": 2, "lostSeconds": 3600}}})
+async def test_a_stall_is_written_at_once_as_the_jobs_health_says_and_so_is_its_end(
+    setting: Setting,
+) -> None:
+    await setting.patch_job(
+        {"spec": {"health": {"stallSeconds": 1, "stallFactor": 2, "lostSeconds": 3600}}}
+    )
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
         await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
         for step in (1, 2):
-            await agents[0].send(step=pb.StepReport(round=1, step=step, samples=30, seconds=0.1, steps=1))
-        progress = (await until("the stall in the status", setting.job, _stalled))["status"]["progress"]
+            await agents[0].send(
+                step=pb.StepReport(round=1, step=step, samples=30, seconds=0.1, steps=1)
+            )
+        progress = (await until("the stall in the status", setting.job, _stalled))["status"][
+            "progress"
+        ]
         assert progress["stalledSince"] == progress["lastReportTime"]
         steps = itertools.count(3)
 
         async def job_after_a_step() -> dict[str, Any]:
-            await agents[0].send(step=pb.StepReport(round=1, step=next(steps), samples=30, seconds=0.1, steps=1))
+            await agents[0].send(
+                step=pb.StepReport(round=1, step=next(steps), samples=30, seconds=0.1, steps=1)
+            )
             return await setting.job()
 
-        job = await until("the end of the stall in the status", job_after_a_step, lambda job: not _stalled(job))
+        job = await until(
+            "the end of the stall in the status", job_after_a_step, lambda job: not _stalled(job)
+        )
         assert int(job["status"]["progress"]["steps"]) >= 3
 
 

@@ -46,7 +46,10 @@ async def refusal(call: Any) -> grpc.aio.AioRpcError:
     return refused.value
 
 
-async def test_a_message_that_is_too_large_is_refused_with_its_size_and_the_bound(master: Master) -> None:
+@pytest.mark.guarantee("bad-input-is-refused")
+async def test_a_message_that_is_too_large_is_refused_with_its_size_and_the_bound(
+    master: Master,
+) -> None:
     async with master.channel() as channel:
         asking: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
         asking = channel.unary_unary("/elasticjob.v1.JobService/GetStatus")
@@ -57,7 +60,9 @@ async def test_a_message_that_is_too_large_is_refused_with_its_size_and_the_boun
 
 async def test_metadata_that_is_too_large_is_refused(master: Master) -> None:
     async with master.channel() as channel:
-        call = JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest(), metadata=(("x", "y" * 40_000),))
+        call = JobServiceStub(channel).GetStatus(
+            job_pb2.GetStatusRequest(), metadata=(("x", "y" * 40_000),)
+        )
         assert (await refusal(call)).code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -65,10 +70,15 @@ async def test_of_too_many_calls_on_one_connection_the_last_one_waits_and_other_
     master: Master,
 ) -> None:
     async with master.channel() as channel, master.channel() as another:
-        watches = [DiscoveryServiceStub(channel).WatchHosts(discovery_pb2.WatchHostsRequest()) for _ in range(STREAMS)]
+        watches = [
+            DiscoveryServiceStub(channel).WatchHosts(discovery_pb2.WatchHostsRequest())
+            for _ in range(STREAMS)
+        ]
         for watch in watches:
             await watch.read()
-        one_more = asyncio.ensure_future(JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest(), timeout=20))
+        one_more = asyncio.ensure_future(
+            JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest(), timeout=20)
+        )
         await JobServiceStub(another).GetStatus(job_pb2.GetStatusRequest(), timeout=20)
         assert not one_more.done()
         watches[0].cancel()
@@ -77,7 +87,9 @@ async def test_of_too_many_calls_on_one_connection_the_last_one_waits_and_other_
             watch.cancel()
 
 
-async def test_when_open_files_run_out_those_who_are_connected_go_on_and_others_follow_later(master: Master) -> None:
+async def test_when_open_files_run_out_those_who_are_connected_go_on_and_others_follow_later(
+    master: Master,
+) -> None:
     process = psutil.Process(master.process.pid)
     soft, hard = process.rlimit(psutil.RLIMIT_NOFILE)
     assert soft == hard, "the master could have more connections than it allows itself"
@@ -85,18 +97,24 @@ async def test_when_open_files_run_out_those_who_are_connected_go_on_and_others_
         stub = JobServiceStub(channel)
         await stub.GetStatus(job_pb2.GetStatusRequest(), timeout=20)
         process.rlimit(psutil.RLIMIT_NOFILE, (process.num_fds() + 20, hard))
-        connections = [await asyncio.open_connection("127.0.0.1", master.grpc_port) for _ in range(60)]
+        connections = [
+            await asyncio.open_connection("127.0.0.1", master.grpc_port) for _ in range(60)
+        ]
         await until("no more files", lambda: b"File descriptor limit" in master.log.read_bytes())
         await stub.GetStatus(job_pb2.GetStatusRequest(), timeout=20)
         for _, writer in connections:
             writer.transport.abort()
-        await JobServiceStub(late).GetStatus(job_pb2.GetStatusRequest(), timeout=20, wait_for_ready=True)
+        await JobServiceStub(late).GetStatus(
+            job_pb2.GetStatusRequest(), timeout=20, wait_for_ready=True
+        )
 
 
 def _http(master: Master) -> Any:
     context = ssl.create_default_context(cadata=certificates()[0])
     named = names.TLS_SERVER_NAME
-    return asyncio.open_connection("127.0.0.1", master.http_port, ssl=context, server_hostname=named)
+    return asyncio.open_connection(
+        "127.0.0.1", master.http_port, ssl=context, server_hostname=named
+    )
 
 
 async def test_a_client_that_keeps_http_connections_open_keeps_nobody_out(master: Master) -> None:
@@ -106,7 +124,9 @@ async def test_a_client_that_keeps_http_connections_open_keeps_nobody_out(master
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: master\r\n\r\n")
         assert await asyncio.wait_for(reader.readline(), 20) == b"HTTP/1.1 200 OK\r\n"
         with contextlib.suppress(ConnectionError):
-            assert await asyncio.wait_for(connections[number][0].read(), 20) == b"", "the oldest one is closed"
+            assert await asyncio.wait_for(connections[number][0].read(), 20) == b"", (
+                "the oldest one is closed"
+            )
         connections.append((reader, writer))
     for _, writer in connections:
         writer.transport.abort()
@@ -126,7 +146,9 @@ async def flood(port: int, count: int) -> AsyncIterator[None]:
     writers: list[asyncio.StreamWriter] = []
 
     async def connect(number: int) -> None:
-        secure: Any = {"ssl": context, "server_hostname": names.TLS_SERVER_NAME} if number % 2 else {}
+        secure: Any = (
+            {"ssl": context, "server_hostname": names.TLS_SERVER_NAME} if number % 2 else {}
+        )
         with contextlib.suppress(OSError):
             writers.append((await asyncio.open_connection("127.0.0.1", port, **secure))[1])
 
@@ -139,10 +161,14 @@ async def flood(port: int, count: int) -> AsyncIterator[None]:
             writer.transport.abort()
 
 
+@pytest.mark.guarantee("flood-of-connections")
 @pytest.mark.thorough
 @pytest.mark.parametrize("flooded", ["grpc_port", "http_port"])
-async def test_strangers_take_bounded_connections_and_keep_no_agent_out(master: Master, flooded: str) -> None:
-    port, most = getattr(master, flooded), SPARE_CONNECTIONS + 50
+async def test_strangers_take_bounded_connections_and_keep_no_agent_out(
+    master: Master, flooded: str
+) -> None:
+    port = getattr(master, flooded)
+    most = SPARE_CONNECTIONS + 50
     async with master.channel() as channel:
         early = await Agent(0).join(channel)
         async with flood(port, FLOOD), master.channel() as another:
@@ -152,8 +178,14 @@ async def test_strangers_take_bounded_connections_and_keep_no_agent_out(master: 
             writer.write(b"GET /healthz HTTP/1.1\r\nHost: master\r\n\r\n")
             assert await asyncio.wait_for(reader.readline(), 20) == b"HTTP/1.1 200 OK\r\n"
             writer.transport.abort()
-            await until("few are left", lambda: open_connections(master, port), lambda there: there < most)
-            await until("none of them stays", lambda: open_connections(master, port), lambda there: there < 150)
+            await until(
+                "few are left", lambda: open_connections(master, port), lambda there: there < most
+            )
+            await until(
+                "none of them stays",
+                lambda: open_connections(master, port),
+                lambda there: there < 150,
+            )
             for agent in agents:
                 await agent.heartbeat()
             status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest(), timeout=20)
@@ -164,7 +196,10 @@ async def test_strangers_take_bounded_connections_and_keep_no_agent_out(master: 
 
 @pytest.mark.parametrize(
     "request_",
-    [b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\n\r\n", b"GET /hosts HTTP/1.1\r\nX: " + b"y" * 9000 + b"\r\n\r\n"],
+    [
+        b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\n\r\n",
+        b"GET /hosts HTTP/1.1\r\nX: " + b"y" * 9000 + b"\r\n\r\n",
+    ],
 )
 async def test_a_line_of_http_that_is_too_long_is_refused(master: Master, request_: bytes) -> None:
     reader, writer = await _http(master)
@@ -175,7 +210,10 @@ async def test_a_line_of_http_that_is_too_long_is_refused(master: Master, reques
 
 async def test_a_watch_of_the_health_does_not_delay_the_masters_end(master: Master) -> None:
     async with master.channel() as channel:
-        watches = [health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest()) for _ in range(20)]
+        watches = [
+            health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            for _ in range(20)
+        ]
         for watch in watches:
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         master.process.terminate()
@@ -183,7 +221,10 @@ async def test_a_watch_of_the_health_does_not_delay_the_masters_end(master: Mast
         assert (await watches[0].read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-async def test_the_largest_state_fits_into_a_config_map_of_a_real_api_server(kube: Kube, namespace: str) -> None:
+@pytest.mark.guarantee("master-state-too-large")
+async def test_the_largest_state_fits_into_a_config_map_of_a_real_api_server(
+    kube: Kube, namespace: str
+) -> None:
     await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": "state"}})
     store = ConfigMapStore(kube, namespace, "state")
     assert await store.claim() is None

@@ -27,13 +27,15 @@ def exits(agent: Agent) -> list[pb.Exit]:
     return [command.exit for command in agent.commands if command.WhichOneof("command") == "exit"]
 
 
+@pytest.mark.guarantee("unfit-node")
 async def test_a_node_that_is_not_fit_is_left_out_notified_and_shown(
     setting: Setting,
 ) -> None:
     check = {"enabled": True, "command": ["gpu-test", "--quick"], "timeoutSeconds": 60}
     await setting.patch_job({"spec": {"health": {"nodeCheck": check}}})
     async with setting.master() as master, master.channel() as channel:
-        good, bad = await Agent(0).join(channel), await Agent(1).join(channel)
+        good = await Agent(0).join(channel)
+        bad = await Agent(1).join(channel)
         await until("a check for both", lambda: checks(good) and checks(bad))
         order = checks(bad)[0]
         assert (list(order.command), order.timeout_seconds) == (["gpu-test", "--quick"], 60)
@@ -44,7 +46,11 @@ async def test_a_node_that_is_not_fit_is_left_out_notified_and_shown(
         assert exits(bad)[0].problem == "no GPU"
         assert [member.pod_name for member in good.started[0].world.members] == [good.name]
 
-        await until("the unfit pod in the status", setting.job, lambda job: unfit(job) == {bad.name: "no GPU"})
+        await until(
+            "the unfit pod in the status",
+            setting.job,
+            lambda job: unfit(job) == {bad.name: "no GPU"},
+        )
         await good.send(step=pb.StepReport(round=1, step=1, samples=1, seconds=0.1, steps=1))
         again = await Agent(1, incarnation=1).join(channel)
         await until("a check of its successor", lambda: checks(again))
@@ -56,6 +62,7 @@ async def test_a_node_that_is_not_fit_is_left_out_notified_and_shown(
         assert {member.check_problem for member in members} == {""}
 
 
+@pytest.mark.guarantee("master-can-be-replaced")
 @pytest.mark.parametrize("stage", ["before", pytest.param("after", marks=pytest.mark.thorough)])
 async def test_a_killed_masters_successor_checks_nobody_twice_and_lets_nobody_in_unchecked(
     setting: Setting,
@@ -75,7 +82,10 @@ async def test_a_killed_masters_successor_checks_nobody_twice_and_lets_nobody_in
         for agent in agents:
             await agent.join(channel)
         if stage == "before":
-            await until("the check is asked for again", lambda: all(len(checks(agent)) == 2 for agent in agents))
+            await until(
+                "the check is asked for again",
+                lambda: all(len(checks(agent)) == 2 for agent in agents),
+            )
             assert [checks(agent)[1].number for agent in agents] == numbers
             assert not any(agent.running for agent in agents)
         third = await Agent(2).join(channel)

@@ -1,4 +1,7 @@
-"""The profile in the cluster: made by the operator, read and written by masters, whatever others do with it."""
+"""The profile in the cluster.
+
+Made by the operator, read and written by masters, whatever others do with it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import pytest_asyncio
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
@@ -84,7 +88,9 @@ class Master:
 
 
 @pytest_asyncio.fixture
-async def master_kube(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) -> AsyncIterator[Kube]:
+async def master_kube(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> AsyncIterator[Kube]:
     """A session with the rights that the operator gives the master of a job with this profile, and no others."""
     made = await kube.create(ELASTIC_JOBS, namespace, job("first"))
     await ensure_infrastructure(kube, msgspec.convert(made, ElasticJob))
@@ -110,9 +116,15 @@ async def test_a_settled_job_leaves_what_the_next_one_of_its_profile_reads(
         await asyncio.sleep(0)
         assert first.control.autoscaler.profile == ()
         first.settle()
-        await until("its size is stored", lambda: stored(kube, namespace), lambda found: found == [("first", 8)])
+        await until(
+            "its size is stored",
+            lambda: stored(kube, namespace),
+            lambda found: found == [("first", 8)],
+        )
     async with Master(master_kube, namespace, "second", size=9).running() as second:
-        await until("it is read", lambda: _profile(second), lambda jobs: [each.size for each in jobs] == [8])
+        await until(
+            "it is read", lambda: _profile(second), lambda jobs: [each.size for each in jobs] == [8]
+        )
         assert second.control.autoscaler.profile[0].roles["worker"].cpu == 1.5
 
 
@@ -120,7 +132,10 @@ async def _profile(master: Master) -> Any:
     return master.control.autoscaler.profile
 
 
-async def test_masters_that_write_at_the_same_time_lose_nothing(kube: Kube, namespace: str, master_kube: Kube) -> None:
+@pytest.mark.guarantee("wrong-profile")
+async def test_masters_that_write_at_the_same_time_lose_nothing(
+    kube: Kube, namespace: str, master_kube: Kube
+) -> None:
     masters = [Master(master_kube, namespace, f"job-{number}", size=number) for number in (2, 3, 4)]
     for master in masters:
         master.settle()
@@ -128,13 +143,18 @@ async def test_masters_that_write_at_the_same_time_lose_nothing(kube: Kube, name
     assert sorted(await stored(kube, namespace)) == [("job-2", 2), ("job-3", 3), ("job-4", 4)]
 
 
+@pytest.mark.guarantee("wrong-profile")
 async def test_what_others_write_is_ignored_and_written_anew_and_a_deleted_one_breaks_nothing(
     kube: Kube, namespace: str, master_kube: Kube
 ) -> None:
     await kube.patch(CONFIG_MAPS, namespace, PROFILE, {"data": {names.PROFILE_KEY: "[" * 100_000}})
     async with Master(master_kube, namespace, "first", size=8).running() as master:
         master.settle()
-        await until("it is written anew", lambda: _readable(kube, namespace), lambda found: found == [("first", 8)])
+        await until(
+            "it is written anew",
+            lambda: _readable(kube, namespace),
+            lambda found: found == [("first", 8)],
+        )
         assert master.control.autoscaler.profile == ()
         await kube.delete(CONFIG_MAPS, namespace, PROFILE)
         await master.keeper.write_final()
@@ -150,6 +170,7 @@ async def _readable(kube: Kube, namespace: str) -> Any:
         return None
 
 
+@pytest.mark.guarantee("wrong-profile")
 async def test_a_config_map_of_that_name_that_is_no_profile_is_left_alone(
     kube: Kube, namespace: str, master_kube: Kube
 ) -> None:

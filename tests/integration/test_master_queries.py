@@ -1,4 +1,7 @@
-"""Questions about a running job: asked once, watched, read in a browser, and answered as before by the next master."""
+"""Questions about a running job.
+
+Asked once, watched, read in a browser, and answered as before by the next master.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,11 @@ from tests.support.wait import SECONDS, until
 
 
 async def report(agent: Agent, step: int) -> None:
-    await agent.send(step=pb.StepReport(round=agent.running, step=step, total_steps=90, samples=10, seconds=1, steps=1))
+    await agent.send(
+        step=pb.StepReport(
+            round=agent.running, step=step, total_steps=90, samples=10, seconds=1, steps=1
+        )
+    )
 
 
 async def events(channel: grpc.aio.Channel) -> list[tuple[str, str]]:
@@ -67,23 +74,34 @@ async def test_every_watch_sends_the_present_then_the_change_and_ends_with_the_m
     for agent in (first, second):
         await report(agent, 3)
     await until(
-        "the step in two watches", lambda: values["progress"][-1].step == values["status"][-1].progress.step == 3
+        "the step in two watches",
+        lambda: values["progress"][-1].step == values["status"][-1].progress.step == 3,
     )
-    await until("the step of both members", lambda: [member.step for member in values["members"][-1].members] == [3, 3])
+    await until(
+        "the step of both members",
+        lambda: [member.step for member in values["members"][-1].members] == [3, 3],
+    )
     await until("events", lambda: values["history"][-1].events)
     master.process.terminate()
     await asyncio.wait_for(asyncio.gather(*readers), SECONDS)
-    await asyncio.wait_for(master.process.wait(), SECONDS)  # a second SIGTERM at its very end would end it otherwise
+    await asyncio.wait_for(
+        master.process.wait(), SECONDS
+    )  # a second SIGTERM at its very end would end it otherwise
     assert [event.reason for each in values["history"] for event in each.events] == [
         "MasterStarted", "MemberRegistered", "MemberRegistered", "WorldFormed",
     ], "each event once, by a watch that sends only what is new"  # fmt: skip
-    assert len(values["plans"]) == len(values["autoscaling"]) == 1, "what does not change is sent once"
+    assert len(values["plans"]) == len(values["autoscaling"]) == 1, (
+        "what does not change is sent once"
+    )
 
 
 async def test_a_watch_sends_at_most_one_value_a_second(channel: grpc.aio.Channel) -> None:
     first, _ = await world_of_two(channel)
-    began, received = time.monotonic(), 0
-    watch = aiter(JobServiceStub(channel).WatchProgress(job_pb2.WatchProgressRequest(), timeout=SECONDS))
+    began = time.monotonic()
+    received = 0
+    watch = aiter(
+        JobServiceStub(channel).WatchProgress(job_pb2.WatchProgressRequest(), timeout=SECONDS)
+    )
     assert (await anext(watch)).step == 0
     for step in range(1, 90):
         await report(first, step)
@@ -93,7 +111,9 @@ async def test_a_watch_sends_at_most_one_value_a_second(channel: grpc.aio.Channe
     assert received <= time.monotonic() - began
 
 
-async def test_progress_has_steps_per_second_and_the_remaining_time(channel: grpc.aio.Channel) -> None:
+async def test_progress_has_steps_per_second_and_the_remaining_time(
+    channel: grpc.aio.Channel,
+) -> None:
     first, second = await world_of_two(channel)
     for step in (1, 2, 3):
         for agent in (first, second):
@@ -101,7 +121,9 @@ async def test_progress_has_steps_per_second_and_the_remaining_time(channel: grp
     stub = JobServiceStub(channel)
 
     async def steps() -> list[int]:
-        return [member.step for member in (await stub.GetMembers(job_pb2.GetMembersRequest())).members]
+        return [
+            member.step for member in (await stub.GetMembers(job_pb2.GetMembersRequest())).members
+        ]
 
     await until("the last report of both", steps, lambda found: found == [3, 3])
     async for progress in stub.WatchProgress(job_pb2.WatchProgressRequest(), timeout=SECONDS):
@@ -141,6 +163,7 @@ async def test_the_history_names_who_joined_failed_and_left(channel: grpc.aio.Ch
     assert lost.startswith(f"{third.name}: last heard of")
 
 
+@pytest.mark.guarantee("master-can-be-replaced")
 async def test_the_history_outlives_a_killed_master(tmp_path: Path) -> None:
     options = (*STANDALONE, f"--state-file={tmp_path / 'state'}")
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
@@ -151,7 +174,10 @@ async def test_the_history_outlives_a_killed_master(tmp_path: Path) -> None:
         async for news in stub.WatchHistory(job_pb2.WatchHistoryRequest(), timeout=SECONDS):
             if any(sample.step == 5 for sample in news.samples):
                 break
-        await until("the history in the state file", lambda: _kept(tmp_path / "state") >= {"WorldFormed", "step 5"})
+        await until(
+            "the history in the state file",
+            lambda: _kept(tmp_path / "state") >= {"WorldFormed", "step 5"},
+        )
         await master.kill()
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
         after = await JobServiceStub(channel).GetHistory(job_pb2.GetHistoryRequest())
@@ -170,9 +196,15 @@ async def test_watches_are_bounded_and_one_that_ends_makes_room(master: Master) 
         for watch in watches:
             await asyncio.wait_for(watch.read(), SECONDS)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await JobServiceStub(two).WatchStatus(job_pb2.WatchStatusRequest(), timeout=SECONDS).read()
+            await (
+                JobServiceStub(two)
+                .WatchStatus(job_pb2.WatchStatusRequest(), timeout=SECONDS)
+                .read()
+            )
         assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert f"{MOST_WATCHES} watches are open, the most there may be" in (refused.value.details() or "")
+        assert f"{MOST_WATCHES} watches are open, the most there may be" in (
+            refused.value.details() or ""
+        )
         assert await JobServiceStub(two).GetStatus(job_pb2.GetStatusRequest(), timeout=SECONDS)
         watches[0].cancel()
         await until("a watch is admitted again", lambda: _is_admitted(two))
@@ -180,7 +212,9 @@ async def test_watches_are_bounded_and_one_that_ends_makes_room(master: Master) 
             watch.cancel()
 
 
-async def test_reflection_lists_every_service_to_a_client_with_the_token(channel: grpc.aio.Channel) -> None:
+async def test_reflection_lists_every_service_to_a_client_with_the_token(
+    channel: grpc.aio.Channel,
+) -> None:
     call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
     await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
     answer = await call.read()
@@ -193,10 +227,13 @@ async def test_reflection_lists_every_service_to_a_client_with_the_token(channel
     }
     for service in services:
         await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol=service))
-        assert (await call.read()).file_descriptor_response.file_descriptor_proto, f"{service} is not described"
+        assert (await call.read()).file_descriptor_response.file_descriptor_proto, (
+            f"{service} is not described"
+        )
     call.cancel()
 
 
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
 async def test_the_dashboard_runs_its_own_script_only_and_reads_with_the_token(
     master: Master, channel: grpc.aio.Channel
 ) -> None:
@@ -212,7 +249,10 @@ async def test_the_dashboard_runs_its_own_script_only_and_reads_with_the_token(
             [content] = re.findall(f"<{element}>(.*?)</{element}>", page, re.DOTALL)
             digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
             assert f"{element}-src 'sha256-{digest}'" in policy
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://|\sstyle=", page)
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://|\sstyle=",
+            page,
+        )
         assert (await get("/status", None))[0] == (await get("/status", "wrong"))[0] == 401
         status, headers, text = await get("/status", TOKEN)
         assert (status, headers["Cache-Control"]) == (200, "no-store")
@@ -224,10 +264,14 @@ async def test_the_dashboard_runs_its_own_script_only_and_reads_with_the_token(
         ]  # fmt: skip
         assert [event["reason"] for event in served["events"]][-1] == "WorldFormed"
         assert served["plans"] == served["datasets"] == []
-        shown = set(re.findall(r"(?<![\w.])state\.(\w+)", page)) | set(re.findall(r"progress\.(\w+)", page))
+        shown = set(re.findall(r"(?<![\w.])state\.(\w+)", page)) | set(
+            re.findall(r"progress\.(\w+)", page)
+        )
         shown |= set(re.findall(r"known\.(\w+)", page))
         assert "bestFrom" in shown
-        assert shown <= {*served, *served["progress"], *served["autoscaling"]}, "the page reads only what is served"
+        assert shown <= {*served, *served["progress"], *served["autoscaling"]}, (
+            "the page reads only what is served"
+        )
 
 
 async def test_calls_are_counted_by_method_and_refusals_by_their_reason(
@@ -252,7 +296,9 @@ async def test_calls_are_counted_by_method_and_refusals_by_their_reason(
 def _kept(file: Path) -> set[str]:
     """Return what a master that begins now would know of the history."""
     state = decode(file.read_bytes())
-    return {event.reason for event in state.events} | {f"step {sample.step}" for sample in state.samples}
+    return {event.reason for event in state.events} | {
+        f"step {sample.step}" for sample in state.samples
+    }
 
 
 @asynccontextmanager
@@ -263,7 +309,9 @@ async def _browser(master: Master) -> AsyncIterator[Any]:
         async def get(path: str, token: str | None) -> tuple[int, Any, str]:
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             named = names.TLS_SERVER_NAME
-            async with http.get(path, headers=headers, ssl=context, server_hostname=named) as answer:
+            async with http.get(
+                path, headers=headers, ssl=context, server_hostname=named
+            ) as answer:
                 return answer.status, answer.headers, await answer.text()
 
         yield get
@@ -273,10 +321,13 @@ async def _browser(master: Master) -> AsyncIterator[Any]:
 async def _connection(master: Master, number: int) -> AsyncIterator[grpc.aio.Channel]:
     """A connection of its own: channels with equal options share one."""
     credentials = grpc.composite_channel_credentials(
-        grpc.ssl_channel_credentials(certificates()[0].encode()), grpc.access_token_call_credentials(TOKEN)
+        grpc.ssl_channel_credentials(certificates()[0].encode()),
+        grpc.access_token_call_credentials(TOKEN),
     )
     options = [("grpc.ssl_target_name_override", names.TLS_SERVER_NAME), ("connection", number)]
-    async with grpc.aio.secure_channel(f"127.0.0.1:{master.grpc_port}", credentials, options=options) as channel:
+    async with grpc.aio.secure_channel(
+        f"127.0.0.1:{master.grpc_port}", credentials, options=options
+    ) as channel:
         yield channel
 
 

@@ -39,13 +39,19 @@ async def test_a_value_reaches_who_waits_for_it(channel: grpc.aio.Channel) -> No
     await stub.SetValue(pb.SetValueRequest(round=1, key="a", value=b"one"))
     assert list((await waiting).values) == [b"one", b"\x00two"]
     await refused(stub.GetValues(wait(["c"], 0)), grpc.StatusCode.NOT_FOUND, "key 'c' has no value")
-    await refused(stub.GetValues(wait(["c"], 0.05)), grpc.StatusCode.DEADLINE_EXCEEDED, "no value within")
+    await refused(
+        stub.GetValues(wait(["c"], 0.05)), grpc.StatusCode.DEADLINE_EXCEEDED, "no value within"
+    )
 
 
-async def test_only_one_of_many_sets_what_is_absent_and_additions_are_counted_once(channel: grpc.aio.Channel) -> None:
+async def test_only_one_of_many_sets_what_is_absent_and_additions_are_counted_once(
+    channel: grpc.aio.Channel,
+) -> None:
     await world_of_two(channel)
     stub = RendezvousServiceStub(channel)
-    requests = [pb.SetValueRequest(round=1, key="leader", value=b"%d" % n, if_absent=True) for n in range(5)]
+    requests = [
+        pb.SetValueRequest(round=1, key="leader", value=b"%d" % n, if_absent=True) for n in range(5)
+    ]
     answers = await asyncio.gather(*(stub.SetValue(request) for request in requests))
     assert len({answer.value for answer in answers}) == 1
     swap = pb.SetValueRequest(round=1, key="leader", value=b"x", expected=b"no such")
@@ -65,7 +71,9 @@ async def test_a_barrier_opens_when_all_have_come(channel: grpc.aio.Channel) -> 
     stub = RendezvousServiceStub(channel)
 
     def at(agent: Agent, number: int, seconds: float = 20.0) -> pb.BarrierRequest:
-        return pb.BarrierRequest(round=1, name="epoch", number=number, pod_uid=agent.uid, wait_seconds=seconds)
+        return pb.BarrierRequest(
+            round=1, name="epoch", number=number, pod_uid=agent.uid, wait_seconds=seconds
+        )
 
     for number in range(3):
         waiting = asyncio.ensure_future(stub.Barrier(at(first, number)))
@@ -79,36 +87,56 @@ async def test_a_barrier_opens_when_all_have_come(channel: grpc.aio.Channel) -> 
         await waiting
         await stub.Barrier(at(first, number, 0))
     stranger = pb.BarrierRequest(round=1, name="epoch", pod_uid="nobody", wait_seconds=1)
-    await refused(stub.Barrier(stranger), grpc.StatusCode.FAILED_PRECONDITION, "not in the world of round 1")
+    await refused(
+        stub.Barrier(stranger), grpc.StatusCode.FAILED_PRECONDITION, "not in the world of round 1"
+    )
 
 
-async def test_waits_end_with_the_round_and_nothing_of_it_is_visible_to_the_next(channel: grpc.aio.Channel) -> None:
+async def test_waits_end_with_the_round_and_nothing_of_it_is_visible_to_the_next(
+    channel: grpc.aio.Channel,
+) -> None:
     first, _ = await world_of_two(channel)
     stub = RendezvousServiceStub(channel)
     await stub.SetValue(pb.SetValueRequest(round=1, key="old", value=b"v"))
     barrier = pb.BarrierRequest(round=1, name="b", pod_uid=first.uid, wait_seconds=20)
-    waits = [asyncio.ensure_future(stub.GetValues(wait(["a"]))), asyncio.ensure_future(stub.Barrier(barrier))]
+    waits = [
+        asyncio.ensure_future(stub.GetValues(wait(["a"]))),
+        asyncio.ensure_future(stub.Barrier(barrier)),
+    ]
     await refused(stub.GetValues(wait(["a"], 0)), grpc.StatusCode.NOT_FOUND, "'a'")
     await Agent(2).join(channel)
     for waiting in waits:
-        await refused(waiting, grpc.StatusCode.FAILED_PRECONDITION, "round is 1; it is over, the present one is 2")
+        await refused(
+            waiting,
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "round is 1; it is over, the present one is 2",
+        )
     await refused(
-        stub.GetValues(pb.GetValuesRequest(round=2, keys=["old"])), grpc.StatusCode.NOT_FOUND, "'old' has no value"
+        stub.GetValues(pb.GetValuesRequest(round=2, keys=["old"])),
+        grpc.StatusCode.NOT_FOUND,
+        "'old' has no value",
     )
     set_old = pb.SetValueRequest(round=1, key="k", value=b"")
     await refused(stub.SetValue(set_old), grpc.StatusCode.FAILED_PRECONDITION, "it is over")
     await refused(
-        stub.AddValue(pb.AddValueRequest(round=9, key="k")), grpc.StatusCode.UNAVAILABLE, "this master knows of 2"
+        stub.AddValue(pb.AddValueRequest(round=9, key="k")),
+        grpc.StatusCode.UNAVAILABLE,
+        "this master knows of 2",
     )
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
 async def test_bounds_are_refused_by_name(channel: grpc.aio.Channel) -> None:
     await world_of_two(channel)
     stub = RendezvousServiceStub(channel)
     bad = grpc.StatusCode.INVALID_ARGUMENT
-    await refused(stub.GetValues(wait(["a"], float("nan"))), bad, "wait_seconds is nan; it must be 0 to 3600")
+    await refused(
+        stub.GetValues(wait(["a"], float("nan"))), bad, "wait_seconds is nan; it must be 0 to 3600"
+    )
     await refused(stub.GetValues(wait([])), bad, "keys has 0 entries")
-    await refused(stub.SetValue(pb.SetValueRequest(round=1, key="k", value=bytes(65537))), bad, "65537 bytes")
+    await refused(
+        stub.SetValue(pb.SetValueRequest(round=1, key="k", value=bytes(65537))), bad, "65537 bytes"
+    )
     for number in range(4):
         request = pb.SetValueRequest(round=1, key=f"{number}", value=bytes(65000))
         await stub.SetValue(request)
@@ -119,6 +147,7 @@ async def test_bounds_are_refused_by_name(channel: grpc.aio.Channel) -> None:
     )
 
 
+@pytest.mark.guarantee("master-can-be-replaced")
 async def test_values_and_passed_barriers_outlive_the_master(tmp_path: Path) -> None:
     options = (*STANDALONE, f"--state-file={tmp_path / 'state'}")
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
@@ -127,7 +156,10 @@ async def test_values_and_passed_barriers_outlive_the_master(tmp_path: Path) -> 
         await stub.SetValue(pb.SetValueRequest(round=1, key="address", value=bytes(range(256))))
         add = pb.AddValueRequest(round=1, key="n", amount=5, request_id="once")
         await stub.AddValue(add)
-        passes = [pb.BarrierRequest(round=1, name="b", pod_uid=agent.uid, wait_seconds=20) for agent in (first, second)]
+        passes = [
+            pb.BarrierRequest(round=1, name="b", pod_uid=agent.uid, wait_seconds=20)
+            for agent in (first, second)
+        ]
         await asyncio.gather(*(stub.Barrier(request) for request in passes))
         ports = (master.grpc_port, master.http_port)
         await master.kill()
@@ -144,7 +176,9 @@ async def test_values_and_passed_barriers_outlive_the_master(tmp_path: Path) -> 
         )
 
 
-async def test_a_stream_that_breaks_for_a_moment_changes_nobodys_state(channel: grpc.aio.Channel) -> None:
+async def test_a_stream_that_breaks_for_a_moment_changes_nobodys_state(
+    channel: grpc.aio.Channel,
+) -> None:
     first, second = await world_of_two(channel)
     await second.leave()
     members = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())
@@ -154,13 +188,20 @@ async def test_a_stream_that_breaks_for_a_moment_changes_nobodys_state(channel: 
     assert (status.round, first.running, second.running) == (1, 1, 1)
 
 
-async def test_a_crashed_process_that_is_retried_sees_nothing_of_its_earlier_world(channel: grpc.aio.Channel) -> None:
+@pytest.mark.guarantee("process-retried-in-its-pod")
+async def test_a_crashed_process_that_is_retried_sees_nothing_of_its_earlier_world(
+    channel: grpc.aio.Channel,
+) -> None:
     stub = RendezvousServiceStub(channel)
     first, second = await world_of_two(channel)
     await stub.SetValue(pb.SetValueRequest(round=1, key="address-1", value=b"gone"))
     await second.send(exited=agent_pb2.ProcessExited(round=1, exit_code=1, retry=True))
     await until("a new world of both", lambda: first.running == second.started[-1].world.round == 2)
-    assert [one.WhichOneof("command") for one in second.commands if one.WhichOneof("command") != "configure"] == [
+    assert [
+        one.WhichOneof("command")
+        for one in second.commands
+        if one.WhichOneof("command") != "configure"
+    ] == [
         "start",
         "start",
     ]

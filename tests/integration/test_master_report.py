@@ -1,4 +1,7 @@
-"""What a master's job answers when the master is gone: by a real API server, a real master and the command line."""
+"""What a master's job answers when the master is gone.
+
+By a real API server, a real master and the command line.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,9 @@ async def elasticjob(cluster: Cluster, namespace: str, *arguments: str) -> tuple
 async def readable(setting: Setting) -> Setting:
     """A job with the ConfigMap for viewers, as the operator makes it."""
     data = {names.SECRET_TOKEN: query_token(TOKEN), names.SECRET_CA: certificates()[0]}
-    await setting.kube.create(CONFIG_MAPS, setting.namespace, {"metadata": {"name": VIEWED}, "data": data})
+    await setting.kube.create(
+        CONFIG_MAPS, setting.namespace, {"metadata": {"name": VIEWED}, "data": data}
+    )
     return setting
 
 
@@ -79,7 +84,9 @@ async def training(setting: Setting) -> AsyncIterator[tuple[Master, list[Agent]]
         await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
         for step in (1, 2, 3):
             metrics = {"loss": 1 / step}
-            report = pb.StepReport(round=1, step=step, total_steps=9, samples=30, seconds=1, steps=1, metrics=metrics)
+            report = pb.StepReport(
+                round=1, step=step, total_steps=9, samples=30, seconds=1, steps=1, metrics=metrics
+            )
             await agents[0].send(step=report)
         master_job = JobServiceStub(channel)
 
@@ -97,14 +104,31 @@ async def stored(setting: Setting) -> job_pb2.StoredAnswers | None:
     return unpack(base64.b64decode(packed)) if packed else None
 
 
-async def test_all_queries_answer_for_a_job_that_has_ended(readable: Setting, cluster: Cluster) -> None:
-    setting, namespace = readable, readable.namespace
+@pytest.mark.guarantee("answers-after-the-end")
+async def test_all_queries_answer_for_a_job_that_has_ended(
+    readable: Setting, cluster: Cluster
+) -> None:
+    setting = readable
+    namespace = readable.namespace
     async with training(setting) as (master, _):
-        plan = {"jobName": JOB, "replicaResourceSpecs": {"worker": {"replicas": 1}}, "reason": "by hand"}
-        body = {"apiVersion": names.API_VERSION, "kind": "ScalePlan", "metadata": {"name": "fewer"}, "spec": plan}
+        plan = {
+            "jobName": JOB,
+            "replicaResourceSpecs": {"worker": {"replicas": 1}},
+            "reason": "by hand",
+        }
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": "ScalePlan",
+            "metadata": {"name": "fewer"},
+            "spec": plan,
+        }
         await setting.kube.create(SCALE_PLANS, namespace, body)
         await until("a sample and the plan", lambda: _is_sampled(master))
-    status = {"phase": "Succeeded", "completionTime": "2026-01-01T00:00:00Z", "message": "all is trained"}
+    status = {
+        "phase": "Succeeded",
+        "completionTime": "2026-01-01T00:00:00Z",
+        "message": "all is trained",
+    }
     await setting.patch_job({"status": status}, "status")
 
     for arguments, expected in (
@@ -132,7 +156,11 @@ async def test_all_queries_answer_for_a_job_that_has_ended(readable: Setting, cl
     assert "WorldFormed" in {row["event"] for row in rows}
     _, output, _ = await elasticjob(cluster, namespace, "query", JOB, "report", "-o", "json")
     report = json.loads(output)
-    assert (report["outcome"]["phase"], report["step"], report["samples"]) == ("Succeeded", "3", 90.0)
+    assert (report["outcome"]["phase"], report["step"], report["samples"]) == (
+        "Succeeded",
+        "3",
+        90.0,
+    )
     assert 0 < report["goodput"] <= 1
     assert report["memberHours"] > 0
     _, output, _ = await elasticjob(cluster, namespace, "describe", JOB)
@@ -156,11 +184,18 @@ async def test_all_queries_answer_for_a_job_that_has_ended(readable: Setting, cl
 async def _is_sampled(master: Master) -> bool:
     """Return whether the master's history has the last step and a plan."""
     async with master.channel() as channel:
-        history = await JobServiceStub(channel).GetHistory(job_pb2.GetHistoryRequest(), timeout=SECONDS)
-    return any(each.step == 3 for each in history.samples) and any(each.reason == "PlanMade" for each in history.events)
+        history = await JobServiceStub(channel).GetHistory(
+            job_pb2.GetHistoryRequest(), timeout=SECONDS
+        )
+    return any(each.step == 3 for each in history.samples) and any(
+        each.reason == "PlanMade" for each in history.events
+    )
 
 
-async def test_a_master_that_is_killed_leaves_recent_answers(readable: Setting, cluster: Cluster) -> None:
+@pytest.mark.guarantee("answers-after-the-end")
+async def test_a_master_that_is_killed_leaves_recent_answers(
+    readable: Setting, cluster: Cluster
+) -> None:
     async with training(readable) as (master, _):
         await until("stored answers", lambda: _has_step(readable, 3))
         await master.kill()
@@ -176,6 +211,7 @@ async def _has_step(setting: Setting, step: int) -> bool:
     return answers is not None and answers.status.progress.step == step
 
 
+@pytest.mark.guarantee("answers-after-the-end")
 async def test_a_suspended_job_and_one_whose_master_is_out_of_reach_answer_as_they_were(
     readable: Setting, cluster: Cluster
 ) -> None:
@@ -185,7 +221,9 @@ async def test_a_suspended_job_and_one_whose_master_is_out_of_reach_answer_as_th
     code, output, errors = await elasticjob(cluster, readable.namespace, "query", JOB, "progress")
     assert (code, "3/9" in output) == (0, True), errors
     assert "has no master yet (phase Suspended); this is as of" in errors
-    await readable.patch_job({"status": {"phase": "Running", "masterAddress": "127.0.0.1:1"}}, "status")
+    await readable.patch_job(
+        {"status": {"phase": "Running", "masterAddress": "127.0.0.1:1"}}, "status"
+    )
     code, output, errors = await elasticjob(cluster, readable.namespace, "query", JOB, "progress")
     assert (code, "3/9" in output) == (0, True), errors
     assert "can't be reached" in errors
@@ -195,6 +233,7 @@ async def test_a_suspended_job_and_one_whose_master_is_out_of_reach_answer_as_th
     assert (code, output) == (1, ""), "who names an address wants the master there"
 
 
+@pytest.mark.guarantee("every-second-counted-once")
 async def test_the_next_master_goes_on_with_the_account(readable: Setting) -> None:
     async with training(readable):
         await until("stored answers", lambda: _has_step(readable, 3))
@@ -215,19 +254,29 @@ async def _written_after(setting: Setting, time: float) -> bool:
     return answers is not None and answers.time > time
 
 
-async def test_training_goes_on_where_an_earlier_operator_has_made_no_config_map(setting: Setting) -> None:
+@pytest.mark.guarantee("answers-after-the-end")
+async def test_training_goes_on_where_an_earlier_operator_has_made_no_config_map(
+    setting: Setting,
+) -> None:
     async with training(setting) as (master, agents):
-        await until("the master says so", lambda: "no answers are stored for the time after" in master.log.read_text())
+        await until(
+            "the master says so",
+            lambda: "no answers are stored for the time after" in master.log.read_text(),
+        )
         assert not agents[0].ended.is_set()
     assert master.log.read_text().count("no answers are stored for the time after") == 1
 
 
+@pytest.mark.guarantee("answers-after-the-end")
 @pytest.mark.parametrize(
     ("content", "why"),
     [
         ({}, "nothing is stored of it"),
         ({names.REPORT_KEY: base64.b64encode(b"?").decode()}, "cannot be read"),
-        ({names.REPORT_KEY: base64.b64encode(pack(job_pb2.StoredAnswers(job_uid="x"))).decode()}, "of another job"),
+        (
+            {names.REPORT_KEY: base64.b64encode(pack(job_pb2.StoredAnswers(job_uid="x"))).decode()},
+            "of another job",
+        ),
     ],
 )
 async def test_what_is_no_report_of_this_job_is_not_shown(
@@ -242,9 +291,14 @@ async def test_what_is_no_report_of_this_job_is_not_shown(
 @pytest.fixture
 async def viewer(readable: Setting, cluster: Cluster) -> Path:
     """The kubeconfig of an account that has the built-in role `view`, to which our role for viewers is added."""
-    kube, namespace = readable.kube, readable.namespace
+    kube = readable.kube
+    namespace = readable.namespace
     chart = Path(__file__).parents[2] / "deploy" / "base" / "operator.yaml"
-    [role] = [each for each in yaml.safe_load_all(chart.read_text()) if each["metadata"]["name"] == "elasticjob-viewer"]
+    [role] = [
+        each
+        for each in yaml.safe_load_all(chart.read_text())
+        if each["metadata"]["name"] == "elasticjob-viewer"
+    ]
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     with suppress(AlreadyExists):
         await kube.request("POST", path, body=role)
@@ -257,11 +311,19 @@ async def viewer(readable: Setting, cluster: Cluster) -> Path:
     return await kubeconfig_of("viewer", cluster, kube, namespace, folder)
 
 
-async def test_who_may_view_a_job_may_query_it_and_change_nothing(readable: Setting, viewer: Path) -> None:
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
+async def test_who_may_view_a_job_may_query_it_and_change_nothing(
+    readable: Setting, viewer: Path
+) -> None:
     namespace = readable.namespace
-    async with training(readable) as (master, _), open_cluster(Access(viewer, namespace=namespace)) as session:
+    async with (
+        training(readable) as (master, _),
+        open_cluster(Access(viewer, namespace=namespace)) as session,
+    ):
         address = f"127.0.0.1:{master.grpc_port}"
-        await readable.patch_job({"status": {"phase": "Running", "masterAddress": address}}, "status")
+        await readable.patch_job(
+            {"status": {"phase": "Running", "masterAddress": address}}, "status"
+        )
 
         async def may_see() -> bool:
             try:
@@ -283,18 +345,40 @@ async def test_who_may_view_a_job_may_query_it_and_change_nothing(readable: Sett
         assert endpoint.token != TOKEN
         async with endpoint.channel() as channel:
             register = agent_pb2_grpc.AgentServiceStub(channel).Register
-            stranger = pb.RegisterRequest(pod_name="x", pod_uid="x", role="worker", address="127.0.0.1", slots=1)
+            stranger = pb.RegisterRequest(
+                pod_name="x", pod_uid="x", role="worker", address="127.0.0.1", slots=1
+            )
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await register(stranger, metadata=endpoint.metadata, timeout=SECONDS)
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
     async with connect(user_agent="tests", kubeconfig=viewer) as kube:
         attempts: tuple[tuple[str, str, str, Any], ...] = (
-            ("scale the job", "PATCH", ELASTIC_JOBS.path(namespace, JOB, "scale"), {"spec": {"replicas": 3}}),
-            ("change the job", "PATCH", ELASTIC_JOBS.path(namespace, JOB), {"spec": {"runPolicy": {"suspend": True}}}),
+            (
+                "scale the job",
+                "PATCH",
+                ELASTIC_JOBS.path(namespace, JOB, "scale"),
+                {"spec": {"replicas": 3}},
+            ),
+            (
+                "change the job",
+                "PATCH",
+                ELASTIC_JOBS.path(namespace, JOB),
+                {"spec": {"runPolicy": {"suspend": True}}},
+            ),
             ("delete the job", "DELETE", ELASTIC_JOBS.path(namespace, JOB), None),
             ("forge a report", "PATCH", CONFIG_MAPS.path(namespace, VIEWED), {"binaryData": {}}),
-            ("read the job's token", "GET", SECRETS.path(namespace, names.master_service(JOB)), None),
-            ("forward a port", "POST", PODS.path(namespace, names.master_service(JOB), "portforward"), None),
+            (
+                "read the job's token",
+                "GET",
+                SECRETS.path(namespace, names.master_service(JOB)),
+                None,
+            ),
+            (
+                "forward a port",
+                "POST",
+                PODS.path(namespace, names.master_service(JOB), "portforward"),
+                None,
+            ),
         )
         assert not await not_forbidden(kube, attempts)

@@ -1,4 +1,7 @@
-"""What the API server lets a job's master do: the rights the operator gives it, tried with its own token."""
+"""What the API server lets a job's master do.
+
+The rights the operator gives it, tried with its own token.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +50,15 @@ from tests.support.service_accounts import kubeconfig_of, not_forbidden
 from tests.support.wait import until
 from tools.policies import policies
 
-JOB, OTHER = "mine", "theirs"
+JOB = "mine"
+OTHER = "theirs"
 DOCS = Path(__file__).parents[2] / "docs" / "security.md"
-PROFILE, OTHERS_PROFILE = names.profile_config_map(JOB), names.profile_config_map(OTHER)
-VIEWED, OTHERS_VIEWED = names.query_config_map(JOB), names.query_config_map(OTHER)
-STATE, OTHERS_STATE = names.state_config_map(JOB), names.state_config_map(OTHER)
+PROFILE = names.profile_config_map(JOB)
+OTHERS_PROFILE = names.profile_config_map(OTHER)
+VIEWED = names.query_config_map(JOB)
+OTHERS_VIEWED = names.query_config_map(OTHER)
+STATE = names.state_config_map(JOB)
+OTHERS_STATE = names.state_config_map(OTHER)
 
 
 @dataclass(frozen=True)
@@ -82,19 +89,32 @@ def _job(name: str) -> dict[str, Any]:
 def _plan(job: str, name: str) -> dict[str, Any]:
     spec = {"jobName": job, "source": "Auto", "replicaResourceSpecs": {"worker": {"replicas": 2}}}
     metadata = {"name": name}
-    return {"apiVersion": SCALE_PLANS.api_version, "kind": SCALE_PLANS.kind, "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": SCALE_PLANS.api_version,
+        "kind": SCALE_PLANS.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 @pytest_asyncio.fixture
-async def rights(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) -> AsyncIterator[Rights]:
+async def rights(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> AsyncIterator[Rights]:
     """Two jobs with all that the operator makes around them, and the first one's master, as the API server knows it."""
     made = {name: await kube.create(ELASTIC_JOBS, namespace, _job(name)) for name in (JOB, OTHER)}
     for job in made.values():
         await ensure_infrastructure(kube, msgspec.convert(job, ElasticJob))
         pod = {"name": f"{job['metadata']['name']}-worker-0"}
-        await kube.create(PODS, namespace, {"metadata": pod, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+        await kube.create(
+            PODS,
+            namespace,
+            {"metadata": pod, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        )
     await kube.create(SCALE_PLANS, namespace, _plan(OTHER, "theirs-1"))
-    elsewhere = (await kube.create(NAMESPACES, None, {"metadata": {"generateName": "elsewhere-"}}))["metadata"]["name"]
+    elsewhere = (await kube.create(NAMESPACES, None, {"metadata": {"generateName": "elsewhere-"}}))[
+        "metadata"
+    ]["name"]
     mine = await kubeconfig_of(names.master_service(JOB), cluster, kube, namespace, tmp_path)
     try:
         async with connect(user_agent="elasticjob-tests", kubeconfig=mine) as session:
@@ -104,14 +124,26 @@ async def rights(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) -
 
 
 async def test_a_master_can_do_what_it_needs(rights: Rights) -> None:
-    kube, namespace = rights.kube, rights.namespace
+    kube = rights.kube
+    namespace = rights.namespace
     assert (await kube.get(ELASTIC_JOBS, namespace, JOB))["metadata"]["uid"] == rights.uid
     only = {"field_selector": f"metadata.name={JOB}"}
     assert len((await kube.list(ELASTIC_JOBS, namespace, **only))["items"]) == 1
     progress = {"status": {"progress": {"step": 1}}}
-    body = {"apiVersion": ELASTIC_JOBS.api_version, "kind": ELASTIC_JOBS.kind, "metadata": {"name": JOB}, **progress}
+    body = {
+        "apiVersion": ELASTIC_JOBS.api_version,
+        "kind": ELASTIC_JOBS.kind,
+        "metadata": {"name": JOB},
+        **progress,
+    }
     applied = await kube.patch(
-        ELASTIC_JOBS, namespace, JOB, body, kind="apply-patch", subresource="status", field_manager=names.MASTER
+        ELASTIC_JOBS,
+        namespace,
+        JOB,
+        body,
+        kind="apply-patch",
+        subresource="status",
+        field_manager=names.MASTER,
     )
     assert applied["status"]["progress"]["step"] == 1
     await kube.get(CONFIG_MAPS, namespace, STATE)
@@ -137,9 +169,20 @@ class Attempt:
     everywhere: bool = False
 
     def request(self, rights: Rights) -> tuple[str, str, str, Any]:
-        namespace = None if self.everywhere else rights.elsewhere if self.elsewhere else rights.namespace
-        body = {"metadata": {"name": self.name or "new"}} if self.method in ("POST", "PATCH", "PUT") else None
-        return self.what, self.method, self.resource.path(namespace, self.name, self.subresource), body
+        namespace = (
+            None if self.everywhere else rights.elsewhere if self.elsewhere else rights.namespace
+        )
+        body = (
+            {"metadata": {"name": self.name or "new"}}
+            if self.method in ("POST", "PATCH", "PUT")
+            else None
+        )
+        return (
+            self.what,
+            self.method,
+            self.resource.path(namespace, self.name, self.subresource),
+            body,
+        )
 
 
 ATTEMPTS = (
@@ -190,12 +233,22 @@ ATTEMPTS = (
     Attempt("list ConfigMaps", "GET", CONFIG_MAPS),
     Attempt("create a ConfigMap", "POST", CONFIG_MAPS),
     Attempt("delete its own state", "DELETE", CONFIG_MAPS, STATE),
-    Attempt("read state of its name in another namespace", "GET", CONFIG_MAPS, STATE, elsewhere=True),
+    Attempt(
+        "read state of its name in another namespace", "GET", CONFIG_MAPS, STATE, elsewhere=True
+    ),
     Attempt("change its rights", "PATCH", ROLES, names.master_service(JOB)),
     Attempt("give itself more rights", "POST", ROLE_BINDINGS),
     Attempt("read its rights", "GET", ROLES, names.master_service(JOB)),
-    Attempt("get a token of another account", "POST", SERVICE_ACCOUNTS, names.master_service(OTHER), "token"),
-    Attempt("get another token of its own", "POST", SERVICE_ACCOUNTS, names.master_service(JOB), "token"),
+    Attempt(
+        "get a token of another account",
+        "POST",
+        SERVICE_ACCOUNTS,
+        names.master_service(OTHER),
+        "token",
+    ),
+    Attempt(
+        "get another token of its own", "POST", SERVICE_ACCOUNTS, names.master_service(JOB), "token"
+    ),
     Attempt("create an account", "POST", SERVICE_ACCOUNTS),
     Attempt("change a Service", "PATCH", SERVICES, names.master_service(OTHER)),
     Attempt("create a Service", "POST", SERVICES),
@@ -208,6 +261,7 @@ ATTEMPTS = (
 )
 
 
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
 async def test_a_master_can_do_nothing_else(rights: Rights) -> None:
     allowed = await not_forbidden(rights.kube, (attempt.request(rights) for attempt in ATTEMPTS))
     assert not allowed, "a master can " + "; ".join(allowed)
@@ -215,7 +269,9 @@ async def test_a_master_can_do_nothing_else(rights: Rights) -> None:
 
 STATUS: dict[str, Any] = {
     "phase": "Running",
-    "conditions": [{"type": "Running", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    "conditions": [
+        {"type": "Running", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    ],
     "observedGeneration": 1,
     "replicaStatuses": {"worker": {"desired": 1, "indices": "0"}},
     "formerRoles": {"highestIndex": 3, "incarnations": 2},
@@ -240,10 +296,12 @@ STATUS: dict[str, Any] = {
 async def enforced(rights: Rights) -> None:
     """Wait until the API server holds masters to both policies, of which it learns some seconds after they are made."""
 
-    session, where = rights.kube, rights.namespace
+    session = rights.kube
+    where = rights.namespace
 
     async def are_refused() -> bool:
-        status, plan = {"status": {"message": "?"}}, _plan(OTHER, f"stray-{next(_numbers)}")
+        status = {"status": {"message": "?"}}
+        plan = _plan(OTHER, f"stray-{next(_numbers)}")
         for attempt in (
             partial(session.patch, ELASTIC_JOBS, where, JOB, status, subresource="status"),
             partial(session.create, SCALE_PLANS, where, plan),
@@ -269,15 +327,24 @@ async def refusal(of: Awaitable[Any]) -> str:
     return str(refused.value)
 
 
-async def test_a_master_changes_nothing_of_a_status_but_the_progress(rights: Rights, kube: Kube) -> None:
-    assert {*STATUS, "progress"} == {field.encode_name for field in structs.fields(ElasticJobStatus)}
+@pytest.mark.guarantee("foreign-status-writes")
+async def test_a_master_changes_nothing_of_a_status_but_the_progress(
+    rights: Rights, kube: Kube
+) -> None:
+    assert {*STATUS, "progress"} == {
+        field.encode_name for field in structs.fields(ElasticJobStatus)
+    }
     await enforced(rights)
 
     async def written(session: Kube, status: Any) -> Any:
-        return await session.patch(ELASTIC_JOBS, rights.namespace, JOB, {"status": status}, subresource="status")
+        return await session.patch(
+            ELASTIC_JOBS, rights.namespace, JOB, {"status": status}, subresource="status"
+        )
 
     for field, value in STATUS.items():  # of a status that does not have it
-        assert f"status.{field}: a master may change nothing" in await refusal(written(rights.kube, {field: value}))
+        assert f"status.{field}: a master may change nothing" in await refusal(
+            written(rights.kube, {field: value})
+        )
     await written(kube, STATUS)
     changed = {
         **STATUS,
@@ -287,35 +354,64 @@ async def test_a_master_changes_nothing_of_a_status_but_the_progress(rights: Rig
         "observedGeneration": 2,
         "retries": 2,
     }
-    changed |= {key: f"{value}x" for key, value in STATUS.items() if isinstance(value, str) and key not in _CLOSED}
-    changed |= {"replicaStatuses": {"worker": {"desired": 1, "indices": "0-999"}}, "master": {"incarnations": 2}}
+    changed |= {
+        key: f"{value}x"
+        for key, value in STATUS.items()
+        if isinstance(value, str) and key not in _CLOSED
+    }
+    changed |= {
+        "replicaStatuses": {"worker": {"desired": 1, "indices": "0-999"}},
+        "master": {"incarnations": 2},
+    }
     changed |= dict.fromkeys(("startTime", "completionTime", "retryTime"), "2027-01-01T00:00:00Z")
     changed["conditions"] = changed["failures"] = []
     changed["formerRoles"] = {"highestIndex": 4}
     for field in STATUS:
         assert changed[field] != STATUS[field]
         for other in (changed[field], None):
-            assert f"status.{field}: a master may" in await refusal(written(rights.kube, {field: other}))
-    assert (await written(rights.kube, {"progress": {"step": 7}}))["status"] == {**STATUS, "progress": {"step": 7}}
-    assert "message" in await refusal(written(rights.kube, {"progress": {"step": 8}, "message": "all is well"}))
+            assert f"status.{field}: a master may" in await refusal(
+                written(rights.kube, {field: other})
+            )
+    assert (await written(rights.kube, {"progress": {"step": 7}}))["status"] == {
+        **STATUS,
+        "progress": {"step": 7},
+    }
+    assert "message" in await refusal(
+        written(rights.kube, {"progress": {"step": 8}, "message": "all is well"})
+    )
     assert "progress" not in (await written(rights.kube, {"progress": None}))["status"]
 
 
 _CLOSED = ("phase", "startTime", "completionTime")
 
 
-async def test_a_master_plans_for_its_own_job_only_and_as_nobody_else(rights: Rights, kube: Kube) -> None:
+@pytest.mark.guarantee("foreign-status-writes")
+async def test_a_master_plans_for_its_own_job_only_and_as_nobody_else(
+    rights: Rights, kube: Kube
+) -> None:
     await enforced(rights)
     own = _plan(JOB, "mine-auto-1")
     owner = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "name": JOB, "uid": rights.uid}
-    scale_out = {"apiVersion": names.API_VERSION, "kind": "ScaleOut", "name": "x", "uid": rights.uid}
+    scale_out = {
+        "apiVersion": names.API_VERSION,
+        "kind": "ScaleOut",
+        "name": "x",
+        "uid": rights.uid,
+    }
     labels = {names.LABEL_JOB_NAME: JOB, names.LABEL_JOB_UID: rights.uid}
 
     def changed(*, spec: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
-        return {**own, "metadata": {**own["metadata"], **metadata}, "spec": {**own["spec"], **(spec or {})}}
+        return {
+            **own,
+            "metadata": {**own["metadata"], **metadata},
+            "spec": {**own["spec"], **(spec or {})},
+        }
 
     for body, why in (
-        (_plan(OTHER, "theirs-auto-1"), "spec.jobName: a master may ask for plans of its own job only"),
+        (
+            _plan(OTHER, "theirs-auto-1"),
+            "spec.jobName: a master may ask for plans of its own job only",
+        ),
         (changed(spec={"source": "Manual"}), "spec.source"),
         (changed(spec={"source": "ScaleOut"}), "spec.source"),
         (changed(name="mine-spec-2"), "metadata.name"),
@@ -323,21 +419,31 @@ async def test_a_master_plans_for_its_own_job_only_and_as_nobody_else(rights: Ri
         (changed(labels={"team": "a"}), "metadata.labels"),
         (changed(ownerReferences=[scale_out]), "metadata.ownerReferences"),
         (changed(ownerReferences=[{**owner, "name": OTHER}]), "metadata.ownerReferences"),
-        (changed(ownerReferences=[{**owner, "uid": "another"}], labels=labels), "metadata.ownerReferences"),
+        (
+            changed(ownerReferences=[{**owner, "uid": "another"}], labels=labels),
+            "metadata.ownerReferences",
+        ),
         (changed(finalizers=["a.example/b"]), "metadata.finalizers"),
     ):
         assert why in await refusal(rights.kube.create(SCALE_PLANS, rights.namespace, body)), body
-    await rights.kube.create(SCALE_PLANS, rights.namespace, changed(labels=labels, ownerReferences=[owner]))
+    await rights.kube.create(
+        SCALE_PLANS, rights.namespace, changed(labels=labels, ownerReferences=[owner])
+    )
     await kube.create(SCALE_PLANS, rights.namespace, _plan(OTHER, "by-a-user"))
 
 
-async def test_the_policies_are_checked_by_the_api_server_without_a_warning(rights: Rights, kube: Kube) -> None:
+async def test_the_policies_are_checked_by_the_api_server_without_a_warning(
+    rights: Rights, kube: Kube
+) -> None:
     for name in policies():
         status = (await kube.get(ADMISSION_POLICIES, None, name)).get("status", {})
         assert not status.get("typeChecking", {}).get("expressionWarnings"), name
 
 
-async def test_the_api_server_lists_no_right_that_the_documentation_does_not(rights: Rights) -> None:
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
+async def test_the_api_server_lists_no_right_that_the_documentation_does_not(
+    rights: Rights,
+) -> None:
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",
@@ -346,7 +452,9 @@ async def test_the_api_server_lists_no_right_that_the_documentation_does_not(rig
     path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
     review = json.loads(await rights.kube.request("POST", path, body=body))["status"]
     assert not review.get("evaluationError")
-    mine = {_row(rule) for rule in review["resourceRules"] if rule["apiGroups"][0] not in _EVERYBODYS}
+    mine = {
+        _row(rule) for rule in review["resourceRules"] if rule["apiGroups"][0] not in _EVERYBODYS
+    }
     assert mine == _documented()
 
 
@@ -369,6 +477,9 @@ def _row(rule: dict[str, Any]) -> tuple[str, ...]:
 def _documented() -> set[tuple[str, ...]]:
     """Return the rows of the table of rights."""
     table = DOCS.read_text().partition("<!-- rights -->")[2].partition("<!-- /rights -->")[0]
-    rows = [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in table.strip().splitlines()]
+    rows = [
+        [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        for line in table.strip().splitlines()
+    ]
     plain = {tuple(re.sub("`", "", cell) for cell in row) for row in rows[2:]}
     return {(resource, group, only, verbs) for resource, group, only, verbs, *_ in plain}

@@ -33,7 +33,9 @@ from tests.support.master_process import STANDALONE, TOKEN, Master, certificates
 from tests.support.wait import until
 
 
-async def test_two_agents_get_one_world_with_the_frameworks_environment(channel: grpc.aio.Channel) -> None:
+async def test_two_agents_get_one_world_with_the_frameworks_environment(
+    channel: grpc.aio.Channel,
+) -> None:
     first, second = await world_of_two(channel)
     start = second.started[0]
     assert start.rank == 1
@@ -54,18 +56,26 @@ async def test_a_third_agent_makes_round_two(channel: grpc.aio.Channel) -> None:
     assert (world.round, len(world.members)) == (2, 3)
 
 
-async def test_an_agent_whose_node_shuts_down_leaves_without_an_error(channel: grpc.aio.Channel) -> None:
+async def test_an_agent_whose_node_shuts_down_leaves_without_an_error(
+    channel: grpc.aio.Channel,
+) -> None:
     first, second = await world_of_two(channel)
     await second.send(leaving=pb.Leaving())
     await until("a world of one", lambda: second.ended.is_set() and first.running == 2)
-    assert [command.WhichOneof("command") for command in first.commands] == ["start", "stop", "start"]
+    assert [command.WhichOneof("command") for command in first.commands] == [
+        "start",
+        "stop",
+        "start",
+    ]
     assert first.commands[1].stop.grace_seconds > 0
     members = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())
     assert [member.pod_name for member in members.members] == [first.name]
 
 
 @pytest.mark.thorough
-async def test_a_replacement_takes_over_and_the_broken_world_is_stopped_at_once(channel: grpc.aio.Channel) -> None:
+async def test_a_replacement_takes_over_and_the_broken_world_is_stopped_at_once(
+    channel: grpc.aio.Channel,
+) -> None:
     first, second = await world_of_two(channel)
     await second.leave()
     replacement = await Agent(1, incarnation=1).join(channel)
@@ -95,7 +105,9 @@ async def test_success_ends_the_agents(channel: grpc.aio.Channel) -> None:
 async def test_progress_is_published(channel: grpc.aio.Channel) -> None:
     first, second = await world_of_two(channel)
     for agent in (first, second):
-        report = pb.StepReport(round=1, step=10, total_steps=40, samples=100, seconds=2, metrics={"loss": 0.5})
+        report = pb.StepReport(
+            round=1, step=10, total_steps=40, samples=100, seconds=2, metrics={"loss": 0.5}
+        )
         await agent.send(step=report)
     stub = JobServiceStub(channel)
     async for status in stub.WatchStatus(job_pb2.WatchStatusRequest(), timeout=20):
@@ -122,18 +134,26 @@ async def test_a_master_that_ends_sends_the_last_status_to_its_watches(
 
 
 async def test_hosts_are_pushed_when_they_change(master: Master, channel: grpc.aio.Channel) -> None:
-    lists = aiter(DiscoveryServiceStub(channel).WatchHosts(discovery_pb2.WatchHostsRequest(), timeout=20))
+    lists = aiter(
+        DiscoveryServiceStub(channel).WatchHosts(discovery_pb2.WatchHostsRequest(), timeout=20)
+    )
     assert (await anext(lists)).hosts == []
     await world_of_two(channel)
     snapshot = await anext(lists)
     while len(snapshot.hosts) < 2:
         snapshot = await anext(lists)
-    assert {(host.name, host.slots) for host in snapshot.hosts} == {("job-worker-0", 1), ("job-worker-1", 1)}
+    assert {(host.name, host.slots) for host in snapshot.hosts} == {
+        ("job-worker-0", 1),
+        ("job-worker-1", 1),
+    }
     again = await DiscoveryServiceStub(channel).GetHosts(discovery_pb2.GetHostsRequest())
     assert again == snapshot
 
 
-async def test_http_speaks_horovods_grammar_and_wants_the_token(master: Master, channel: grpc.aio.Channel) -> None:
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
+async def test_http_speaks_horovods_grammar_and_wants_the_token(
+    master: Master, channel: grpc.aio.Channel
+) -> None:
     await world_of_two(channel)
     context = ssl.create_default_context(cadata=certificates()[0])
     base = f"https://127.0.0.1:{master.http_port}"
@@ -142,7 +162,9 @@ async def test_http_speaks_horovods_grammar_and_wants_the_token(master: Master, 
         async def get(path: str, token: str | None = None) -> tuple[int, str]:
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             named = names.TLS_SERVER_NAME
-            async with http.get(base + path, headers=headers, ssl=context, server_hostname=named) as answer:
+            async with http.get(
+                base + path, headers=headers, ssl=context, server_hostname=named
+            ) as answer:
                 return answer.status, await answer.text()
 
         assert (await get("/hosts"))[0] == 401
@@ -157,14 +179,19 @@ async def test_http_speaks_horovods_grammar_and_wants_the_token(master: Master, 
         assert (await get("/nothing"))[0] == 404
 
 
+@pytest.mark.guarantee("impossible-numbers-from-agents")
 async def test_a_round_that_no_master_has_given_locks_nobody_out(channel: grpc.aio.Channel) -> None:
     wrong = Agent(7)
     stub = AgentServiceStub(channel)
     await stub.Register(wrong.registration(), timeout=20)
     for claimed in (2**64 - 1, 2**53, MOST_LOST_ROUNDS + 1):
         stream = stub.Connect()
-        await stream.write(pb.AgentMessage(hello=pb.Hello(pod_uid=wrong.uid, running_round=claimed)))
-        with pytest.raises(grpc.aio.AioRpcError, match=f"running_round is {claimed}; it must be at most") as refused:
+        await stream.write(
+            pb.AgentMessage(hello=pb.Hello(pod_uid=wrong.uid, running_round=claimed))
+        )
+        with pytest.raises(
+            grpc.aio.AioRpcError, match=f"running_round is {claimed}; it must be at most"
+        ) as refused:
             await stream.read()
         assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     wrong.running = MOST_LOST_ROUNDS
@@ -172,37 +199,53 @@ async def test_a_round_that_no_master_has_given_locks_nobody_out(channel: grpc.a
     await until("its process is stopped", lambda: not wrong.running or wrong.started)
     await wrong.leave()
     agents = [await Agent(index).join(channel) for index in (0, 1)]
-    await until("a world of two", lambda: all(agent.running > MOST_LOST_ROUNDS for agent in agents), seconds=60)
+    await until(
+        "a world of two",
+        lambda: all(agent.running > MOST_LOST_ROUNDS for agent in agents),
+        seconds=60,
+    )
     await agents[0].leave()
     await agents[0].join(channel)
     await agents[0].heartbeat()
     assert agents[0].running == agents[1].running, "it was let in with its round"
 
 
-async def test_the_token_that_reads_reads_and_neither_joins_nor_changes_anything(master: Master) -> None:
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
+async def test_the_token_that_reads_reads_and_neither_joins_nor_changes_anything(
+    master: Master,
+) -> None:
     async with master.channel(query_token(TOKEN)) as reader:
         for service in (agent_pb2, discovery_pb2, job_pb2, shards_pb2, rendezvous_pb2):
             for described in service.DESCRIPTOR.services_by_name.values():
                 for method in described.methods:
                     path = f"/{described.full_name}/{method.name}"
-                    asking: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = reader.stream_stream(path)
+                    asking: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = reader.stream_stream(
+                        path
+                    )
                     if path in READING:
                         call = asking(iter([b""]), timeout=20)
                         with contextlib.suppress(grpc.aio.AioRpcError):
                             await call.read()
                         call.cancel()
                         continue
-                    with pytest.raises(grpc.aio.AioRpcError, match="this token only reads") as refused:
-                        await asking(timeout=20).read()  # nothing is sent: grpc may not send on a call that is over
+                    with pytest.raises(
+                        grpc.aio.AioRpcError, match="this token only reads"
+                    ) as refused:
+                        await asking(
+                            timeout=20
+                        ).read()  # nothing is sent: grpc may not send on a call that is over
                     assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED, path
         status = await JobServiceStub(reader).GetStatus(job_pb2.GetStatusRequest(), timeout=20)
         assert status.job_name
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {query_token(TOKEN)}"}) as http:
+    async with aiohttp.ClientSession(
+        headers={"Authorization": f"Bearer {query_token(TOKEN)}"}
+    ) as http:
         for path in ("/status", "/hosts"):
             async with http.get(f"https://127.0.0.1:{master.http_port}{path}", ssl=False) as answer:
                 assert answer.status == 200
 
 
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
 async def test_without_the_token_every_service_refuses(master: Master) -> None:
     for token in (None, "wrong", TOKEN + "x", "\x7f"):
         await check_refused(master, token)
@@ -213,18 +256,29 @@ async def check_refused(master: Master, token: str | None) -> None:
         calls = (
             AgentServiceStub(stranger).Register(Agent(0).registration(), timeout=10),
             JobServiceStub(stranger).GetStatus(job_pb2.GetStatusRequest(), timeout=10),
-            ShardServiceStub(stranger).GetLedger(shards_pb2.GetLedgerRequest(dataset="d"), timeout=10),
-            DiscoveryServiceStub(stranger).WatchHosts(discovery_pb2.WatchHostsRequest(), timeout=10).read(),
-            reflection_pb2_grpc.ServerReflectionStub(stranger).ServerReflectionInfo(timeout=10).read(),
+            ShardServiceStub(stranger).GetLedger(
+                shards_pb2.GetLedgerRequest(dataset="d"), timeout=10
+            ),
+            DiscoveryServiceStub(stranger)
+            .WatchHosts(discovery_pb2.WatchHostsRequest(), timeout=10)
+            .read(),
+            reflection_pb2_grpc.ServerReflectionStub(stranger)
+            .ServerReflectionInfo(timeout=10)
+            .read(),
             AgentServiceStub(stranger).Connect(timeout=10).read(),
         )
         for call in calls:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await call
-            assert refused.value.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNAVAILABLE)
+            assert refused.value.code() in (
+                grpc.StatusCode.UNAUTHENTICATED,
+                grpc.StatusCode.UNAVAILABLE,
+            )
             assert token == "\x7f" or refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
         if token is None:
-            health = await health_pb2_grpc.HealthStub(stranger).Check(health_pb2.HealthCheckRequest())
+            health = await health_pb2_grpc.HealthStub(stranger).Check(
+                health_pb2.HealthCheckRequest()
+            )
             assert health.status == health_pb2.HealthCheckResponse.SERVING
 
 
@@ -258,7 +312,10 @@ async def test_a_bad_registration_is_refused_with_a_reason(channel: grpc.aio.Cha
         assert message in (refused.value.details() or "")
 
 
-async def test_garbage_gets_a_status_and_the_master_lives(master: Master, channel: grpc.aio.Channel) -> None:
+@pytest.mark.guarantee("bad-input-is-refused")
+async def test_garbage_gets_a_status_and_the_master_lives(
+    master: Master, channel: grpc.aio.Channel
+) -> None:
     raw: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
     raw = channel.stream_stream("/elasticjob.v1.AgentService/Connect")
     register: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
@@ -269,8 +326,14 @@ async def test_garbage_gets_a_status_and_the_master_lives(master: Master, channe
     streams = (
         (raw(iter([b"\xff\xff\xff garbage"])), grpc.StatusCode.INVALID_ARGUMENT),
         (stub.Connect(iter([pb.AgentMessage()])), grpc.StatusCode.INVALID_ARGUMENT),
-        (stub.Connect(iter([pb.AgentMessage(heartbeat=pb.Heartbeat())])), grpc.StatusCode.INVALID_ARGUMENT),
-        (stub.Connect(iter([pb.AgentMessage(hello=pb.Hello(pod_uid="nobody"))])), grpc.StatusCode.NOT_FOUND),
+        (
+            stub.Connect(iter([pb.AgentMessage(heartbeat=pb.Heartbeat())])),
+            grpc.StatusCode.INVALID_ARGUMENT,
+        ),
+        (
+            stub.Connect(iter([pb.AgentMessage(hello=pb.Hello(pod_uid="nobody"))])),
+            grpc.StatusCode.NOT_FOUND,
+        ),
     )
     for stream, code in streams:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -297,38 +360,64 @@ async def test_garbage_gets_a_status_and_the_master_lives(master: Master, channe
     assert (status.round, status.progress.step) == (1, 0)
 
 
-async def test_shards_are_leased_reported_and_taken_back_when_the_process_ends(channel: grpc.aio.Channel) -> None:
+@pytest.mark.guarantee("leases-of-a-killed-worker")
+async def test_shards_are_leased_reported_and_taken_back_when_the_process_ends(
+    channel: grpc.aio.Channel,
+) -> None:
     first, second = await world_of_two(channel)
     stub = ShardServiceStub(channel)
-    made = await stub.CreateDataset(shards_pb2.CreateDatasetRequest(dataset="d", size=10, shard_size=3, epochs=2))
+    made = await stub.CreateDataset(
+        shards_pb2.CreateDatasetRequest(dataset="d", size=10, shard_size=3, epochs=2)
+    )
     assert made.shards == 8
-    leased = await stub.LeaseShards(shards_pb2.LeaseShardsRequest(dataset="d", pod_uid=first.uid, count=3))
-    assert [(s.id, s.epoch, s.start, s.end) for s in leased.shards] == [(0, 0, 0, 3), (1, 0, 3, 6), (2, 0, 6, 9)]
+    leased = await stub.LeaseShards(
+        shards_pb2.LeaseShardsRequest(dataset="d", pod_uid=first.uid, count=3)
+    )
+    assert [(s.id, s.epoch, s.start, s.end) for s in leased.shards] == [
+        (0, 0, 0, 3),
+        (1, 0, 3, 6),
+        (2, 0, 6, 9),
+    ]
     report = shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[0], returned=[1])
     assert (await stub.ReportShards(report)).stale == []
     await second.send(leaving=pb.Leaving())
     await until("round two", lambda: first.running == 2)
     ledger = await stub.GetLedger(shards_pb2.GetLedgerRequest(dataset="d"))
-    assert (ledger.total, ledger.done, ledger.leased, ledger.waiting, ledger.returned) == (8, 1, 0, 7, 2)
+    assert (ledger.total, ledger.done, ledger.leased, ledger.waiting, ledger.returned) == (
+        8,
+        1,
+        0,
+        7,
+        2,
+    )
 
 
-async def test_shard_requests_that_make_no_sense_are_refused_with_a_reason(channel: grpc.aio.Channel) -> None:
+async def test_shard_requests_that_make_no_sense_are_refused_with_a_reason(
+    channel: grpc.aio.Channel,
+) -> None:
     stub = ShardServiceStub(channel)
-    await stub.CreateDataset(shards_pb2.CreateDatasetRequest(dataset="d", size=10, shard_size=3, epochs=1))
+    await stub.CreateDataset(
+        shards_pb2.CreateDatasetRequest(dataset="d", size=10, shard_size=3, epochs=1)
+    )
     for call, code, message in (
         (
-            stub.CreateDataset(shards_pb2.CreateDatasetRequest(dataset="d", size=11, shard_size=3, epochs=1)),
+            stub.CreateDataset(
+                shards_pb2.CreateDatasetRequest(dataset="d", size=11, shard_size=3, epochs=1)
+            ),
             grpc.StatusCode.ALREADY_EXISTS,
             "size=11",
         ),
         (
-            stub.CreateDataset(shards_pb2.CreateDatasetRequest(dataset="e", size=11, shard_size=0, epochs=1)),
+            stub.CreateDataset(
+                shards_pb2.CreateDatasetRequest(dataset="e", size=11, shard_size=0, epochs=1)
+            ),
             grpc.StatusCode.INVALID_ARGUMENT,
             "shard_size is 0",
         ),
         (
             stub.LeaseShards(shards_pb2.LeaseShardsRequest(dataset="d", pod_uid="nobody", count=1)),
-            grpc.StatusCode.UNAVAILABLE,  # after a restart of the master its agent may be about to register
+            # after a restart of the master its agent may be about to register
+            grpc.StatusCode.UNAVAILABLE,
             "no member",
         ),
         (
@@ -337,7 +426,9 @@ async def test_shard_requests_that_make_no_sense_are_refused_with_a_reason(chann
             "CreateDataset",
         ),
         (
-            stub.ReportShards(shards_pb2.ReportShardsRequest(dataset="d", pod_uid="nobody", done=[99])),
+            stub.ReportShards(
+                shards_pb2.ReportShardsRequest(dataset="d", pod_uid="nobody", done=[99])
+            ),
             grpc.StatusCode.INVALID_ARGUMENT,
             "shard 99 does not exist",
         ),
@@ -348,17 +439,26 @@ async def test_shard_requests_that_make_no_sense_are_refused_with_a_reason(chann
         assert message in (refused.value.details() or "")
 
 
+@pytest.mark.guarantee("master-can-be-replaced", "master-deleted-node-lost")
 async def test_a_killed_master_comes_back_and_everything_goes_on(tmp_path: Path) -> None:
     options = (*STANDALONE, f"--state-file={tmp_path / 'state'}")
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
         first, second = await world_of_two(channel)
         stub = ShardServiceStub(channel)
-        await stub.CreateDataset(shards_pb2.CreateDatasetRequest(dataset="d", size=10, shard_size=1, epochs=1))
-        lease = shards_pb2.LeaseShardsRequest(dataset="d", pod_uid=first.uid, count=4, request_id="one")
+        await stub.CreateDataset(
+            shards_pb2.CreateDatasetRequest(dataset="d", size=10, shard_size=1, epochs=1)
+        )
+        lease = shards_pb2.LeaseShardsRequest(
+            dataset="d", pod_uid=first.uid, count=4, request_id="one"
+        )
         leased = await stub.LeaseShards(lease)
-        await first.send(step=pb.StepReport(round=1, step=7, total_steps=40, samples=100, seconds=2))
+        await first.send(
+            step=pb.StepReport(round=1, step=7, total_steps=40, samples=100, seconds=2)
+        )
         await until_status(channel, lambda status: status.progress.step == 7)
-        await stub.ReportShards(shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[0, 1, 2]))
+        await stub.ReportShards(
+            shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[0, 1, 2])
+        )
         ports = (master.grpc_port, master.http_port)
         await master.kill()
     async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
@@ -370,7 +470,9 @@ async def test_a_killed_master_comes_back_and_everything_goes_on(tmp_path: Path)
         for agent in (first, second):
             await agent.join(channel)
         again = await call_until_answered(ShardServiceStub(channel).LeaseShards, lease)
-        assert list(again.shards) == [leased.shards[3]], "what is not done of it, and no further lease"
+        assert list(again.shards) == [leased.shards[3]], (
+            "what is not done of it, and no further lease"
+        )
         done = shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[2, 3])
         assert (await ShardServiceStub(channel).ReportShards(done)).stale == []
         third = await Agent(2).join(channel)
@@ -379,7 +481,11 @@ async def test_a_killed_master_comes_back_and_everything_goes_on(tmp_path: Path)
         assert [len(agent.started) for agent in (first, second, third)] == [2, 2, 1]
 
 
-async def until_status(channel: grpc.aio.Channel, condition: Callable[[job_pb2.JobStatus], object]) -> None:
-    async for status in JobServiceStub(channel).WatchStatus(job_pb2.WatchStatusRequest(), timeout=20):
+async def until_status(
+    channel: grpc.aio.Channel, condition: Callable[[job_pb2.JobStatus], object]
+) -> None:
+    async for status in JobServiceStub(channel).WatchStatus(
+        job_pb2.WatchStatusRequest(), timeout=20
+    ):
         if condition(status):
             return

@@ -32,32 +32,51 @@ async def member(channel: grpc.aio.Channel, index: int = 0, slots: int = 1) -> A
     return agent
 
 
-async def lease(stub: shards_pb2_grpc.ShardServiceAsyncStub, agent: Agent, count: int, round_: int = 0) -> list[int]:
-    request = pb.LeaseShardsRequest(dataset="d", pod_uid=agent.uid, count=count, round=round_ or agent.running)
+async def lease(
+    stub: shards_pb2_grpc.ShardServiceAsyncStub, agent: Agent, count: int, round_: int = 0
+) -> list[int]:
+    request = pb.LeaseShardsRequest(
+        dataset="d", pod_uid=agent.uid, count=count, round=round_ or agent.running
+    )
     return [shard.id for shard in (await stub.LeaseShards(request)).shards]
 
 
-async def lease_of_new_master(stub: shards_pb2_grpc.ShardServiceAsyncStub, agent: Agent, count: int) -> list[int]:
+async def lease_of_new_master(
+    stub: shards_pb2_grpc.ShardServiceAsyncStub, agent: Agent, count: int
+) -> list[int]:
     """Ask as an agent does: until a master that has only just begun answers."""
-    request = pb.LeaseShardsRequest(dataset="d", pod_uid=agent.uid, count=count, round=agent.running)
+    request = pb.LeaseShardsRequest(
+        dataset="d", pod_uid=agent.uid, count=count, round=agent.running
+    )
     return [shard.id for shard in (await call_until_answered(stub.LeaseShards, request)).shards]
 
 
 async def report(
-    stub: shards_pb2_grpc.ShardServiceAsyncStub, agent: Agent, done: list[int], round_: int = 0, **more: Any
+    stub: shards_pb2_grpc.ShardServiceAsyncStub,
+    agent: Agent,
+    done: list[int],
+    round_: int = 0,
+    **more: Any,
 ) -> list[int]:
-    request = pb.ReportShardsRequest(dataset="d", pod_uid=agent.uid, done=done, round=round_ or agent.running, **more)
+    request = pb.ReportShardsRequest(
+        dataset="d", pod_uid=agent.uid, done=done, round=round_ or agent.running, **more
+    )
     return list((await stub.ReportShards(request)).stale)
 
 
-async def test_no_shard_reaches_across_a_part_and_the_parts_must_stay_the_same(tmp_path: Path) -> None:
+async def test_no_shard_reaches_across_a_part_and_the_parts_must_stay_the_same(
+    tmp_path: Path,
+) -> None:
     async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
-        stub, agent = shards_pb2_grpc.ShardServiceStub(channel), await member(channel)
+        stub = shards_pb2_grpc.ShardServiceStub(channel)
+        agent = await member(channel)
         files = [pb.Part(name="a", size=5), pb.Part(name="empty"), pb.Part(name="b", size=4)]
         request = pb.CreateDatasetRequest(dataset="d", shard_size=2, epochs=1, parts=files)
         assert (await stub.CreateDataset(request)).shards == 5
         assert (await stub.CreateDataset(request)).shards == 5
-        answer = await stub.LeaseShards(pb.LeaseShardsRequest(dataset="d", pod_uid=agent.uid, count=10))
+        answer = await stub.LeaseShards(
+            pb.LeaseShardsRequest(dataset="d", pod_uid=agent.uid, count=10)
+        )
         assert [(s.part, s.start, s.end) for s in answer.shards] == [
             (0, 0, 2), (0, 2, 4), (0, 4, 5), (2, 0, 2), (2, 2, 4),
         ]  # fmt: skip
@@ -69,49 +88,77 @@ async def test_no_shard_reaches_across_a_part_and_the_parts_must_stay_the_same(t
         )
 
 
+@pytest.mark.guarantee("damaged-samples")
 async def test_a_stream_and_failed_shards_are_in_the_ledger(tmp_path: Path) -> None:
     async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
-        stub, agent = shards_pb2_grpc.ShardServiceStub(channel), await member(channel)
-        await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", shard_size=10, epochs=1, streamed=True))
+        stub = shards_pb2_grpc.ShardServiceStub(channel)
+        agent = await member(channel)
+        await stub.CreateDataset(
+            pb.CreateDatasetRequest(dataset="d", shard_size=10, epochs=1, streamed=True)
+        )
         assert (await stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=35))).size == 35
         assert await lease(stub, agent, 9) == [0, 1, 2]
-        assert await report(stub, agent, [0], returned=[1], failed=[2], message="cannot be read") == []
+        assert (
+            await report(stub, agent, [0], returned=[1], failed=[2], message="cannot be read") == []
+        )
         ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
-        assert ledger == pb.Ledger(dataset="d", total=3, done=1, waiting=1, returned=1, failed=1, growing=True)
+        assert ledger == pb.Ledger(
+            dataset="d", total=3, done=1, waiting=1, returned=1, failed=1, growing=True
+        )
         await stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=35, final=True))
         assert await lease(stub, agent, 9) == [1, 3]
         await report(stub, agent, [1, 3])
         ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
         assert ledger == pb.Ledger(dataset="d", total=4, done=3, returned=1, failed=1)
         assert "data set d: 1 shards failed (2): cannot be read" in master.log.read_text()
-        code, details = await refusal(stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=36)))
-        assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "size is 36, but d has ended with 35 samples")
+        code, details = await refusal(
+            stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=36))
+        )
+        assert (code, details) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "size is 36, but d has ended with 35 samples",
+        )
 
 
-async def test_the_next_master_leases_nothing_again_that_a_killed_one_has_leased(tmp_path: Path) -> None:
+@pytest.mark.guarantee("leases-survive-the-master")
+async def test_the_next_master_leases_nothing_again_that_a_killed_one_has_leased(
+    tmp_path: Path,
+) -> None:
     options = (*ONE, f"--state-file={tmp_path / 'state'}")
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
-        stub, agent = shards_pb2_grpc.ShardServiceStub(channel), await member(channel)
-        await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1))
+        stub = shards_pb2_grpc.ShardServiceStub(channel)
+        agent = await member(channel)
+        await stub.CreateDataset(
+            pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
+        )
         for _ in range(3):
             given = await lease(stub, agent, 4)
         ports = (master.grpc_port, master.http_port)
         await master.kill()
     assert given == [8, 9, 10, 11]
     async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
-        ledger = await shards_pb2_grpc.ShardServiceStub(channel).GetLedger(pb.GetLedgerRequest(dataset="d"))
+        ledger = await shards_pb2_grpc.ShardServiceStub(channel).GetLedger(
+            pb.GetLedgerRequest(dataset="d")
+        )
     assert (ledger.leased, ledger.waiting) == (12, 8)
 
 
+@pytest.mark.guarantee("leases-survive-the-master")
 async def test_a_master_leases_nothing_before_the_whole_world_has_told_it_what_the_earlier_one_has_leased(
     tmp_path: Path,
 ) -> None:
-    store, away = tmp_path / "store", tmp_path / "away"
+    store = tmp_path / "store"
+    away = tmp_path / "away"
     store.mkdir()
     options = (*STANDALONE, f"--state-file={store / 'state'}")
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
-        stub, (first, second) = shards_pb2_grpc.ShardServiceStub(channel), await world_of_two(channel)
-        await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1))
+        stub, (first, second) = (
+            shards_pb2_grpc.ShardServiceStub(channel),
+            await world_of_two(channel),
+        )
+        await stub.CreateDataset(
+            pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
+        )
         assert await lease(stub, first, 2) == [0, 1]
         store.rename(away)
         given = [await lease(stub, agent, 4) for agent in (first, second)]
@@ -129,14 +176,18 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_told_it_what_t
         ]
         second.leased = [agent_pb2.LeasedShards(dataset="d", round=1, shards=given[1])]
         await first.join(channel)
-        await until("it has told", lambda: "data set 'another' was not declared" in master.log.read_text())
+        await until(
+            "it has told", lambda: "data set 'another' was not declared" in master.log.read_text()
+        )
         assert "shard 20 does not exist" in master.log.read_text()
         code, details = await refusal(lease(stub, first, 1))
         assert (code, details) == (
             grpc.StatusCode.UNAVAILABLE,
             f"what is leased to {second.name} is not known yet: not connected",
         )
-        assert (await refusal(report(stub, second, [], returned=[6], round_=1)))[0] == grpc.StatusCode.UNAVAILABLE
+        assert (await refusal(report(stub, second, [], returned=[6], round_=1)))[
+            0
+        ] == grpc.StatusCode.UNAVAILABLE
         await second.join(channel)
         assert await lease_of_new_master(stub, first, 2) == [10, 11]
         await report(stub, first, [0, 1, *given[0], 10, 11])
@@ -145,10 +196,14 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_told_it_what_t
         assert (ledger.done, ledger.leased, ledger.waiting, ledger.returned) == (12, 0, 8, 0)
 
 
-async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_the_master(tmp_path: Path) -> None:
+@pytest.mark.guarantee("master-can-be-replaced")
+async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_the_master(
+    tmp_path: Path,
+) -> None:
     options = (*ONE, f"--state-file={tmp_path / 'state'}")
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
-        stub, first = shards_pb2_grpc.ShardServiceStub(channel), await member(channel)
+        stub = shards_pb2_grpc.ShardServiceStub(channel)
+        first = await member(channel)
         dataset = pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
         await stub.CreateDataset(dataset)
         await report(stub, first, (await lease(stub, first, 6))[:4])
@@ -159,7 +214,9 @@ async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_th
         await until("a new world", lambda: first.running == second.running == 2)
 
         def restore(agent: Agent, state: bytes, round_: int) -> Any:
-            request = pb.RestoreCheckpointRequest(dataset="d", state=state, round=round_, pod_uid=agent.uid)
+            request = pb.RestoreCheckpointRequest(
+                dataset="d", state=state, round=round_, pod_uid=agent.uid
+            )
             return stub.RestoreCheckpoint(request)
 
         code, details = await refusal(restore(first, saved, 1))
@@ -167,7 +224,9 @@ async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_th
         assert "runs no process of that round any more" in details
         assert (await refusal(restore(first, saved, 0)))[0] == grpc.StatusCode.INVALID_ARGUMENT
         assert (await refusal(restore(Agent(7), saved, 2)))[0] == grpc.StatusCode.UNAVAILABLE
-        assert (await refusal(restore(first, b"nonsense", 2)))[0] == grpc.StatusCode.INVALID_ARGUMENT
+        assert (await refusal(restore(first, b"nonsense", 2)))[
+            0
+        ] == grpc.StatusCode.INVALID_ARGUMENT
         assert (await restore(first, saved, 2)).waiting == 16
         ports = (master.grpc_port, master.http_port)
         await master.kill()
@@ -176,32 +235,49 @@ async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_th
         for agent in (first, second):
             await agent.join(channel)
         assert await lease_of_new_master(stub, first, 3) == [4, 5, 6]
-        assert (await restore(second, saved, 2)).waiting == 16, "a repetition, by another process of the world"
+        assert (await restore(second, saved, 2)).waiting == 16, (
+            "a repetition, by another process of the world"
+        )
         assert (await refusal(restore(second, b"", 2)))[0] == grpc.StatusCode.FAILED_PRECONDITION
-        assert await report(stub, first, [4, 7], round_=1) == [4, 7], "its effect is not in the model any more"
+        assert await report(stub, first, [4, 7], round_=1) == [4, 7], (
+            "its effect is not in the model any more"
+        )
         assert await report(stub, first, [4, 5]) == []
         ledger = await stub.GetLedger(pb.GetLedgerRequest(dataset="d"))
         assert (ledger.done, ledger.leased, ledger.waiting) == (6, 1, 13)
 
 
+@pytest.mark.guarantee("several-processes-per-pod")
 async def test_processes_of_an_only_pod_restore_one_checkpoint_together_and_keep_what_the_first_has_leased(
     tmp_path: Path,
 ) -> None:
     async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
-        stub, pod = shards_pb2_grpc.ShardServiceStub(channel), await member(channel, slots=2)
-        await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1))
-        request = pb.RestoreCheckpointRequest(dataset="d", state=b"", round=pod.running, pod_uid=pod.uid)
+        stub = shards_pb2_grpc.ShardServiceStub(channel)
+        pod = await member(channel, slots=2)
+        await stub.CreateDataset(
+            pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
+        )
+        request = pb.RestoreCheckpointRequest(
+            dataset="d", state=b"", round=pod.running, pod_uid=pod.uid
+        )
         await stub.RestoreCheckpoint(request)
         assert await lease(stub, pod, 3) == [0, 1, 2]
         assert await report(stub, pod, [0]) == []
         await stub.RestoreCheckpoint(request)
-        assert await lease(stub, pod, 1) == [3], "the second process has not taken back what the first one trains"
+        assert await lease(stub, pod, 1) == [3], (
+            "the second process has not taken back what the first one trains"
+        )
 
 
-async def test_a_process_that_has_ended_gets_no_shards_and_takes_none_from_the_next(tmp_path: Path) -> None:
+async def test_a_process_that_has_ended_gets_no_shards_and_takes_none_from_the_next(
+    tmp_path: Path,
+) -> None:
     async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
-        stub, first = shards_pb2_grpc.ShardServiceStub(channel), await member(channel)
-        await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1))
+        stub = shards_pb2_grpc.ShardServiceStub(channel)
+        first = await member(channel)
+        await stub.CreateDataset(
+            pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
+        )
         assert await lease(stub, first, 2) == [0, 1]
         second = await Agent(1).join(channel)
         await until("a new world", lambda: first.running == second.running == 2)
@@ -213,25 +289,37 @@ async def test_a_process_that_has_ended_gets_no_shards_and_takes_none_from_the_n
         assert await report(stub, first, [0], round_=1) == [], "what it had finished counts"
         await first.send(leaving=agent_pb2.Leaving())
         await until("the last world", lambda: second.running == 3)
-        assert await lease(stub, second, 3) == [1, 2, 3], "what was leased to the world before has come back"
+        assert await lease(stub, second, 3) == [1, 2, 3], (
+            "what was leased to the world before has come back"
+        )
 
 
-async def test_a_process_that_the_others_train_without_neither_reads_nor_moves_the_account(tmp_path: Path) -> None:
+@pytest.mark.guarantee("member-cut-off")
+async def test_a_process_that_the_others_train_without_neither_reads_nor_moves_the_account(
+    tmp_path: Path,
+) -> None:
     async with run_master(tmp_path, *STANDALONE) as master, master.channel() as channel:
-        stub, rendezvous = shards_pb2_grpc.ShardServiceStub(channel), rendezvous_pb2_grpc.RendezvousServiceStub(channel)
+        stub = shards_pb2_grpc.ShardServiceStub(channel)
+        rendezvous = rendezvous_pb2_grpc.RendezvousServiceStub(channel)
         first, second = await world_of_two(channel)
 
         def calls(agent: Agent, round_: int) -> list[Awaitable[Any]]:
             who: Any = {"pod_uid": agent.uid, "round": round_}
             return [
-                stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", shard_size=1, epochs=1, streamed=True, **who)),
+                stub.CreateDataset(
+                    pb.CreateDatasetRequest(
+                        dataset="d", shard_size=1, epochs=1, streamed=True, **who
+                    )
+                ),
                 stub.ExtendDataset(pb.ExtendDatasetRequest(dataset="d", size=20, **who)),
                 stub.GetCheckpoint(pb.GetCheckpointRequest(dataset="d", **who)),
                 stub.LeaseShards(pb.LeaseShardsRequest(dataset="d", count=1, **who)),
                 rendezvous.MayCommit(rendezvous_pb2.MayCommitRequest(**who)),
             ]
 
-        await stub.CreateDataset(pb.CreateDatasetRequest(dataset="d", shard_size=1, epochs=1, streamed=True))
+        await stub.CreateDataset(
+            pb.CreateDatasetRequest(dataset="d", shard_size=1, epochs=1, streamed=True)
+        )
         for call in calls(first, 1):  # which are all under way at the same time
             await call
         await first.leave()
@@ -242,7 +330,12 @@ async def test_a_process_that_the_others_train_without_neither_reads_nor_moves_t
         for call in calls(second, 2):
             await call
         await first.join(channel, follow_commands=False)
-        await until("it is killed", lambda: first.commands and first.commands[-1].WhichOneof("command") == "stop")
+        await until(
+            "it is killed",
+            lambda: first.commands and first.commands[-1].WhichOneof("command") == "stop",
+        )
         assert first.commands[-1].stop == agent_pb2.Stop(round=1, grace_seconds=0)
         assert [await refusal(call) for call in calls(first, 1)] == [over] * 5, "when it is back"
-        await stub.GetCheckpoint(pb.GetCheckpointRequest(dataset="d"))  # of an agent of an earlier version
+        await stub.GetCheckpoint(
+            pb.GetCheckpointRequest(dataset="d")
+        )  # of an agent of an earlier version

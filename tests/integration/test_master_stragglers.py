@@ -1,4 +1,7 @@
-"""A real master at a real API server replaces a straggler by a ScalePlan; agents and operator are played."""
+"""A real master at a real API server replaces a straggler by a ScalePlan.
+
+Agents and operator are played.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,15 @@ from tests.support.grpc_agent import Agent
 from tests.support.master_on_kubernetes import JOB, Setting
 from tests.support.wait import until
 
-FAST, SLOW = 0.01, 0.09
+FAST = 0.01
+SLOW = 0.09
 
 
 async def train(agents: list[Agent], slow: tuple[int, ...]) -> None:
-    """Report steps for ever, as processes do that wait for each other; those of some indices do more themselves."""
+    """Report steps for ever, as processes do that wait for each other.
+
+    Those of some indices do more themselves.
+    """
     step = 0
     while True:
         step += 1
@@ -28,7 +35,12 @@ async def train(agents: list[Agent], slow: tuple[int, ...]) -> None:
             if agent.running and not agent.ended.is_set():
                 own = SLOW if agent.index in slow else FAST
                 report = pb.StepReport(
-                    round=agent.running, step=step, samples=1, seconds=0.1, steps=1, compute_seconds=own
+                    round=agent.running,
+                    step=step,
+                    samples=1,
+                    seconds=0.1,
+                    steps=1,
+                    compute_seconds=own,
                 )
                 await agent.send(step=report)
         await asyncio.sleep(0.1)
@@ -41,12 +53,16 @@ async def prepare(setting: Setting, *, most: int) -> None:
     await setting.patch_job({"spec": {"health": health}})
 
 
-async def set_plan_status(setting: Setting, phase: str, move: str, *, draining: list[str] | None = None) -> None:
+async def set_plan_status(
+    setting: Setting, phase: str, move: str, *, draining: list[str] | None = None
+) -> None:
     """Write how far the plan is, as the operator does."""
     moves = [{"role": "worker", "index": 2, "replacement": 3, "phase": move}]
     status = {"phase": phase, "migrations": moves, "drainingPods": draining or []}
     name = f"{JOB}-auto-1"
-    await setting.kube.patch(SCALE_PLANS, setting.namespace, name, {"status": status}, subresource="status")
+    await setting.kube.patch(
+        SCALE_PLANS, setting.namespace, name, {"status": status}, subresource="status"
+    )
 
 
 def why_not_replaced(job: dict[str, Any]) -> str:
@@ -54,8 +70,11 @@ def why_not_replaced(job: dict[str, Any]) -> str:
     return str(job.get("status", {}).get("progress", {}).get("whyNotReplaced", ""))
 
 
+@pytest.mark.guarantee("straggler-replaced")
 @pytest.mark.thorough
-async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_whom_it_has_replaced(setting: Setting) -> None:
+async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_whom_it_has_replaced(
+    setting: Setting,
+) -> None:
     await prepare(setting, most=3)
     agents: list[Agent] = []
     async with setting.master() as master, master.channel() as channel, AsyncExitStack() as cleanup:
@@ -65,11 +84,15 @@ async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_whom_it_ha
         cleanup.callback(training.cancel)
         [plan] = await until("a plan", setting.plans, bool)
         assert plan["spec"]["source"] == "Auto"
-        assert [(move["name"], move["avoidNode"]) for move in plan["spec"]["migratePods"]] == [(agents[2].name, True)]
+        assert [(move["name"], move["avoidNode"]) for move in plan["spec"]["migratePods"]] == [
+            (agents[2].name, True)
+        ]
         assert plan["spec"]["onTimeout"] == "Rollback"
         assert plan["spec"]["reason"].endswith("replacement 1 of 3")
         await set_plan_status(setting, "Executing", "Starting")
-        await until("the master knows that", lambda: "standing by: worker 3" in master.log.read_text())
+        await until(
+            "the master knows that", lambda: "standing by: worker 3" in master.log.read_text()
+        )
         agents.append(await Agent(3).join(channel))
 
         async def states() -> list[int]:
@@ -99,14 +122,26 @@ async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_whom_it_ha
         assert len(await setting.plans()) == 1
 
 
-async def test_a_replacement_that_a_killed_master_had_no_time_to_remember_counts(setting: Setting) -> None:
+@pytest.mark.guarantee("straggler-replaced")
+async def test_a_replacement_that_a_killed_master_had_no_time_to_remember_counts(
+    setting: Setting,
+) -> None:
     await prepare(setting, most=1)
-    owner = {"apiVersion": ELASTIC_JOBS.api_version, "kind": ELASTIC_JOBS.kind, "name": JOB, "uid": setting.uid}
+    owner = {
+        "apiVersion": ELASTIC_JOBS.api_version,
+        "kind": ELASTIC_JOBS.kind,
+        "name": JOB,
+        "uid": setting.uid,
+    }
     body = {
         "apiVersion": SCALE_PLANS.api_version,
         "kind": SCALE_PLANS.kind,
         "metadata": {"name": f"{JOB}-auto-1", "ownerReferences": [owner]},
-        "spec": {"jobName": JOB, "source": "Auto", "migratePods": [{"name": f"{JOB}-worker-9", "avoidNode": True}]},
+        "spec": {
+            "jobName": JOB,
+            "source": "Auto",
+            "migratePods": [{"name": f"{JOB}-worker-9", "avoidNode": True}],
+        },
     }
     await setting.kube.create(SCALE_PLANS, setting.namespace, body)
     await set_plan_status(setting, "Succeeded", "Done")

@@ -28,7 +28,13 @@ def prepared_namespace(cluster: Cluster, tmp_path_factory: pytest.TempPathFactor
     """A namespace with a running, a suspended and a finished job, a foreign pod, and an operator at work."""
     namespace = "bad-input"  # it is named in messages
     log = tmp_path_factory.mktemp("bad-input") / "log"
-    command: list[str | Path] = [OPERATOR, "--kubeconfig", cluster.kubeconfig, "--namespace", namespace]
+    command: list[str | Path] = [
+        OPERATOR,
+        "--kubeconfig",
+        cluster.kubeconfig,
+        "--namespace",
+        namespace,
+    ]
     command += ["--master-image", "master:1"]
     asyncio.run(_with_kube(cluster, _make_namespace, namespace))
     with log.open("wb") as output:
@@ -43,12 +49,19 @@ def prepared_namespace(cluster: Cluster, tmp_path_factory: pytest.TempPathFactor
         print(log.read_text())
 
 
+@pytest.mark.guarantee(
+    "refusals-name-the-bound",
+    "bad-input-is-refused",
+    "overlapping-requests",
+)
 @pytest.mark.parametrize("bad", CASES, ids=lambda bad: bad.id)
 async def test_bad_input_is_refused_with_field_value_and_bound_and_changes_nothing(
     kube: Kube, prepared_namespace: str, bad: Bad
 ) -> None:
     before = await _everything(kube, prepared_namespace)
-    result, message = await (_edit if bad.resource is ELASTIC_JOBS else _request)(kube, prepared_namespace, bad)
+    result, message = await (_edit if bad.resource is ELASTIC_JOBS else _request)(
+        kube, prepared_namespace, bad
+    )
     assert result in ("refused", "ScaleFailed", "Failed"), message
     assert [part for part in bad.names if part not in message] == [], message
     assert await _everything(kube, prepared_namespace) == before
@@ -57,8 +70,14 @@ async def test_bad_input_is_refused_with_field_value_and_bound_and_changes_nothi
 
 
 def test_the_document_has_a_row_for_every_bad_input_and_no_other() -> None:
-    rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith(("| Scale", "| Elastic"))]
-    assert [row.split(" | ")[:2] for row in rows] == [_row(bad, "", "").split(" | ")[:2] for bad in CASES]
+    rows = [
+        line
+        for line in DOCUMENT.read_text().splitlines()
+        if line.startswith(("| Scale", "| Elastic"))
+    ]
+    assert [row.split(" | ")[:2] for row in rows] == [
+        _row(bad, "", "").split(" | ")[:2] for bad in CASES
+    ]
 
 
 async def _request(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
@@ -67,7 +86,14 @@ async def _request(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
         await kube.create(bad.resource, namespace, made(bad.resource, "bad", **bad.spec))
     except Refused as refusal:
         return "refused", refusal.message
-    ends = ("ScaleFailed", "ScaleSucceeded", "Failed", "Succeeded", "PartiallySucceeded", "Cancelled")
+    ends = (
+        "ScaleFailed",
+        "ScaleSucceeded",
+        "Failed",
+        "Succeeded",
+        "PartiallySucceeded",
+        "Cancelled",
+    )
     status = await phase(kube, namespace, bad.resource, "bad", *ends)
     await kube.delete(bad.resource, namespace, "bad")
     return status["phase"], status["message"]
@@ -75,14 +101,20 @@ async def _request(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
 
 async def _edit(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
     """Edit the running job; return how that ends, and why. An edit that is stored is taken back."""
-    old = (await kube.get(ELASTIC_JOBS, namespace, RUNNING))["spec"]["replicaSpecs"]["worker"]["replicas"]
+    old = (await kube.get(ELASTIC_JOBS, namespace, RUNNING))["spec"]["replicaSpecs"]["worker"][
+        "replicas"
+    ]
     try:
-        edited = await kube.patch(ELASTIC_JOBS, namespace, RUNNING, {"spec": bad.spec}, subresource=bad.subresource)
+        edited = await kube.patch(
+            ELASTIC_JOBS, namespace, RUNNING, {"spec": bad.spec}, subresource=bad.subresource
+        )
     except Refused as refusal:
         return "refused", refusal.message
     plan = f"{RUNNING}-spec-{edited['metadata']['generation']}"
     await until("a plan for the edit", lambda: _is_there(kube, SCALE_PLANS, namespace, plan))
-    status = await phase(kube, namespace, SCALE_PLANS, plan, "Failed", "Succeeded", "PartiallySucceeded")
+    status = await phase(
+        kube, namespace, SCALE_PLANS, plan, "Failed", "Succeeded", "PartiallySucceeded"
+    )
     undone = {"spec": {"replicaSpecs": {"worker": {"replicas": old}}}}
     await kube.patch(ELASTIC_JOBS, namespace, RUNNING, undone)
     return status["phase"], status["message"]
@@ -97,12 +129,19 @@ async def _everything(kube: Kube, namespace: str) -> Json:
         "jobs": {
             item["metadata"]["name"]: (
                 item["spec"],
-                {role: {key: s.get(key) for key in sizes} for role, s in item["status"]["replicaStatuses"].items()},
+                {
+                    role: {key: s.get(key) for key in sizes}
+                    for role, s in item["status"]["replicaStatuses"].items()
+                },
             )
             for item in jobs
         },
         "pods": {
-            pod["metadata"]["uid"]: (pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"], pod["spec"])
+            pod["metadata"]["uid"]: (
+                pod["metadata"]["name"],
+                "deletionTimestamp" in pod["metadata"],
+                pod["spec"],
+            )
             for pod in pods
         },
     }
@@ -115,7 +154,9 @@ def _row(bad: Bad, result: str, message: str) -> str:
     return f"| {bad.id} | `{asked}` | {result} | `{status}` |"
 
 
-async def _with_kube(cluster: Cluster, what: Callable[[Kube, str], Awaitable[None]], namespace: str) -> None:
+async def _with_kube(
+    cluster: Cluster, what: Callable[[Kube, str], Awaitable[None]], namespace: str
+) -> None:
     async with connect(user_agent="elasticjob-tests", kubeconfig=cluster.kubeconfig) as kube:
         await what(kube, namespace)
 
@@ -135,17 +176,29 @@ async def _prepare(kube: Kube, namespace: str) -> None:
             await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
         await end(kube, namespace, f"{FINISHED}-worker-0", 0)
         await phase(kube, namespace, ELASTIC_JOBS, FINISHED, "Succeeded")
-        await kube.patch(ELASTIC_JOBS, namespace, SUSPENDED, {"spec": {"runPolicy": {"suspend": True}}})
+        await kube.patch(
+            ELASTIC_JOBS, namespace, SUSPENDED, {"spec": {"runPolicy": {"suspend": True}}}
+        )
         await phase(kube, namespace, ELASTIC_JOBS, SUSPENDED, "Suspended")
 
         async def settled() -> bool:
-            return len(await workers(kube, namespace)) == 5 and not await workers(kube, namespace, SUSPENDED)
+            return len(await workers(kube, namespace)) == 5 and not await workers(
+                kube, namespace, SUSPENDED
+            )
 
         await until("the suspended job's pods are gone", settled)
-        await until("4 workers ready", lambda: _status(kube, namespace), lambda status: status["workers"] == "4/4")
-    stranger = {"metadata": {"name": "stranger"}, "spec": {"containers": [{"name": "c", "image": "c:1"}]}}
+        await until(
+            "4 workers ready",
+            lambda: _status(kube, namespace),
+            lambda status: status["workers"] == "4/4",
+        )
+    stranger = {
+        "metadata": {"name": "stranger"},
+        "spec": {"containers": [{"name": "c", "image": "c:1"}]},
+    }
     await kube.create(PODS, namespace, stranger)
-    # Leaving for as long as the tests last. On no node the garbage collector would soon call it Failed.
+    # Leaving for as long as the tests last. On no node the garbage collector would soon call it
+    # Failed.
     leaving = "train-worker-1"
     await kube.create(NODES, None, {"metadata": {"name": namespace}})
     binding = {"metadata": {"name": leaving}, "target": {"kind": "Node", "name": namespace}}
@@ -166,4 +219,6 @@ async def _status(kube: Kube, namespace: str) -> Json:
 
 
 async def _is_there(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:
-    return any(item["metadata"]["name"] == name for item in (await kube.list(resource, namespace))["items"])
+    return any(
+        item["metadata"]["name"] == name for item in (await kube.list(resource, namespace))["items"]
+    )

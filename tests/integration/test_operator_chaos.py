@@ -29,7 +29,10 @@ KILLS = 6
 
 
 def seeded(what: str) -> int:
-    """Return the seed, which is printed: CHAOS_SEED of the environment, to see a failure again, or a new one."""
+    """Return the seed, which is printed.
+
+    CHAOS_SEED of the environment, to see a failure again, or a new one.
+    """
     seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(10**6))
     print(f"{what}: CHAOS_SEED={seed}")
     return seed
@@ -57,7 +60,10 @@ class Deployment:
                 await self.kube.delete(LEASES, self.namespace, names.OPERATOR)
 
     def kill(self) -> bool:
-        """End the operator without warning; False when it has been killed already and this is its last log line."""
+        """End the operator without warning.
+
+        False when it has been killed already and this is its last log line.
+        """
         if self.process is None or self.process.pid in self.killed:
             return False
         self.killed.add(self.process.pid)
@@ -66,7 +72,9 @@ class Deployment:
 
 
 @asynccontextmanager
-async def deployed(kube: Kube, namespace: str, kubeconfig: Path, log: Path) -> AsyncIterator[Deployment]:
+async def deployed(
+    kube: Kube, namespace: str, kubeconfig: Path, log: Path
+) -> AsyncIterator[Deployment]:
     """Keep an operator running while the block lasts."""
     deployment = Deployment(kube, namespace, kubeconfig, log)
     task = asyncio.create_task(deployment.run())
@@ -82,6 +90,12 @@ async def deployed(kube: Kube, namespace: str, kubeconfig: Path, log: Path) -> A
         print(log.read_text())
 
 
+@pytest.mark.guarantee(
+    "converges-to-desired-pods",
+    "plan-runs-once-in-order",
+    "operator-killed-between-writes",
+    "overlapping-requests",
+)
 async def test_an_operator_killed_at_any_write_leaves_every_request_done_exactly_once(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -103,6 +117,12 @@ async def test_an_operator_killed_at_any_write_leaves_every_request_done_exactly
         assert twins == []
 
 
+@pytest.mark.guarantee(
+    "converges-to-desired-pods",
+    "errors-have-one-meaning",
+    "lost-answer-of-a-create",
+    "watch-cut-or-expired",
+)
 async def test_lost_delayed_and_refused_requests_and_cut_watches_change_nothing_but_the_time(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -124,7 +144,10 @@ async def test_lost_delayed_and_refused_requests_and_cut_watches_change_nothing_
 
 
 def _kill_at_writes(proxy: ChaosProxy, deployment: Deployment, rng: random.Random) -> list[str]:
-    """Kill the operator at some of the coming writes; before or after the server has done it, the answer is lost."""
+    """Kill the operator at some of the coming writes.
+
+    Before or after the server has done it, the answer is lost.
+    """
     killed: list[str] = []
     left = rng.randint(1, 8)
 

@@ -25,7 +25,18 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import end, kubelet
-from tests.support.operator_process import Json, job, leader, made, operator, phase, says, status_of, there, workers
+from tests.support.operator_process import (
+    Json,
+    job,
+    leader,
+    made,
+    operator,
+    phase,
+    says,
+    status_of,
+    there,
+    workers,
+)
 from tests.support.wait import until
 
 
@@ -50,7 +61,12 @@ async def test_a_job_becomes_master_and_workers_with_all_they_need(
         assert container["args"] == ["train", "--fast"]
         assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("worker-1", "job")
         secret = await kube.get(SECRETS, namespace, "job-master")
-        assert set(secret["data"]) == {names.SECRET_TOKEN, names.SECRET_CA, names.SECRET_CERT, names.SECRET_KEY}
+        assert set(secret["data"]) == {
+            names.SECRET_TOKEN,
+            names.SECRET_CA,
+            names.SECRET_CERT,
+            names.SECRET_KEY,
+        }
 
 
 async def test_every_way_to_change_the_size_works_and_the_spec_follows(
@@ -64,7 +80,9 @@ async def test_every_way_to_change_the_size_works_and_the_spec_follows(
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
         assert (await workers(kube, namespace))[-1] == "job-worker-3"
 
-        await kube.create(SCALE_INS, namespace, made(SCALE_INS, "less", jobName="job", podNames=["job-worker-1"]))
+        await kube.create(
+            SCALE_INS, namespace, made(SCALE_INS, "less", jobName="job", podNames=["job-worker-1"])
+        )
         status = await phase(kube, namespace, SCALE_INS, "less", "ScaleSucceeded")
         assert status["pods"] == ["job-worker-1"]
         plan = await kube.get(SCALE_PLANS, namespace, status["plan"])
@@ -81,7 +99,9 @@ async def test_every_way_to_change_the_size_works_and_the_spec_follows(
         resize = {"worker": {"replicas": 2, "resource": {"cpu": "200m"}}}
         body = made(SCALE_PLANS, "resize", jobName="job", replicaResourceSpecs=resize)
         await kube.create(SCALE_PLANS, namespace, body)
-        status = await phase(kube, namespace, SCALE_PLANS, "resize", "Succeeded", "Failed", "PartiallySucceeded")
+        status = await phase(
+            kube, namespace, SCALE_PLANS, "resize", "Succeeded", "Failed", "PartiallySucceeded"
+        )
         assert status["phase"] == "Succeeded", status
         for name in await workers(kube, namespace):
             pod = await kube.get(PODS, namespace, name)
@@ -94,7 +114,10 @@ async def test_every_way_to_change_the_size_works_and_the_spec_follows(
 async def test_a_second_operator_waits_and_takes_over_when_the_first_ends(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    async with kubelet(kube, namespace), operator(cluster.kubeconfig, namespace, tmp_path / "first") as first:
+    async with (
+        kubelet(kube, namespace),
+        operator(cluster.kubeconfig, namespace, tmp_path / "first") as first,
+    ):
         await until("first leads", lambda: leader(kube, namespace))
         holder = await leader(kube, namespace)
         async with operator(cluster.kubeconfig, namespace, tmp_path / "second") as second:
@@ -105,11 +128,14 @@ async def test_a_second_operator_waits_and_takes_over_when_the_first_ends(
             first.terminate()
             assert await first.wait() == 0, (tmp_path / "first").read_text()
             await until("second leads", lambda: says(tmp_path / "second", "leading as"))
-            await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=1))
+            await kube.create(
+                SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=1)
+            )
             await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
             assert second.returncode is None
 
 
+@pytest.mark.guarantee("two-leaders")
 @pytest.mark.thorough
 async def test_an_operator_that_has_lost_its_lease_writes_nothing_and_goes_on_when_it_leads_again(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
@@ -132,7 +158,10 @@ async def test_an_operator_that_has_lost_its_lease_writes_nothing_and_goes_on_wh
         assert process.returncode is None
         assert not await says(log, "Traceback")
         await kube.patch(LEASES, namespace, names.OPERATOR, another)
-        await until("it notices again", lambda: log.read_text().count("another operator may be leading") == 2)
+        await until(
+            "it notices again",
+            lambda: log.read_text().count("another operator may be leading") == 2,
+        )
         process.terminate()
         async with asyncio.timeout(60):
             assert await process.wait() == 0
@@ -143,7 +172,9 @@ async def test_a_quota_that_refuses_pods_is_reported_and_waited_for(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     quota = Resource("", "v1", "resourcequotas", "ResourceQuota")
-    await kube.create(quota, namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}})
+    await kube.create(
+        quota, namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}}
+    )
     await until("quota counted", lambda: _quota_is_counted(kube, quota, namespace))
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await kube.create(ELASTIC_JOBS, namespace, job(replicas=3))
@@ -156,6 +187,12 @@ async def test_a_quota_that_refuses_pods_is_reported_and_waited_for(
         await until("all there", lambda: _count(kube, namespace, 3), seconds=60)
 
 
+@pytest.mark.guarantee(
+    "worker-deleted-evicted-preempted",
+    "failed-pod-replaced",
+    "master-deleted-node-lost",
+    played=True,
+)
 async def test_lost_pods_and_the_master_are_replaced_under_new_names(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -164,11 +201,16 @@ async def test_lost_pods_and_the_master_are_replaced_under_new_names(
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         await kube.delete(PODS, namespace, "job-worker-0")
         await kube.delete(PODS, namespace, "job-master")
-        await until("replaced", lambda: _names_are(kube, namespace, ["job-worker-0-1", "job-worker-1"]))
+        await until(
+            "replaced", lambda: _names_are(kube, namespace, ["job-worker-0-1", "job-worker-1"])
+        )
         await until("master", lambda: there(kube, PODS, namespace, "job-master-1"))
         await end(kube, namespace, "job-worker-1", 1, message="out of luck")
         names_then = ["job-worker-0-1", "job-worker-1", "job-worker-1-2"]
-        await until("restarted, the failed pod is still there", lambda: _names_are(kube, namespace, names_then))
+        await until(
+            "restarted, the failed pod is still there",
+            lambda: _names_are(kube, namespace, names_then),
+        )
         status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
         assert status["replicaStatuses"]["worker"]["restartsByIndex"] == {"1": 1}
         await end(kube, namespace, "job-worker-0-1", 127, message="no such file: train")
@@ -176,19 +218,28 @@ async def test_lost_pods_and_the_master_are_replaced_under_new_names(
         assert "no such file: train" in status["message"]
 
 
+@pytest.mark.guarantee("foreign-object-with-our-name")
 @pytest.mark.thorough
 async def test_a_foreign_pod_of_the_same_name_is_left_alone(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    stranger = {"metadata": {"name": "job-worker-0"}, "spec": {"containers": [{"name": "c", "image": "c:1"}]}}
+    stranger = {
+        "metadata": {"name": "job-worker-0"},
+        "spec": {"containers": [{"name": "c", "image": "c:1"}]},
+    }
     foreign = await kube.create(PODS, namespace, stranger)
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await kube.create(ELASTIC_JOBS, namespace, job())
         await until("both workers", lambda: _count(kube, namespace, 2))
-        assert (await kube.get(PODS, namespace, "job-worker-0"))["metadata"]["uid"] == foreign["metadata"]["uid"]
+        assert (await kube.get(PODS, namespace, "job-worker-0"))["metadata"]["uid"] == foreign[
+            "metadata"
+        ]["uid"]
 
 
-async def test_at_rest_nothing_is_written(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) -> None:
+@pytest.mark.guarantee("no-writes-at-rest")
+async def test_at_rest_nothing_is_written(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
     # Not pods: the scheduler writes to the ones it has no node for.
     kinds = (ELASTIC_JOBS, SCALE_PLANS, SCALE_OUTS, SERVICES, SECRETS, CONFIG_MAPS, ROLES)
 
@@ -202,10 +253,13 @@ async def test_at_rest_nothing_is_written(cluster: Cluster, kube: Kube, namespac
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):
         async with kubelet(kube, namespace):
             await kube.create(ELASTIC_JOBS, namespace, job())
-            await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=1))
+            await kube.create(
+                SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=1)
+            )
             await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
             await until("all is done", lambda: _is_at_rest(kube, namespace, "3/3"))
-        before, lease = await versions(), (await kube.get(LEASES, namespace, names.OPERATOR))["metadata"]
+        before = await versions()
+        lease = (await kube.get(LEASES, namespace, names.OPERATOR))["metadata"]
 
         async def renewed() -> bool:
             return bool((await kube.get(LEASES, namespace, names.OPERATOR))["metadata"] != lease)
@@ -224,11 +278,21 @@ async def _names_are(kube: Kube, namespace: str, expected: list[str]) -> bool:
 
 
 async def _is_at_rest(kube: Kube, namespace: str, expected: str) -> bool:
-    """Whether the status has all that is to come: of the members, the master, the plan and the last change."""
+    """Whether the status has all that is to come.
+
+    Of the members, the master, the plan and the last change.
+    """
     job: Json = await kube.get(ELASTIC_JOBS, namespace, "job")
     status = job["status"]
-    is_done = status["observedGeneration"] == job["metadata"]["generation"] and "currentPlan" not in status
-    return is_done and (status["workers"], status["phase"]) == (expected, "Running") and "masterAddress" in status
+    is_done = (
+        status["observedGeneration"] == job["metadata"]["generation"]
+        and "currentPlan" not in status
+    )
+    return (
+        is_done
+        and (status["workers"], status["phase"]) == (expected, "Running")
+        and "masterAddress" in status
+    )
 
 
 async def _quota_is_counted(kube: Kube, quota: Resource, namespace: str) -> Any:

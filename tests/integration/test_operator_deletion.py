@@ -1,4 +1,7 @@
-"""What is deleted stays deleted: nothing is left of a job, and nothing of an old job comes back in one of its name."""
+"""What is deleted stays deleted.
+
+Nothing is left of a job, and nothing of an old job comes back in one of its name.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,7 @@ OURS = (
 )
 
 
+@pytest.mark.guarantee("job-deleted-midway")
 async def test_a_job_deleted_in_the_middle_of_anything_leaves_nothing(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -47,7 +51,9 @@ async def test_a_job_deleted_in_the_middle_of_anything_leaves_nothing(
                 await kube.create(ELASTIC_JOBS, namespace, job(name))
             for name in ("draining", "executing", "waiting", "suspended"):
                 await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
-            both = partial(status_of, kube, namespace, ELASTIC_JOBS, "draining")  # one that is not ready drains nothing
+            both = partial(
+                status_of, kube, namespace, ELASTIC_JOBS, "draining"
+            )  # one that is not ready drains nothing
             await until("both workers are ready", both, lambda status: status["workers"] == "2/2")
             await _scale_in(kube, namespace, "draining", "draining")
             await phase(kube, namespace, SCALE_PLANS, "draining", "Draining")
@@ -55,19 +61,27 @@ async def test_a_job_deleted_in_the_middle_of_anything_leaves_nothing(
         for name in ("executing", "waiting"):
             await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, name, jobName=name, count=2))
             await phase(kube, namespace, SCALE_OUTS, name, "Scaling")
-        await kube.create(SCALE_INS, namespace, made(SCALE_INS, "waits", jobName="waiting", count=1))
+        await kube.create(
+            SCALE_INS, namespace, made(SCALE_INS, "waits", jobName="waiting", count=1)
+        )
         await phase(kube, namespace, SCALE_INS, "waits", "Pending")
-        await kube.patch(ELASTIC_JOBS, namespace, "suspended", {"spec": {"runPolicy": {"suspend": True}}})
+        await kube.patch(
+            ELASTIC_JOBS, namespace, "suspended", {"spec": {"runPolicy": {"suspend": True}}}
+        )
         await kube.create(ELASTIC_JOBS, namespace, job("new"))
         for name in ("draining", "executing", "waiting", "suspended", "new"):
             await kube.delete(ELASTIC_JOBS, namespace, name, propagation="Background")
-        # What waits was never begun, so it belongs to nobody: it ends with the message that its job is gone.
+        # What waits was never begun, so it belongs to nobody: it ends with the message that its job
+        # is gone.
         status = await phase(kube, namespace, SCALE_INS, "waits", "ScaleFailed")
         assert "there is no ElasticJob 'waiting'" in status["message"]
         await kube.delete(SCALE_INS, namespace, "waits")
-        await until("everything is gone", lambda: _leftovers(kube, namespace), lambda left: not left)
+        await until(
+            "everything is gone", lambda: _leftovers(kube, namespace), lambda left: not left
+        )
 
 
+@pytest.mark.guarantee("job-recreated-under-its-name")
 async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old_one(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -79,26 +93,37 @@ async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old
         plan_name = (await phase(kube, namespace, SCALE_OUTS, "more", "Scaling"))["plan"]
         await phase(kube, namespace, SCALE_PLANS, plan_name, "Executing")
         await kube.patch(SCALE_PLANS, namespace, plan_name, {"metadata": {"finalizers": [HOLD]}})
-        # Its pods have a node on which nobody ends them: they and the plan stay while the new job begins.
+        # Its pods have a node on which nobody ends them: they and the plan stay while the new job
+        # begins.
         await kube.delete(ELASTIC_JOBS, namespace, "job", propagation="Background")
         new = await kube.create(ELASTIC_JOBS, namespace, job(replicas=2))
         async with kubelet(kube, namespace, node=f"other-{namespace}"):
             await until(
-                "the new job runs", lambda: _runs(kube, namespace, "job", new["metadata"]["uid"], 2), itemgetter(0)
+                "the new job runs",
+                lambda: _runs(kube, namespace, "job", new["metadata"]["uid"], 2),
+                itemgetter(0),
             )
             status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
-            assert (status["replicaStatuses"]["worker"]["desired"], status.get("currentPlan")) == (2, None)
+            assert (status["replicaStatuses"]["worker"]["desired"], status.get("currentPlan")) == (
+                2,
+                None,
+            )
             (plan,) = (await kube.list(SCALE_PLANS, namespace))["items"]
             assert plan["metadata"]["name"] == plan_name
             await kube.patch(SCALE_PLANS, namespace, plan_name, {"metadata": {"finalizers": None}})
 
 
+@pytest.mark.guarantee("volume-claims-of-members")
 async def test_claims_outlive_pods_and_go_with_the_job_of_which_another_one_gets_its_own(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async def claims() -> dict[str, str]:
         found = (await kube.list(VOLUME_CLAIMS, namespace))["items"]
-        return {_name(each): each["metadata"]["uid"] for each in found if "deletionTimestamp" not in each["metadata"]}
+        return {
+            _name(each): each["metadata"]["uid"]
+            for each in found
+            if "deletionTimestamp" not in each["metadata"]
+        }
 
     async def run(replicas: int) -> dict[str, str]:
         """Create the job, wait until it runs; return its claims."""
@@ -109,23 +134,35 @@ async def test_claims_outlive_pods_and_go_with_the_job_of_which_another_one_gets
 
     body = job(replicas=2)
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    body["spec"]["replicaSpecs"]["worker"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": spec}]
+    body["spec"]["replicaSpecs"]["worker"]["volumeClaimTemplates"] = [
+        {"metadata": {"name": "data"}, "spec": spec}
+    ]
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         first = await run(2)
         assert sorted(first) == ["data-job-worker-0", "data-job-worker-1"]
         (volume, *_) = (await kube.get(PODS, namespace, "job-worker-1"))["spec"]["volumes"]
-        assert volume == {"name": "data", "persistentVolumeClaim": {"claimName": "data-job-worker-1"}}
+        assert volume == {
+            "name": "data",
+            "persistentVolumeClaim": {"claimName": "data-job-worker-1"},
+        }
         await kube.delete(PODS, namespace, "job-worker-1")
-        await until("another pod of the member", lambda: workers(kube, namespace), lambda names: len(names) == 2)
+        await until(
+            "another pod of the member",
+            lambda: workers(kube, namespace),
+            lambda names: len(names) == 2,
+        )
         assert await claims() == first
         await kube.delete(ELASTIC_JOBS, namespace, "job", propagation="Background")
         second = await run(2)
         assert sorted(second) == sorted(first)
         assert not set(first.values()) & set(second.values()), "nothing of the old job"
         await kube.delete(ELASTIC_JOBS, namespace, "job", propagation="Background")
-        await until("everything is gone", lambda: _leftovers(kube, namespace), lambda left: not left)
+        await until(
+            "everything is gone", lambda: _leftovers(kube, namespace), lambda left: not left
+        )
 
 
+@pytest.mark.guarantee("status-conflicts")
 @pytest.mark.thorough
 async def test_conditions_of_others_survive_every_status_the_operator_writes(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
@@ -134,12 +171,28 @@ async def test_conditions_of_others_survive_every_status_the_operator_writes(
         await kube.create(ELASTIC_JOBS, namespace, job())
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=3))
         now = "2026-01-01T00:00:00Z"
-        audited = {"type": "Audited", "status": "True", "reason": "Clean", "message": "", "lastTransitionTime": now}
-        identity = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "metadata": {"name": "job"}}
+        audited = {
+            "type": "Audited",
+            "status": "True",
+            "reason": "Clean",
+            "message": "",
+            "lastTransitionTime": now,
+        }
+        identity = {
+            "apiVersion": names.API_VERSION,
+            "kind": "ElasticJob",
+            "metadata": {"name": "job"},
+        }
         for message in ("once", "twice", "again"):  # while the operator writes it, too
             body = {**identity, "status": {"conditions": [{**audited, "message": message}]}}
             await kube.patch(
-                ELASTIC_JOBS, namespace, "job", body, kind="apply-patch", subresource="status", field_manager="auditor"
+                ELASTIC_JOBS,
+                namespace,
+                "job",
+                body,
+                kind="apply-patch",
+                subresource="status",
+                field_manager="auditor",
             )
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
         status = await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
@@ -148,6 +201,7 @@ async def test_conditions_of_others_survive_every_status_the_operator_writes(
         assert conditions["Running"]["status"] == "True"
 
 
+@pytest.mark.guarantee("watch-cut-or-expired")
 @pytest.mark.thorough
 async def test_what_was_deleted_while_no_watch_was_open_is_not_carried_out(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
@@ -169,25 +223,37 @@ async def test_what_was_deleted_while_no_watch_was_open_is_not_carried_out(
         await kube.delete(SCALE_OUTS, namespace, "second")
         await kube.delete(ELASTIC_JOBS, namespace, "two", propagation="Background")
         new = await kube.create(ELASTIC_JOBS, namespace, job("two", replicas=3))
-        # The versions that the watches knew are too old: everything is listed again, and no list shows a deletion.
-        proxy.oldest = int((await kube.list(ELASTIC_JOBS, namespace))["metadata"]["resourceVersion"])
+        # The versions that the watches knew are too old: everything is listed again, and no list
+        # shows a deletion.
+        proxy.oldest = int(
+            (await kube.list(ELASTIC_JOBS, namespace))["metadata"]["resourceVersion"]
+        )
         proxy.refuses_watches = False
         async with kubelet(kube, namespace):
             await phase(kube, namespace, SCALE_OUTS, "first", "ScaleSucceeded", seconds=60)
             await until(
-                "the new job runs", lambda: _runs(kube, namespace, "two", new["metadata"]["uid"], 3), itemgetter(0)
+                "the new job runs",
+                lambda: _runs(kube, namespace, "two", new["metadata"]["uid"], 3),
+                itemgetter(0),
             )
-            plans = [plan["spec"]["reason"] for plan in (await kube.list(SCALE_PLANS, namespace))["items"]]
+            plans = [
+                plan["spec"]["reason"]
+                for plan in (await kube.list(SCALE_PLANS, namespace))["items"]
+            ]
             assert plans == ["ScaleOut first"]
             assert len(await workers(kube, namespace, "one")) == 3
 
 
 async def _scale_in(kube: Kube, namespace: str, job_name: str, name: str) -> None:
-    body = made(SCALE_PLANS, name, jobName=job_name, replicaResourceSpecs={"worker": {"replicas": 1}})
+    body = made(
+        SCALE_PLANS, name, jobName=job_name, replicaResourceSpecs={"worker": {"replicas": 1}}
+    )
     await kube.create(SCALE_PLANS, namespace, body)
 
 
-async def _runs(kube: Kube, namespace: str, name: str, uid: str, size: int) -> tuple[bool, Json, list[str]]:
+async def _runs(
+    kube: Kube, namespace: str, name: str, uid: str, size: int
+) -> tuple[bool, Json, list[str]]:
     """Return whether the job runs with this many workers of its own and no others, its status, and all its pods."""
     status: Json = (await kube.get(ELASTIC_JOBS, namespace, name)).get("status", {})
     selector = f"{names.LABEL_JOB_NAME}={name}"
@@ -199,10 +265,18 @@ async def _runs(kube: Kube, namespace: str, name: str, uid: str, size: int) -> t
 
 async def _leftovers(kube: Kube, namespace: str) -> list[str]:
     try:
-        left = [f"{kind.kind} {_name(item)}" for kind in OURS for item in (await kube.list(kind, namespace))["items"]]
-    except TryLater as error:  # of a kind whose definition another test has changed: its storage begins anew
+        left = [
+            f"{kind.kind} {_name(item)}"
+            for kind in OURS
+            for item in (await kube.list(kind, namespace))["items"]
+        ]
+    except (
+        TryLater
+    ) as error:  # of a kind whose definition another test has changed: its storage begins anew
         return [f"no answer yet: {error}"]
-    return [one for one in left if one not in ("ServiceAccount default", "ConfigMap kube-root-ca.crt")]
+    return [
+        one for one in left if one not in ("ServiceAccount default", "ConfigMap kube-root-ca.crt")
+    ]
 
 
 def _name(item: Json) -> str:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
@@ -21,11 +22,15 @@ def ended(log: Path) -> dict[str, dict[str, Any]]:
     return {line.get("pod") or line["job"]: line for line in lines}
 
 
+@pytest.mark.guarantee("log-of-ended-jobs")
 async def test_every_pod_and_job_that_ends_has_a_line_also_when_it_is_deleted(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    async with operator(cluster.kubeconfig, namespace, log, "--ended-log"), kubelet(kube, namespace):
+    async with (
+        operator(cluster.kubeconfig, namespace, log, "--ended-log"),
+        kubelet(kube, namespace),
+    ):
         body = job(runPolicy={"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 0})
         await kube.create(ELASTIC_JOBS, namespace, body)
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
@@ -38,6 +43,9 @@ async def test_every_pod_and_job_that_ends_has_a_line_also_when_it_is_deleted(
         await until("a line for each", lines)
     found = ended(log)
     assert (found["job-worker-0"]["exitCode"], found["job-worker-0"]["role"]) == (0, "worker")
-    assert (found["job-worker-1"]["exitCode"], found["job-worker-1"]["message"]) == (127, "no such command")
+    assert (found["job-worker-1"]["exitCode"], found["job-worker-1"]["message"]) == (
+        127,
+        "no such command",
+    )
     assert found["job-master"]["reason"] == "Deleted"
     assert (found["job"]["phase"], found["job"]["members"]["worker"]["succeeded"]) == ("Failed", 1)

@@ -1,10 +1,14 @@
-"""What the operator's process makes of a master's findings on a real API server; the master is fake."""
+"""What the operator's process makes of a master's findings on a real API server.
+
+The master is fake.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import pytest
 from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS
 from elasticjob_kube.session import Kube
@@ -15,6 +19,7 @@ from tests.support.operator_process import job, operator, phase
 from tests.support.wait import until
 
 
+@pytest.mark.guarantee("training-hangs")
 async def test_what_the_master_finds_becomes_conditions_and_events_and_goes_again(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -49,11 +54,21 @@ async def test_what_the_master_finds_becomes_conditions_and_events_and_goes_agai
             return sorted((event["type"], event["reason"]) for event in events)
 
         unfit = {"job-worker-1": "no GPU answers"}
-        await report(step=7, stalledSince="2026-01-01T12:00:00Z", stragglers=["job-worker-0"], unfit=unfit)
+        await report(
+            step=7, stalledSince="2026-01-01T12:00:00Z", stragglers=["job-worker-0"], unfit=unfit
+        )
         every = ("TrainingStalled", "Stragglers", "UnfitNodes")
-        await until("the conditions are true", conditions, lambda found: found == dict.fromkeys(every, "True"))
+        await until(
+            "the conditions are true",
+            conditions,
+            lambda found: found == dict.fromkeys(every, "True"),
+        )
         await report(step=8)
-        await until("the conditions are false", conditions, lambda found: found == dict.fromkeys(every, "False"))
+        await until(
+            "the conditions are false",
+            conditions,
+            lambda found: found == dict.fromkeys(every, "False"),
+        )
         wanted = {
             *(("Warning", reason) for reason in ("Stalled", "StragglersFound", "NodeCheckFailed")),
             *(("Normal", reason) for reason in ("Resumed", "NoStragglers", "AllFit")),

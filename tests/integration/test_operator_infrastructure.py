@@ -49,6 +49,7 @@ async def get(kube: Kube, namespace: str, resource: Resource, name: str) -> Json
         return {}
 
 
+@pytest.mark.guarantee("infrastructure-deleted-or-changed", "connections-from-other-pods")
 async def test_what_somebody_deletes_or_changes_in_mid_job_comes_back(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -63,14 +64,28 @@ async def test_what_somebody_deletes_or_changes_in_mid_job_comes_back(
             await kube.delete(resource, namespace, name)
         await kube.delete(PODS, namespace, "job-worker-0")
         for resource, name in WATCHED:
-            again = await until(f"{resource.kind} {name}", partial(get, kube, namespace, resource, name))
+            again = await until(
+                f"{resource.kind} {name}", partial(get, kube, namespace, resource, name)
+            )
             assert again["metadata"]["uid"] != before[resource, name]["metadata"]["uid"]
-            assert again["metadata"]["ownerReferences"] == before[resource, name]["metadata"]["ownerReferences"]
-        await until("a new worker", partial(workers, kube, namespace), lambda found: "job-worker-0-1" in found)
+            assert (
+                again["metadata"]["ownerReferences"]
+                == before[resource, name]["metadata"]["ownerReferences"]
+            )
+        await until(
+            "a new worker",
+            partial(workers, kube, namespace),
+            lambda found: "job-worker-0-1" in found,
+        )
 
         added = {"metadata": {"labels": {"theirs": "1"}, "annotations": {"theirs": "1"}}}
         await kube.patch(SERVICES, namespace, MASTER, added)
-        await kube.patch(NETWORK_POLICIES, namespace, "job", {"spec": POLICY, "metadata": {"labels": {"theirs": "1"}}})
+        await kube.patch(
+            NETWORK_POLICIES,
+            namespace,
+            "job",
+            {"spec": POLICY, "metadata": {"labels": {"theirs": "1"}}},
+        )
         policy = await until(
             "the policy is corrected",
             partial(get, kube, namespace, NETWORK_POLICIES, "job"),
@@ -93,4 +108,7 @@ async def test_what_may_not_be_listed_comes_back_within_a_minute_and_the_secret_
         await kube.delete(CONFIG_MAPS, namespace, names.state_config_map("job"))
         again = await until("the Secret", partial(get, kube, namespace, SECRETS, MASTER))
         assert again["data"] == secret["data"]
-        await until("the ConfigMap", partial(there, kube, CONFIG_MAPS, namespace, names.state_config_map("job")))
+        await until(
+            "the ConfigMap",
+            partial(there, kube, CONFIG_MAPS, namespace, names.state_config_map("job")),
+        )

@@ -31,7 +31,14 @@ from elasticjob_localcluster.crds import apply_crds
 
 from tests.support.deploy_tools import SYSTEM, Tools
 from tests.support.fake_kubelet import end, kubelet
-from tests.support.kueue import CLUSTER_QUEUES, QUEUE, install_definitions, is_served, manager, queue
+from tests.support.kueue import (
+    CLUSTER_QUEUES,
+    QUEUE,
+    install_definitions,
+    is_served,
+    manager,
+    queue,
+)
 from tests.support.operator_process import job, made, operator, phase, status_of, workers
 from tests.support.service_accounts import kubeconfig_of
 from tests.support.wait import until
@@ -47,7 +54,9 @@ ELASTIC = {"ElasticJobsViaWorkloadSlices": True}
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster with Kueue's definitions beside ours."""
-    with clusters.up(tmp_path_factory.mktemp("with-kueue"), control_plane_only=True) as made_cluster:
+    with clusters.up(
+        tmp_path_factory.mktemp("with-kueue"), control_plane_only=True
+    ) as made_cluster:
         asyncio.run(apply_crds(made_cluster.kubeconfig, REPOSITORY / "crds"))
         asyncio.run(install_definitions(made_cluster.kubeconfig))
         yield made_cluster
@@ -57,13 +66,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 async def running(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, cpu: str, **gates: bool
 ) -> AsyncIterator[None]:
-    """Run operator, kubelet and Kueue with a queue that has so much CPU; the operator has its own rights only."""
+    """Run operator, kubelet and Kueue with a queue that has so much CPU.
+
+    The operator has its own rights only.
+    """
     log = tmp_path / "log"
     async with (
         installed(cluster, namespace),
         queue(kube, namespace, cpu, labels={"pool": "fast"}),
         manager(kube, cluster.kubeconfig, namespace, tmp_path / "kueue", **gates),
-        operator(await kubeconfig_of(names.OPERATOR, cluster, kube, namespace, tmp_path), namespace, log, "--kueue"),
+        operator(
+            await kubeconfig_of(names.OPERATOR, cluster, kube, namespace, tmp_path),
+            namespace,
+            log,
+            "--kueue",
+        ),
         kubelet(kube, namespace),
     ):
         yield
@@ -74,7 +91,8 @@ async def running(
 @asynccontextmanager
 async def installed(cluster: Cluster, namespace: str) -> AsyncIterator[None]:
     """Install the rights of an operator for one namespace, with those for Kueue."""
-    helm, tools = await asyncio.to_thread(find_helm, os.environ), Tools(cluster)
+    helm = await asyncio.to_thread(find_helm, os.environ)
+    tools = Tools(cluster)
     values = ("scope=Namespace", "crds.install=false", "userRoles.create=false", "kueue=true")
     kinds = ("ServiceAccount", "Lease", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
     rights = yaml.safe_dump_all(each for each in render(helm, *values) if each["kind"] in kinds)
@@ -88,9 +106,16 @@ async def installed(cluster: Cluster, namespace: str) -> AsyncIterator[None]:
 
 def queued(name: str, replicas: int, *, priority: str = "", **spec: Any) -> Json:
     """Return a job whose master and members request 100m CPU each."""
-    body = job(name, replicas=replicas, master={"resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}, **spec)
+    body = job(
+        name,
+        replicas=replicas,
+        master={"resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}},
+        **spec,
+    )
     labels = {"kueue.x-k8s.io/queue-name": QUEUE}
-    body["metadata"]["labels"] = labels | ({"kueue.x-k8s.io/priority-class": priority} if priority else {})
+    body["metadata"]["labels"] = labels | (
+        {"kueue.x-k8s.io/priority-class": priority} if priority else {}
+    )
     return body
 
 
@@ -102,7 +127,9 @@ async def settled(kube: Kube, namespace: str, size: int, name: str = "job") -> J
     return await until(
         f"{name} with {size} members",
         lambda: status_of(kube, namespace, ELASTIC_JOBS, name),
-        lambda status: status.get("phase") == "Running" and status.get("workers") == f"{size}/{size}",
+        lambda status: (
+            status.get("phase") == "Running" and status.get("workers") == f"{size}/{size}"
+        ),
     )
 
 
@@ -126,7 +153,9 @@ async def test_a_job_starts_when_it_has_quota_and_its_quota_is_free_when_it_has_
         await settled(kube, namespace, 2, "first")
         for pod in (await kube.list(PODS, namespace))["items"]:
             assert pod["spec"]["nodeSelector"] == {"pool": "fast"}, "the flavour's nodes"
-            assert "kueue.x-k8s.io/queue-name" not in pod["metadata"]["labels"], "nobody counts it a second time"
+            assert "kueue.x-k8s.io/queue-name" not in pod["metadata"]["labels"], (
+                "nobody counts it a second time"
+            )
         await kube.create(ELASTIC_JOBS, namespace, queued("second", 2))
         status = await until(
             "Kueue's reason in the status",
@@ -140,16 +169,21 @@ async def test_a_job_starts_when_it_has_quota_and_its_quota_is_free_when_it_has_
             await end(kube, namespace, name, 0)
         await phase(kube, namespace, ELASTIC_JOBS, "first", "Succeeded")
         await settled(kube, namespace, 2, "second")
-        await until("the quota of the second", lambda: usage(kube, namespace), lambda found: found == "300m")
+        await until(
+            "the quota of the second", lambda: usage(kube, namespace), lambda found: found == "300m"
+        )
 
 
-@pytest.mark.parametrize(("cpu", "gates"), [("600m", ELASTIC), ("800m", {})], ids=["elastic", "others"])
+@pytest.mark.parametrize(
+    ("cpu", "gates"), [("600m", ELASTIC), ("800m", {})], ids=["elastic", "others"]
+)
 async def test_a_job_grows_when_it_has_quota_for_more_while_its_pods_run_on_and_gives_back_what_it_has_no_more(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, cpu: str, gates: dict[str, bool]
 ) -> None:
     """A Kueue with elastic jobs needs quota for the difference only, any other one for both sizes for a moment.
 
-    This version of it counts the master a second time, for which the queue has 100m more than the size needs.
+    This version of it counts the master a second time, for which the queue has 100m more than the
+    size needs.
     """
     async with running(cluster, kube, namespace, tmp_path, cpu, **gates):
         await kube.create(ELASTIC_JOBS, namespace, queued("job", 2))
@@ -159,11 +193,19 @@ async def test_a_job_grows_when_it_has_quota_for_more_while_its_pods_run_on_and_
         await settled(kube, namespace, 4)
         after = {pod["metadata"]["uid"] for pod in (await kube.list(PODS, namespace))["items"]}
         assert before < after, "no pod was replaced"
-        await until("one Workload", lambda: workloads(kube, namespace), lambda found: len(found) == 1)
-        await until("the quota of both", lambda: usage(kube, namespace), lambda found: found == "500m")
-        await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"replicaSpecs": {"worker": {"replicas": 1}}}})
+        await until(
+            "one Workload", lambda: workloads(kube, namespace), lambda found: len(found) == 1
+        )
+        await until(
+            "the quota of both", lambda: usage(kube, namespace), lambda found: found == "500m"
+        )
+        await kube.patch(
+            ELASTIC_JOBS, namespace, "job", {"spec": {"replicaSpecs": {"worker": {"replicas": 1}}}}
+        )
         await settled(kube, namespace, 1)
-        await until("the quota of one", lambda: usage(kube, namespace), lambda found: found == "200m")
+        await until(
+            "the quota of one", lambda: usage(kube, namespace), lambda found: found == "200m"
+        )
         (workload,) = await workloads(kube, namespace)
         assert {each["name"]: each["count"] for each in workload["status"]["reclaimablePods"]} == {
             "master": 0,
@@ -180,7 +222,9 @@ async def test_growth_without_quota_waits_and_is_cancelled_cleanly(
         await kube.create(
             SCALE_PLANS,
             namespace,
-            made(SCALE_PLANS, "more", jobName="job", replicaResourceSpecs={"worker": {"replicas": 6}}),
+            made(
+                SCALE_PLANS, "more", jobName="job", replicaResourceSpecs={"worker": {"replicas": 6}}
+            ),
         )
         status = await until(
             "the plan says what it waits for",
@@ -192,16 +236,21 @@ async def test_growth_without_quota_waits_and_is_cancelled_cleanly(
         assert len(await workloads(kube, namespace)) == 2
         await settled(kube, namespace, 2)
         await kube.delete(SCALE_PLANS, namespace, "more")
-        await until("one Workload", lambda: workloads(kube, namespace), lambda found: len(found) == 1)
+        await until(
+            "one Workload", lambda: workloads(kube, namespace), lambda found: len(found) == 1
+        )
         assert (await settled(kube, namespace, 2))["workers"] == "2/2"
 
 
+@pytest.mark.guarantee("preempted-by-kueue")
 async def test_a_preempted_job_ends_its_pods_and_continues_when_it_has_quota_again(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with running(cluster, kube, namespace, tmp_path, "400m"):
         high = {"apiVersion": KUEUE_PRIORITIES.api_version, "kind": KUEUE_PRIORITIES.kind}
-        await kube.create(KUEUE_PRIORITIES, None, {**high, "metadata": {"name": namespace}, "value": 100})
+        await kube.create(
+            KUEUE_PRIORITIES, None, {**high, "metadata": {"name": namespace}, "value": 100}
+        )
         try:
             await kube.create(ELASTIC_JOBS, namespace, queued("low", 2))
             await settled(kube, namespace, 2, "low")
@@ -217,6 +266,7 @@ async def test_a_preempted_job_ends_its_pods_and_continues_when_it_has_quota_aga
             await kube.delete(KUEUE_PRIORITIES, None, namespace)
 
 
+@pytest.mark.guarantee("kueue-removed", "kueue-not-installed")
 async def test_a_running_job_goes_on_when_kueue_is_gone_and_gets_a_workload_when_it_is_back(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -225,7 +275,11 @@ async def test_a_running_job_goes_on_when_kueue_is_gone_and_gets_a_workload_when
         await settled(kube, namespace, 3)
         before = {pod["metadata"]["uid"] for pod in (await kube.list(PODS, namespace))["items"]}
         await kube.delete(CRDS, None, f"{KUEUE_WORKLOADS.plural}.{KUEUE_WORKLOADS.group}")
-        await until("no Workload is served", lambda: is_served(kube, KUEUE_WORKLOADS), lambda served: not served)
+        await until(
+            "no Workload is served",
+            lambda: is_served(kube, KUEUE_WORKLOADS),
+            lambda served: not served,
+        )
         await kube.create(SCALE_INS, namespace, made(SCALE_INS, "less", jobName="job", count=1))
         await settled(kube, namespace, 2)
         await kube.create(ELASTIC_JOBS, namespace, queued("new", 1))
@@ -235,12 +289,22 @@ async def test_a_running_job_goes_on_when_kueue_is_gone_and_gets_a_workload_when
         await install_definitions(cluster.kubeconfig)
         await settled(kube, namespace, 2)
         await settled(kube, namespace, 1, "new")
-        await until("both have a Workload", lambda: workloads(kube, namespace), lambda found: len(found) == 2)
+        await until(
+            "both have a Workload",
+            lambda: workloads(kube, namespace),
+            lambda found: len(found) == 2,
+        )
 
         def said() -> list[str]:
-            return re.findall("watch of workloads: the cluster (.+)", (tmp_path / "log").read_text())
+            return re.findall(
+                "watch of workloads: the cluster (.+)", (tmp_path / "log").read_text()
+            )
 
         await until(
-            "the log has both", said, lambda found: found == ["does not serve them; trying again", "serves them again"]
+            "the log has both",
+            said,
+            lambda found: found == ["does not serve them; trying again", "serves them again"],
         )
-        assert "404" not in (tmp_path / "log").read_text(), "the jobs that wait for it are not in the log"
+        assert "404" not in (tmp_path / "log").read_text(), (
+            "the jobs that wait for it are not in the log"
+        )

@@ -1,4 +1,7 @@
-"""Two operators: one leads, and the other continues where it stopped, however the first has ended."""
+"""Two operators.
+
+One leads, and the other continues where it stopped, however the first has ended.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,12 @@ pytestmark = pytest.mark.thorough
 LEASE = ("--lease-seconds", "3")
 
 
+@pytest.mark.guarantee("operator-can-be-killed")
 async def test_a_leader_killed_in_mid_plan_is_followed_by_the_one_that_waits(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    first_log, second_log = tmp_path / "first", tmp_path / "second"
+    first_log = tmp_path / "first"
+    second_log = tmp_path / "second"
     async with (
         record_twins(kube, namespace) as twins,
         kubelet(kube, namespace, node=f"node-{namespace}"),
@@ -42,10 +47,12 @@ async def test_a_leader_killed_in_mid_plan_is_followed_by_the_one_that_waits(
             assert twins == []
 
 
+@pytest.mark.guarantee("two-leaders")
 async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_goes_on(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    first_log, second_log = tmp_path / "first", tmp_path / "second"
+    first_log = tmp_path / "first"
+    second_log = tmp_path / "second"
     async with (
         record_twins(kube, namespace) as twins,
         kubelet(kube, namespace, node=f"node-{namespace}"),
@@ -67,10 +74,13 @@ async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_goes_on(
             assert twins == []
 
 
+@pytest.mark.guarantee("two-leaders")
 async def test_a_container_that_is_started_again_in_its_pod_leads_again_although_its_lease_is_valid(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    first_log, again_log, long = tmp_path / "first", tmp_path / "again", ("--lease-seconds", "3600")
+    first_log = tmp_path / "first"
+    again_log = tmp_path / "again"
+    long = ("--lease-seconds", "3600")
     async with operator(cluster.kubeconfig, namespace, first_log, *long, pod_uid="uid-1") as first:
         await until("it leads", lambda: says(first_log, "leading as"))
         first.kill()
@@ -80,7 +90,11 @@ async def test_a_container_that_is_started_again_in_its_pod_leads_again_although
 
 
 async def _scale_out(
-    kube: Kube, namespace: str, proxy: ChaosProxy, leading: asyncio.subprocess.Process, number: signal.Signals
+    kube: Kube,
+    namespace: str,
+    proxy: ChaosProxy,
+    leading: asyncio.subprocess.Process,
+    number: signal.Signals,
 ) -> None:
     """Scale a job out, and send the leader a signal when it has created the first pod but has not had the answer."""
     await kube.create(ELASTIC_JOBS, namespace, job())

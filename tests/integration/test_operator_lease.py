@@ -46,11 +46,16 @@ async def resource_version(kube: Kube, namespace: str) -> str:
     return str(found["metadata"]["resourceVersion"])
 
 
-async def test_a_leader_renews_its_lease_and_gives_it_back_at_its_end(kube: Kube, namespace: str) -> None:
+async def test_a_leader_renews_its_lease_and_gives_it_back_at_its_end(
+    kube: Kube, namespace: str
+) -> None:
     task = await begun(kube, namespace, "first")
     version = await resource_version(kube, namespace)
     await until(
-        "the lease is renewed", lambda: resource_version(kube, namespace), lambda now: now != version, seconds=10
+        "the lease is renewed",
+        lambda: resource_version(kube, namespace),
+        lambda now: now != version,
+        seconds=10,
     )
     assert await holder(kube, namespace) == "first"
     task.cancel()
@@ -63,7 +68,9 @@ async def test_a_leader_renews_its_lease_and_gives_it_back_at_its_end(kube: Kube
     await asyncio.wait([second])
 
 
-async def test_a_leader_whose_lease_another_has_taken_notices_and_leaves_it_alone(kube: Kube, namespace: str) -> None:
+async def test_a_leader_whose_lease_another_has_taken_notices_and_leaves_it_alone(
+    kube: Kube, namespace: str
+) -> None:
     task = await begun(kube, namespace, "first")
     await kube.patch(LEASES, namespace, names.OPERATOR, {"spec": {"holderIdentity": "thief"}})
     with pytest.raises(LeaseLost):
@@ -77,7 +84,8 @@ async def test_a_leader_whose_lease_is_deleted_makes_it_again(kube: Kube, namesp
 
     async def made_again() -> bool:
         return "first" in [
-            found["spec"].get("holderIdentity") for found in (await kube.list(LEASES, namespace))["items"]
+            found["spec"].get("holderIdentity")
+            for found in (await kube.list(LEASES, namespace))["items"]
         ]
 
     await until("the lease is made again", made_again, seconds=20)
@@ -86,7 +94,10 @@ async def test_a_leader_whose_lease_is_deleted_makes_it_again(kube: Kube, namesp
     await asyncio.wait([task])
 
 
-async def test_a_leader_that_cannot_reach_the_api_server_stops_leading(kube: Kube, namespace: str) -> None:
+@pytest.mark.guarantee("two-leaders")
+async def test_a_leader_that_cannot_reach_the_api_server_stops_leading(
+    kube: Kube, namespace: str
+) -> None:
     cut = asyncio.Event()
 
     class Breakable(Kube):
@@ -106,10 +117,12 @@ async def test_a_leader_that_cannot_reach_the_api_server_stops_leading(kube: Kub
     assert await holder(kube, namespace) == "first"
 
 
+@pytest.mark.guarantee("two-leaders")
 async def test_an_api_server_that_stands_still_for_half_of_the_lease_costs_nobody_the_lead(
     kube: Kube, namespace: str
 ) -> None:
-    seconds, thawed = 8, asyncio.Event()
+    seconds = 8
+    thawed = asyncio.Event()
     thawed.set()
 
     class Freezable(Kube):
@@ -129,13 +142,19 @@ async def test_an_api_server_that_stands_still_for_half_of_the_lease_costs_nobod
     await asyncio.sleep(seconds * 8 / 15)
     thawed.set()
     version = await resource_version(kube, namespace)
-    await until("the lease is renewed", lambda: resource_version(kube, namespace), lambda now: now != version)
+    await until(
+        "the lease is renewed",
+        lambda: resource_version(kube, namespace),
+        lambda now: now != version,
+    )
     assert not task.done()
     task.cancel()
     await asyncio.wait([task])
 
 
-async def test_a_lease_that_is_ours_already_is_written_again_before_we_lead(kube: Kube, namespace: str) -> None:
+async def test_a_lease_that_is_ours_already_is_written_again_before_we_lead(
+    kube: Kube, namespace: str
+) -> None:
     elector = LeaderElector(kube, namespace, "first", SECONDS)
     made = await kube.create(LEASES, namespace, elector._body({}, transitions=0))
     task = await begun(kube, namespace, "first")
@@ -145,7 +164,9 @@ async def test_a_lease_that_is_ours_already_is_written_again_before_we_lead(kube
     await asyncio.wait([task])
 
 
-async def test_a_session_that_may_not_write_sends_no_write_and_reads_on(kube: Kube, namespace: str) -> None:
+async def test_a_session_that_may_not_write_sends_no_write_and_reads_on(
+    kube: Kube, namespace: str
+) -> None:
     def refuse() -> None:
         raise TryLater(0, "LeaseLost", "not now")
 

@@ -28,19 +28,32 @@ async def test_members_migrate_to_other_resources_under_other_indices(
             {"name": "job-worker-0", "resource": {"cpu": "200m"}},
             {"role": "worker", "index": 1, "resource": {"memory": "96Mi", "rdma/hca": "2"}},
         ]
-        await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "m", jobName="job", migratePods=moves))
-        status = await phase(kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded")
+        await kube.create(
+            SCALE_PLANS, namespace, made(SCALE_PLANS, "m", jobName="job", migratePods=moves)
+        )
+        status = await phase(
+            kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded"
+        )
         assert status["phase"] == "Succeeded", status
-        assert [(move["index"], move["replacement"], move["phase"]) for move in status["migrations"]] == [
+        assert [
+            (move["index"], move["replacement"], move["phase"]) for move in status["migrations"]
+        ] == [
             (0, 2, "Done"),
             (1, 3, "Done"),
         ]
         assert status["removedPods"] == ["job-worker-0", "job-worker-1"]
         assert await workers(kube, namespace) == ["job-worker-2", "job-worker-3"]
         found = await kube.get(PODS, namespace, "job-worker-2")
-        assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m", "memory": "64Mi"}
-        other = (await kube.get(PODS, namespace, "job-worker-3"))["spec"]["containers"][0]["resources"]
-        assert (other["requests"]["rdma/hca"], other["limits"]["rdma/hca"]) == ("2", "2"), "Kubernetes wants them equal"
+        assert found["spec"]["containers"][0]["resources"]["requests"] == {
+            "cpu": "200m",
+            "memory": "64Mi",
+        }
+        other = (await kube.get(PODS, namespace, "job-worker-3"))["spec"]["containers"][0][
+            "resources"
+        ]
+        assert (other["requests"]["rdma/hca"], other["limits"]["rdma/hca"]) == ("2", "2"), (
+            "Kubernetes wants them equal"
+        )
         after = await kube.get(ELASTIC_JOBS, namespace, "job")
         assert after["spec"]["replicaSpecs"]["worker"]["replicas"] == 2
         assert after["status"]["replicaStatuses"]["worker"]["indices"] == "2-3"
@@ -58,10 +71,17 @@ async def test_a_resize_that_the_api_server_refuses_becomes_a_replacement(
         await kube.create(ELASTIC_JOBS, namespace, body)
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         wish = {"worker": {"resource": {"cpu": "200m"}}}
-        await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish))
-        status = await phase(kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded")
+        await kube.create(
+            SCALE_PLANS, namespace, made(SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish)
+        )
+        status = await phase(
+            kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded"
+        )
         assert status["phase"] == "Succeeded", status
-        assert all("the API server refuses to resize it" in move["message"] for move in status["migrations"]), status
+        assert all(
+            "the API server refuses to resize it" in move["message"]
+            for move in status["migrations"]
+        ), status
         for name in await workers(kube, namespace):
             found = await kube.get(PODS, namespace, name)
             assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m"}
@@ -72,7 +92,9 @@ async def test_a_member_may_be_given_more_than_the_default_limit_of_its_namespac
 ) -> None:
     defaults = {"type": "Container", "default": {"memory": "160Mi"}}
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await kube.create(LIMIT_RANGES, namespace, {"metadata": {"name": "usual"}, "spec": {"limits": [defaults]}})
+        await kube.create(
+            LIMIT_RANGES, namespace, {"metadata": {"name": "usual"}, "spec": {"limits": [defaults]}}
+        )
         await kube.create(ELASTIC_JOBS, namespace, job())
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         assert await _memory(kube, namespace, "job-worker-0") == ("64Mi", "160Mi")
@@ -80,11 +102,17 @@ async def test_a_member_may_be_given_more_than_the_default_limit_of_its_namespac
             {"role": "worker", "index": 0, "resource": {"memory": "256Mi"}},
             {"role": "worker", "index": 1, "resource": {"memory": "96Mi"}},
         ]
-        await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "m", jobName="job", migratePods=moves))
-        status = await phase(kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded")
+        await kube.create(
+            SCALE_PLANS, namespace, made(SCALE_PLANS, "m", jobName="job", migratePods=moves)
+        )
+        status = await phase(
+            kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded"
+        )
         assert status["phase"] == "Succeeded", status
         assert await _memory(kube, namespace, "job-worker-2") == ("256Mi", "256Mi")
-        assert await _memory(kube, namespace, "job-worker-3") == ("96Mi", "160Mi"), "the namespace's own limit stays"
+        assert await _memory(kube, namespace, "job-worker-3") == ("96Mi", "160Mi"), (
+            "the namespace's own limit stays"
+        )
 
 
 async def _memory(kube: Kube, namespace: str, pod: str) -> tuple[str, str]:
@@ -100,7 +128,9 @@ async def test_deleting_a_scale_out_that_is_executed_brings_the_job_back(
         async with kubelet(kube, namespace):
             await kube.create(ELASTIC_JOBS, namespace, job())
             status = partial(status_of, kube, namespace, ELASTIC_JOBS, "job")
-            await until("both workers are ready", status, lambda found: found.get("workers") == "2/2")
+            await until(
+                "both workers are ready", status, lambda found: found.get("workers") == "2/2"
+            )
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
 
         async def grown() -> bool:
@@ -122,6 +152,10 @@ async def test_deleting_a_scale_out_that_is_executed_brings_the_job_back(
             return False
 
         await until("the size of the spec", back)
-        (plan,) = [p for p in (await kube.list(SCALE_PLANS, namespace))["items"] if p["spec"]["source"] == "Spec"]
+        (plan,) = [
+            p
+            for p in (await kube.list(SCALE_PLANS, namespace))["items"]
+            if p["spec"]["source"] == "Spec"
+        ]
         assert plan["status"]["phase"] == "Succeeded"
         assert plan["status"]["removedPods"] == ["job-worker-2", "job-worker-3"]

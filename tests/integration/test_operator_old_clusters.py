@@ -1,7 +1,7 @@
 """Clusters older than 1.33, which cannot resize a running pod: members are replaced instead.
 
-The API server of the embedded cluster is configured as one of 1.33 without the feature, the oldest that it can be; to
-the operator that is the same as 1.30 to 1.32: there is no such subresource.
+The API server of the embedded cluster is configured as one of 1.33 without the feature, the oldest
+that it can be; to the operator that is the same as 1.30 to 1.32: there is no such subresource.
 """
 
 from __future__ import annotations
@@ -36,14 +36,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Clust
     server = find_programs(cache_dir(environ), environ, ProgressDisplay())["kube-apiserver"]
     programs = tmp_path_factory.mktemp("programs")
     wrapper = programs / "kube-apiserver"
-    wrapper.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec "{server}" --version\nexec "{server}" "$@" {_OLD}\n')
+    wrapper.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && exec "{server}" --version\nexec "{server}" "$@" {_OLD}\n'
+    )
     wrapper.chmod(0o755)
-    environ["KUBEBUILDER_ASSETS"] = os.pathsep.join(filter(None, (str(programs), environ.get("KUBEBUILDER_ASSETS"))))
-    with clusters.up(tmp_path_factory.mktemp("old"), control_plane_only=True, environ=environ) as old:
+    environ["KUBEBUILDER_ASSETS"] = os.pathsep.join(
+        filter(None, (str(programs), environ.get("KUBEBUILDER_ASSETS")))
+    )
+    with clusters.up(
+        tmp_path_factory.mktemp("old"), control_plane_only=True, environ=environ
+    ) as old:
         asyncio.run(apply_crds(old.kubeconfig, REPOSITORY / "crds"))
         yield old
 
 
+@pytest.mark.guarantee("no-in-place-resize")
 async def test_without_in_place_resize_members_are_replaced_one_by_one_and_the_plan_says_why(
     cluster: clusters.Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -53,12 +60,21 @@ async def test_without_in_place_resize_members_are_replaced_one_by_one_and_the_p
         with pytest.raises(NotFound):
             await kube.patch(PODS, namespace, "job-worker-0", {"spec": {}}, subresource="resize")
         wish = {"worker": {"resource": {"cpu": "200m"}}}
-        await kube.create(SCALE_PLANS, namespace, made(SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish))
-        status = await phase(kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded")
+        await kube.create(
+            SCALE_PLANS, namespace, made(SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish)
+        )
+        status = await phase(
+            kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded"
+        )
         assert status["phase"] == "Succeeded", status
         reasons = [move["message"] for move in status["migrations"]]
         assert len(reasons) == 2
-        assert all("in-place resize needs Kubernetes 1.33 or later" in reason for reason in reasons), status
+        assert all(
+            "in-place resize needs Kubernetes 1.33 or later" in reason for reason in reasons
+        ), status
         for name in await workers(kube, namespace):
             found = await kube.get(PODS, namespace, name)
-            assert found["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "200m", "memory": "64Mi"}
+            assert found["spec"]["containers"][0]["resources"]["requests"] == {
+                "cpu": "200m",
+                "memory": "64Mi",
+            }

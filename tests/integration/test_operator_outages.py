@@ -1,4 +1,7 @@
-"""The control plane stands still or dies in mid-plan: the operator goes on by itself, and the outcome is the same."""
+"""The control plane stands still or dies in mid-plan.
+
+The operator goes on by itself, and the outcome is the same.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +37,16 @@ OUTAGES = [
     ("etcd", signal.SIGSTOP, 30),
     ("etcd", signal.SIGKILL, 0),
 ]
-"""Who is struck by what, and for how many seconds; one that is killed is started again after them."""
+"""Who is struck by what, and for how many seconds; one that is killed is started again after them.
+"""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane for this file alone, whose parts may be struck."""
-    with shared_cluster(tmp_path_factory, f"struck-{os.getpid()}", control_plane_only=True) as cluster:
+    with shared_cluster(
+        tmp_path_factory, f"struck-{os.getpid()}", control_plane_only=True
+    ) as cluster:
         yield cluster
 
 
@@ -56,10 +62,13 @@ async def strike(cluster: Cluster, name: str, number: signal.Signals, seconds: f
         return
     assert isinstance(process.args, list)
     command = [os.fspath(argument) for argument in process.args]
-    again: subprocess.Popen[bytes] = daemons.start(name, command, state=cluster.state, environ=os.environ)
+    again: subprocess.Popen[bytes] = daemons.start(
+        name, command, state=cluster.state, environ=os.environ
+    )
     cluster.children[name] = again
 
 
+@pytest.mark.guarantee("api-server-outage")
 @pytest.mark.parametrize(("name", "number", "seconds"), OUTAGES)
 async def test_an_outage_in_mid_plan_costs_neither_the_plan_nor_the_operator(
     cluster: Cluster,
@@ -88,15 +97,19 @@ async def test_an_outage_in_mid_plan_costs_neither_the_plan_nor_the_operator(
         await until("the plan has begun", worker_count, lambda count: count > 2)
         await strike(cluster, name, number, seconds)
         back = time.monotonic()
-        # A new job shows that it is at work again; whatever is in the store of before the outage knows nothing of it.
+        # A new job shows that it is at work again; whatever is in the store of before the outage
+        # knows nothing of it.
         await until("it can be asked for", lambda: created(kube, namespace, "after"))
         await until("the operator is back at work", lambda: exists(kube, namespace, "after-master"))
         print(f"back at work {time.monotonic() - back:.1f} s after the end of the outage")
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         await phase(kube, namespace, ELASTIC_JOBS, "after", "Running")
-        # A pod whose create was not answered may exist or not, so that its member may have got another name.
-        counts = {name: indices_of(await workers(kube, namespace, name)) for name in ("job", "after")}
+        # A pod whose create was not answered may exist or not, so that its member may have got
+        # another name.
+        counts = {
+            name: indices_of(await workers(kube, namespace, name)) for name in ("job", "after")
+        }
         assert counts == {"job": [0, 1, 2, 3, 4], "after": [0, 1]}
         assert process.returncode is None
         assert not await says(tmp_path / "log", "Traceback")
@@ -122,6 +135,8 @@ async def created(kube: Kube, namespace: str, name: str) -> bool:
 async def exists(kube: Kube, namespace: str, name: str) -> bool:
     """Whether there is such a pod, as far as the API server answers."""
     try:
-        return name in [pod["metadata"]["name"] for pod in (await kube.list(PODS, namespace))["items"]]
+        return name in [
+            pod["metadata"]["name"] for pod in (await kube.list(PODS, namespace))["items"]
+        ]
     except TryLater:
         return False

@@ -1,4 +1,7 @@
-"""Nodes that leave, gang schedulers and what is around the pods, on the real API server; kubelets are fake."""
+"""Nodes that leave, gang schedulers and what is around the pods, on the real API server.
+
+Kubelets are fake.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +32,30 @@ from elasticjob_kube.resources import (
 )
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
-from elasticjob_operator.core.manifests.infrastructure import correction_patch, infrastructure_manifests
+from elasticjob_operator.core.manifests.infrastructure import (
+    correction_patch,
+    infrastructure_manifests,
+)
 
 from tests.support.fake_kubelet import end, kubelet
-from tests.support.operator_process import job, operator, phase, status_of, there, worker_indices, workers
+from tests.support.operator_process import (
+    job,
+    operator,
+    phase,
+    status_of,
+    there,
+    worker_indices,
+    workers,
+)
 from tests.support.service_accounts import kubeconfig_of
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
 
 Json = dict[str, Any]
-CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLES = Resource(
+    "rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False
+)
 CLUSTER_ROLE_BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
 )
@@ -74,14 +90,22 @@ async def settled(kube: Kube, namespace: str, size: int) -> Json:
         ready = status.get("phase") == "Running" and status.get("workers") == f"{size}/{size}"
         return ready and "currentPlan" not in status
 
-    return await until(f"the job with {size} members", lambda: status_of(kube, namespace, ELASTIC_JOBS, "job"), at_rest)
+    return await until(
+        f"the job with {size} members",
+        lambda: status_of(kube, namespace, ELASTIC_JOBS, "job"),
+        at_rest,
+    )
 
 
 async def disruptions(kube: Kube, namespace: str) -> list[Json]:
     """Return the plans of source Disruption once all of them have ended."""
 
     async def plans() -> list[Json]:
-        return [p for p in (await kube.list(SCALE_PLANS, namespace))["items"] if p["spec"]["source"] == "Disruption"]
+        return [
+            p
+            for p in (await kube.list(SCALE_PLANS, namespace))["items"]
+            if p["spec"]["source"] == "Disruption"
+        ]
 
     def ended(found: list[Json]) -> bool:
         return bool(found) and all("completionTime" in plan.get("status", {}) for plan in found)
@@ -93,6 +117,7 @@ def has_no_restart(status: Json) -> bool:
     return not status["replicaStatuses"]["worker"].get("restarts")
 
 
+@pytest.mark.guarantee("drained-node", played=True)
 async def test_a_member_on_a_cordoned_node_is_drained_and_replaced_uncounted(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -108,7 +133,9 @@ async def test_a_member_on_a_cordoned_node_is_drained_and_replaced_uncounted(
             assert "forcedPods" not in plan["status"], "it was drained"
             assert has_no_restart(await settled(kube, namespace, 2))
             assert await workers(kube, namespace) == ["job-worker-1", "job-worker-2"]
-            assert (await kube.get(ELASTIC_JOBS, namespace, "job"))["spec"]["replicaSpecs"]["worker"]["replicas"] == 2
+            assert (await kube.get(ELASTIC_JOBS, namespace, "job"))["spec"]["replicaSpecs"][
+                "worker"
+            ]["replicas"] == 2
 
 
 async def test_members_on_sick_nodes_are_replaced_by_pods_that_may_run_on_none_of_them(
@@ -119,16 +146,30 @@ async def test_members_on_sick_nodes_are_replaced_by_pods_that_may_run_on_none_o
         await running(kube, namespace, runPolicy=policy)
         async with on_nodes(kube, namespace, "job-worker-0", "job-worker-1") as nodes:
             for node in nodes:
-                condition = {"type": "GPUUnhealthy", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-                await kube.patch(NODES, None, node, {"status": {"conditions": [condition]}}, subresource="status")
+                condition = {
+                    "type": "GPUUnhealthy",
+                    "status": "True",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }
+                await kube.patch(
+                    NODES, None, node, {"status": {"conditions": [condition]}}, subresource="status"
+                )
             replaced = {"job-worker-0", "job-worker-1"}.isdisjoint
-            await until("both are replaced", lambda: workers(kube, namespace), replaced, seconds=120)
+            await until(
+                "both are replaced", lambda: workers(kube, namespace), replaced, seconds=120
+            )
             plans = await disruptions(kube, namespace)
             assert {plan["status"]["phase"] for plan in plans} == {"Succeeded"}, plans
-            last = (await workers(kube, namespace))[-1]  # by its index: the one that was made when both were known
+            last = (await workers(kube, namespace))[
+                -1
+            ]  # by its index: the one that was made when both were known
             affinity = (await kube.get(PODS, namespace, last))["spec"]["affinity"]["nodeAffinity"]
-            (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-            assert [field["values"] for field in term["matchFields"]] == [[node] for node in sorted(nodes)]
+            (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"][
+                "nodeSelectorTerms"
+            ]
+            assert [field["values"] for field in term["matchFields"]] == [
+                [node] for node in sorted(nodes)
+            ]
             assert has_no_restart(await settled(kube, namespace, 2))
 
 
@@ -139,7 +180,9 @@ async def test_the_status_has_the_topology_domains_of_the_members_nodes(
         await running(kube, namespace, topologyKey="example.com/rack")
         async with on_nodes(kube, namespace, "job-worker-0", "job-worker-1") as nodes:
             for node, rack in zip(nodes, ("r1", "r2"), strict=True):
-                await kube.patch(NODES, None, node, {"metadata": {"labels": {"example.com/rack": rack}}})
+                await kube.patch(
+                    NODES, None, node, {"metadata": {"labels": {"example.com/rack": rack}}}
+                )
 
             async def domains() -> Any:
                 status = await status_of(kube, namespace, ELASTIC_JOBS, "job")
@@ -162,17 +205,23 @@ async def test_a_notice_is_taken_once_though_the_operator_was_away_and_is_killed
             async def noticed() -> bool:
                 return bool((await kube.list(SCALE_PLANS, namespace))["items"])
 
-            async with operator(cluster.kubeconfig, namespace, tmp_path / "second", *short) as process:
+            async with operator(
+                cluster.kubeconfig, namespace, tmp_path / "second", *short
+            ) as process:
                 await until("there is a plan", noticed)
                 process.kill()
                 await process.wait()
             async with operator(cluster.kubeconfig, namespace, tmp_path / "third", *short):
                 (plan,) = await disruptions(kube, namespace)
-                assert (plan["status"]["phase"], plan["status"]["removedPods"]) == ("Succeeded", ["job-worker-1"]), plan
+                assert (plan["status"]["phase"], plan["status"]["removedPods"]) == (
+                    "Succeeded",
+                    ["job-worker-1"],
+                ), plan
                 await settled(kube, namespace, 2)
                 assert await worker_indices(kube, namespace) == [0, 2]
 
 
+@pytest.mark.guarantee("worker-deleted-evicted-preempted", played=True)
 async def test_a_pod_marked_for_disruption_is_drained_before_it_is_taken_away(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -182,13 +231,23 @@ async def test_a_pod_marked_for_disruption_is_drained_before_it_is_taken_away(
             {"type": "Ready", "status": "True"},
             {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"},
         ]
-        await kube.patch(PODS, namespace, "job-worker-1", {"status": {"conditions": marked}}, subresource="status")
+        await kube.patch(
+            PODS,
+            namespace,
+            "job-worker-1",
+            {"status": {"conditions": marked}},
+            subresource="status",
+        )
         (plan,) = await disruptions(kube, namespace)
-        assert (plan["status"]["phase"], plan["status"]["removedPods"]) == ("Succeeded", ["job-worker-1"]), plan
+        assert (plan["status"]["phase"], plan["status"]["removedPods"]) == (
+            "Succeeded",
+            ["job-worker-1"],
+        ), plan
         assert "PreemptionByScheduler" in plan["spec"]["reason"]
         assert has_no_restart(await settled(kube, namespace, 2))
 
 
+@pytest.mark.guarantee("uncounted-failures", "worker-deleted-evicted-preempted", played=True)
 async def test_an_evicted_member_is_replaced_and_is_no_failure_of_the_job(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -197,8 +256,14 @@ async def test_an_evicted_member_is_replaced_and_is_no_failure_of_the_job(
         async with on_nodes(kube, namespace, "job-worker-0", "job-worker-1") as nodes:
             # As `kubectl drain` does: cordon, then evict what is there.
             await kube.patch(NODES, None, nodes[0], {"spec": {"unschedulable": True}})
-            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "job-worker-0"}}
-            await kube.request("POST", PODS.path(namespace, "job-worker-0", "eviction"), body=eviction)
+            eviction = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": "job-worker-0"},
+            }
+            await kube.request(
+                "POST", PODS.path(namespace, "job-worker-0", "eviction"), body=eviction
+            )
 
             async def replaced() -> bool:
                 present = await workers(kube, namespace)
@@ -221,7 +286,9 @@ async def test_without_the_right_to_read_nodes_the_operator_says_so_and_works(
 
 
 @asynccontextmanager
-async def limited_to(cluster: Cluster, kube: Kube, namespace: str, directory: Path) -> AsyncIterator[Path]:
+async def limited_to(
+    cluster: Cluster, kube: Kube, namespace: str, directory: Path
+) -> AsyncIterator[Path]:
     """Yield a kubeconfig with all rights in the namespace, and outside of it only to our own kinds."""
     everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
     ours = [{"apiGroups": [names.GROUP], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
@@ -247,7 +314,12 @@ async def limited_to(cluster: Cluster, kube: Kube, namespace: str, directory: Pa
 async def defined(kube: Kube, resource: Resource) -> AsyncIterator[None]:
     """Let the cluster have a kind of a scheduler's, with any content."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
     body: Json = {
         "metadata": {
             "name": f"{resource.plural}.{resource.group}",
@@ -268,7 +340,9 @@ async def defined(kube: Kube, resource: Resource) -> AsyncIterator[None]:
         yield
     finally:
         await kube.delete(CRDS, None, body["metadata"]["name"])
-        await until("the definition is gone", lambda: _gone(kube, CRDS, "", body["metadata"]["name"]))
+        await until(
+            "the definition is gone", lambda: _gone(kube, CRDS, "", body["metadata"]["name"])
+        )
 
 
 async def _gone(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:
@@ -276,7 +350,8 @@ async def _gone(kube: Kube, resource: Resource, namespace: str, name: str) -> bo
 
 
 @pytest.mark.parametrize(
-    ("gang", "resource"), [("volcano", VOLCANO_POD_GROUPS), ("coscheduling", COSCHEDULING_POD_GROUPS)]
+    ("gang", "resource"),
+    [("volcano", VOLCANO_POD_GROUPS), ("coscheduling", COSCHEDULING_POD_GROUPS)],
 )
 async def test_a_gang_waits_for_its_scheduler_s_definition_and_then_has_its_pod_group(
     gang: str, resource: Resource, cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
@@ -301,7 +376,9 @@ async def test_a_gang_waits_for_its_scheduler_s_definition_and_then_has_its_pod_
             assert group["spec"].get("queue") == queue.get("queue")
             for name in ("job-master", "job-worker-0"):
                 pod = await kube.get(PODS, namespace, name)
-                assert pod["spec"]["schedulerName"] == ("volcano" if queue else "scheduler-plugins-scheduler")
+                assert pod["spec"]["schedulerName"] == (
+                    "volcano" if queue else "scheduler-plugins-scheduler"
+                )
             edit = {"spec": {"replicaSpecs": {"worker": {"minReplicas": 2}}}}
             await kube.patch(ELASTIC_JOBS, namespace, "job", edit)
 
@@ -321,7 +398,9 @@ async def test_a_job_that_kueue_suspends_starts_when_unsuspended_and_passes_its_
         await kube.create(ELASTIC_JOBS, namespace, body)
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Suspended")
         assert (await kube.list(PODS, namespace))["items"] == []
-        await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": {"suspend": False}}})
+        await kube.patch(
+            ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": {"suspend": False}}}
+        )
         await settled(kube, namespace, 2)
         for pod in (await kube.list(PODS, namespace))["items"]:
             assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
@@ -333,8 +412,12 @@ async def test_what_the_api_server_has_stored_is_what_was_wanted(
     """Otherwise every operator that starts would correct what is right."""
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await running(kube, namespace)
-    kinds = {each.kind: each for each in (SERVICE_ACCOUNTS, CONFIG_MAPS, SERVICES, ROLES, ROLE_BINDINGS)}
-    for manifest in infrastructure_manifests(await kube.get(ELASTIC_JOBS, namespace, "job", as_type=ElasticJob)):
+    kinds = {
+        each.kind: each for each in (SERVICE_ACCOUNTS, CONFIG_MAPS, SERVICES, ROLES, ROLE_BINDINGS)
+    }
+    for manifest in infrastructure_manifests(
+        await kube.get(ELASTIC_JOBS, namespace, "job", as_type=ElasticJob)
+    ):
         found = await kube.get(kinds[manifest["kind"]], namespace, manifest["metadata"]["name"])
         assert correction_patch(manifest, found) == {}, manifest
 
@@ -350,7 +433,9 @@ async def test_a_deleted_service_or_secret_comes_back_before_the_next_master_and
             await end(kube, namespace, "job-master", 1)
             await until("another master", lambda: there(kube, PODS, namespace, "job-master-1"))
             assert await there(kube, SERVICES, namespace, "job-master")
-            assert (await kube.get(SECRETS, namespace, "job-master"))["data"] == secret["data"], "agents have it"
+            assert (await kube.get(SECRETS, namespace, "job-master"))["data"] == secret["data"], (
+                "agents have it"
+            )
         await kube.delete(SECRETS, namespace, "job-master")
         await kube.delete(SERVICES, namespace, "job")
         rules = (await kube.get(ROLES, namespace, "job-master"))["rules"]
@@ -368,7 +453,9 @@ async def test_a_deleted_service_or_secret_comes_back_before_the_next_master_and
 
             await until("Secret, Service and rules are back", back)
             versions = {
-                resource: (await kube.get(resource, namespace, "job-master"))["metadata"]["resourceVersion"]
+                resource: (await kube.get(resource, namespace, "job-master"))["metadata"][
+                    "resourceVersion"
+                ]
                 for resource in (SECRETS, SERVICES, ROLES, ROLE_BINDINGS)
             }
         await kube.delete(SERVICES, namespace, "job")
@@ -376,4 +463,6 @@ async def test_a_deleted_service_or_secret_comes_back_before_the_next_master_and
             await until("this one has looked, too", lambda: there(kube, SERVICES, namespace, "job"))
             for resource, version in versions.items():
                 found = await kube.get(resource, namespace, "job-master")
-                assert found["metadata"]["resourceVersion"] == version, "what is as it should be is not written"
+                assert found["metadata"]["resourceVersion"] == version, (
+                    "what is as it should be is not written"
+                )

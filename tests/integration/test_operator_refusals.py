@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_kube.errors import Refused
-from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_OUTS, SCALE_PLANS, SERVICES, Resource
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    EVENTS,
+    PODS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    SERVICES,
+    Resource,
+)
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
@@ -21,12 +29,19 @@ from tests.support.wait import until
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 _ADMISSION = "admissionregistration.k8s.io"
-POLICIES = Resource(_ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False)
+POLICIES = Resource(
+    _ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
+)
 BINDINGS = Resource(
-    _ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False
+    _ADMISSION,
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
 )
 
 
+@pytest.mark.guarantee("api-server-refuses-for-now")
 @pytest.mark.thorough
 async def test_a_quota_used_up_in_mid_scale_out_is_named_by_the_plan_and_other_jobs_go_on(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
@@ -35,9 +50,12 @@ async def test_a_quota_used_up_in_mid_scale_out_is_named_by_the_plan_and_other_j
         for name in ("greedy", "modest"):
             await kube.create(ELASTIC_JOBS, namespace, job(name, replicas=2))
             await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
-        await kube.create(QUOTAS, namespace, {"metadata": {"name": "few-pods"}, "spec": {"hard": {"pods": "7"}}})
+        await kube.create(
+            QUOTAS, namespace, {"metadata": {"name": "few-pods"}, "spec": {"hard": {"pods": "7"}}}
+        )
         await until("quota counted", lambda: _used(kube, namespace))
-        # The one pod that the quota allows is ready long before the plan ends, also on a busy machine.
+        # The one pod that the quota allows is ready long before the plan ends, also on a busy
+        # machine.
         more = made(SCALE_OUTS, "more", jobName="greedy", count=3, timeoutSeconds=10)
         await kube.create(SCALE_OUTS, namespace, more)
         status = await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded", "ScaleFailed")
@@ -48,12 +66,16 @@ async def test_a_quota_used_up_in_mid_scale_out_is_named_by_the_plan_and_other_j
             assert part in plan["message"], plan
         assert len(plan["createdPods"]) == 1
 
-        # There is no room for one more: the other job still has to have its size, and shrinks at once when asked to.
-        less = made(SCALE_PLANS, "less", jobName="modest", replicaResourceSpecs={"worker": {"replicas": 1}})
+        # There is no room for one more: the other job still has to have its size, and shrinks at
+        # once when asked to.
+        less = made(
+            SCALE_PLANS, "less", jobName="modest", replicaResourceSpecs={"worker": {"replicas": 1}}
+        )
         await kube.create(SCALE_PLANS, namespace, less)
         await phase(kube, namespace, SCALE_PLANS, "less", "Succeeded")
 
 
+@pytest.mark.guarantee("api-server-refuses-for-now")
 async def test_pods_that_an_admission_policy_denies_are_reported_and_delay_no_other_job(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -73,6 +95,7 @@ async def test_pods_that_an_admission_policy_denies_are_reported_and_delay_no_ot
         assert await workers(kube, namespace, "barred") == []
 
 
+@pytest.mark.guarantee("foreign-object-with-our-name")
 @pytest.mark.thorough
 async def test_a_foreign_service_of_the_same_name_is_left_alone_with_a_warning(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
@@ -83,16 +106,23 @@ async def test_a_foreign_service_of_the_same_name_is_left_alone_with_a_warning(
         await kube.create(ELASTIC_JOBS, namespace, job())
 
         async def warned() -> bool:
-            notes = [e.get("note", "") for e in (await kube.list(EVENTS, namespace))["items"] if e["type"] == "Warning"]
+            notes = [
+                e.get("note", "")
+                for e in (await kube.list(EVENTS, namespace))["items"]
+                if e["type"] == "Warning"
+            ]
             return any("Service job-master exists and is not this job's" in note for note in notes)
 
         await until("an event says so", warned)
         assert await kube.get(SERVICES, namespace, "job-master") == foreign
-        assert await workers(kube, namespace) == []  # they would look for the master at the stranger's
+        assert (
+            await workers(kube, namespace) == []
+        )  # they would look for the master at the stranger's
         await kube.delete(SERVICES, namespace, "job-master")
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running", seconds=60)
 
 
+@pytest.mark.guarantee("large-job-delays-no-other")
 @pytest.mark.thorough
 async def test_a_large_job_does_not_delay_a_small_one(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
@@ -115,7 +145,9 @@ async def test_a_large_job_does_not_delay_a_small_one(
 
 
 async def _used(kube: Kube, namespace: str) -> Any:
-    return (await kube.get(QUOTAS, namespace, "few-pods")).get("status", {}).get("used", {}).get("pods") == "6"
+    return (await kube.get(QUOTAS, namespace, "few-pods")).get("status", {}).get("used", {}).get(
+        "pods"
+    ) == "6"
 
 
 @asynccontextmanager
@@ -124,11 +156,19 @@ async def _denied(kube: Kube, namespace: str, job_name: str) -> AsyncIterator[No
     name = f"{namespace}.elasticjob.dev"
     labels = f"object.metadata.labels[?'{names.LABEL_JOB_NAME}'].orValue('')"
     role = f"object.metadata.labels[?'{names.LABEL_ROLE}'].orValue('')"
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["pods"],
+    }
     policy: Json = {
         "matchConstraints": {"resourceRules": [rule]},
         "validations": [
-            {"expression": f"{labels} != '{job_name}' || {role} != 'worker'", "message": "barred by the house rules"}
+            {
+                "expression": f"{labels} != '{job_name}' || {role} != 'worker'",
+                "message": "barred by the house rules",
+            }
         ],
     }
     chosen = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
@@ -146,7 +186,10 @@ async def _denied(kube: Kube, namespace: str, job_name: str) -> AsyncIterator[No
 async def _denies(kube: Kube, namespace: str, job_name: str) -> bool:
     """Try it with a pod that is deleted again."""
     labels = {names.LABEL_JOB_NAME: job_name, names.LABEL_ROLE: "worker"}
-    pod = {"metadata": {"name": "probe", "labels": labels}, "spec": {"containers": [{"name": "c", "image": "c:1"}]}}
+    pod = {
+        "metadata": {"name": "probe", "labels": labels},
+        "spec": {"containers": [{"name": "c", "image": "c:1"}]},
+    }
     try:
         await kube.create(PODS, namespace, pod)
     except Refused:

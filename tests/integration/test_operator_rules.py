@@ -17,7 +17,10 @@ from tests.support.wait import until
 GOOD = "- {action: FailJob, exitCodes: [7], messagePattern: '^no (license|seat)'}\n"
 
 
-@pytest.mark.parametrize(("text", "ends"), [(GOOD, "Failed"), (GOOD + "- {action: FailJob, exitCode: [1]}\n", "")])
+@pytest.mark.guarantee("invalid-cluster-rules")
+@pytest.mark.parametrize(
+    ("text", "ends"), [(GOOD, "Failed"), (GOOD + "- {action: FailJob, exitCode: [1]}\n", "")]
+)
 async def test_rules_of_the_cluster_decide_and_bad_ones_are_named(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, text: str, ends: str
 ) -> None:
@@ -34,11 +37,17 @@ async def test_rules_of_the_cluster_decide_and_bad_ones_are_named(
 
         async def restarted() -> bool:
             status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
-            return bool(status.get("failures")) and status["replicaStatuses"]["worker"].get("ready") == 2
+            return (
+                bool(status.get("failures"))
+                and status["replicaStatuses"]["worker"].get("ready") == 2
+            )
 
         async def named() -> bool:
             events = (await kube.list(EVENTS, namespace))["items"]
-            return any(each["reason"] == "RulesRefused" and "[1].exitCode" in each["note"] for each in events)
+            return any(
+                each["reason"] == "RulesRefused" and "[1].exitCode" in each["note"]
+                for each in events
+            )
 
         await until("the member is restarted by the default rule", restarted)
         await until("the wrong rule is named in an event", named)

@@ -29,13 +29,18 @@ async def logged(log: Path, text: str, process: subprocess.Popen[bytes]) -> None
     await until(f"{text!r} is logged", said, explain=log.read_text)
 
 
-async def test_an_operator_started_before_the_definitions_waits_says_so_and_goes_on(tmp_path: Path) -> None:
+async def test_an_operator_started_before_the_definitions_waits_says_so_and_goes_on(
+    tmp_path: Path,
+) -> None:
     with up(tmp_path / "cluster", control_plane_only=True) as cluster:
         path = tmp_path / "operator.log"
         environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
         with path.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "elasticjob_operator.main"], env=environ, stdout=log, stderr=log
+                [sys.executable, "-m", "elasticjob_operator.main"],
+                env=environ,
+                stdout=log,
+                stderr=log,
             )
         try:
             await logged(path, "does not serve elasticjobs.elasticjob.dev", process)
@@ -49,7 +54,9 @@ async def test_an_operator_started_before_the_definitions_waits_says_so_and_goes
 def test_an_operator_without_a_cluster_says_what_is_missing(tmp_path: Path) -> None:
     environ = {**os.environ, "KUBECONFIG": str(tmp_path / "nowhere")}
     command = [sys.executable, "-m", "elasticjob_operator.main"]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     assert done.returncode == 1
     assert "no cluster to work on" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,7 @@
-"""Labels, owners and statuses edited by hand, on a real API server: its watches, its schema, its UID preconditions."""
+"""Labels, owners and statuses edited by hand, on a real API server.
+
+Its watches, its schema, its UID preconditions.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,14 @@ NOTHING: dict[str, Any] = {"labels": None, "ownerReferences": None, "annotations
 async def all_pods(kube: Kube, namespace: str) -> list[str]:
     """Return the names of all pods that have not ended, whatever labels they have."""
     pods = (await kube.list(PODS, namespace))["items"]
-    return sorted(pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") in ("Pending", "Running"))
+    return sorted(
+        pod["metadata"]["name"]
+        for pod in pods
+        if pod["status"].get("phase") in ("Pending", "Running")
+    )
 
 
+@pytest.mark.guarantee("edited-pod-labels")
 @pytest.mark.thorough
 async def test_pods_whose_labels_or_owners_are_edited_are_replaced_whether_an_operator_runs_or_not(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
@@ -54,7 +62,9 @@ async def test_pods_whose_labels_or_owners_are_edited_are_replaced_whether_an_op
     await edit("job-worker-1-2", {"ownerReferences": None})
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         names_of_one_order = ("job-master-2", "job-worker-0-3", "job-worker-1-4")
-        await pods_are(*names_of_one_order, or_else=("job-master-2", "job-worker-0-4", "job-worker-1-3"))
+        await pods_are(
+            *names_of_one_order, or_else=("job-master-2", "job-worker-0-4", "job-worker-1-3")
+        )
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
 
         async def missing() -> set[str]:
@@ -62,11 +72,18 @@ async def test_pods_whose_labels_or_owners_are_edited_are_replaced_whether_an_op
             notes = " ".join(each["note"] for each in events if each["reason"] == "PodTampered")
             return {name for name in tampered if f"{name} is deleted, since" not in notes}
 
-        tampered = ("job-worker-0", "job-worker-1", "job-master", "job-worker-1-2", "job-worker-0-1")
+        tampered = (
+            "job-worker-0",
+            "job-worker-1",
+            "job-master",
+            "job-worker-1-2",
+            "job-worker-0-1",
+        )
         await until("an event for each", missing, lambda left: not left)
     assert not (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"].get("restarts")
 
 
+@pytest.mark.guarantee("foreign-status-writes")
 async def test_a_status_beyond_its_bounds_is_refused_and_one_within_them_makes_no_pod_too_many(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -95,7 +112,11 @@ async def test_a_status_beyond_its_bounds_is_refused_and_one_within_them_makes_n
             is_idle = status["phase"] == "Running" and "currentPlan" not in status
             return is_idle and len(names_) == 2 == status["replicaStatuses"]["worker"]["desired"]
 
-        tampered: list[dict[str, Any]] = [{"indices": "0-19999"}, {"indices": "0-99999"}, {"desired": 20_000}]
+        tampered: list[dict[str, Any]] = [
+            {"indices": "0-19999"},
+            {"indices": "0-99999"},
+            {"desired": 20_000},
+        ]
         for odd in tampered:
             await write(**odd)
             await until(f"the job is as before {odd}", as_before)

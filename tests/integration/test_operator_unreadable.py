@@ -1,6 +1,7 @@
 """What the operator cannot read, or fails on, is reported on the object itself, and stops nothing else.
 
-The definitions of this cluster accept anything in a template and in a plan, as those of earlier versions did.
+The definitions of this cluster accept anything in a template and in a plan, as those of earlier
+versions did.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 async def _open_definitions(kubeconfig: Path) -> None:
     made = definitions()
-    for plural, path in (("elasticjobs", "master.template"), ("elasticjobs", "replicaSpecs"), ("scaleplans", "")):
+    for plural, path in (
+        ("elasticjobs", "master.template"),
+        ("elasticjobs", "replicaSpecs"),
+        ("scaleplans", ""),
+    ):
         (version,) = made[plural]["spec"]["versions"]
         schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         if path == "master.template":
@@ -56,7 +61,9 @@ async def _open_definitions(kubeconfig: Path) -> None:
     async with connect(user_agent="test", kubeconfig=kubeconfig) as kube:
         for definition in made.values():
             name = definition["metadata"]["name"]
-            await kube.patch(CRDS, None, name, definition, kind="apply-patch", field_manager="test", force=True)
+            await kube.patch(
+                CRDS, None, name, definition, kind="apply-patch", field_manager="test", force=True
+            )
 
 
 def deep(field: str) -> str:
@@ -64,13 +71,18 @@ def deep(field: str) -> str:
 
 
 async def create_deep(kube: Kube, namespace: str, body: Json, hole: str) -> None:
-    """Create an object with a deep value in place of the field `hole`; neither is Python able to read."""
+    """Create an object with a deep value in place of the field `hole`.
+
+    Neither is Python able to read.
+    """
     text = json.dumps(body).replace(f'"{hole}": null', deep(hole))
     assert len(text) > DEPTH
 
     async def taken() -> bool:  # the API server serves changed definitions a moment later
         resource = {each.kind: each for each in (ELASTIC_JOBS, SCALE_PLANS)}[body["kind"]]
-        stored = await kube.request("POST", resource.path(namespace), body=msgspec.Raw(text.encode()), params={})
+        stored = await kube.request(
+            "POST", resource.path(namespace), body=msgspec.Raw(text.encode()), params={}
+        )
         if stored.count(b'{"a":') >= DEPTH:
             return True
         await kube.delete(resource, namespace, body["metadata"]["name"])
@@ -79,13 +91,17 @@ async def create_deep(kube: Kube, namespace: str, body: Json, hole: str) -> None
     await until("a deep object is stored", taken)
 
 
-def conditions(cluster: Cluster, namespace: str, resource: Resource, name: str) -> Callable[[], dict[str, Json]]:
+def conditions(
+    cluster: Cluster, namespace: str, resource: Resource, name: str
+) -> Callable[[], dict[str, Json]]:
     """Return a function that reads an object's conditions that are true, by type, however deep the object is."""
     query = f"--kubeconfig={cluster.kubeconfig} -n {namespace} get {resource.plural} {name}"
     command = [str(cluster.bin / "kubectl"), *query.split(), "-o=jsonpath={.status.conditions}"]
 
     def read() -> dict[str, Json]:
-        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        text = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
         return {each["type"]: each for each in json.loads(text or "[]") if each["status"] == "True"}
 
     return read
@@ -101,14 +117,25 @@ async def one_event(kube: Kube, namespace: str, name: str, reason: str) -> None:
     assert await until(f"an event about {name}", reasons) == [reason]
 
 
+@pytest.mark.guarantee("unreadable-object")
 async def test_an_object_nested_too_deeply_is_set_aside_with_a_condition_and_all_others_go_on(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     hole: Json = {"template": {"junk": None}}
     await create_deep(kube, namespace, job("listed", master=hole), "junk")
-    foreign = {"type": "Reviewed", "status": "True", "reason": "ByHand", "message": "fine", "observedGeneration": 1}
+    foreign = {
+        "type": "Reviewed",
+        "status": "True",
+        "reason": "ByHand",
+        "message": "fine",
+        "observedGeneration": 1,
+    }
     foreign["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-    applied = {"apiVersion": ELASTIC_JOBS.api_version, "kind": "ElasticJob", "status": {"conditions": [foreign]}}
+    applied = {
+        "apiVersion": ELASTIC_JOBS.api_version,
+        "kind": "ElasticJob",
+        "status": {"conditions": [foreign]},
+    }
     await kube.apply_status(ELASTIC_JOBS, namespace, "listed", applied, field_manager="somebody")
     with pytest.raises(Refused, match="nested too deeply"):
         await kube.get(ELASTIC_JOBS, namespace, "listed")
@@ -121,23 +148,36 @@ async def test_an_object_nested_too_deeply_is_set_aside_with_a_condition_and_all
         await phase(kube, namespace, ELASTIC_JOBS, "bystander", "Running")
         await create_deep(kube, namespace, job("watched", master=hole), "junk")
         await create_deep(
-            kube, namespace, made(SCALE_PLANS, "plan", jobName="bystander", createPods=[{}], junk=None), "junk"
+            kube,
+            namespace,
+            made(SCALE_PLANS, "plan", jobName="bystander", createPods=[{}], junk=None),
+            "junk",
         )
-        for resource, name in ((ELASTIC_JOBS, "listed"), (ELASTIC_JOBS, "watched"), (SCALE_PLANS, "plan")):
+        for resource, name in (
+            (ELASTIC_JOBS, "listed"),
+            (ELASTIC_JOBS, "watched"),
+            (SCALE_PLANS, "plan"),
+        ):
             read = conditions(cluster, namespace, resource, name)
-            found = (await until(f"{name} says that it cannot be read", read, lambda found: "Unreadable" in found))[
-                "Unreadable"
-            ]
+            found = (
+                await until(
+                    f"{name} says that it cannot be read", read, lambda found: "Unreadable" in found
+                )
+            )["Unreadable"]
             assert found["reason"] == "CannotBeDecoded"
             assert "levels deep" in found["message"]
             await one_event(kube, namespace, name, "Unreadable")
         assert conditions(cluster, namespace, ELASTIC_JOBS, "listed")()["Reviewed"] == foreign
-        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="bystander", count=1))
+        await kube.create(
+            SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="bystander", count=1)
+        )
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
 
         # As soon as it can be read it is a job as any other, and the condition goes.
         for name in ("listed", "watched"):
-            await kube.patch(ELASTIC_JOBS, namespace, name, {"spec": {"master": {"template": None}}})
+            await kube.patch(
+                ELASTIC_JOBS, namespace, name, {"spec": {"master": {"template": None}}}
+            )
             await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
             read = conditions(cluster, namespace, ELASTIC_JOBS, name)
             await until(f"{name} says so no more", read, lambda found: "Unreadable" not in found)
@@ -145,6 +185,7 @@ async def test_an_object_nested_too_deeply_is_set_aside_with_a_condition_and_all
         assert process.returncode is None
 
 
+@pytest.mark.guarantee("unforeseen-operator-error")
 async def test_a_job_that_the_operator_fails_on_says_so_until_it_does_not_and_others_go_on(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -156,9 +197,11 @@ async def test_a_job_that_the_operator_fails_on_says_so_until_it_does_not_and_ot
         await kube.create(ELASTIC_JOBS, namespace, job("odd", master=odd))
         await kube.create(ELASTIC_JOBS, namespace, job("bystander"))
         read = conditions(cluster, namespace, ELASTIC_JOBS, "odd")
-        found = (await until("the job says what is wrong", read, lambda found: "ReconcileFailed" in found))[
-            "ReconcileFailed"
-        ]
+        found = (
+            await until(
+                "the job says what is wrong", read, lambda found: "ReconcileFailed" in found
+            )
+        )["ReconcileFailed"]
         assert found["reason"] == "TypeError"
         assert "the operator cannot work on this job" in found["message"]
         await one_event(kube, namespace, "odd", "ReconcileFailed")

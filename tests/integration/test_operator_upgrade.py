@@ -25,10 +25,13 @@ pytestmark = pytest.mark.thorough
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane of its own, as the tests change the definitions."""
-    with shared_cluster(tmp_path_factory, f"upgraded-{os.getpid()}", control_plane_only=True) as upgraded:
+    with shared_cluster(
+        tmp_path_factory, f"upgraded-{os.getpid()}", control_plane_only=True
+    ) as upgraded:
         yield upgraded
 
 
+@pytest.mark.guarantee("upgrade-while-jobs-run")
 async def test_another_operator_and_changed_definitions_restart_no_pod(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
@@ -44,7 +47,10 @@ async def test_another_operator_and_changed_definitions_restart_no_pod(
     await kube.patch(CRDS, None, "elasticjobs.elasticjob.dev", {"spec": {"versions": newer}})
     try:
         await until("the new definition is served", lambda: _has_new_default(kube, namespace))
-        async with operator(cluster.kubeconfig, namespace, tmp_path / "new"), kubelet(kube, namespace):
+        async with (
+            operator(cluster.kubeconfig, namespace, tmp_path / "new"),
+            kubelet(kube, namespace),
+        ):
             await until("the new operator leads", lambda: says(tmp_path / "new", "leading as"))
             more = made(SCALE_PLANS, "more", jobName="job", createPods=[{"role": "worker"}])
             await kube.create(SCALE_PLANS, namespace, more)
@@ -54,24 +60,33 @@ async def test_another_operator_and_changed_definitions_restart_no_pod(
         assert len(after) == len(before) + 1
     finally:
         await kube.patch(
-            CRDS, None, "elasticjobs.elasticjob.dev", {"spec": {"versions": definition["spec"]["versions"]}}
+            CRDS,
+            None,
+            "elasticjobs.elasticjob.dev",
+            {"spec": {"versions": definition["spec"]["versions"]}},
         )
 
 
+@pytest.mark.guarantee("plan-runs-once-in-order", "repeated-or-stale-plans")
 async def test_a_plan_applied_twice_is_carried_out_once_and_cannot_be_changed(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await kube.create(ELASTIC_JOBS, namespace, job())
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
-        plan = made(SCALE_PLANS, "more", jobName="job", createPods=[{"role": "worker"}, {"role": "worker"}])
+        plan = made(
+            SCALE_PLANS, "more", jobName="job", createPods=[{"role": "worker"}, {"role": "worker"}]
+        )
         assert "created" in await _apply(cluster, namespace, plan)
         assert "invalid" not in await _apply(cluster, namespace, plan)
         status = await phase(kube, namespace, SCALE_PLANS, "more", "Succeeded")
         assert "invalid" not in await _apply(cluster, namespace, plan)
         plan["spec"]["createPods"].append({"role": "worker"})
-        assert "spec is immutable; create another ScalePlan" in await _apply(cluster, namespace, plan)
-        # What is asked for afterwards is done after it: were the plan done again, it would be done before this.
+        assert "spec is immutable; create another ScalePlan" in await _apply(
+            cluster, namespace, plan
+        )
+        # What is asked for afterwards is done after it: were the plan done again, it would be done
+        # before this.
         later = made(SCALE_PLANS, "later", jobName="job", createPods=[{"role": "worker"}])
         await kube.create(SCALE_PLANS, namespace, later)
         await phase(kube, namespace, SCALE_PLANS, "later", "Succeeded")
@@ -81,7 +96,16 @@ async def test_a_plan_applied_twice_is_carried_out_once_and_cannot_be_changed(
 
 async def _apply(cluster: Cluster, namespace: str, body: Json) -> str:
     """Return what kubectl says."""
-    command = [cluster.bin / "kubectl", "--kubeconfig", cluster.kubeconfig, "-n", namespace, "apply", "-f", "-"]
+    command = [
+        cluster.bin / "kubectl",
+        "--kubeconfig",
+        cluster.kubeconfig,
+        "-n",
+        namespace,
+        "apply",
+        "-f",
+        "-",
+    ]
     process = await asyncio.create_subprocess_exec(
         *map(str, command),
         stdin=asyncio.subprocess.PIPE,

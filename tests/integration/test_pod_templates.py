@@ -1,4 +1,7 @@
-"""The schema of pod templates in the CRDs: it is Kubernetes' own, and refuses what no pod can be."""
+"""The schema of pod templates in the CRDs.
+
+It is Kubernetes' own, and refuses what no pod can be.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,15 @@ import msgspec
 import pytest
 import yaml
 from elasticjob_kube.errors import Refused
-from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import (
+    CRDS,
+    ELASTIC_JOBS,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    Resource,
+)
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_localcluster.crds import apply_crds
@@ -43,17 +54,33 @@ async def create_strictly(kube: Kube, namespace: str, body: Json) -> Json:
 
 async def test_the_committed_schema_is_that_of_the_pinned_kubernetes(kube: Kube) -> None:
     served = msgspec.json.decode(await kube.request("GET", "/openapi/v3/api/v1"))
-    assert pod_template.render(served) == pod_template.FILE.read_bytes(), "run tools.pod_template (docs/install.md)"
+    assert pod_template.render(served) == pod_template.FILE.read_bytes(), (
+        "run tools.pod_template (docs/install.md)"
+    )
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
 async def test_a_misspelled_field_is_refused_by_kubectl(cluster: Cluster, namespace: str) -> None:
     body = job()
     container = body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
     container["resorces"] = container.pop("resources")
-    command = [str(cluster.bin / "kubectl"), f"--kubeconfig={cluster.kubeconfig}", "-n", namespace, "apply", "-f", "-"]
-    done = subprocess.run(command, input=yaml.safe_dump(body), capture_output=True, text=True, check=False, timeout=60)
+    command = [
+        str(cluster.bin / "kubectl"),
+        f"--kubeconfig={cluster.kubeconfig}",
+        "-n",
+        namespace,
+        "apply",
+        "-f",
+        "-",
+    ]
+    done = subprocess.run(
+        command, input=yaml.safe_dump(body), capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode != 0
-    assert 'unknown field "spec.replicaSpecs.worker.template.spec.containers[0].resorces"' in done.stderr
+    assert (
+        'unknown field "spec.replicaSpecs.worker.template.spec.containers[0].resorces"'
+        in done.stderr
+    )
 
 
 DEEP: Json = {}
@@ -63,7 +90,10 @@ ODD: dict[str, tuple[Json, str]] = {
     "securityContext is a text": ({"securityContext": "x"}, "template.spec.securityContext"),
     "containers is a map": ({"containers": {"name": "train"}}, "template.spec.containers"),
     "a container is a text": ({"containers": ["train"]}, "template.spec.containers[0]"),
-    "a command is a number": ({"containers": [{"name": "t", "command": [1]}]}, "containers[0].command[0]"),
+    "a command is a number": (
+        {"containers": [{"name": "t", "command": [1]}]},
+        "containers[0].command[0]",
+    ),
     "env is a map": ({"containers": [{"name": "t", "env": {"A": "b"}}]}, "containers[0].env"),
     "an amount is no quantity": (
         {"containers": [{"name": "t", "resources": {"limits": {"memory": "a lot"}}}]},
@@ -75,6 +105,7 @@ ODD: dict[str, tuple[Json, str]] = {
 }
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
 @pytest.mark.parametrize("case", ODD)
 async def test_an_odd_template_is_refused_by_field(kube: Kube, namespace: str, case: str) -> None:
     change, field = ODD[case]
@@ -83,11 +114,19 @@ async def test_an_odd_template_is_refused_by_field(kube: Kube, namespace: str, c
     assert field in refusal.value.message
 
 
-async def test_an_odd_template_or_odd_resources_of_the_master_are_refused_by_field(kube: Kube, namespace: str) -> None:
+async def test_an_odd_template_or_odd_resources_of_the_master_are_refused_by_field(
+    kube: Kube, namespace: str
+) -> None:
     for master, field in (
-        ({"template": {"spec": {"securityContext": "x"}}}, "spec.master.template.spec.securityContext"),
+        (
+            {"template": {"spec": {"securityContext": "x"}}},
+            "spec.master.template.spec.securityContext",
+        ),
         ({"template": {"metadata": {"labels": ["a"]}}}, "spec.master.template.metadata.labels"),
-        ({"template": {"spec": {"restartPolicy": "Always"}}}, "spec.master.template.spec.restartPolicy"),
+        (
+            {"template": {"spec": {"restartPolicy": "Always"}}},
+            "spec.master.template.spec.restartPolicy",
+        ),
         ({"resources": {"requests": "all"}}, "spec.master.resources.requests"),
     ):
         with pytest.raises(Refused) as refusal:
@@ -95,13 +134,16 @@ async def test_an_odd_template_or_odd_resources_of_the_master_are_refused_by_fie
         assert field in refusal.value.message
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
 async def test_what_no_pod_has_is_not_stored(kube: Kube, namespace: str) -> None:
     stored = await kube.create(ELASTIC_JOBS, namespace, with_template({"junk": DEEP}))
     template = stored["spec"]["replicaSpecs"]["worker"]["template"]
     assert template == job()["spec"]["replicaSpecs"]["worker"]["template"]
 
 
-@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: str(path.relative_to(REPOSITORY / "examples")))
+@pytest.mark.parametrize(
+    "path", MANIFESTS, ids=lambda path: str(path.relative_to(REPOSITORY / "examples"))
+)
 async def test_every_example_is_accepted_as_written(kube: Kube, namespace: str, path: Path) -> None:
     for body in yaml.safe_load_all(path.read_text()):
         if body.get("kind") in KINDS:  # the others are patches, and Kubernetes' own
@@ -110,12 +152,26 @@ async def test_every_example_is_accepted_as_written(kube: Kube, namespace: str, 
                 assert stored["spec"]["replicaSpecs"][role]["template"] == spec["template"]
 
 
-async def test_what_go_programs_write_for_what_is_not_set_is_accepted(kube: Kube, namespace: str) -> None:
-    body = with_template({"volumes": None, "securityContext": None, "dnsPolicy": "", "nodeSelector": {}})
+async def test_what_go_programs_write_for_what_is_not_set_is_accepted(
+    kube: Kube, namespace: str
+) -> None:
+    body = with_template(
+        {"volumes": None, "securityContext": None, "dnsPolicy": "", "nodeSelector": {}}
+    )
     template = body["spec"]["replicaSpecs"]["worker"]["template"]
-    template["metadata"] = {"creationTimestamp": None, "labels": {"team": "vision"}, "annotations": None}
-    template["spec"]["containers"][0] |= {"args": None, "imagePullPolicy": "", "env": [{"name": "A", "value": None}]}
-    stored = (await create_strictly(kube, namespace, body))["spec"]["replicaSpecs"]["worker"]["template"]
+    template["metadata"] = {
+        "creationTimestamp": None,
+        "labels": {"team": "vision"},
+        "annotations": None,
+    }
+    template["spec"]["containers"][0] |= {
+        "args": None,
+        "imagePullPolicy": "",
+        "env": [{"name": "A", "value": None}],
+    }
+    stored = (await create_strictly(kube, namespace, body))["spec"]["replicaSpecs"]["worker"][
+        "template"
+    ]
     assert stored["metadata"] == {"labels": {"team": "vision"}}
     assert stored["spec"]["containers"][0]["env"] == [{"name": "A"}]
 
@@ -125,13 +181,19 @@ async def test_a_job_that_was_stored_before_a_rule_of_templates_can_still_be_sca
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     definition = yaml.safe_load((REPOSITORY / "crds" / "elasticjobs.yaml").read_text())
-    group = definition["spec"]["group"] = "earlier.example"  # beside the real one, which other tests use
+    group = definition["spec"]["group"] = (
+        "earlier.example"  # beside the real one, which other tests use
+    )
     for also_called in ("shortNames", "categories"):
-        definition["spec"]["names"].pop(also_called)  # by which other tests ask kubectl for the real one
+        definition["spec"]["names"].pop(
+            also_called
+        )  # by which other tests ask kubectl for the real one
     name = definition["metadata"]["name"] = f"elasticjobs.{group}"
     (version,) = definition["spec"]["versions"]
     roles = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicaSpecs"]
-    template = roles["additionalProperties"]["properties"]["template"]["properties"]["spec"]["properties"]
+    template = roles["additionalProperties"]["properties"]["template"]["properties"]["spec"][
+        "properties"
+    ]
     (tmp_path / "now.yaml").write_text(yaml.safe_dump(definition))
     del template["restartPolicy"]["x-kubernetes-validations"]
     (tmp_path / "earlier").mkdir()
@@ -147,14 +209,19 @@ async def test_a_job_that_was_stored_before_a_rule_of_templates_can_still_be_sca
         async def refused() -> bool:
             try:
                 await kube.request(
-                    "POST", jobs.path(namespace), body=body | {"metadata": {"name": "new"}}, params=DRY_RUN
+                    "POST",
+                    jobs.path(namespace),
+                    body=body | {"metadata": {"name": "new"}},
+                    params=DRY_RUN,
                 )
             except Refused:
                 return True
             return False
 
         await until("the API server enforces the rule", refused)
-        changed = await kube.patch(jobs, namespace, "job", {"spec": {"replicaSpecs": {"worker": {"replicas": 3}}}})
+        changed = await kube.patch(
+            jobs, namespace, "job", {"spec": {"replicaSpecs": {"worker": {"replicas": 3}}}}
+        )
         assert changed["spec"]["replicaSpecs"]["worker"]["replicas"] == 3
     finally:
         await kube.delete(CRDS, None, name)
@@ -164,49 +231,92 @@ def probe(port: int | str) -> Json:
     return {"httpGet": {"path": "/", "port": port}, "periodSeconds": 2}
 
 
-async def test_a_template_with_fields_of_every_kind_is_stored_as_written(kube: Kube, namespace: str) -> None:
+async def test_a_template_with_fields_of_every_kind_is_stored_as_written(
+    kube: Kube, namespace: str
+) -> None:
     """What a pod may have, a template may have: the same spec makes a pod."""
     container = {
         "name": "train",
         "image": "train:1",
         "command": ["train"],
         "env": [
-            {"name": "A", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
-            {"name": "B", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}},
-            {"name": "C", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": True}}},
+            {
+                "name": "A",
+                "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+            },
+            {
+                "name": "B",
+                "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}},
+            },
+            {
+                "name": "C",
+                "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": True}},
+            },
         ],
         "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
         "livenessProbe": probe("http"),
         "readinessProbe": probe(8080),
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", "1"]}}},
-        "resources": {"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"memory": "1073741824", "example.com/x": 2}},
-        "securityContext": {"capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}},
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}, {"name": "all", "mountPath": "/all"}],
+        "resources": {
+            "requests": {"cpu": 1, "memory": "1Gi"},
+            "limits": {"memory": "1073741824", "example.com/x": 2},
+        },
+        "securityContext": {
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [
+            {"name": "shm", "mountPath": "/dev/shm"},
+            {"name": "all", "mountPath": "/all"},
+        ],
     }
     term = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a", "b"]}]}
-    audience = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600, "audience": "x"}}
+    audience = {
+        "serviceAccountToken": {"path": "token", "expirationSeconds": 3600, "audience": "x"}
+    }
     spec: Json = {
         "containers": [container],
         "initContainers": [{"name": "first", "image": "i:1", "restartPolicy": "Always"}],
         "volumes": [
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
-            {"name": "all", "projected": {"sources": [audience, {"configMap": {"name": "c"}}], "defaultMode": 420}},
+            {
+                "name": "all",
+                "projected": {
+                    "sources": [audience, {"configMap": {"name": "c"}}],
+                    "defaultMode": 420,
+                },
+            },
             {"name": "nfs", "nfs": {"server": "n", "path": "/"}},
         ],
         "affinity": {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}},
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}
+            },
             "podAntiAffinity": {
                 "preferredDuringSchedulingIgnoredDuringExecution": [
-                    {"weight": 1, "podAffinityTerm": {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "z"}}
+                    {
+                        "weight": 1,
+                        "podAffinityTerm": {
+                            "labelSelector": {"matchLabels": {"a": "b"}},
+                            "topologyKey": "z",
+                        },
+                    }
                 ]
             },
         },
-        "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}],
-        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+        "tolerations": [
+            {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
+        ],
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+        ],
         "imagePullSecrets": [{"name": "registry"}],
         "terminationGracePeriodSeconds": 60,
         "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}],
-        "securityContext": {"fsGroup": 1000, "sysctls": [{"name": "net.core.somaxconn", "value": "1024"}]},
+        "securityContext": {
+            "fsGroup": 1000,
+            "sysctls": [{"name": "net.core.somaxconn", "value": "1024"}],
+        },
     }
     stored = await create_strictly(kube, namespace, with_template(copy.deepcopy(spec)))
     assert stored["spec"]["replicaSpecs"]["worker"]["template"]["spec"] == spec

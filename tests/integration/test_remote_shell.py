@@ -19,8 +19,14 @@ from elasticjob_agent.training_socket import TrainingSocket
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.v1 import discovery_pb2, remote_shell_pb2
-from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceServicer, add_DiscoveryServiceServicer_to_server
-from elasticjob_api.v1.remote_shell_pb2_grpc import RemoteShellServiceStub, add_RemoteShellServiceServicer_to_server
+from elasticjob_api.v1.discovery_pb2_grpc import (
+    DiscoveryServiceServicer,
+    add_DiscoveryServiceServicer_to_server,
+)
+from elasticjob_api.v1.remote_shell_pb2_grpc import (
+    RemoteShellServiceStub,
+    add_RemoteShellServiceServicer_to_server,
+)
 from elasticjob_master.controller import Controller
 from elasticjob_master.server.services.remote_shell import RemoteShellService
 
@@ -29,11 +35,16 @@ from tests.support.wait import until
 
 SECONDS = 60.0
 HOST = "job-worker-0"
-LAUNCHER, WORKER, OTHER = "uid-launcher", "uid-worker", "uid-other"
+LAUNCHER = "uid-launcher"
+WORKER = "uid-worker"
+OTHER = "uid-other"
 
 
 class Master(DiscoveryServiceServicer):
-    """The two services that a remote shell needs, for a launcher and two workers; it can be restarted."""
+    """The two services that a remote shell needs, for a launcher and two workers.
+
+    It can be restarted.
+    """
 
     def __init__(self) -> None:
         self.hosts = [HOST, "job-worker-1"]
@@ -51,10 +62,14 @@ class Master(DiscoveryServiceServicer):
             )
         }
         self.publish()
-        controller = SimpleNamespace(framework=FRAMEWORKS["horovod"], members=members, hosts=self._published)
+        controller = SimpleNamespace(
+            framework=FRAMEWORKS["horovod"], members=members, hosts=self._published
+        )
         self._server = grpc.aio.server()
         add_DiscoveryServiceServicer_to_server(self, self._server)
-        add_RemoteShellServiceServicer_to_server(RemoteShellService(cast(Controller, controller)), self._server)
+        add_RemoteShellServiceServicer_to_server(
+            RemoteShellService(cast(Controller, controller)), self._server
+        )
         self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self._server.start()
 
@@ -67,9 +82,13 @@ class Master(DiscoveryServiceServicer):
         await self._server.stop(0)
 
     async def GetHosts(self, _request: Any, _context: Any) -> discovery_pb2.HostList:
-        return discovery_pb2.HostList(hosts=[discovery_pb2.Host(name=name, slots=1) for name in self.hosts])
+        return discovery_pb2.HostList(
+            hosts=[discovery_pb2.Host(name=name, slots=1) for name in self.hosts]
+        )
 
-    async def WatchHosts(self, _request: Any, _context: Any) -> AsyncIterator[discovery_pb2.HostList]:
+    async def WatchHosts(
+        self, _request: Any, _context: Any
+    ) -> AsyncIterator[discovery_pb2.HostList]:
         raise NotImplementedError  # nothing here calls it
         yield
 
@@ -85,10 +104,16 @@ class Job:
         self.processes: list[asyncio.subprocess.Process] = []
 
     async def start_worker(self, **environment: str) -> asyncio.subprocess.Process:
-        variables = {names.ENV_POD_NAME: HOST, names.ENV_POD_UID: WORKER, "HOROVOD_CONTROLLER": "launcher"}
+        variables = {
+            names.ENV_POD_NAME: HOST,
+            names.ENV_POD_UID: WORKER,
+            "HOROVOD_CONTROLLER": "launcher",
+        }
         return await self._start("worker", self.worker, {**variables, **environment})
 
-    async def ssh(self, command: str, *, host: str = HOST, launcher: str = LAUNCHER) -> asyncio.subprocess.Process:
+    async def ssh(
+        self, command: str, *, host: str = HOST, launcher: str = LAUNCHER
+    ) -> asyncio.subprocess.Process:
         options = ["-o", "StrictHostKeyChecking=no", host, "-p", "22", command]
         return await self._start("ssh", self.launcher, {names.ENV_POD_UID: launcher}, *options)
 
@@ -130,7 +155,9 @@ async def job() -> AsyncIterator[Job]:
 async def result(process: asyncio.subprocess.Process) -> tuple[int | None, bytes, bytes]:
     """Return exit code and output of an `ssh` to whose standard input somebody holds the other end."""
     async with asyncio.timeout(SECONDS):
-        out, err = await asyncio.gather(*(stream.read() for stream in (process.stdout, process.stderr) if stream))
+        out, err = await asyncio.gather(
+            *(stream.read() for stream in (process.stdout, process.stderr) if stream)
+        )
         return await process.wait(), out, err
 
 
@@ -144,7 +171,10 @@ async def gone(pid: int) -> None:
     await until("the process is gone", lambda: not alive(pid))
 
 
-async def test_output_exit_code_and_an_empty_standard_input_are_those_of_the_command(job: Job) -> None:
+@pytest.mark.guarantee("stock-horovodrun")
+async def test_output_exit_code_and_an_empty_standard_input_are_those_of_the_command(
+    job: Job,
+) -> None:
     await job.start_worker()
     command = "cat; for i in $(seq 2000); do echo line $i; done; printf '\\377\\000'; echo bad >&2; exit 7"
     code, out, err = await result(await job.ssh(command))
@@ -153,7 +183,10 @@ async def test_output_exit_code_and_an_empty_standard_input_are_those_of_the_com
     assert (await result(await job.ssh("kill -9 $$")))[0] == 128 + signal.SIGKILL
 
 
-async def test_the_launchers_environment_is_passed_on_without_what_describes_its_pod(job: Job) -> None:
+@pytest.mark.guarantee("stock-horovodrun")
+async def test_the_launchers_environment_is_passed_on_without_what_describes_its_pod(
+    job: Job,
+) -> None:
     await job.start_worker(ELASTICJOB_INDEX="5", HOSTNAME="worker-5")
     show = 'echo $ELASTICJOB_INDEX $HOSTNAME "$A" ${HOROVOD_CONTROLLER-unset} $0 $1'
     launchers = "HOSTNAME=launcher-0 ELASTICJOB_INDEX=0 A='x y'"
@@ -161,6 +194,7 @@ async def test_the_launchers_environment_is_passed_on_without_what_describes_its
     assert (await result(await job.ssh(command)))[1] == b"5 worker-5 x y unset ELASTICJOB_B=2 C\n"
 
 
+@pytest.mark.guarantee("stock-horovodrun")
 async def test_a_signal_ends_the_command_and_what_it_has_started(job: Job) -> None:
     await job.start_worker()
     started = await job.ssh("sleep 1000 & echo $!; wait")
@@ -171,6 +205,7 @@ async def test_a_signal_ends_the_command_and_what_it_has_started(job: Job) -> No
     await gone(pid)
 
 
+@pytest.mark.guarantee("horovodrun-parts-die")
 async def test_a_killed_ssh_ends_its_command(job: Job) -> None:
     await job.start_worker()
     started = await job.ssh("echo $$; exec sleep 1000")
@@ -179,15 +214,19 @@ async def test_a_killed_ssh_ends_its_command(job: Job) -> None:
     await gone(pid)
 
 
+@pytest.mark.guarantee("horovodrun-parts-die")
 async def test_a_new_launcher_ends_what_the_last_one_has_left(job: Job) -> None:
     await job.start_worker()
     started = await job.ssh("echo $$; exec sleep 1000")
     pid = int(await first_line(started))
-    code, out, _ = await result(await job.ssh(f"kill -0 {pid} || echo gone", launcher="uid-launcher-1"))
+    code, out, _ = await result(
+        await job.ssh(f"kill -0 {pid} || echo gone", launcher="uid-launcher-1")
+    )
     assert (code, out) == (0, b"gone\n")
     assert (await result(started))[0] == 128 + signal.SIGTERM
 
 
+@pytest.mark.guarantee("horovodrun-parts-die")
 async def test_a_killed_worker_ends_its_ssh(job: Job) -> None:
     worker = await job.start_worker()
     started = await job.ssh("echo on; exec sleep 1000")
@@ -197,9 +236,12 @@ async def test_a_killed_worker_ends_its_ssh(job: Job) -> None:
     assert (code, err) == (ssh.FAILED, b"ssh: job-worker-0 is gone\n")
 
 
+@pytest.mark.guarantee("stock-horovodrun")
 async def test_a_master_that_restarts_loses_no_output(job: Job, tmp_path: Path) -> None:
     await job.start_worker()
-    started = await job.ssh(f"for i in $(seq 300); do echo $i; sleep 0.01; done; touch {tmp_path}/end")
+    started = await job.ssh(
+        f"for i in $(seq 300); do echo $i; sleep 0.01; done; touch {tmp_path}/end"
+    )
     await first_line(started)
     await job.master.stop()
     await job.master.start()
@@ -207,6 +249,7 @@ async def test_a_master_that_restarts_loses_no_output(job: Job, tmp_path: Path) 
     assert (code, out) == (0, b"".join(b"%d\n" % number for number in range(2, 301)))
 
 
+@pytest.mark.guarantee("stock-horovodrun")
 async def test_a_host_that_is_not_in_the_list_is_refused_at_once(job: Job) -> None:
     code, _, err = await result(await job.ssh("true", host="job-worker-9"))
     assert (code, err) == (
@@ -215,19 +258,28 @@ async def test_a_host_that_is_not_in_the_list_is_refused_at_once(job: Job) -> No
     )
 
 
+@pytest.mark.guarantee("stock-horovodrun")
 async def test_a_worker_reaches_nobody_but_the_launcher(job: Job) -> None:
     stub = RemoteShellServiceStub(job.channel)
     refusal = "only a member of role launcher reaches others"
     for pod, host in ((WORKER, "job-worker-1"), (OTHER, HOST)):
         with pytest.raises(grpc.aio.AioRpcError, match=refusal):
-            await stub.Send(remote_shell_pb2.SendRequest(pod_uid=pod, host=host, id="1", wait_seconds=1))
+            await stub.Send(
+                remote_shell_pb2.SendRequest(pod_uid=pod, host=host, id="1", wait_seconds=1)
+            )
         with pytest.raises(grpc.aio.AioRpcError, match=refusal):
-            await stub.Receive(remote_shell_pb2.ReceiveRequest(pod_uid=pod, host=host, wait_seconds=1))
+            await stub.Receive(
+                remote_shell_pb2.ReceiveRequest(pod_uid=pod, host=host, wait_seconds=1)
+            )
 
 
-async def test_a_worker_ends_when_its_host_is_not_listed_any_more_and_its_command_has_ended(job: Job) -> None:
+async def test_a_worker_ends_when_its_host_is_not_listed_any_more_and_its_command_has_ended(
+    job: Job,
+) -> None:
     worker = await job.start_worker()
-    started = await job.ssh("HOROVOD_RANK=0; trap 'exit 134' TERM; echo on; while true; do sleep 0.05; done")
+    started = await job.ssh(
+        "HOROVOD_RANK=0; trap 'exit 134' TERM; echo on; while true; do sleep 0.05; done"
+    )
     await first_line(started)
     job.master.publish(HOST)
     assert (await result(await job.ssh("true")))[0] == ssh.FAILED
@@ -239,6 +291,7 @@ async def test_a_worker_ends_when_its_host_is_not_listed_any_more_and_its_comman
     assert job.worker.stop_confirmed
 
 
+@pytest.mark.guarantee("horovodrun-parts-die")
 async def test_a_worker_whose_training_process_fails_fails(job: Job) -> None:
     worker = await job.start_worker()
     assert (await result(await job.ssh("exit 3")))[0] == 3

@@ -1,4 +1,7 @@
-"""The agent as a process of its own, below it a real command: its environment, and what tests read from it."""
+"""The agent as a process of its own, below it a real command.
+
+Its environment, and what tests read from it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from tests.support.wait import SECONDS
 
 AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
 Run = Callable[..., Any]
-"""Starts an agent with a command; the options `program` and more environment variables go by name."""
+"""Starts an agent with a command; the options `program` and more environment variables go by name.
+"""
 
 
 def agent_environment(
@@ -79,15 +83,27 @@ class AgentProcess:
 
 @asynccontextmanager
 async def agents(master: str, folder: Path) -> AsyncIterator[Run]:
-    """Yield a function that starts agents of the master at this address; those that still run at the end are ended."""
+    """Yield a function that starts agents of the master at this address.
+
+    Those that still run at the end are ended.
+    """
     started: list[AgentProcess] = []
 
-    async def start(*command: str, program: tuple[str, ...] = (AGENT, "run", "--"), **more: str) -> AgentProcess:
-        defaults = {names.ENV_TERMINATION_LOG: str(folder / "termination"), names.ENV_DRAIN_SECONDS: "2"}
+    async def start(
+        *command: str, program: tuple[str, ...] = (AGENT, "run", "--"), **more: str
+    ) -> AgentProcess:
+        defaults = {
+            names.ENV_TERMINATION_LOG: str(folder / "termination"),
+            names.ENV_DRAIN_SECONDS: "2",
+        }
         # The address of the test's master, at which no agent of another test listens.
         environment = agent_environment({**defaults, **more}, master=master, address=master)
         process = await asyncio.create_subprocess_exec(
-            *program, *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            *program,
+            *command,
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
         started.append(AgentProcess(process, folder))
         return started[-1]
@@ -98,7 +114,8 @@ async def agents(master: str, folder: Path) -> AsyncIterator[Run]:
         for one in started:
             if one.process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
-                    one.process.terminate()  # the agent takes with it what a kill would leave behind
+                    # the agent takes with it what a kill would leave behind
+                    one.process.terminate()
                 await one.end()
 
 
@@ -113,6 +130,9 @@ def alive(pid: int) -> bool:
     """Whether a process is there and has not ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):  # the latter where it ends between opening and reading
+    except (
+        FileNotFoundError,
+        ProcessLookupError,
+    ):  # the latter where it ends between opening and reading
         return False
     return state != "Z"

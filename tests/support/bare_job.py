@@ -17,8 +17,9 @@ SERVERS = 2
 
 
 class BareJob(SimulatedJob):
-    """Workers and two parameter servers without resources; what a plan gives them is what they request from then on.
+    """Workers and two parameter servers without resources.
 
+    What a plan gives them is what they request from then on.
     Attributes:
         limits: cores and bytes of all members together.
         maximum: the job has the world's maximum as its maxReplicas; else only the limits bound it.
@@ -30,7 +31,8 @@ class BareJob(SimulatedJob):
     """
 
     def __init__(self, world: World, *, limits: dict[str, float], maximum: bool = False) -> None:
-        self.limits, self.maximum = limits, maximum
+        self.limits = limits
+        self.maximum = maximum
         self.given: dict[str, dict[str, float]] = {}
         self.decisions: list[ScalingDecision] = []
         self.at: list[float] = []
@@ -39,7 +41,9 @@ class BareJob(SimulatedJob):
 
     def begin(self) -> None:
         """Let the auto-scaler look at the job before it trains."""
-        decision = self.autoscaler.tick(self._view(), self._scaling, 0.0, wall=1e9, plan_requested=False)
+        decision = self.autoscaler.tick(
+            self._view(), self._scaling, 0.0, wall=1e9, plan_requested=False
+        )
         if decision is not None:
             self._execute(decision)
 
@@ -52,14 +56,22 @@ class BareJob(SimulatedJob):
         return self._scaling
 
     def uses(self, role: str) -> Usage:
-        return Usage(cpu_cores=1.63, memory_bytes=1000 * MIB) if role == "worker" else Usage(0.42, 300 * MIB)
+        return (
+            Usage(cpu_cores=1.63, memory_bytes=1000 * MIB)
+            if role == "worker"
+            else Usage(0.42, 300 * MIB)
+        )
 
     def _begin_round(self, size: int) -> None:
         super()._begin_round(size)
         for number in range(SERVERS):
             identity = Identity(f"j-ps-{number}", f"ps-{number}", "ps", number)
             self._members[f"ps-{number}"] = Member(
-                identity, size + number + 1, disconnected_since=None, process_round=self._round, started=True
+                identity,
+                size + number + 1,
+                disconnected_since=None,
+                process_round=self._round,
+                started=True,
             )
         sizes = {"worker": size, "ps": SERVERS}
         roles = {
@@ -74,18 +86,23 @@ class BareJob(SimulatedJob):
             for role, count in sizes.items()
         }
         free = {
-            name: limit - sum(self.given.get(role, {}).get(name, 0.0) * count for role, count in sizes.items())
+            name: limit
+            - sum(self.given.get(role, {}).get(name, 0.0) * count for role, count in sizes.items())
             for name, limit in self.limits.items()
         }
         assert all(each >= 0 for each in free.values()), "the operator would have refused the plan"
         most = self.world.maximum if self.maximum else 10_000
         if "worker" in self.given:  # the master reads the bounds from what members request
-            most = min([most, *(size + int(free[name] // self.given["worker"][name]) for name in free)])
+            most = min(
+                [most, *(size + int(free[name] // self.given["worker"][name]) for name in free)]
+            )
         self._scaling = dataclasses.replace(
             self._scaling,
             roles=roles,
             free_resources=free,
-            bounds=Bounds(self.world.minimum, most, by_need=not self.maximum and "worker" not in self.given),
+            bounds=Bounds(
+                self.world.minimum, most, by_need=not self.maximum and "worker" not in self.given
+            ),
             setting=f"ps {SERVERS} x {self.given.get('ps', {}).get('cpu', 0):g}",
         )
 
@@ -100,7 +117,12 @@ class BareJob(SimulatedJob):
         if self.refuses and decision.resources:
             self.autoscaler.plan_created(decision)
             failed = EndedPlan(
-                len(self.decisions), "Failed", decision.size, self._scaling.desired, "no", resources=True
+                len(self.decisions),
+                "Failed",
+                decision.size,
+                self._scaling.desired,
+                "no",
+                resources=True,
             )
             self.autoscaler.plan_ended(failed, wall=1e9 + self.now)
             return

@@ -1,4 +1,7 @@
-"""The callbacks, in the real frameworks: `test_library_callbacks` runs each in an interpreter of its own."""
+"""The callbacks, in the real frameworks.
+
+`test_library_callbacks` runs each in an interpreter of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,16 @@ from elasticjob import _agent_connection
 
 from tests.support.fake_agent import FakeAgent, fake_agent
 
-os.environ.setdefault("KERAS_BACKEND", "jax")  # read when keras is imported; the others are not installed
+os.environ.setdefault(
+    "KERAS_BACKEND", "jax"
+)  # read when keras is imported; the others are not installed
 STOP_AT = 7
 BATCH = 4
 SAMPLES = 40 * BATCH
 
-pytestmark = pytest.mark.filterwarnings("default")  # those frameworks warn of themselves and of each other
+pytestmark = pytest.mark.filterwarnings(
+    "default"
+)  # those frameworks warn of themselves and of each other
 
 
 @pytest.fixture
@@ -43,12 +50,15 @@ def test_keras_stops_in_mid_epoch_and_goes_on_from_its_checkpoint(
     from elasticjob.keras import ElasticJob
 
     path = tmp_path / "model.keras"
-    x, y = np.zeros((SAMPLES, 3), "float32"), np.zeros((SAMPLES, 1), "float32")
+    x = np.zeros((SAMPLES, 3), "float32")
+    y = np.zeros((SAMPLES, 1), "float32")
     slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.01))
 
     def train(model: Any) -> Any:
         callback = ElasticJob(save=lambda step: model.save(path), samples=BATCH)
-        model.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0, callbacks=[slow, callback])
+        model.fit(
+            x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0, callbacks=[slow, callback]
+        )
         return callback
 
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
@@ -78,7 +88,9 @@ def test_keras_needs_an_agreement_among_many(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("_report_every_step")
-def test_a_hugging_face_trainer_saves_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hugging_face_trainer_saves_stops_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")

@@ -1,7 +1,8 @@
-"""An unreliable proxy to the API server: every fault of a network and an overloaded server, drawn from a seed.
+"""An unreliable proxy to the API server.
 
-Between it and the operator it is plain HTTP, so that it can cut in anywhere; to the API server it is TLS. Answers are
-passed on as they are, watches line by line.
+Every fault of a network and an overloaded server, drawn from a seed. Between it and the operator it
+is plain HTTP, so that it can cut in anywhere; to the API server it is TLS. Answers are passed on as
+they are, watches line by line.
 """
 
 from __future__ import annotations
@@ -24,15 +25,29 @@ from yarl import URL
 from tests.support.kubeconfig import write_kubeconfig
 
 Fault = Literal["none", "lost before", "lost after", "429", "500", "503", "slow", "410"]
-REQUESTS: dict[Fault, int] = {"none": 42, "lost before": 2, "lost after": 2, "429": 1, "500": 1, "503": 1, "slow": 1}
-"""How many of 50 requests meet each fault; "after" means that the server has done what it was asked to."""
+REQUESTS: dict[Fault, int] = {
+    "none": 42,
+    "lost before": 2,
+    "lost after": 2,
+    "429": 1,
+    "500": 1,
+    "503": 1,
+    "slow": 1,
+}
+"""How many of 50 requests meet each fault; "after" means that the server has done what it was asked
+to.
+"""
 WATCHES: dict[Fault, int] = {"none": 9, "lost before": 1, "503": 1, "410": 1}
 """The same of 12 watches; one that meets none is cut after a while."""
 SLOW_SECONDS = 0.4
 WATCH_SECONDS = 5.0
 """A watch that is cut lives at most this long; real ones live for minutes."""
 _HOP_BY_HOP = {"host", "connection", "content-length", "transfer-encoding", "keep-alive"}
-_MESSAGES = {429: "too many requests", 500: "etcdserver: request timed out", 503: "the server is not ready"}
+_MESSAGES = {
+    429: "too many requests",
+    500: "etcdserver: request timed out",
+    503: "the server is not ready",
+}
 When = Literal["before", "after"]
 
 
@@ -116,12 +131,20 @@ class ChaosProxy:
         assert isinstance(transport, asyncio.Transport)
         if fault == "410" or int(request.query.get("resourceVersion") or self.oldest) < self.oldest:
             await response.prepare(request)
-            gone = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"}
+            gone = {
+                "kind": "Status",
+                "status": "Failure",
+                "code": 410,
+                "reason": "Expired",
+                "message": "too old",
+            }
             await response.write(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n")
             return response
         self._watches.add(transport)
         try:
-            async with asyncio.timeout(None if self.rng is None else self.rng.uniform(0.5, WATCH_SECONDS)):
+            async with asyncio.timeout(
+                None if self.rng is None else self.rng.uniform(0.5, WATCH_SECONDS)
+            ):
                 async with self._send(request, b"") as answer:
                     if answer.status != 200:
                         return web.Response(status=answer.status, body=await answer.read())
@@ -141,14 +164,21 @@ class ChaosProxy:
         return self._http.request(
             request.method,
             URL(self._server + request.raw_path, encoded=True),
-            headers={name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP},
+            headers={
+                name: value
+                for name, value in request.headers.items()
+                if name.lower() not in _HOP_BY_HOP
+            },
             data=body or None,
             ssl=self._tls,
             timeout=aiohttp.ClientTimeout(total=None),
         )
 
     def _draw(self, bag: dict[Fault, int]) -> Fault:
-        """Draw from a bag that is refilled when it is empty: so every fault happens, in an order of the seed's."""
+        """Draw from a bag that is refilled when it is empty.
+
+        So every fault happens, in an order of the seed's.
+        """
         if self.rng is None:
             return "none"
         left = self._bags.setdefault(id(bag), [])
@@ -168,14 +198,25 @@ class ChaosProxy:
 
 
 @asynccontextmanager
-async def chaos_proxy(cluster: Cluster, directory: Path, seed: int | None = None) -> AsyncIterator[ChaosProxy]:
-    """Run a proxy to the cluster's API server while the block lasts; without a seed it makes no faults of its own."""
-    proxy = ChaosProxy(directory / "proxy.kubeconfig", random.Random(seed) if seed is not None else None)
+async def chaos_proxy(
+    cluster: Cluster, directory: Path, seed: int | None = None
+) -> AsyncIterator[ChaosProxy]:
+    """Run a proxy to the cluster's API server while the block lasts.
+
+    Without a seed it makes no faults of its own.
+    """
+    proxy = ChaosProxy(
+        directory / "proxy.kubeconfig", random.Random(seed) if seed is not None else None
+    )
     proxy._server, proxy._tls = f"https://127.0.0.1:{cluster.port}", _tls(cluster)
-    runner = web.ServerRunner(web.Server(proxy.handle, handler_cancellation=True), shutdown_timeout=0.1)
+    runner = web.ServerRunner(
+        web.Server(proxy.handle, handler_cancellation=True), shutdown_timeout=0.1
+    )
     await runner.setup()
     connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(auto_decompress=False, connector=connector, read_bufsize=2**24) as proxy._http:
+    async with aiohttp.ClientSession(
+        auto_decompress=False, connector=connector, read_bufsize=2**24
+    ) as proxy._http:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         host, port = runner.addresses[0][:2]
@@ -202,7 +243,13 @@ def _lost(request: web.BaseRequest) -> web.Response:
 
 def _refusal(status: int) -> web.Response:
     reason = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}[status]
-    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "reason": reason}
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": status,
+        "reason": reason,
+    }
     headers = {"Retry-After": "1"} if status == 429 else {}
     return web.json_response({**body, "message": _MESSAGES[status]}, status=status, headers=headers)
 

@@ -22,7 +22,9 @@ from tools.generate import definitions
 FOLDER = Path(__file__).parent / "convert_samples"
 SAMPLES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("*/*.yaml"))
 SCHEMAS: Mapping[str, Any] = {
-    definition["spec"]["names"]["kind"]: definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    definition["spec"]["names"]["kind"]: definition["spec"]["versions"][0]["schema"][
+        "openAPIV3Schema"
+    ]
     for definition in definitions().values()
 }
 OURS = "elasticjob.dev/v1alpha1"
@@ -34,13 +36,18 @@ def sample(name: str) -> list[Any]:
 
 
 def converted(document: Any) -> Converted:
-    """Convert a document that can be: the result is one that API server and operator accept, and reads as written."""
+    """Convert a document that can be.
+
+    The result is one that API server and operator accept, and reads as written.
+    """
     result = convert(document, 1)
     assert result.object is not None, [note.line() for note in result.notes]
     assert yaml.safe_load(render(result)) == result.object
     assert read(render(result)) == [result.object]
     if result.object["apiVersion"] == OURS:
-        found = problems(result.object["spec"], SCHEMAS[result.object["kind"]]["properties"]["spec"])
+        found = problems(
+            result.object["spec"], SCHEMAS[result.object["kind"]]["properties"]["spec"]
+        )
         assert not found, found
     if result.object["kind"] == "ElasticJob":
         error = validation_error(msgspec.convert(result.object, ElasticJob))

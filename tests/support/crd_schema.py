@@ -1,5 +1,6 @@
-"""Checks an object against the schema of its CRD without a server: types, bounds, and no field that is not known.
+"""Checks an object against the schema of its CRD without a server.
 
+Types, bounds, and no field that is not known.
 The rules in CEL are the API server's alone.
 """
 
@@ -30,7 +31,9 @@ def _problems(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
         if isinstance(value, bool) or not isinstance(value, int | str):
             yield f"{path}: {value!r} is neither a number nor a text"
             return
-    elif kind and (not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
+    elif kind and (
+        not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")
+    ):
         yield f"{path}: {value!r} is no {kind}"
         return
     if "enum" in schema and value not in schema["enum"]:
@@ -43,7 +46,9 @@ def _problems(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
 
 
 def _bounds(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
-    if isinstance(value, int | float) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+    if isinstance(value, int | float) and not schema.get("minimum", value) <= value <= schema.get(
+        "maximum", value
+    ):
         yield f"{path}: {value} is out of bounds"
     if isinstance(value, str):
         if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)):

@@ -1,4 +1,7 @@
-"""What tests of deploy/ share: a cluster of their own, kubectl and Helm on it, and the operator's account."""
+"""What tests of deploy/ share.
+
+A cluster of their own, kubectl and Helm on it, and the operator's account.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,12 @@ from elasticjob_localcluster.controlplane.binaries import find_helm
 Json = dict[str, Any]
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SYSTEM = "elasticjob-system"
-_OF_THE_CLUSTER_ITSELF = {"events", "leases.coordination.k8s.io", "endpointslices.discovery.k8s.io", "endpoints"}
+_OF_THE_CLUSTER_ITSELF = {
+    "events",
+    "leases.coordination.k8s.io",
+    "endpointslices.discovery.k8s.io",
+    "endpoints",
+}
 """Kinds that change by themselves."""
 
 
@@ -34,17 +42,29 @@ class Tools:
         """Run Helm; return what it printed."""
         return self._run(find_helm(os.environ), *arguments)
 
-    def _run(self, *command: str | Path, given: str | None = None, codes: tuple[int, ...] = (0,)) -> str:
+    def _run(
+        self, *command: str | Path, given: str | None = None, codes: tuple[int, ...] = (0,)
+    ) -> str:
         environ = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
         done = subprocess.run(
-            command, input=given, env=environ, capture_output=True, text=True, timeout=120, check=False
+            command,
+            input=given,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
-        assert done.returncode in codes, f"{[str(each) for each in command]}: {done.stdout}{done.stderr}"
+        assert done.returncode in codes, (
+            f"{[str(each) for each in command]}: {done.stdout}{done.stderr}"
+        )
         return done.stdout
 
     def difference(self, *arguments: str) -> str:
         """Return what a server-side apply would change."""
-        return self._run(self.cluster.bin / "kubectl", "diff", "--server-side", *arguments, codes=(0, 1))
+        return self._run(
+            self.cluster.bin / "kubectl", "diff", "--server-side", *arguments, codes=(0, 1)
+        )
 
     def objects(self) -> set[str]:
         """Return every object of the cluster, of whatever kind, as namespace, kind and name."""

@@ -17,7 +17,9 @@ from elasticjob import _agent_connection
 class FakeAgent:
     """Keeps the messages of training processes, asks for a stop when a step is reached, and answers `may_commit`."""
 
-    def __init__(self, path: Path, *, stop_at: int | None, reads: bool, may_commit: bool | None) -> None:
+    def __init__(
+        self, path: Path, *, stop_at: int | None, reads: bool, may_commit: bool | None
+    ) -> None:
         self.messages: list[dict[str, Any]] = []
         self.disconnects = 0
         self._stop_at = stop_at
@@ -62,7 +64,9 @@ class FakeAgent:
                 connection, _ = self._server.accept()
                 self._connections.append(connection)
                 if self._reads:
-                    self._threads.append(threading.Thread(target=self._listen, args=(connection,), daemon=True))
+                    self._threads.append(
+                        threading.Thread(target=self._listen, args=(connection,), daemon=True)
+                    )
                     self._threads[-1].start()
 
     def _listen(self, connection: socket.socket) -> None:
@@ -76,7 +80,9 @@ class FakeAgent:
                     connection.sendall(b'{"stop": true}\n')
                 if message.get("call") == "may_commit" and self._may_commit is not None:
                     result = {} if self._may_commit else {"why_not": "the others train without it"}
-                    connection.sendall(json.dumps({"id": message["id"], "result": result}).encode() + b"\n")
+                    connection.sendall(
+                        json.dumps({"id": message["id"], "result": result}).encode() + b"\n"
+                    )
         with self._changed:
             self.disconnects += 1
             self._changed.notify_all()
@@ -91,7 +97,10 @@ def fake_agent(
     reads: bool = True,
     may_commit: bool | None = True,
 ) -> Iterator[FakeAgent]:
-    """Run a fake agent of this process, which opens a new connection to it. `may_commit`: its answer; None: none."""
+    """Run a fake agent of this process, which opens a new connection to it.
+
+    `may_commit`: its answer; None: none.
+    """
     path = folder / "agent.sock"
     agent = FakeAgent(path, stop_at=stop_at, reads=reads, may_commit=may_commit)
     monkeypatch.setenv("ELASTICJOB_SOCKET", str(path))

@@ -1,4 +1,7 @@
-"""A fake kubelet with fake agents, on a control plane without nodes: pods start, drain, end and terminate."""
+"""A fake kubelet with fake agents, on a control plane without nodes.
+
+Pods start, drain, end and terminate.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,21 @@ Json = dict[str, Any]
 
 
 @asynccontextmanager
-async def kubelet(kube: Kube, namespace: str, *, agents: bool = True, node: str = "") -> AsyncIterator[None]:
-    """Run pods of one namespace while the block lasts; without agents, nobody confirms that it has drained.
+async def kubelet(
+    kube: Kube, namespace: str, *, agents: bool = True, node: str = ""
+) -> AsyncIterator[None]:
+    """Run pods of one namespace while the block lasts.
 
-    On a node, made for the time, a deleted pod stays until it is played to have ended; without one it is gone at once.
+    Without agents, nobody confirms that it has drained. On a node, made for the time, a deleted pod
+    stays until it is played to have ended; without one it is gone at once.
     """
     if node:
         taint = {"key": "elasticjob-tests/played", "effect": "NoSchedule"}
         room = {"cpu": "64", "memory": "64Gi", "pods": "1000"}
         status = {"capacity": room, "allocatable": room, "conditions": [_node_ready()]}
-        await kube.create(NODES, None, {"metadata": {"name": node}, "spec": {"taints": [taint]}, "status": status})
+        await kube.create(
+            NODES, None, {"metadata": {"name": node}, "spec": {"taints": [taint]}, "status": status}
+        )
     try:
         async with asyncio.TaskGroup() as group:  # so that a test fails at once when playing fails
             tasks = [group.create_task(_run(kube, namespace, agents, node))]
@@ -41,7 +49,9 @@ async def kubelet(kube: Kube, namespace: str, *, agents: bool = True, node: str 
             await kube.delete(NODES, None, node)
 
 
-async def end(kube: Kube, namespace: str, name: str, code: int, reason: str = "Error", message: str = "") -> None:
+async def end(
+    kube: Kube, namespace: str, name: str, code: int, reason: str = "Error", message: str = ""
+) -> None:
     """End the first container of a pod."""
     pod = await kube.get(PODS, namespace, name)
     state = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
@@ -54,11 +64,16 @@ async def end(kube: Kube, namespace: str, name: str, code: int, reason: str = "E
 
 
 async def _keep_ready(kube: Kube, node: str) -> None:
-    """Send the node's heartbeats: after 50 s without one, the node controller says of each of its pods: not ready."""
+    """Send the node's heartbeats.
+
+    After 50 s without one, the node controller says of each of its pods: not ready.
+    """
     while True:
         await asyncio.sleep(5)
         with suppress(TryLater):  # the next one comes in time
-            await kube.patch(NODES, None, node, {"status": {"conditions": [_node_ready()]}}, subresource="status")
+            await kube.patch(
+                NODES, None, node, {"status": {"conditions": [_node_ready()]}}, subresource="status"
+            )
 
 
 def _node_ready() -> Json:
@@ -76,7 +91,9 @@ async def _run(kube: Kube, namespace: str, agents: bool, node: str) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _play(kube: Kube, namespace: str, agents: bool, node: str, addresses: Iterator[int]) -> None:
+async def _play(
+    kube: Kube, namespace: str, agents: bool, node: str, addresses: Iterator[int]
+) -> None:
     """Do what is to be done next for every pod."""
     plans = (await kube.list(SCALE_PLANS, namespace))["items"] if agents else ()
     draining = {
@@ -86,11 +103,14 @@ async def _play(kube: Kube, namespace: str, agents: bool, node: str, addresses: 
         for name in plan["status"].get("drainingPods", ())
     }
     for pod in (await kube.list(PODS, namespace, label_selector=names.LABEL_JOB_UID))["items"]:
-        name, phase = pod["metadata"]["name"], pod["status"]["phase"]
+        name = pod["metadata"]["name"]
+        phase = pod["status"]["phase"]
         address = next(addresses)
         try:
             if "deletionTimestamp" in pod["metadata"]:
-                await kube.delete(PODS, namespace, name, uid=pod["metadata"]["uid"], grace_seconds=0)
+                await kube.delete(
+                    PODS, namespace, name, uid=pod["metadata"]["uid"], grace_seconds=0
+                )
             elif node and "nodeName" not in pod["spec"]:
                 binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
                 await kube.request("POST", PODS.path(namespace, name, "binding"), body=binding)

@@ -12,7 +12,13 @@ import grpc.aio
 import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
-from elasticjob_api.v1 import agent_pb2_grpc, discovery_pb2, discovery_pb2_grpc, shards_pb2, shards_pb2_grpc
+from elasticjob_api.v1 import (
+    agent_pb2_grpc,
+    discovery_pb2,
+    discovery_pb2_grpc,
+    shards_pb2,
+    shards_pb2_grpc,
+)
 
 from tests.support.wait import SECONDS
 
@@ -27,7 +33,11 @@ class Received:
     stream: Any = None
 
     def of_kind(self, kind: str) -> list[Any]:
-        return [getattr(message, kind) for message in self.messages if message.WhichOneof("message") == kind]
+        return [
+            getattr(message, kind)
+            for message in self.messages
+            if message.WhichOneof("message") == kind
+        ]
 
     async def wait(self, what: Callable[[Received], Any]) -> Any:
         async def found() -> Any:
@@ -39,7 +49,9 @@ class Received:
             return await asyncio.wait_for(found(), SECONDS)
         except TimeoutError:
             kinds = [m for m in self.messages if m.WhichOneof("message") != "heartbeat"]
-            pytest.fail(f"within {SECONDS:g} s the agent has not sent what was waited for; it sent {kinds}")
+            pytest.fail(
+                f"within {SECONDS:g} s the agent has not sent what was waited for; it sent {kinds}"
+            )
 
 
 class FakeMaster(
@@ -57,7 +69,9 @@ class FakeMaster(
         self.next_shard = 0
         self.leases: list[shards_pb2.LeaseShardsRequest] = []
         self.answers_lost = 0
-        self.hosts = discovery_pb2.HostList(version=1, hosts=[discovery_pb2.Host(name="job-worker-0", slots=2)])
+        self.hosts = discovery_pb2.HostList(
+            version=1, hosts=[discovery_pb2.Host(name="job-worker-0", slots=2)]
+        )
         self.answers_watches = True
         self._hosts_changed = asyncio.Event()
         self._command = 0
@@ -94,7 +108,9 @@ class FakeMaster(
     async def CreateDataset(self, request: Any, context: Any) -> shards_pb2.CreateDatasetResponse:
         if request.size > 1000:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another size")
-        return shards_pb2.CreateDatasetResponse(shards=-(-request.size // request.shard_size) * request.epochs)
+        return shards_pb2.CreateDatasetResponse(
+            shards=-(-request.size // request.shard_size) * request.epochs
+        )
 
     async def LeaseShards(self, request: Any, context: Any) -> shards_pb2.LeaseShardsResponse:
         self.leases.append(request)
@@ -133,7 +149,9 @@ class FakeMaster(
     async def begin(self, round_: int, **environment: str) -> None:
         world = pb.World(round=round_, members=[pb.Member(pod_name="job-worker-0")])
         await self.order(start=pb.Start(world=world, rank=0, environment=environment))
-        await self.received.wait(lambda received: [s for s in received.of_kind("started") if s.round == round_])
+        await self.received.wait(
+            lambda received: [s for s in received.of_kind("started") if s.round == round_]
+        )
 
     async def exited(self, round_: int) -> pb.ProcessExited:
         exits: list[pb.ProcessExited] = await self.received.wait(

@@ -1,4 +1,7 @@
-"""What tools for GitOps make of an object: kstatus itself, as Flux has it, and Argo CD's script for our kind."""
+"""What tools for GitOps make of an object.
+
+Kstatus itself, as Flux has it, and Argo CD's script for our kind.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,20 @@ _ARGO_CD = Path(__file__).parents[2] / "deploy" / "argocd" / "elasticjob-health.
 
 def build_kstatus(folder: Path) -> Path:
     """Compile the program that asks kstatus; Go keeps what it has compiled once."""
-    cache, program = cache_dir(os.environ), folder / "kstatus"
+    cache = cache_dir(os.environ)
+    program = folder / "kstatus"
     command = [str(find_go(cache, os.environ, ProgressDisplay())), "build", "-o", str(program), "."]
-    subprocess.run(command, cwd=_KSTATUS, env=go_environment(cache, os.environ), check=True, timeout=300)
+    subprocess.run(
+        command, cwd=_KSTATUS, env=go_environment(cache, os.environ), check=True, timeout=300
+    )
     return program
 
 
 def kstatus(program: Path, found: dict[str, Any]) -> str:
     """Return kstatus's word for an object: InProgress, Current, Failed, …"""
-    return subprocess.run([program], input=json.dumps(found), capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [program], input=json.dumps(found), capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def argo_cd_health(found: dict[str, Any]) -> str:

@@ -19,7 +19,10 @@ SECONDS = 20.0
 
 @dataclass
 class Agent:
-    """An agent by hand: registered and connected, it acts on the master's commands without a real process."""
+    """An agent by hand.
+
+    Registered and connected, it acts on the master's commands without a real process.
+    """
 
     index: int
     incarnation: int = 0
@@ -60,7 +63,9 @@ class Agent:
         stub = AgentServiceStub(channel)
         await stub.Register(self.registration(), timeout=SECONDS, wait_for_ready=True)
         self.stream = stub.Connect()
-        await self.send(hello=pb.Hello(pod_uid=self.uid, running_round=self.running, leased=self.leased))
+        await self.send(
+            hello=pb.Hello(pod_uid=self.uid, running_round=self.running, leased=self.leased)
+        )
         self.task = asyncio.create_task(self._listen(self.stream, follow_commands))
         return self
 
@@ -85,7 +90,8 @@ class Agent:
             self.started.append(command.start)
             await self.send(started=pb.ProcessStarted(round=self.running))
         elif kind in ("stop", "drain") and self.running:
-            ended, self.running = self.running, 0
+            ended = self.running
+            self.running = 0
             await self.send(exited=pb.ProcessExited(round=ended, asked=True))
         if kind in ("drain", "exit"):
             await self.stream.done_writing()
@@ -93,7 +99,9 @@ class Agent:
 
     async def heartbeat(self) -> None:
         """Send a heartbeat."""
-        await self.send(heartbeat=pb.Heartbeat(usage=pb.ResourceUsage(cpu_cores=0.5, memory_bytes=1000)))
+        await self.send(
+            heartbeat=pb.Heartbeat(usage=pb.ResourceUsage(cpu_cores=0.5, memory_bytes=1000))
+        )
 
     async def leave(self) -> None:
         """Break the stream, as a lost pod does."""
@@ -104,6 +112,7 @@ class Agent:
 
 async def world_of_two(channel: grpc.aio.Channel) -> tuple[Agent, Agent]:
     """Return two agents that the master has made its first world of."""
-    first, second = await Agent(0).join(channel), await Agent(1).join(channel)
+    first = await Agent(0).join(channel)
+    second = await Agent(1).join(channel)
     await until("a world of two", lambda: first.running == second.running == 1)
     return first, second

@@ -1,4 +1,7 @@
-"""Jobs of real Horovod processes; tests that need them are skipped where `tools/horovod_env` has not been run."""
+"""Jobs of real Horovod processes.
+
+Tests that need them are skipped where `tools/horovod_env` has not been run.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ STEP = re.compile(r"^(?:\[\d+\] )?step (\d+) size (\d+) weight (\d+)$", re.MULTI
 @functools.cache
 def horovod_python() -> str:
     """Return a Python with Horovod; skips the test where there is none."""
-    tried = subprocess.run([REPOSITORY / "tools/horovod_env", "--cached"], capture_output=True, text=True, check=False)
+    tried = subprocess.run(
+        [REPOSITORY / "tools/horovod_env", "--cached"], capture_output=True, text=True, check=False
+    )
     if tried.returncode == 77:
         pytest.skip(tried.stderr.strip())
     assert tried.returncode == 0, tried.stderr
@@ -31,12 +36,18 @@ def horovod_python() -> str:
 
 def train(job: LocalJob, index: int, *, slots: int = 1) -> subprocess.Popen[bytes]:
     """Start a worker of a local job with the unchanged script, in one process for each slot."""
-    environment = {"FINISH": str(job.folder / FINISH), "STEP_SECONDS": "0.1", names.ENV_SLOTS: str(slots)}
+    environment = {
+        "FINISH": str(job.folder / FINISH),
+        "STEP_SECONDS": "0.1",
+        names.ENV_SLOTS: str(slots),
+    }
     return job.start_agent(index, horovod_python(), str(SCRIPT), **environment)
 
 
 def check_account(log: str, *, sizes: set[int], repeated: int = 0) -> None:
-    """Check which worlds there were, and the account of what was committed; the script itself has checked its sums.
+    """Check which worlds there were, and the account of what was committed.
+
+    The script itself has checked its sums.
 
     Args:
         log: of all workers.
@@ -46,17 +57,23 @@ def check_account(log: str, *, sizes: set[int], repeated: int = 0) -> None:
     done = steps_in(log)
     steps = max(step for step, _, _ in done)
     missing = set(range(1, steps + 1)) - {step for step, _, _ in done}
-    assert len(missing) <= repeated, f"steps {missing} are missing: {log}"  # a killed rank 0 prints no more
+    assert len(missing) <= repeated, (
+        f"steps {missing} are missing: {log}"
+    )  # a killed rank 0 prints no more
     assert len(done) <= steps + repeated, f"{len(done)} steps for {steps}: {log}"
     assert {size for _, size, _ in done} == sizes, log
     finished = re.findall(
-        r"^(?:\[\d+\] )?finished: rank (\d+) of (\d+) after (\d+) steps weight (\d+)$", log, re.MULTILINE
+        r"^(?:\[\d+\] )?finished: rank (\d+) of (\d+) after (\d+) steps weight (\d+)$",
+        log,
+        re.MULTILINE,
     )
     ranks = sorted(int(rank) for rank, _, _, _ in finished)
     assert ranks == list(range(len(ranks))), log
     assert {(int(size), int(after)) for _, size, after, _ in finished} == {(len(ranks), steps)}, log
     if not repeated:
-        assert {int(weight) for _, _, _, weight in finished} == {sum(size for _, size, _ in done)}, log
+        assert {int(weight) for _, _, _, weight in finished} == {
+            sum(size for _, size, _ in done)
+        }, log
 
 
 def steps_in(log: str) -> list[tuple[int, int, int]]:

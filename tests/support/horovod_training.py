@@ -1,6 +1,7 @@
-"""An unchanged Horovod Elastic script that keeps account of what each world has trained; needs Horovod and PyTorch.
+"""An unchanged Horovod Elastic script that keeps account of what each world has trained.
 
-Each batch adds 1 to the weight for every rank, so the weight at the end shows a batch that was lost or counted twice.
+Needs Horovod and PyTorch. Each batch adds 1 to the weight for every rank, so the weight at the end
+shows a batch that was lost or counted twice.
 """
 
 import os
@@ -22,7 +23,10 @@ optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0)
 
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
-    print(f"world: rank {hvd.rank()} of {hvd.size()} from step {state.step} weight {weight():g}", flush=True)
+    print(
+        f"world: rank {hvd.rank()} of {hvd.size()} from step {state.step} weight {weight():g}",
+        flush=True,
+    )
     while not over():
         ranks = hvd.allgather(torch.tensor([hvd.rank()]), name="ranks").tolist()
         assert ranks == list(range(hvd.size())), ranks
@@ -50,4 +54,7 @@ state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0, sizes=[
 train(state)
 assert len(state.sizes) == state.step
 assert weight() == sum(state.sizes), "a batch was lost, or counted twice"
-print(f"finished: rank {hvd.rank()} of {hvd.size()} after {state.step} steps weight {weight():g}", flush=True)
+print(
+    f"finished: rank {hvd.rank()} of {hvd.size()} after {state.step} steps weight {weight():g}",
+    flush=True,
+)

@@ -34,20 +34,35 @@ def condition(cluster: Cluster, kind: str) -> tuple[str, str]:
 
 
 def set_suspend(cluster: Cluster, value: bool) -> None:
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=value))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=value)
+    )
 
 
 def set_stop(cluster: Cluster) -> None:
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(stop=True))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(stop=True)
+    )
 
 
 def end_training(
-    cluster: Cluster, name: str, code: int, reason: str = "Error", *, ran: float = 1.0, ago: float = 0.0
+    cluster: Cluster,
+    name: str,
+    code: int,
+    reason: str = "Error",
+    *,
+    ran: float = 1.0,
+    ago: float = 0.0,
 ) -> None:
     """Let the training in a pod end so many seconds ago, after it ran for so long."""
     at = cluster.now - ago
     times = {"startedAt": format_time(at - ran), "finishedAt": format_time(at)}
-    terminated = {"exitCode": code, "reason": reason if code else "Completed", "message": "last words", **times}
+    terminated = {
+        "exitCode": code,
+        "reason": reason if code else "Completed",
+        "message": "last words",
+        **times,
+    }
     container = {"name": "train", "state": {"terminated": terminated}}
     phase = "Failed" if code else "Succeeded"
     cluster.kube.set_status(PODS, name, phase=phase, conditions=[], containerStatuses=[container])

@@ -1,4 +1,7 @@
-"""The real Kueue for integration tests: its definitions, its manager as a process, and a queue with quota."""
+"""The real Kueue for integration tests.
+
+Its definitions, its manager as a process, and a queue with quota.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ from tests.support.self_signed import self_signed
 from tests.support.wait import until
 
 Json = dict[str, Any]
-_GROUP, _VERSION = KUEUE_FLAVORS.group, KUEUE_FLAVORS.version
+_GROUP = KUEUE_FLAVORS.group
+_VERSION = KUEUE_FLAVORS.version
 CLUSTER_QUEUES = Resource(_GROUP, _VERSION, "clusterqueues", "ClusterQueue", namespaced=False)
 VALIDATORS = Resource(
     "admissionregistration.k8s.io",
@@ -38,21 +42,39 @@ QUEUE = "team"
 
 
 async def install_definitions(kubeconfig: Path) -> None:
-    """Install Kueue's definitions with the version that is used here alone: to convert others takes Kueue's webhook."""
-    bodies = [yaml.safe_load(path.read_text()) for path in sorted(kueue_definitions(os.environ).glob("*.yaml"))]
+    """Install Kueue's definitions with the version that is used here alone.
+
+    To convert others takes Kueue's webhook.
+    """
+    bodies = [
+        yaml.safe_load(path.read_text())
+        for path in sorted(kueue_definitions(os.environ).glob("*.yaml"))
+    ]
     async with connect(user_agent="elasticjob-tests", kubeconfig=kubeconfig) as kube:
         for body in bodies:
             versions = body["spec"]["versions"]
             kept = [each for each in versions if each["name"] == _VERSION] or versions[-1:]
             body["spec"]["versions"] = [{**each, "storage": True, "served": True} for each in kept]
-            # The manager does not start before it has put its certificate there; with one version nothing is converted.
-            client = {"clientConfig": {"url": "https://localhost/convert"}, "conversionReviewVersions": ["v1"]}
+            # The manager does not start before it has put its certificate there; with one version
+            # nothing is converted.
+            client = {
+                "clientConfig": {"url": "https://localhost/convert"},
+                "conversionReviewVersions": ["v1"],
+            }
             body["spec"]["conversion"] = {"strategy": "Webhook", "webhook": client}
             await kube.patch(
-                CRDS, None, body["metadata"]["name"], body, kind="apply-patch", field_manager="tests", force=True
+                CRDS,
+                None,
+                body["metadata"]["name"],
+                body,
+                kind="apply-patch",
+                field_manager="tests",
+                force=True,
             )
         for resource in (KUEUE_FLAVORS, KUEUE_WORKLOADS, CLUSTER_QUEUES, LOCAL_QUEUES):
-            await until(f"the API server serves {resource.plural}", partial(is_served, kube, resource))
+            await until(
+                f"the API server serves {resource.plural}", partial(is_served, kube, resource)
+            )
 
 
 async def is_served(kube: Kube, resource: Resource) -> bool:
@@ -71,7 +93,8 @@ async def manager(
     """Run Kueue's manager with these feature gates; it validates the Workloads of one namespace."""
     program = await asyncio.to_thread(find_kueue, os.environ)
     directory.mkdir(exist_ok=True)
-    pair, port = self_signed("localhost"), _free_port()
+    pair = self_signed("localhost")
+    port = _free_port()
     (directory / "tls.crt").write_bytes(pair.certificate_pem)
     (directory / "tls.key").write_bytes(pair.key_pem)
     config = {
@@ -99,7 +122,9 @@ async def manager(
             stderr=output,
         )
     try:
-        await until("the manager's webhook", lambda: _listens(port), explain=lambda: log.read_text()[-3000:])
+        await until(
+            "the manager's webhook", lambda: _listens(port), explain=lambda: log.read_text()[-3000:]
+        )
         await kube.create(VALIDATORS, None, _validator(namespace, port, pair.certificate_pem))
         yield process
     finally:
@@ -137,11 +162,21 @@ async def _listens(port: int) -> bool:
 
 
 @asynccontextmanager
-async def queue(kube: Kube, namespace: str, cpu: str, *, labels: Mapping[str, str] | None = None) -> AsyncIterator[str]:
-    """Make a queue of the namespace with this much CPU, on nodes with these labels; yield the ClusterQueue's name."""
-    await kube.create(KUEUE_FLAVORS, None, _made(KUEUE_FLAVORS, namespace, nodeLabels=dict(labels or {})))
+async def queue(
+    kube: Kube, namespace: str, cpu: str, *, labels: Mapping[str, str] | None = None
+) -> AsyncIterator[str]:
+    """Make a queue of the namespace with this much CPU, on nodes with these labels.
+
+    Yield the ClusterQueue's name.
+    """
+    await kube.create(
+        KUEUE_FLAVORS, None, _made(KUEUE_FLAVORS, namespace, nodeLabels=dict(labels or {}))
+    )
     quotas = [{"name": "cpu", "nominalQuota": cpu}, {"name": "memory", "nominalQuota": "64Gi"}]
-    group = {"coveredResources": ["cpu", "memory"], "flavors": [{"name": namespace, "resources": quotas}]}
+    group = {
+        "coveredResources": ["cpu", "memory"],
+        "flavors": [{"name": namespace, "resources": quotas}],
+    }
     spec = {
         "namespaceSelector": {},
         "resourceGroups": [group],
@@ -158,7 +193,12 @@ async def queue(kube: Kube, namespace: str, cpu: str, *, labels: Mapping[str, st
 
 
 def _made(resource: Resource, name: str, **spec: Any) -> Json:
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def _free_port() -> int:

@@ -34,16 +34,40 @@ class LocalJob:
     def start_master(self, least: int = 2, *options: str) -> None:
         """Start a master with more options, which goes on from the state that the last one has stored."""
         certificate, key = certificates()
-        arguments = ["--standalone", f"--framework={self.framework}", f"--min={least}", "--max=4", f"--workers={least}"]
-        arguments += [f"--address={self.subnet}.1", "--http-port=0", f"--grpc-port={names.GRPC_PORT}"]
+        arguments = [
+            "--standalone",
+            f"--framework={self.framework}",
+            f"--min={least}",
+            "--max=4",
+            f"--workers={least}",
+        ]
+        arguments += [
+            f"--address={self.subnet}.1",
+            "--http-port=0",
+            f"--grpc-port={names.GRPC_PORT}",
+        ]
         arguments += ["--state-file", str(self.folder / "state.json"), *options]
-        environment = {names.ENV_JOB_NAME: self.name, names.ENV_TLS_CERT: certificate, names.ENV_TLS_KEY: key}
-        self._start("master", _MASTER, *arguments, environment={**os.environ, **environment, **_credentials()})
+        environment = {
+            names.ENV_JOB_NAME: self.name,
+            names.ENV_TLS_CERT: certificate,
+            names.ENV_TLS_KEY: key,
+        }
+        self._start(
+            "master",
+            _MASTER,
+            *arguments,
+            environment={**os.environ, **environment, **_credentials()},
+        )
 
     def start_agent(self, index: int, *command: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start the agent of a worker with a command."""
         everything = agent_environment(
-            {names.ENV_FRAMEWORK: self.framework, names.ENV_DRAIN_SECONDS: "20", **_credentials(), **environment},
+            {
+                names.ENV_FRAMEWORK: self.framework,
+                names.ENV_DRAIN_SECONDS: "20",
+                **_credentials(),
+                **environment,
+            },
             index=index,
             master=f"{self.subnet}.1",
             job=self.name,
@@ -58,7 +82,9 @@ class LocalJob:
 
     def log(self) -> str:
         """Return what all processes have printed."""
-        return "".join(f"== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("*.log")))
+        return "".join(
+            f"== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("*.log"))
+        )
 
     def wait(self, what: str, condition: Callable[[], object]) -> None:
         """Wait until a condition is true."""
@@ -79,9 +105,13 @@ class LocalJob:
             process.kill()
             process.wait()
 
-    def _start(self, name: str, *command: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _start(
+        self, name: str, *command: str, environment: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            self.processes[name] = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log
+            )
         return self.processes[name]
 
 

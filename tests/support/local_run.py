@@ -1,4 +1,7 @@
-"""`elasticjob run` as a process of its own: what it prints, what it starts, and what it leaves behind."""
+"""`elasticjob run` as a process of its own.
+
+What it prints, what it starts, and what it leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -59,8 +62,10 @@ class LocalRun:
             folder: for the program and what it prints.
             runs: where the folders of the runs are.
         """
-        self.folder, self.runs = folder, runs
-        self._log, self.end = folder / "log", folder / "end"
+        self.folder = folder
+        self.runs = runs
+        self._log = folder / "log"
+        self.end = folder / "end"
         self.environment = {
             **os.environ,
             BASE_VARIABLE: str(runs),
@@ -80,14 +85,21 @@ class LocalRun:
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Begin a run; its output goes to the log."""
         with self._log.open("ab") as log:
-            process = subprocess.Popen([COMMAND, "run", *arguments], env=self.environment, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                [COMMAND, "run", *arguments], env=self.environment, stdout=log, stderr=log
+            )
         self.processes.append(process)
         return process
 
     def call(self, *arguments: str) -> tuple[int, str]:
         """Run another command to its end; return its exit code and what it has printed."""
         ran = subprocess.run(
-            [COMMAND, *arguments], env=self.environment, capture_output=True, text=True, timeout=SECONDS, check=False
+            [COMMAND, *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
         )
         return ran.returncode, ran.stderr + ran.stdout
 
@@ -102,30 +114,53 @@ class LocalRun:
     def wait_for_line(self, pattern: str, *, after: int = 0) -> None:
         """Wait until something is printed, after so many characters of the log."""
         found = re.compile(pattern).search
-        wait_until(f"a line {pattern!r}", lambda: found(self.log(), after), seconds=SECONDS, explain=self.log)
+        wait_until(
+            f"a line {pattern!r}",
+            lambda: found(self.log(), after),
+            seconds=SECONDS,
+            explain=self.log,
+        )
 
     def wait_for_end(self, process: subprocess.Popen[bytes]) -> int:
         """Wait for the end of a run and return its exit code."""
-        wait_until("the end of the run", lambda: process.poll() is not None, seconds=SECONDS, explain=self.log)
+        wait_until(
+            "the end of the run",
+            lambda: process.poll() is not None,
+            seconds=SECONDS,
+            explain=self.log,
+        )
         return process.returncode
 
     def part(self, process: subprocess.Popen[bytes], module: str) -> list[psutil.Process]:
         """Return the processes of a run that run this module: masters or agents."""
-        return [child for child in psutil.Process(process.pid).children() if module in child.cmdline()]
+        return [
+            child for child in psutil.Process(process.pid).children() if module in child.cmdline()
+        ]
 
     def left(self) -> list[str]:
         """Return the commands of all processes that a run of this test has begun, and folders of runs."""
-        found = [command for process in psutil.process_iter() if (command := self._command(process))]
+        found = [
+            command for process in psutil.process_iter() if (command := self._command(process))
+        ]
         return found + [path.name for path in self.runs.glob("[a-z]*")]
 
     def wait_until_nothing_is_left(self) -> None:
         """Wait until neither processes nor folders of runs are left."""
-        wait_until("nothing is left", self.left, lambda left: not left, seconds=SECONDS, explain=self.log)
+        wait_until(
+            "nothing is left", self.left, lambda left: not left, seconds=SECONDS, explain=self.log
+        )
 
     def _command(self, process: psutil.Process) -> str:
-        """Return the command of a process that a run of this test has begun; empty for any other, and once it ends."""
+        """Return the command of a process that a run of this test has begun.
+
+        Empty for any other, and once it ends.
+        """
         try:
-            return " ".join(process.cmdline()) if process.environ().get(_MARK) == str(self.folder) else ""
+            return (
+                " ".join(process.cmdline())
+                if process.environ().get(_MARK) == str(self.folder)
+                else ""
+            )
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return ""
 
@@ -134,7 +169,8 @@ class LocalRun:
 def local_run(folder: Path) -> Iterator[LocalRun]:
     """Yield what begins runs; those that still run at the end are killed.
 
-    Their folders are in one of their own, as those of tests have long paths, which leave no room for sockets.
+    Their folders are in one of their own, as those of tests have long paths, which leave no room
+    for sockets.
     """
     with tempfile.TemporaryDirectory(prefix="ej-") as runs:
         run = LocalRun(folder, Path(runs))
@@ -149,4 +185,7 @@ def local_run(folder: Path) -> Iterator[LocalRun]:
 
 def size_and_step(log: str) -> Sequence[tuple[int, int]]:
     """Return the size of each world in which rank 0 has begun, and its first step."""
-    return [(int(size), int(step)) for size, step in re.findall(r"\[0\] round \d+ size (\d+) from step (\d+)", log)]
+    return [
+        (int(size), int(step))
+        for size, step in re.findall(r"\[0\] round \d+ size (\d+) from step (\d+)", log)
+    ]

@@ -1,4 +1,7 @@
-"""A master at a real API server: its job, and an account with no more rights than its Role gives."""
+"""A master at a real API server.
+
+Its job, and an account with no more rights than its Role gives.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,14 @@ from typing import Any
 
 import yaml
 from elasticjob_api import names
-from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS, ROLE_BINDINGS, ROLES, SCALE_PLANS, SERVICE_ACCOUNTS
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    ELASTIC_JOBS,
+    ROLE_BINDINGS,
+    ROLES,
+    SCALE_PLANS,
+    SERVICE_ACCOUNTS,
+)
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
@@ -32,8 +42,13 @@ class Setting:
     folder: Path
 
     @asynccontextmanager
-    async def master(self, *, through: int | None = None, ports: tuple[int, int] = (0, 0)) -> AsyncIterator[Master]:
-        """Run a master; `through`: the port at which it reaches the API server; `ports`: its own."""
+    async def master(
+        self, *, through: int | None = None, ports: tuple[int, int] = (0, 0)
+    ) -> AsyncIterator[Master]:
+        """Run a master.
+
+        `through`: the port at which it reaches the API server; `ports`: its own.
+        """
         kubeconfig = self.kubeconfig
         if through is not None:
             config = yaml.safe_load(kubeconfig.read_text())
@@ -79,8 +94,17 @@ def role() -> dict[str, Any]:
                 "verbs": ["get", "list", "watch"],
                 "resourceNames": [JOB],
             },
-            {"apiGroups": group, "resources": ["elasticjobs/status"], "verbs": ["patch"], "resourceNames": [JOB]},
-            {"apiGroups": group, "resources": ["scaleplans"], "verbs": ["get", "list", "watch", "create"]},
+            {
+                "apiGroups": group,
+                "resources": ["elasticjobs/status"],
+                "verbs": ["patch"],
+                "resourceNames": [JOB],
+            },
+            {
+                "apiGroups": group,
+                "resources": ["scaleplans"],
+                "verbs": ["get", "list", "watch", "create"],
+            },
             {
                 "apiGroups": [""],
                 "resources": ["configmaps"],
@@ -100,10 +124,22 @@ def role() -> dict[str, Any]:
 async def prepare(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) -> Setting:
     """Create a job and its master's account, with the rights of its Role and no more."""
     template = {"spec": {"containers": [{"name": "c", "image": "i", "command": ["train"]}]}}
-    worker = {"replicas": 2, "minReplicas": 1, "maxReplicas": 5, "template": template, "drainSeconds": 5}
-    spec = {"framework": "jax", "replicaSpecs": {"worker": worker}, "autoscaling": {"cooldownSeconds": COOLDOWN}}
+    worker = {
+        "replicas": 2,
+        "minReplicas": 1,
+        "maxReplicas": 5,
+        "template": template,
+        "drainSeconds": 5,
+    }
+    spec = {
+        "framework": "jax",
+        "replicaSpecs": {"worker": worker},
+        "autoscaling": {"cooldownSeconds": COOLDOWN},
+    }
     kind = {"apiVersion": ELASTIC_JOBS.api_version, "kind": ELASTIC_JOBS.kind}
-    job = await kube.create(ELASTIC_JOBS, namespace, {**kind, "metadata": {"name": JOB}, "spec": spec})
+    job = await kube.create(
+        ELASTIC_JOBS, namespace, {**kind, "metadata": {"name": JOB}, "spec": spec}
+    )
     await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": names.state_config_map(JOB)}})
     await kube.create(SERVICE_ACCOUNTS, namespace, {"metadata": {"name": "master"}})
     await kube.create(ROLES, namespace, role())

@@ -50,9 +50,16 @@ class Master:
             return grpc.aio.insecure_channel(f"{self.address}:{self.grpc_port}")
         credentials = grpc.ssl_channel_credentials(certificates()[0].encode())
         if token is not None:
-            credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(token))
-        options = [("grpc.ssl_target_name_override", names.TLS_SERVER_NAME), ("grpc.enable_http_proxy", 0)]
-        return grpc.aio.secure_channel(f"{self.address}:{self.grpc_port}", credentials, options=options)
+            credentials = grpc.composite_channel_credentials(
+                credentials, grpc.access_token_call_credentials(token)
+            )
+        options = [
+            ("grpc.ssl_target_name_override", names.TLS_SERVER_NAME),
+            ("grpc.enable_http_proxy", 0),
+        ]
+        return grpc.aio.secure_channel(
+            f"{self.address}:{self.grpc_port}", credentials, options=options
+        )
 
     async def kill(self) -> None:
         """End it as a lost node would."""
@@ -68,7 +75,10 @@ async def run_master(
     ports: tuple[int, int] = (0, 0),
     address: str = "127.0.0.1",
 ) -> AsyncIterator[Master]:
-    """Start a master and wait until it serves; SIGTERM it in the end, and require the exit code that it has then."""
+    """Start a master and wait until it serves.
+
+    SIGTERM it in the end, and require the exit code that it has then.
+    """
     certificate, key = certificates()
     environment = {
         **os.environ,
@@ -79,17 +89,27 @@ async def run_master(
         **(env or {}),
     }
     log = folder / "master.log"
-    command = [str(Path(sys.executable).with_name("elasticjob-master")), *options, f"--address={address}"]
+    command = [
+        str(Path(sys.executable).with_name("elasticjob-master")),
+        *options,
+        f"--address={address}",
+    ]
     command += [f"--grpc-port={ports[0]}", f"--http-port={ports[1]}"]
     with log.open("ab") as output:
         start = output.tell()
-        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=output, stderr=output)
+        process = await asyncio.create_subprocess_exec(
+            *command, env=environment, stdout=output, stderr=output
+        )
     master = Master(process, log, address=address, insecure="--insecure" in options)
     if "--standalone" in options:
         master.ends_with = 0
     try:
         async with asyncio.timeout(SECONDS):
-            while not (found := re.search(rb"gRPC on \S+:(\d+), HTTP on port (\d+)", log.read_bytes()[start:])):
+            while not (
+                found := re.search(
+                    rb"gRPC on \S+:(\d+), HTTP on port (\d+)", log.read_bytes()[start:]
+                )
+            ):
                 assert process.returncode is None, log.read_text()
                 await asyncio.sleep(0.02)
         master.grpc_port, master.http_port = int(found[1]), int(found[2])

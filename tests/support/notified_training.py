@@ -1,8 +1,8 @@
 """A training script that goes on from world to world: `onWorldChange: Notify`.
 
-Its processes meet in each world at a barrier, where the first one tells the others its number by a value. Between these
-meetings they train shards, slowly until their folder has a file `finish`. A process of index DEAF takes no other
-world than its first one.
+Its processes meet in each world at a barrier, where the first one tells the others its number by a
+value. Between these meetings they train shards, slowly until their folder has a file `finish`. A
+process of index DEAF takes no other world than its first one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ def say(text: str) -> None:
 
 
 def meet() -> elasticjob.World:
-    """Take the newest world, and wait until all processes of it have: if it ends before, take the next one."""
+    """Take the newest world, and wait until all processes of it have.
+
+    If it ends before, take the next one.
+    """
     while True:
         here = elasticjob.next_world()
         say(f"told: {os.getpid()} round {here.round}")
@@ -43,7 +46,9 @@ def meet() -> elasticjob.World:
             continue
         addresses = sorted(member.address for member in elasticjob.members())
         assert len(addresses) == here.size
-        say(f"world: {os.getpid()} rank {here.rank} of {here.size} round {here.round} first {first.decode()}")
+        say(
+            f"world: {os.getpid()} rank {here.rank} of {here.size} round {here.round} first {first.decode()}"
+        )
         return here
 
 

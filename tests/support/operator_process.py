@@ -1,4 +1,7 @@
-"""Starts the operator's process, and reads the objects it works on; for all integration tests of the operator."""
+"""Starts the operator's process, and reads the objects it works on.
+
+For all integration tests of the operator.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ async def operator(
 async def start_operator(
     kubeconfig: Path, namespace: str, log: Path, *more: str, pod_uid: str = ""
 ) -> asyncio.subprocess.Process:
-    """Start the operator's process, in the pod of this UID if there is one; its output is appended to `log`."""
+    """Start the operator's process, in the pod of this UID if there is one.
+
+    Its output is appended to `log`.
+    """
     with log.open("ab") as output:
         return await asyncio.create_subprocess_exec(
             *(str(OPERATOR), "--kubeconfig", str(kubeconfig), "--namespace", namespace),
@@ -60,27 +66,51 @@ async def end_operator(process: asyncio.subprocess.Process) -> None:
 def job(name: str = "job", *, replicas: int = 2, most: int = 6, **spec: Any) -> Json:
     """Return the manifest of a job with one role."""
     resources = {"requests": {"cpu": "100m", "memory": "64Mi"}}
-    container = {"name": "train", "image": "train:1", "command": ["train"], "args": ["--fast"], "resources": resources}
+    container = {
+        "name": "train",
+        "image": "train:1",
+        "command": ["train"],
+        "args": ["--fast"],
+        "resources": resources,
+    }
     worker = {
         "replicas": replicas,
         "minReplicas": 1,
         "maxReplicas": most,
         "template": {"spec": {"containers": [container]}},
     }
-    return made(ELASTIC_JOBS, name, framework="jax", agent={"source": "Image"}, replicaSpecs={"worker": worker}, **spec)
+    return made(
+        ELASTIC_JOBS,
+        name,
+        framework="jax",
+        agent={"source": "Image"},
+        replicaSpecs={"worker": worker},
+        **spec,
+    )
 
 
 def made(resource: Resource, name: str, **spec: Any) -> Json:
     """Return the manifest of an object."""
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 async def phase(
-    kube: Kube, namespace: str, resource: Resource, name: str, *wanted: str, seconds: float = SECONDS
+    kube: Kube,
+    namespace: str,
+    resource: Resource,
+    name: str,
+    *wanted: str,
+    seconds: float = SECONDS,
 ) -> Json:
     """Wait for one of these phases; return the status."""
 
-    what, look = f"{resource.kind} {name} {wanted}", partial(status_of, kube, namespace, resource, name)
+    what = f"{resource.kind} {name} {wanted}"
+    look = partial(status_of, kube, namespace, resource, name)
     return await until(what, look, lambda status: status.get("phase") in wanted, seconds=seconds)
 
 
@@ -91,13 +121,18 @@ async def status_of(kube: Kube, namespace: str, resource: Resource, name: str) -
 
 async def workers(kube: Kube, namespace: str, job_name: str | None = None) -> list[str]:
     """Return the names of all worker pods, or of those of one job."""
-    selector = f"{names.LABEL_ROLE}=worker" + (f",{names.LABEL_JOB_NAME}={job_name}" if job_name else "")
+    selector = f"{names.LABEL_ROLE}=worker" + (
+        f",{names.LABEL_JOB_NAME}={job_name}" if job_name else ""
+    )
     pods = await kube.list(PODS, namespace, label_selector=selector)
     return sorted(pod["metadata"]["name"] for pod in pods["items"])
 
 
 async def worker_indices(kube: Kube, namespace: str) -> list[int]:
-    """Return the indices of all worker pods; a name has one more part if an operator died creating the first pod."""
+    """Return the indices of all worker pods.
+
+    A name has one more part if an operator died creating the first pod.
+    """
     pods = await kube.list(PODS, namespace, label_selector=f"{names.LABEL_ROLE}=worker")
     return sorted(int(pod["metadata"]["labels"][names.LABEL_INDEX]) for pod in pods["items"])
 
@@ -114,7 +149,9 @@ async def there(kube: Kube, resource: Resource, namespace: str, name: str) -> bo
 async def leader(kube: Kube, namespace: str) -> str:
     """Return the holder of the lease; empty for nobody."""
     try:
-        return str((await kube.get(LEASES, namespace, names.OPERATOR))["spec"].get("holderIdentity", ""))
+        return str(
+            (await kube.get(LEASES, namespace, names.OPERATOR))["spec"].get("holderIdentity", "")
+        )
     except KubeError:
         return ""
 

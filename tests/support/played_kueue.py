@@ -1,4 +1,7 @@
-"""A played Kueue for the simulated cluster: one queue with quota for so many pods; it writes what the real one does."""
+"""A played Kueue for the simulated cluster: one queue with quota for so many pods.
+
+It writes what the real one does.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,18 @@ class PlayedKueue:
     """Admits Workloads in their order as far as the quota goes, and evicts them when the test says so."""
 
     def __init__(self, cluster: Cluster, pods: int, *, elastic: bool) -> None:
-        self.cluster, self.quota, self.elastic = cluster, pods, elastic
+        self.cluster = cluster
+        self.quota = pods
+        self.elastic = elastic
         cluster.operator.use_kueue()
 
     async def start(self) -> None:
         """Create flavour and job, and go on until both are at rest."""
-        body = {"kind": "ResourceFlavor", "metadata": {"name": FLAVOR}, "spec": {"nodeLabels": {"pool": FLAVOR}}}
+        body = {
+            "kind": "ResourceFlavor",
+            "metadata": {"name": FLAVOR},
+            "spec": {"nodeLabels": {"pool": FLAVOR}},
+        }
         await self.cluster.kube.create(KUEUE_FLAVORS, None, body)
         await self.cluster.create(ELASTIC_JOBS, self.cluster._body)
         await self.settle()
@@ -49,29 +58,52 @@ class PlayedKueue:
 
     def workloads(self) -> list[Json]:
         """Return all Workloads, the oldest first."""
-        return sorted(self.cluster.kube.all(KUEUE_WORKLOADS), key=lambda each: int(each["metadata"]["resourceVersion"]))
+        return sorted(
+            self.cluster.kube.all(KUEUE_WORKLOADS),
+            key=lambda each: int(each["metadata"]["resourceVersion"]),
+        )
 
     def admit(self) -> None:
-        """Admit what fits; a replacement takes the place of what it replaces, where Kueue has elastic jobs."""
+        """Admit what fits.
+
+        A replacement takes the place of what it replaces, where Kueue has elastic jobs.
+        """
         for body in self.workloads():
             found = _read(body)
-            if found.reserved or found.finished or not found.spec.active or found.metadata.deletion_timestamp:
+            if (
+                found.reserved
+                or found.finished
+                or not found.spec.active
+                or found.metadata.deletion_timestamp
+            ):
                 continue
             old = self._replaced(body) if self.elastic else None
             held = [_read(each) for each in self.workloads()]
-            used = sum(sum(each.counts().values()) for each in held if each.reserved and not each.finished)
+            used = sum(
+                sum(each.counts().values()) for each in held if each.reserved and not each.finished
+            )
             used -= sum(_read(old).counts().values()) if old else 0
             if used + sum(found.counts().values()) > self.quota:
                 message = f"insufficient unused quota: {self.quota - used} pods are left"
                 self._set(body, QuotaReserved=(False, "Pending", message))
                 continue
             if old:
-                self._set(old, Finished=(True, "WorkloadSliceReplaced", ""), QuotaReserved=(False, "Replaced", ""))
+                self._set(
+                    old,
+                    Finished=(True, "WorkloadSliceReplaced", ""),
+                    QuotaReserved=(False, "Replaced", ""),
+                )
             names = [each.name for each in found.spec.pod_sets]
             assignments = [{"name": name, "flavors": {"cpu": FLAVOR}} for name in names]
             admission = {"clusterQueue": "all", "podSetAssignments": assignments}
             said = (True, "Admitted", "")
-            self._set(body, admission=admission, QuotaReserved=said, Admitted=said, Evicted=(False, "Admitted", ""))
+            self._set(
+                body,
+                admission=admission,
+                QuotaReserved=said,
+                Admitted=said,
+                Evicted=(False, "Admitted", ""),
+            )
 
     def evict(self, reason: str = "Preempted") -> None:
         """Evict what is admitted."""
@@ -80,11 +112,19 @@ class PlayedKueue:
                 self._set(body, Evicted=(True, reason, "to make room for another"))
 
     def _replaced(self, body: Json) -> Json | None:
-        key = body["metadata"].get("annotations", {}).get("kueue.x-k8s.io/workload-slice-replacement-for", "")
-        found = (each for each in self.workloads() if f"{NAMESPACE}/{each['metadata']['name']}" == key)
+        key = (
+            body["metadata"]
+            .get("annotations", {})
+            .get("kueue.x-k8s.io/workload-slice-replacement-for", "")
+        )
+        found = (
+            each for each in self.workloads() if f"{NAMESPACE}/{each['metadata']['name']}" == key
+        )
         return next((each for each in found if _read(each).admitted), None)
 
-    def _set(self, body: Json, *, admission: Json | None = None, **said: tuple[bool, str, str]) -> None:
+    def _set(
+        self, body: Json, *, admission: Json | None = None, **said: tuple[bool, str, str]
+    ) -> None:
         name = body["metadata"]["name"]
         status = self.cluster.kube.objects[KUEUE_WORKLOADS, name].get("status", {})
         conditions = {each["type"]: each for each in status.get("conditions", [])}

@@ -15,7 +15,14 @@ from elasticjob_api.indices import parse_indices
 from elasticjob_api.scaleplan import FINISHED
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.informer import Informer
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    Resource,
+)
 from elasticjob_kube.session import Kube
 from elasticjob_operator.core.model.observed import Pod
 
@@ -25,13 +32,18 @@ from tests.support.wait import until
 
 BEGIN = 8
 LOST = 4
-"""Members that ScaleIns may remove: the lower indices, whose pods fail, stay in any order of the requests."""
+"""Members that ScaleIns may remove: the lower indices, whose pods fail, stay in any order of the
+requests.
+"""
 CPU = "200m"
 
 
 @dataclass
 class Series:
-    """What was requested of each job: the change of size by request, and how many of its members failed."""
+    """What was requested of each job.
+
+    The change of size by request, and how many of its members failed.
+    """
 
     kube: Kube
     namespace: str
@@ -46,7 +58,9 @@ class Series:
         for name in self.jobs:
             self.asked[name] = {}
             policy = {"planHistoryLimit": 100}
-            await self.kube.create(ELASTIC_JOBS, self.namespace, job(name, replicas=BEGIN, most=60, runPolicy=policy))
+            await self.kube.create(
+                ELASTIC_JOBS, self.namespace, job(name, replicas=BEGIN, most=60, runPolicy=policy)
+            )
         for name in self.jobs:
             await phase(self.kube, self.namespace, ELASTIC_JOBS, name, "Running", seconds=90)
 
@@ -77,11 +91,17 @@ class Series:
             "out": (SCALE_OUTS, {"count": number}, number),
             "in": (SCALE_INS, {"count": number}, -number),
             "plan": (SCALE_PLANS, {"createPods": [{"role": "worker"}] * number}, number),
-            "resize": (SCALE_PLANS, {"replicaResourceSpecs": {"worker": {"resource": {"cpu": CPU}}}}, 0),
+            "resize": (
+                SCALE_PLANS,
+                {"replicaResourceSpecs": {"worker": {"resource": {"cpu": CPU}}}},
+                0,
+            ),
         }
         resource, spec, change = asks[what]
         name = f"{job_name}-{what}-{number}"
-        await self.kube.create(resource, self.namespace, made(resource, name, jobName=job_name, **spec))
+        await self.kube.create(
+            resource, self.namespace, made(resource, name, jobName=job_name, **spec)
+        )
         self.asked[job_name][resource.kind, name] = change
 
     async def _kill(self, job_name: str, index: int, *, fails: bool) -> None:
@@ -106,7 +126,11 @@ class Series:
         for name in self.jobs:
             await self._check_job(name)
         pods = await self.kube.list(PODS, self.namespace)
-        masters = [p for p in pods["items"] if p["metadata"]["labels"][names.LABEL_ROLE] == names.ROLE_MASTER]
+        masters = [
+            p
+            for p in pods["items"]
+            if p["metadata"]["labels"][names.LABEL_ROLE] == names.ROLE_MASTER
+        ]
         assert len(masters) == len(self.jobs)
 
     async def _check_job(self, name: str) -> None:
@@ -115,15 +139,23 @@ class Series:
         assert len(plans) == len(asked), [(p["metadata"]["name"], p["spec"]) for p in plans]
         created: list[str] = []
         for plan in plans:
-            status, what = plan["status"], _request(plan)
+            status = plan["status"]
+            what = _request(plan)
             assert status["phase"] == "Succeeded", (what, status)
             change = _size(status["targets"]) - _size(status["before"])
             assert change == asked[what], (what, status)
             created += status.get("createdPods", [])
-        assert len(created) == len(set(created)) == sum(change for change in asked.values() if change > 0)
+        assert (
+            len(created)
+            == len(set(created))
+            == sum(change for change in asked.values() if change > 0)
+        )
         size = BEGIN + sum(asked.values())
         status = await until(
-            f"{name} has {size} workers", lambda: self._at_rest(name, size), seconds=60, explain=self.seen
+            f"{name} has {size} workers",
+            lambda: self._at_rest(name, size),
+            seconds=60,
+            explain=self.seen,
         )
         assert status["replicaStatuses"]["worker"]["restarts"] == self.failures[name]
 
@@ -148,12 +180,20 @@ class Series:
         found = await self.kube.get(ELASTIC_JOBS, self.namespace, name)
         selector = f"{names.LABEL_JOB_NAME}={name},{names.LABEL_ROLE}=worker"
         pods = (await self.kube.list(PODS, self.namespace, label_selector=selector))["items"]
-        self.looked_at = [f"{p['metadata']['name']} {p['status']['phase']} with {_cpu(p)}" for p in pods]
+        self.looked_at = [
+            f"{p['metadata']['name']} {p['status']['phase']} with {_cpu(p)}" for p in pods
+        ]
         self.looked_at.append(str(found["status"]))
-        pods = [pod for pod in pods if pod["status"]["phase"] != "Failed"]  # they stay for their logs
+        pods = [
+            pod for pod in pods if pod["status"]["phase"] != "Failed"
+        ]  # they stay for their logs
         alive = [pod for pod in pods if pod["status"]["phase"] == "Running" and _cpu(pod) == CPU]
         status: Json = found["status"]
-        settled = (status["phase"], status["workers"], status.get("currentPlan")) == ("Running", f"{size}/{size}", None)
+        settled = (status["phase"], status["workers"], status.get("currentPlan")) == (
+            "Running",
+            f"{size}/{size}",
+            None,
+        )
         asked = found["spec"]["replicaSpecs"]["worker"]["replicas"]
         return status if settled and asked == size == len(alive) == len(pods) else None
 
@@ -172,12 +212,21 @@ async def record_twins(kube: Kube, namespace: str) -> AsyncIterator[list[str]]:
             alive[after.metadata.uid] = after
             member = (after.metadata.labels[names.LABEL_JOB_UID], after.role, after.index)
             twins = [
-                p.name for p in alive.values() if (p.metadata.labels[names.LABEL_JOB_UID], p.role, p.index) == member
+                p.name
+                for p in alive.values()
+                if (p.metadata.labels[names.LABEL_JOB_UID], p.role, p.index) == member
             ]
             if len(twins) > 1:
                 twins_found.append(f"{member}: {', '.join(twins)}")
 
-    watch = Informer(kube, PODS, Pod, namespace=namespace, label_selector=names.LABEL_JOB_UID, on_change=on_change)
+    watch = Informer(
+        kube,
+        PODS,
+        Pod,
+        namespace=namespace,
+        label_selector=names.LABEL_JOB_UID,
+        on_change=on_change,
+    )
     task = asyncio.create_task(watch.run())
     try:
         yield twins_found

@@ -11,7 +11,10 @@ from elasticjob_kube.x509 import KeyPair, subject
 
 
 def self_signed(name: str) -> KeyPair:
-    """Make a certificate that is its own authority, for a server of this DNS name; it is valid for an hour."""
+    """Make a certificate that is its own authority, for a server of this DNS name.
+
+    It is valid for an hour.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
     certificate = (

@@ -1,4 +1,7 @@
-"""Service accounts for tests of rights: a kubeconfig with an account's own token, and what the API server forbids."""
+"""Service accounts for tests of rights.
+
+A kubeconfig with an account's own token, and what the API server forbids.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,13 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 
-async def kubeconfig_of(account: str, cluster: Cluster, kube: Kube, namespace: str, folder: Path) -> Path:
+async def kubeconfig_of(
+    account: str, cluster: Cluster, kube: Kube, namespace: str, folder: Path
+) -> Path:
     """Write a kubeconfig with a token of an account, as its pod has it, and nothing else."""
-    answer = await kube.request("POST", SERVICE_ACCOUNTS.path(namespace, account, "token"), body={"spec": {}})
+    answer = await kube.request(
+        "POST", SERVICE_ACCOUNTS.path(namespace, account, "token"), body={"spec": {}}
+    )
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     for user in config["users"]:
         user["user"] = {"token": json.loads(answer)["status"]["token"]}
@@ -26,7 +33,10 @@ async def kubeconfig_of(account: str, cluster: Cluster, kube: Kube, namespace: s
 
 
 async def not_forbidden(session: Kube, attempts: Iterable[tuple[str, str, str, Any]]) -> list[str]:
-    """Try requests, each given as a description, method, path and body; return those not answered with 403."""
+    """Try requests, each given as a description, method, path and body.
+
+    Return those not answered with 403.
+    """
     found = []
     for what, method, path, body in attempts:
         content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"

@@ -1,5 +1,6 @@
-"""A training script without a framework: reads the lines of its shards, and writes a line to a file for each shard.
+"""A training script without a framework.
 
+Reads the lines of its shards, and writes a line to a file for each shard.
 Its environment says what it does: FILES (its data), TRAINED (a folder), and MODE.
 """
 
@@ -33,7 +34,9 @@ def take(shards: elasticjob.Shards[elasticjob.Shard]) -> elasticjob.Shard:
 def train() -> None:
     """Train all lines of all files twice; shards of a damaged file fail."""
     files = sorted(Path(os.environ["FILES"]).iterdir())
-    shards = elasticjob.text_shards("text", files, lines_per_shard=5, epochs=2, shuffle=True, seed=3, prefetch=8)
+    shards = elasticjob.text_shards(
+        "text", files, lines_per_shard=5, epochs=2, shuffle=True, seed=3, prefetch=8
+    )
     for shard in shards:
         try:
             for line in shard.lines():
@@ -53,7 +56,9 @@ def resume() -> None:
     model = TRAINED.parent / "model"
     trained, saved = model.read_bytes().split(b"\n", 1) if model.exists() else (b"", b"")
     numbers = [int(number) for number in trained.split()]
-    shards = elasticjob.shards("data", size=1000, shard_size=5, shuffle=True, prefetch=8, restore=saved)
+    shards = elasticjob.shards(
+        "data", size=1000, shard_size=5, shuffle=True, prefetch=8, restore=saved
+    )
     for shard in shards:
         numbers.append(shard.id)
         shards.done(shard)
@@ -154,7 +159,8 @@ def commit() -> None:
 
 def meet() -> None:
     """Meet the other process; in round 1 rank 1 crashes after that, and rank 0 waits for it."""
-    world, store = elasticjob.world(), elasticjob.KeyValue()
+    world = elasticjob.world()
+    store = elasticjob.KeyValue()
     found = store.get(f"address-{world.rank}")
     store.set(f"address-{world.rank}", str(os.getpid()).encode())
     elasticjob.barrier("met")
@@ -166,6 +172,13 @@ def meet() -> None:
 
 
 if __name__ == "__main__":
-    modes = {"train": train, "resume": resume, "fork": fork, "stream": stream, "again": again, "commit": commit}
+    modes = {
+        "train": train,
+        "resume": resume,
+        "fork": fork,
+        "stream": stream,
+        "again": again,
+        "commit": commit,
+    }
     modes["meet"] = meet
     sys.exit(modes[MODE]())

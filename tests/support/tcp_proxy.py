@@ -1,7 +1,8 @@
-"""A TCP proxy whose connections can be cut: nothing gets through any more, and neither end gets an error.
+"""A TCP proxy whose connections can be cut.
 
-Either all are cut until they are restored, or those that are open now for ever, while new ones are forwarded. They can
-also be reset: then both ends get an error.
+Nothing gets through any more, and neither end gets an error. Either all are cut until they are
+restored, or those that are open now for ever, while new ones are forwarded. They can also be reset:
+then both ends get an error.
 """
 
 from __future__ import annotations
@@ -37,14 +38,19 @@ class CuttableProxy:
             connection.passes.clear()
 
     def restore(self) -> None:
-        """Let everything through again, also what was sent meanwhile; frozen connections stay frozen."""
+        """Let everything through again, also what was sent meanwhile.
+
+        Frozen connections stay frozen.
+        """
         self._cut = False
         for connection in self._connections.values():
             if not connection.frozen:
                 connection.passes.set()
 
     def freeze(self) -> int:
-        """Let nothing through on the connections that are open now, for ever; new ones are forwarded, also after a cut.
+        """Let nothing through on the connections that are open now, for ever.
+
+        New ones are forwarded, also after a cut.
 
         Returns how many are open now.
         """
@@ -63,7 +69,8 @@ class CuttableProxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward a new connection, both ways."""
-        task, connection = asyncio.current_task(), _Connection(writer)
+        task = asyncio.current_task()
+        connection = _Connection(writer)
         assert task is not None
         self._connections[task] = connection
         if not self._cut:
@@ -73,7 +80,8 @@ class CuttableProxy:
             there_reader, there_writer = await asyncio.open_connection(*self._target)
             connection.writers.append(there_writer)
             await asyncio.gather(
-                self._forward(connection, reader, there_writer), self._forward(connection, there_reader, writer)
+                self._forward(connection, reader, there_writer),
+                self._forward(connection, there_reader, writer),
             )
         for end in connection.writers:
             end.close()
@@ -102,7 +110,9 @@ class CuttableProxy:
 
 
 @contextlib.asynccontextmanager
-async def cuttable_proxy(host: str, port: int, *, to: tuple[str, int]) -> AsyncIterator[CuttableProxy]:
+async def cuttable_proxy(
+    host: str, port: int, *, to: tuple[str, int]
+) -> AsyncIterator[CuttableProxy]:
     """Run a proxy that forwards a port while in the block."""
     made = CuttableProxy(*to)
     server = await asyncio.start_server(made.serve, host, port)

@@ -12,7 +12,9 @@ def some_of(parameters: Iterable[Any], *, every: int) -> list[Any]:
     """Return all parameters, all but every n-th one marked for the thorough run."""
     return [
         pytest.param(
-            each, id=getattr(each, "name", str(each)), marks=[] if number % every == 0 else [pytest.mark.thorough]
+            each,
+            id=getattr(each, "name", str(each)),
+            marks=[] if number % every == 0 else [pytest.mark.thorough],
         )
         for number, each in enumerate(parameters)
     ]

@@ -1,7 +1,8 @@
-"""Waiting for what can only be found out by looking again and again: `until` in coroutines, `wait_until` elsewhere.
+"""Waiting for what can only be found out by looking again and again.
 
-Both take a description of what is waited for, a function that looks, and one that says whether the result is it. They
-return that result; when the time is over, the test fails with the last result and what `explain` returns.
+`until` in coroutines, `wait_until` elsewhere. Both take a description of what is waited for, a
+function that looks, and one that says whether the result is it. They return that result; when the
+time is over, the test fails with the last result and what `explain` returns.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ async def until(
     seconds: float = SECONDS,
     explain: Callable[[], str] = str,
 ) -> Any:
-    """Wait until what `look` returns, or returns an awaitable of, holds; by default, until it is true."""
+    """Wait until what `look` returns, or returns an awaitable of, holds.
+
+    By default, until it is true.
+    """
     last: Any = None
     try:
         async with asyncio.timeout(seconds):

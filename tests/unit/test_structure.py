@@ -21,7 +21,11 @@ def test_no_file_of_tests_imports_from_another_test_file() -> None:
 
 def test_every_file_that_tests_share_says_what_it_is() -> None:
     files = [*(TESTS / "support").rglob("*.py"), *TESTS.rglob("conftest.py")]
-    silent = [str(path.relative_to(TESTS)) for path in files if not ast.get_docstring(ast.parse(path.read_text()))]
+    silent = [
+        str(path.relative_to(TESTS))
+        for path in files
+        if not ast.get_docstring(ast.parse(path.read_text()))
+    ]
     assert silent == []
 
 

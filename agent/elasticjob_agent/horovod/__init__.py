@@ -1,1 +1,4 @@
-"""What unchanged Horovod processes need in place of a launcher: a rendezvous on a local port, and notifications."""
+"""What unchanged Horovod processes need in place of a launcher.
+
+A rendezvous on a local port, and notifications.
+"""

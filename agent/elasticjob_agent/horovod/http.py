@@ -1,6 +1,7 @@
-"""A small HTTP server for one pod's processes: GET, PUT and DELETE of `/<scope>/<key>`, one request a connection.
+"""A small HTTP server for one pod's processes.
 
-Horovod's own clients call it, one in C++ and one in Python. They cannot show a token, so it listens on 127.0.0.1 only.
+GET, PUT and DELETE of `/<scope>/<key>`, one request a connection. Horovod's own clients call it,
+one in C++ and one in Python. They cannot show a token, so it listens on 127.0.0.1 only.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ LONGEST_HEAD = 16 * 1024
 LONGEST_BODY = 512 * 1024
 MAX_CONNECTIONS = 1024
 _READ_SECONDS = 30.0
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 413: "Content Too Large", 503: "Service Unavailable"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    413: "Content Too Large",
+    503: "Service Unavailable",
+}
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer. Horovod's C++ client knows 200 and 404; after any other it tries twice more, and then ends."""
+    """One answer.
+
+    Horovod's C++ client knows 200 and 404; after any other it tries twice more, and then ends.
+    """
 
     status: int = 200
     body: bytes = b""
@@ -74,7 +84,12 @@ class HttpServer:
             writer.write(_head(answer) + answer.body)
             async with asyncio.timeout(_READ_SECONDS):
                 await writer.drain()
-        except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        except (
+            ConnectionError,
+            TimeoutError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+        ):
             pass  # the process has ended, or does not speak HTTP
         except asyncio.CancelledError:
             pass  # asyncio would log it: this task is its own
@@ -86,7 +101,8 @@ class HttpServer:
 async def _read(reader: asyncio.StreamReader) -> Request | Answer:
     """Return the request, or the refusal of a bad one."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-    words, path = head[0].split(" "), []
+    words = head[0].split(" ")
+    path = []
     if len(words) == 3:
         path = words[1].split("/")
     if len(path) != 3 or path[0] or not path[1] or not path[2]:
@@ -104,6 +120,4 @@ async def _read(reader: asyncio.StreamReader) -> Request | Answer:
 def _head(answer: Answer) -> bytes:
     # Horovod's C++ client knows this spelling of Content-Length only.
     reason = _REASONS.get(answer.status, "")
-    return (
-        f"HTTP/1.1 {answer.status} {reason}\r\nContent-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n".encode()
-    )
+    return f"HTTP/1.1 {answer.status} {reason}\r\nContent-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n".encode()

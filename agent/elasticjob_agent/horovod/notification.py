@@ -1,7 +1,8 @@
 """Tells a Horovod process that another world is due, in the words of Horovod's own elastic driver.
 
-The process serves a port. A message to it is an HMAC-SHA256, a length (32 bits, the machine's byte order) and a pickle.
-The key and the port come from the process itself, as a pickle that is not trusted: it may name no class or function.
+The process serves a port. A message to it is an HMAC-SHA256, a length (32 bits, the machine's byte
+order) and a pickle. The key and the port come from the process itself, as a pickle that is not
+trusted: it may name no class or function.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 _ADDED = 2
-"""What has happened to the hosts. After "removed" alone Horovod would not send the state of rank 0 to the others."""
+"""What has happened to the hosts. After "removed" alone Horovod would not send the state of rank 0
+to the others.
+"""
 _ANSWER_SECONDS = 5.0
 _DIGEST_BYTES = 32
 
@@ -36,13 +39,17 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def parse(registration: bytes) -> NotificationPort:
-    """Return what a process has registered: addresses by network interface, all with one port, and the key.
+    """Return what a process has registered.
+
+    Addresses by network interface, all with one port, and the key.
 
     Raises:
         ValueError: it is something else.
     """
     try:
-        addresses, key = _PlainUnpickler(io.BytesIO(base64.b64decode(registration, validate=True))).load()
+        addresses, key = _PlainUnpickler(
+            io.BytesIO(base64.b64decode(registration, validate=True))
+        ).load()
         port = next(iter(addresses.values()))[0][1]
     except (pickle.UnpicklingError, binascii.Error) as error:
         raise ValueError(f"no registration of Horovod's: {error}") from error
@@ -54,7 +61,10 @@ def parse(registration: bytes) -> NotificationPort:
 
 
 def message(key: bytes, timestamp: int) -> bytes:
-    """Return the message that the hosts have changed; only one with a later timestamp than the last counts."""
+    """Return the message that the hosts have changed.
+
+    Only one with a later timestamp than the last counts.
+    """
     # The class is Horovod's, so its pickle is written out: the class, its arguments, and the call.
     body = f"chorovod.runner.elastic.worker\nHostsUpdatedRequest\n(I{timestamp}\nI{_ADDED}\ntR.".encode()
     return hmac.digest(key, body, "sha256") + struct.pack("i", len(body)) + body
@@ -67,7 +77,9 @@ async def notify(target: NotificationPort, timestamp: int) -> bool:
         async with asyncio.timeout(_ANSWER_SECONDS):
             reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
             writer.write(message(target.key, timestamp))
-            await reader.readexactly(_DIGEST_BYTES)  # the answer has a digest, too; what it says does not matter
+            await reader.readexactly(
+                _DIGEST_BYTES
+            )  # the answer has a digest, too; what it says does not matter
             return True
     except (OSError, TimeoutError, asyncio.IncompleteReadError):
         return False

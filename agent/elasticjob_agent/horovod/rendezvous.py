@@ -1,12 +1,14 @@
-"""Horovod's rendezvous for the processes of this pod, as its elastic driver would serve it; the master decides.
+"""Horovod's rendezvous for the processes of this pod, as its elastic driver would serve it.
 
+The master decides.
     GET /rank_and_size/<host>:<local rank>      the place in the next world; waits until all who belong to it have asked
     PUT /worker_addresses/<host>:<local rank>   where the process takes notifications
     PUT, GET, DELETE /<any other>/<key>         the values with which the processes of a world connect to each other
 
-A process that has been started reads its first place from its environment. Its first PUT of a value therefore asks for
-its place, and waits as GET does: the others come when this process is there, and none of them waits for its imports.
-The processes of a pod ask together: the master is asked when the last of them has come.
+A process that has been started reads its first place from its environment. Its first PUT of a value
+therefore asks for its place, and waits as GET does: the others come when this process is there, and
+none of them waits for its imports. The processes of a pod ask together: the master is asked when
+the last of them has come.
 """
 
 from __future__ import annotations
@@ -25,12 +27,18 @@ from elasticjob_api.v1.horovod_pb2_grpc import HorovodServiceStub
 
 from elasticjob_agent.horovod import notification
 from elasticjob_agent.horovod.http import Answer, HttpServer, Request
-from elasticjob_agent.proxy.master_call import CALL_TIMEOUT_SECONDS, RETRIED_CODES, RETRY_PAUSE_SECONDS
+from elasticjob_agent.proxy.master_call import (
+    CALL_TIMEOUT_SECONDS,
+    RETRIED_CODES,
+    RETRY_PAUSE_SECONDS,
+)
 
 WAIT_SECONDS = 8.0
 """How long the master may hold one request: less than `CALL_TIMEOUT_SECONDS`."""
 NOTIFY_SECONDS = 1.0
-"""Time between two notifications: a process that re-initialises Horovod forgets those that have come meanwhile."""
+"""Time between two notifications: a process that re-initialises Horovod forgets those that have
+come meanwhile.
+"""
 _REMOVED = ",".join(["-1"] * 6).encode()
 _MOST_VALUES = 4096
 
@@ -38,7 +46,9 @@ _MOST_VALUES = 4096
 class HorovodRendezvous:
     """Serves the processes of one agent, those of one start after those of another."""
 
-    def __init__(self, channel: grpc.aio.Channel, pod_uid: str, on_joined: Callable[[int], None]) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, pod_uid: str, on_joined: Callable[[int], None]
+    ) -> None:
         """Ask the master over a channel, and report to it by `on_joined` which world the process has entered."""
         self._stub = HorovodServiceStub(channel)
         self._pod_uid = pod_uid
@@ -48,7 +58,8 @@ class HorovodRendezvous:
         self._process_round = 0
         self._slots: list[pb.Slot] = []
         self._values: dict[str, bytes] = {}
-        self._first_rank, self._count = 0, 1
+        self._first_rank = 0
+        self._count = 1
         self._notification_ports: dict[str, notification.NotificationPort] = {}
         self._asking: set[int] = set()
         self._place_found: asyncio.Future[bool] | None = None
@@ -88,8 +99,10 @@ class HorovodRendezvous:
     def begin_processes(self, process_round: int, first_rank: int, count: int) -> None:
         """Expect so many processes, which are started for the world of a round with ranks from the first one on."""
         self.processes_ended()
-        self._process_round, self.removed = process_round, False
-        self._first_rank, self._count = first_rank, count
+        self._process_round = process_round
+        self.removed = False
+        self._first_rank = first_rank
+        self._count = count
 
     def processes_ended(self) -> None:
         """Forget the present processes, and stop asking for them."""
@@ -98,8 +111,12 @@ class HorovodRendezvous:
         if self._joiner is not None:
             self._joiner.cancel()
         self._process_round = self.joined_round = 0
-        self._slots, self._values, self._notification_ports = [], {}, {}
-        self._asking, self._place_found, self._joiner = set(), None, None
+        self._slots = []
+        self._values = {}
+        self._notification_ports = {}
+        self._asking = set()
+        self._place_found = None
+        self._joiner = None
 
     def announce(self, round_: int) -> None:
         """Tell the processes that the world of a round is due, again and again until one asks for its place.
@@ -115,7 +132,8 @@ class HorovodRendezvous:
         if self._values:
             self._spawn(self._put_again(self.joined_round, dict(self._values)))
 
-    # --- requests ---------------------------------------------------------------------------------------------------
+    # --- requests
+    # ---------------------------------------------------------------------------------------------------
 
     async def _answer(self, request: Request) -> Answer:
         match request.method, request.scope:
@@ -140,25 +158,44 @@ class HorovodRendezvous:
         if not await self._join(local_rank) or local_rank >= len(self._slots):
             return Answer(body=_REMOVED)
         slot = self._slots[local_rank]
-        numbers = (slot.rank, slot.size, slot.local_rank, slot.local_size, slot.cross_rank, slot.cross_size)
+        numbers = (
+            slot.rank,
+            slot.size,
+            slot.local_rank,
+            slot.local_size,
+            slot.cross_rank,
+            slot.cross_size,
+        )
         return Answer(body=",".join(map(str, numbers)).encode())
 
     def _register(self, request: Request) -> Answer:
         try:
-            if request.key in self._notification_ports or len(self._notification_ports) < self._count:
+            if (
+                request.key in self._notification_ports
+                or len(self._notification_ports) < self._count
+            ):
                 self._notification_ports[request.key] = notification.parse(request.body)
         except ValueError as error:
-            sys.stderr.write(f"elasticjob-agent: the process cannot be told of other worlds: {error}\n")
+            sys.stderr.write(
+                f"elasticjob-agent: the process cannot be told of other worlds: {error}\n"
+            )
             return Answer(400)
         return Answer()
 
     async def _put(self, request: Request) -> Answer:
         if not self.joined_round:
-            rank = request.key.removeprefix("rank_")  # the first value of a process: Gloo's, of its rank in the world
+            rank = request.key.removeprefix(
+                "rank_"
+            )  # the first value of a process: Gloo's, of its rank in the world
             local_rank = int(rank) - self._first_rank if rank.isascii() and rank.isdigit() else -1
-            if request.scope != "global" or not 0 <= local_rank < self._count or not await self._join(local_rank):
+            if (
+                request.scope != "global"
+                or not 0 <= local_rank < self._count
+                or not await self._join(local_rank)
+            ):
                 return Answer(503)
-        key, round_ = f"{request.scope}/{request.key}", self.joined_round
+        key = f"{request.scope}/{request.key}"
+        round_ = self.joined_round
         if len(self._values) < _MOST_VALUES:
             self._values[key] = request.body
         return await self._put_value(round_, key, request.body)
@@ -174,10 +211,14 @@ class HorovodRendezvous:
         delete = pb.DeleteRequest(round=self.joined_round, key=key)
         return await self._forward(lambda: self._stub.Delete(delete, timeout=CALL_TIMEOUT_SECONDS))
 
-    # --- the master -------------------------------------------------------------------------------------------------
+    # --- the master
+    # -------------------------------------------------------------------------------------------------
 
     async def _join(self, local_rank: int) -> bool:
-        """Wait for a process' place in a world after the one that it has left; return whether it has one."""
+        """Wait for a process' place in a world after the one that it has left.
+
+        Return whether it has one.
+        """
         if self._place_found is None:
             self._place_found = asyncio.get_running_loop().create_future()
         place_found = self._place_found
@@ -198,14 +239,20 @@ class HorovodRendezvous:
         place = None
         while place is None:
             try:
-                place = await self._stub.Join(request, timeout=CALL_TIMEOUT_SECONDS, wait_for_ready=True)
+                place = await self._stub.Join(
+                    request, timeout=CALL_TIMEOUT_SECONDS, wait_for_ready=True
+                )
             except grpc.aio.AioRpcError as error:
                 if error.code() not in RETRIED_CODES:
-                    sys.stderr.write(f"elasticjob-agent: no place for this process: {error.details()}\n")
+                    sys.stderr.write(
+                        f"elasticjob-agent: no place for this process: {error.details()}\n"
+                    )
                     break
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     await asyncio.sleep(RETRY_PAUSE_SECONDS)
-        self._asking, self._place_found, self._joiner = set(), None, None
+        self._asking = set()
+        self._place_found = None
+        self._joiner = None
         if place is None or place.removed:
             self.removed = place is not None
             place_found.set_result(False)
@@ -215,7 +262,10 @@ class HorovodRendezvous:
         place_found.set_result(True)
 
     async def _forward(self, call: Callable[[], Any]) -> Answer:
-        """Return a master's answer. Horovod asks again for a value that is not there yet, until its own time-out."""
+        """Return a master's answer.
+
+        Horovod asks again for a value that is not there yet, until its own time-out.
+        """
         while True:
             try:
                 answer = await call()
@@ -236,7 +286,9 @@ class HorovodRendezvous:
 
     async def _notify(self, round_: int) -> None:
         while True:
-            for port in list(self._notification_ports.values()):  # a process registers when it calls hvd.elastic.run
+            for port in list(
+                self._notification_ports.values()
+            ):  # a process registers when it calls hvd.elastic.run
                 await notification.notify(port, round_)
             await asyncio.sleep(NOTIFY_SECONDS)
 
@@ -253,8 +305,13 @@ class HorovodRendezvous:
 
 
 def _interface_of(address: str) -> str:
-    """Return the network interface with an IP address; empty: there is none, so Gloo resolves the host's name."""
+    """Return the network interface with an IP address.
+
+    Empty: there is none, so Gloo resolves the host's name.
+    """
     if address.startswith("127."):
         return "lo"
     interfaces = psutil.net_if_addrs().items()
-    return next((name for name, found in interfaces if any(each.address == address for each in found)), "")
+    return next(
+        (name for name, found in interfaces if any(each.address == address for each in found)), ""
+    )

@@ -30,16 +30,23 @@ class LocalBarriers:
         self._barriers: dict[str, _Barrier] = {}
 
     def begin(self, round_: int) -> None:
-        """Begin the world of a round, if it is a later one: those who wait in earlier ones wait no more."""
+        """Begin the world of a round, if it is a later one.
+
+        Those who wait in earlier ones wait no more.
+        """
         if round_ <= self._round:
             return
-        earlier, self._round, self._barriers = self._barriers, round_, {}
+        earlier = self._barriers
+        self._round = round_
+        self._barriers = {}
         for barrier in earlier.values():
             barrier.over = True
             barrier.passed.set()
 
     async def arrive(self, name: str, number: int, caller: Caller, seconds: float | None) -> None:
-        """Wait until all processes of this member have reached a use of a barrier; a repeated arrival is harmless.
+        """Wait until all processes of this member have reached a use of a barrier.
+
+        A repeated arrival is harmless.
 
         Raises:
             TimeoutError: not all have come within so many seconds; the message says which.
@@ -49,7 +56,9 @@ class LocalBarriers:
             return  # nobody to wait for; or a world that is over, which the master refuses
         self.begin(caller.world_round)
         if name not in self._barriers and len(self._barriers) >= MOST_BARRIERS:
-            raise CallError(f"there are {MOST_BARRIERS} barriers already; {name!r} is one too many in this round")
+            raise CallError(
+                f"there are {MOST_BARRIERS} barriers already; {name!r} is one too many in this round"
+            )
         barrier = self._barriers.setdefault(name, _Barrier())
         if number < barrier.number:
             return
@@ -62,8 +71,14 @@ class LocalBarriers:
             async with asyncio.timeout(seconds):
                 await passed.wait()
         except TimeoutError:
-            missing = [str(rank) for rank in range(caller.local_size) if rank not in barrier.arrived]
+            missing = [
+                str(rank) for rank in range(caller.local_size) if rank not in barrier.arrived
+            ]
             absent = f"{len(missing)} of {caller.local_size} processes of this pod have not come"
-            raise TimeoutError(f"barrier {name!r}: {absent}, local ranks {', '.join(missing)}") from None
+            raise TimeoutError(
+                f"barrier {name!r}: {absent}, local ranks {', '.join(missing)}"
+            ) from None
         if barrier.over:
-            raise CallError(f"barrier {name!r}: its world is over, the world of round {self._round} has begun")
+            raise CallError(
+                f"barrier {name!r}: its world is over, the world of round {self._round} has begun"
+            )

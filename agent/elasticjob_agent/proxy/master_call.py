@@ -8,7 +8,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-RETRIED_CODES = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
+RETRIED_CODES = frozenset(
+    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+)
 CALL_TIMEOUT_SECONDS = 10.0
 RETRY_PAUSE_SECONDS = 0.5
 

@@ -1,8 +1,9 @@
 """Calls of the training process for the master: data shards, host lists, values and barriers.
 
-The agent passes them on, so that nothing is lost when either side restarts: a call waits until a master answers, and a
-report of finished shards is sent even if the process that made it has exited. Shards that a process had leased and not
-reported need no call: the master takes them back when it learns that the process has exited.
+The agent passes them on, so that nothing is lost when either side restarts: a call waits until a
+master answers, and a report of finished shards is sent even if the process that made it has exited.
+Shards that a process had leased and not reported need no call: the master takes them back when it
+learns that the process has exited.
 """
 
 from __future__ import annotations
@@ -45,8 +46,16 @@ class MasterProxy:
                 case str(name) if name in self._remote_shell.handlers:
                     return await self._remote_shell.handlers[name](request, caller)
                 case "hosts":
-                    hosts = (await call_until_answered(self._discovery.GetHosts, discovery.GetHostsRequest())).hosts
-                    return {"hosts": [{"name": h.name, "slots": h.slots, "address": h.address} for h in hosts]}
+                    hosts = (
+                        await call_until_answered(
+                            self._discovery.GetHosts, discovery.GetHostsRequest()
+                        )
+                    ).hosts
+                    return {
+                        "hosts": [
+                            {"name": h.name, "slots": h.slots, "address": h.address} for h in hosts
+                        ]
+                    }
                 case other:
                     raise CallError(f"unknown call {other!r}")
         except KeyError as error:

@@ -30,7 +30,9 @@ class RemoteShellProxy:
             "shell_send": self._send,
             "shell_receive": self._receive,
         }
-        """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad request."""
+        """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad
+        request.
+        """
 
     async def disconnected(self, caller: Caller) -> None:
         """Close the session of an ended connection."""
@@ -39,10 +41,15 @@ class RemoteShellProxy:
                 await self._pass_on(*session, "close", json.dumps(CLOSED))
 
     async def _send(self, request: Request, caller: Caller) -> Request:
-        host, session = str(request["host"]), str(request["session"])
+        host = str(request["host"])
+        session = str(request["session"])
         if session:
             self._sessions[caller] = host, session
-        return {"taken": await self._pass_on(host, session, str(request["message"]), str(request["data"]))}
+        return {
+            "taken": await self._pass_on(
+                host, session, str(request["message"]), str(request["data"])
+            )
+        }
 
     async def _receive(self, request: Request, _caller: Caller) -> Request:
         message = pb.ReceiveRequest(

@@ -43,7 +43,9 @@ class RendezvousProxy:
             "barrier": self._barrier,
             "may_commit": self._may_commit,
         }
-        """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad request."""
+        """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad
+        request.
+        """
 
     def world_over(self, round_: int) -> None:
         """Let nobody wait any more at barriers of worlds before that of a round."""
@@ -72,9 +74,15 @@ class RendezvousProxy:
         return {"values": [_text(value) for value in answer.values]}
 
     async def _wait(self, request: Request, caller: Caller) -> Request:
-        message = pb.GetValuesRequest(round=caller.world_round, keys=_keys(request), wait_seconds=WAIT_SECONDS)
+        message = pb.GetValuesRequest(
+            round=caller.world_round, keys=_keys(request), wait_seconds=WAIT_SECONDS
+        )
         answer = await self._call_with_timeout(self._stub.GetValues, message, request)
-        return answer if isinstance(answer, dict) else {"values": [_text(value) for value in answer.values]}
+        return (
+            answer
+            if isinstance(answer, dict)
+            else {"values": [_text(value) for value in answer.values]}
+        )
 
     async def _add(self, request: Request, caller: Caller) -> Request:
         message = pb.AddValueRequest(
@@ -97,15 +105,19 @@ class RendezvousProxy:
             pod_uid=self._pod_uid,
             wait_seconds=WAIT_SECONDS,
         )
-        timeout, begun = request.get("timeout"), time.monotonic()
+        timeout = request.get("timeout")
+        begun = time.monotonic()
         seconds = None if timeout is None else _seconds(timeout)
         try:
-            # The master counts members: to it they all have arrived when the last process of this one has.
+            # The master counts members: to it they all have arrived when the last process of this
+            # one has.
             await self._local_barriers.arrive(message.name, message.number, caller, seconds)
         except TimeoutError as late:
             return {"late": str(late)}
         rest = None if seconds is None else max(0.0, begun + seconds - time.monotonic())
-        answer = await self._call_with_timeout(self._stub.Barrier, message, {**request, "timeout": rest})
+        answer = await self._call_with_timeout(
+            self._stub.Barrier, message, {**request, "timeout": rest}
+        )
         return answer if isinstance(answer, dict) else {}
 
     async def _may_commit(self, request: Request, caller: Caller) -> Request:
@@ -117,13 +129,18 @@ class RendezvousProxy:
         except TimeoutError:
             return {"why_not": f"no master has confirmed it within {seconds:g} s"}
         except CallError as error:
-            if error.code is grpc.StatusCode.UNIMPLEMENTED:  # a master of an earlier version, which asks nobody to ask
+            if (
+                error.code is grpc.StatusCode.UNIMPLEMENTED
+            ):  # a master of an earlier version, which asks nobody to ask
                 return {}
             return {"why_not": str(error)}
         return {}
 
     async def _call_with_timeout(self, method: Any, message: Any, request: Request) -> Any:
-        """Call until the awaited event has happened; return `{"late": what is missing}` after the request's timeout."""
+        """Call until the awaited event has happened.
+
+        Return `{"late": what is missing}` after the request's timeout.
+        """
         timeout = request.get("timeout")
         seconds = None if timeout is None else _seconds(timeout)
         try:

@@ -1,8 +1,9 @@
 """Calls about data sets, passed on to the master; shards of a closed connection are given back.
 
-The master takes back all shards of a training process when it learns that the process has exited. It does not learn of
-the end of processes that the training process has forked, such as data loaders: what such a process has leased, and no
-process of this pod has reported, is given back when its connection ends.
+The master takes back all shards of a training process when it learns that the process has exited.
+It does not learn of the end of processes that the training process has forked, such as data
+loaders: what such a process has leased, and no process of this pod has reported, is given back when
+its connection ends.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class ShardProxy:
             "get_checkpoint": self._get_checkpoint,
             "restore_checkpoint": self._restore_checkpoint,
         }
-        """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad request."""
+        """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad
+        request.
+        """
 
     async def disconnected(self, caller: Caller) -> None:
         """Give back what a connection that has ended had leased."""
@@ -97,7 +100,9 @@ class ShardProxy:
             epochs=int(request.get("epochs", 1)),
             shuffle=bool(request.get("shuffle", False)),
             seed=int(request.get("seed", 0)),
-            parts=[pb.Part(name=str(name), size=int(size)) for name, size in request.get("parts", ())],
+            parts=[
+                pb.Part(name=str(name), size=int(size)) for name, size in request.get("parts", ())
+            ],
             streamed=bool(request.get("streamed", False)),
             pod_uid=self._pod_uid,
             round=caller.round,
@@ -114,7 +119,9 @@ class ShardProxy:
             round=caller.round,
         )
         self._leased.setdefault(caller, {})
-        async with self._lease_lock:  # the master recognizes a repetition of the latest request only
+        async with (
+            self._lease_lock
+        ):  # the master recognizes a repetition of the latest request only
             answer = await call_until_answered(self._stub.LeaseShards, message)
         leased = self._leased.get(caller)
         if leased is None:  # the connection has ended: nobody would train them
@@ -122,7 +129,13 @@ class ShardProxy:
         elif answer.shards:
             leased.setdefault(dataset, set()).update(shard.id for shard in answer.shards)
         shards = [
-            {"id": shard.id, "epoch": shard.epoch, "start": shard.start, "end": shard.end, "part": shard.part}
+            {
+                "id": shard.id,
+                "epoch": shard.epoch,
+                "start": shard.start,
+                "end": shard.end,
+                "part": shard.part,
+            }
             for shard in answer.shards
         ]
         return {"shards": shards, "finished": answer.finished, "most": answer.most}
@@ -158,7 +171,9 @@ class ShardProxy:
         return {"size": (await call_until_answered(self._stub.ExtendDataset, message)).size}
 
     async def _get_checkpoint(self, request: Request, caller: Caller) -> Request:
-        message = pb.GetCheckpointRequest(dataset=str(request["dataset"]), pod_uid=self._pod_uid, round=caller.round)
+        message = pb.GetCheckpointRequest(
+            dataset=str(request["dataset"]), pod_uid=self._pod_uid, round=caller.round
+        )
         answer = await call_until_answered(self._stub.GetCheckpoint, message)
         return {"state": base64.b64encode(answer.state).decode()}
 
@@ -169,20 +184,28 @@ class ShardProxy:
             round=caller.round,
             pod_uid=self._pod_uid,
         )
-        if self._reports:  # of earlier processes of this pod: what they have trained is not in the checkpoint
+        if (
+            self._reports
+        ):  # of earlier processes of this pod: what they have trained is not in the checkpoint
             await asyncio.wait(tuple(self._reports))
         answer = await call_until_answered(self._stub.RestoreCheckpoint, message)
         self._leased.get(caller, {}).pop(message.dataset, None)  # its leases have ended
         return {"waiting": answer.waiting}
 
     async def _give_back(self, dataset: str, shards: Iterable[int], caller: Caller) -> None:
-        message = pb.ReportShardsRequest(dataset=dataset, pod_uid=self._pod_uid, returned=shards, round=caller.round)
+        message = pb.ReportShardsRequest(
+            dataset=dataset, pod_uid=self._pod_uid, returned=shards, round=caller.round
+        )
         if message.returned:
             with contextlib.suppress(CallError):  # the master has taken them back already
                 await call_until_answered(self._stub.ReportShards, message)
 
 
-def _messages(leased: Mapping[tuple[str, int], set[int]], *, ended: bool) -> Iterator[agent_pb2.LeasedShards]:
+def _messages(
+    leased: Mapping[tuple[str, int], set[int]], *, ended: bool
+) -> Iterator[agent_pb2.LeasedShards]:
     for (dataset, round_), shards in leased.items():
         if shards:
-            yield agent_pb2.LeasedShards(dataset=dataset, round=round_, shards=sorted(shards), ended=ended)
+            yield agent_pb2.LeasedShards(
+                dataset=dataset, round=round_, shards=sorted(shards), ended=ended
+            )

@@ -1,1 +1,4 @@
-"""A remote shell from a launcher to its workers, through their agents and the master: no server, no port, no keys."""
+"""A remote shell from a launcher to its workers, through their agents and the master.
+
+No server, no port, no keys.
+"""

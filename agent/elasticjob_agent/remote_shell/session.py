@@ -1,7 +1,8 @@
-"""One end of a session: messages to the other end and from it, which an agent passes on. Standard library only.
+"""One end of a session: messages to the other end and from it, which an agent passes on.
 
-A message is a JSON object. Both ends send `{"alive": true}` every `ALIVE_SECONDS` in which they send nothing else, so
-that each notices when the other one is gone. While there is no master, an agent answers nothing, and neither is missed.
+Standard library only. A message is a JSON object. Both ends send `{"alive": true}` every
+`ALIVE_SECONDS` in which they send nothing else, so that each notices when the other one is gone.
+While there is no master, an agent answers nothing, and neither is missed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from elasticjob_api import names
 
 ALIVE_SECONDS = 2.0
 MOST_SILENT_CALLS = 8
-"""Calls in a row that the master has answered, each after two seconds, without a message: the other end is gone."""
+"""Calls in a row that the master has answered, each after two seconds, without a message: the other
+end is gone.
+"""
 CLOSED = {"close": True}
 """The message that tells the other end that this one is gone."""
 
@@ -31,7 +34,10 @@ class AgentSocket:
     """A connection to this process' agent, for one thread."""
 
     def __init__(self, path: str = "", *, timeout: float | None = None) -> None:
-        """Connect to the socket at a path, else at that of the environment; each answer may take so many seconds."""
+        """Connect to the socket at a path, else at that of the environment.
+
+        Each answer may take so many seconds.
+        """
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(timeout)
         self._socket.connect(path or os.environ[names.ENV_SOCKET])
@@ -73,7 +79,8 @@ class Sender:
     def send(self, message: dict[str, Any]) -> None:
         """Return when the other end has taken a message, or there is nobody to take it."""
         self._number += 1
-        number, data = str(self._number), json.dumps(message)
+        number = str(self._number)
+        data = json.dumps(message)
         while not self.closed.is_set():
             if self._agent.call("shell_send", **self._to, message=number, data=data)["taken"]:
                 return
@@ -95,7 +102,10 @@ class Receiver:
     def next(self) -> dict[str, Any] | None:
         """Return the other end's next message; None: there has been none for a while."""
         answer = self._agent.call("shell_receive", **self._from, taken=self._taken)
-        if answer["message"] in ("", self._taken):  # the last one is repeated when a master has restarted
+        if answer["message"] in (
+            "",
+            self._taken,
+        ):  # the last one is repeated when a master has restarted
             return {} if answer["message"] else None
         self._taken = answer["message"]
         message: dict[str, Any] = json.loads(answer["data"])

@@ -1,7 +1,8 @@
-"""`ssh` on the PATH of a launcher: runs a command in a worker, as the real one does, through the agents.
+"""`ssh` on the PATH of a launcher.
 
-It takes the options of OpenSSH and needs none of them. The command's standard input is empty. The exit code is that of
-the command, or 255 when it could not be run or the worker is gone. Signals go to the command.
+Runs a command in a worker, as the real one does, through the agents. It takes the options of
+OpenSSH and needs none of them. The command's standard input is empty. The exit code is that of the
+command, or 255 when it could not be run or the worker is gone. Signals go to the command.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def _after_options(arguments: Sequence[str]) -> Sequence[str]:
         option, *arguments = arguments
         if option == "--":
             break
-        with_value = next((place for place, letter in enumerate(option) if letter in _WITH_VALUE), None)
+        with_value = next(
+            (place for place, letter in enumerate(option) if letter in _WITH_VALUE), None
+        )
         if with_value == len(option) - 1:
             arguments = arguments[1:]
     return arguments
@@ -81,7 +84,9 @@ def main() -> int:
 def _open(host: str, session: str, command: str) -> None:
     """Ask the worker to run a command; return when it has heard it."""
     agent = AgentSocket()
-    opening = json.dumps({"session": session, "launcher": os.environ[names.ENV_POD_UID], "command": command})
+    opening = json.dumps(
+        {"session": session, "launcher": os.environ[names.ENV_POD_UID], "command": command}
+    )
     for _ in range(MOST_SILENT_CALLS):
         if agent.call("shell_send", host=host, session="", message=session, data=opening)["taken"]:
             agent.close()

@@ -1,7 +1,8 @@
-"""What a worker runs while its launcher starts the training: it carries out the commands of the launcher's `ssh`.
+"""What a worker runs while its launcher starts the training.
 
-It ends when its host is not in the host list any more and the last command has ended: then it has left the training.
-It fails when a training process has failed: Horovod never uses a host of that name again, so another pod is needed.
+It carries out the commands of the launcher's `ssh`. It ends when its host is not in the host list
+any more and the last command has ended: then it has left the training. It fails when a training
+process has failed: Horovod never uses a host of that name again, so another pod is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from typing import Any
 from elasticjob_api import names
 
 from elasticjob_agent import exec_child
-from elasticjob_agent.remote_shell.session import ALIVE_SECONDS, AgentSocket, Receiver, Refused, Sender
+from elasticjob_agent.remote_shell.session import (
+    ALIVE_SECONDS,
+    AgentSocket,
+    Receiver,
+    Refused,
+    Sender,
+)
 
 MOST_SESSIONS = 512
 CHUNK_BYTES = 16 * 1024
@@ -35,7 +42,9 @@ _OWN_ENVIRONMENT = (
     " ELASTICJOB_*=*|HOSTNAME=*) continue ;; *=*) ;; *) elasticjob_word=/ ;; esac;"
     ' set -- "$@" "$elasticjob_each"; done; command env "$@"; }\n'
 )
-"""In front of a command. Horovod passes the launcher's whole environment on; what describes its pod is left out."""
+"""In front of a command. Horovod passes the launcher's whole environment on; what describes its pod
+is left out.
+"""
 
 
 class Session(threading.Thread):
@@ -104,7 +113,8 @@ class Session(threading.Thread):
 
     def _copy_output(self, process: subprocess.Popen[bytes]) -> None:
         """Send the output until its end, or until the process has ended and what it has left running is killed."""
-        sent_at, ended_at = time.monotonic(), None
+        sent_at = time.monotonic()
+        ended_at = None
         with selectors.DefaultSelector() as selector:
             for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr)):
                 assert pipe is not None

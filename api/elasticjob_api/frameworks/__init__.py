@@ -1,4 +1,7 @@
-"""The roles of each framework, and the environment variables it reads. Pure: shared by operator, master and schema."""
+"""The roles of each framework, and the environment variables it reads.
+
+Pure: shared by operator, master and schema.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,13 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
 
 
 def framework_of(name: str, roles: Collection[str]) -> Framework:
-    """Return the framework of a job with these roles: two work in another way when one role is not there."""
+    """Return the framework of a job with these roles.
+
+    Two work in another way when one role is not there.
+    """
     framework = FRAMEWORKS[name]
     if framework is HOROVOD and "launcher" not in roles:
         return HOROVOD_WITHOUT_LAUNCHER
-    return TENSORFLOW_WITHOUT_CHIEF if framework is TENSORFLOW and "chief" not in roles else framework
+    return (
+        TENSORFLOW_WITHOUT_CHIEF if framework is TENSORFLOW and "chief" not in roles else framework
+    )

@@ -1,4 +1,7 @@
-"""Horovod, in two ways: workers alone, for which the master plays the elastic driver, or a launcher with its own."""
+"""Horovod, in two ways.
+
+Workers alone, for which the master plays the elastic driver, or a launcher with its own.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,11 @@ from types import MappingProxyType
 from elasticjob_api.frameworks.peer import Environment, Framework, Peer
 
 DEFAULTS: Mapping[str, str] = MappingProxyType(
-    {"HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_GLOO_TIMEOUT_SECONDS": "30", "PYTHONUNBUFFERED": "1"}
+    {
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": "30",
+        "PYTHONUNBUFFERED": "1",
+    }
 )
 """Variables of a worker without a launcher that the pod's own ones replace."""
 
@@ -38,13 +45,18 @@ def slots(world: Sequence[Peer]) -> list[Slot]:
     before = Counter[int]()
     for rank, peer in enumerate(world):
         local = peer.local_rank
-        found.append(Slot(rank, len(world), local, peer.local_size, before[local], of_local_rank[local]))
+        found.append(
+            Slot(rank, len(world), local, peer.local_size, before[local], of_local_rank[local])
+        )
         before[local] += 1
     return found
 
 
 def environment(world: Sequence[Peer]) -> Environment:
-    """Return what a process without a launcher reads at its start; its agent adds where it serves the rendezvous."""
+    """Return what a process without a launcher reads at its start.
+
+    Its agent adds where it serves the rendezvous.
+    """
     places = slots(world)
 
     def render(rank: int) -> dict[str, str]:
@@ -65,8 +77,9 @@ def environment(world: Sequence[Peer]) -> Environment:
 
 
 def environment_with_launcher(world: Sequence[Peer]) -> Environment:
-    """Return what keeps a worker's own command from training alone: the launcher starts the training, with its values.
+    """Return what keeps a worker's own command from training alone.
 
+    The launcher starts the training, with its values.
     Nothing is set in the launcher, which passes its environment on to every process that it starts.
     """
     return lambda rank: {} if world[rank].role == "launcher" else {"HOROVOD_CONTROLLER": "launcher"}

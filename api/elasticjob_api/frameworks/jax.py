@@ -1,4 +1,7 @@
-"""JAX: the arguments of `jax.distributed.initialize()`, which reads only the first by itself; rank 0 coordinates."""
+"""JAX: the arguments of `jax.distributed.initialize()`, which reads only the first by itself.
+
+Rank 0 coordinates.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""MXNet's parameter servers (ps-lite), which BytePS uses too: workers and servers connect to the scheduler.
+"""MXNet's parameter servers (ps-lite), which BytePS uses too.
 
-ps-lite reads who a process is, where the scheduler listens, and how many workers and servers it has to wait for. BytePS
-reads the number of each worker besides, and with preferred ranks that of each server.
+Workers and servers connect to the scheduler. ps-lite reads who a process is, where the scheduler
+listens, and how many workers and servers it has to wait for. BytePS reads the number of each worker
+besides, and with preferred ranks that of each server.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ NUMBERS = {"worker": "DMLC_WORKER_ID", "server": "DMLC_SERVER_ID"}
 
 
 def environment(world: Sequence[Peer]) -> Environment:
-    """Return the DMLC variables. A number is a position in the role, since they have to be without gaps."""
+    """Return the DMLC variables.
+
+    A number is a position in the role, since they have to be without gaps.
+    """
     members = {role: of_role(world, role) for role in ("scheduler", *NUMBERS)}
-    # A world without a scheduler cannot train: its processes wait for one, and in vain at any other's address.
+    # A world without a scheduler cannot train: its processes wait for one, and in vain at any
+    # other's address.
     scheduler = next(iter(members["scheduler"]), world[0])
     shared = {
         "DMLC_PS_ROOT_URI": scheduler.address,

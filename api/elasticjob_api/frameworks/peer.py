@@ -1,4 +1,7 @@
-"""The interface of a framework's module: `Framework`, and the processes of a world that it gets (`Peer`)."""
+"""The interface of a framework's module.
+
+`Framework`, and the processes of a world that it gets (`Peer`).
+"""
 
 from __future__ import annotations
 
@@ -73,8 +76,13 @@ class Framework:
     elastic_driver: bool = False
 
     def processes(self, members: Sequence[Peer]) -> list[Peer]:
-        """Return the processes of a world by rank: those that the agents of its members start, for each its slots."""
-        launched = self.launcher_role is not None and any(member.role == self.launcher_role for member in members)
+        """Return the processes of a world by rank.
+
+        Those that the agents of its members start, for each its slots.
+        """
+        launched = self.launcher_role is not None and any(
+            member.role == self.launcher_role for member in members
+        )
         return [
             replace(member, local_rank=local_rank, local_size=1 if launched else member.slots)
             for member in members
@@ -85,14 +93,18 @@ class Framework:
 def meeting_port(address: str, usual: int) -> int:
     """Return the port at which the pod of this address listens for all others of its world.
 
-    A loopback address is one of the embedded cluster, whose pods have one network stack. The frameworks listen on all
-    its addresses at once, so two jobs that used the same port there would be in each other's way.
+    A loopback address is one of the embedded cluster, whose pods have one network stack. The
+    frameworks listen on all its addresses at once, so two jobs that used the same port there would
+    be in each other's way.
     """
     return usual + (crc32(address.encode()) % _EMBEDDED_PORTS if address.startswith("127.") else 0)
 
 
 def stop_stage(role: str, order: Sequence[str], kept_roles: Collection[str]) -> int:
-    """Return a role's place in the order in which roles are stopped; kept roles that it does not name are last."""
+    """Return a role's place in the order in which roles are stopped.
+
+    Kept roles that it does not name are last.
+    """
     if role in order:
         return order.index(role)
     return len(order) if role in kept_roles else 0
@@ -100,4 +112,7 @@ def stop_stage(role: str, order: Sequence[str], kept_roles: Collection[str]) -> 
 
 def of_role(world: Sequence[Peer], role: str) -> list[Peer]:
     """Return the processes of one role, in the order of their indices and local ranks."""
-    return sorted((peer for peer in world if peer.role == role), key=lambda peer: (peer.index, peer.local_rank))
+    return sorted(
+        (peer for peer in world if peer.role == role),
+        key=lambda peer: (peer.index, peer.local_rank),
+    )

@@ -1,8 +1,9 @@
-"""PyTorch: the `env://` rendezvous of torch.distributed, at which rank 0 listens; a process for each GPU.
+"""PyTorch: the `env://` rendezvous of torch.distributed, at which rank 0 listens.
 
-The command may be torchrun, which starts the processes of its pod itself: see torchrun.py. `PET_*` are the options that
-torchrun reads from the environment. They are there for every process, as a script may start torchrun where the agent
-cannot see it: each one then is a node with a single process, in the right place of the right world.
+A process for each GPU. The command may be torchrun, which starts the processes of its pod itself:
+see torchrun.py. `PET_*` are the options that torchrun reads from the environment. They are there
+for every process, as a script may start torchrun where the agent cannot see it: each one then is a
+node with a single process, in the right place of the right world.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ PORT = 29500
 
 def environment(world: Sequence[Peer]) -> Environment:
     """Return what `torch.distributed.init_process_group()` reads."""
-    address, port = world[0].address, meeting_port(world[0].address, PORT)
+    address = world[0].address
+    port = meeting_port(world[0].address, PORT)
     return lambda rank: {
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
@@ -30,5 +32,9 @@ def environment(world: Sequence[Peer]) -> Environment:
 
 
 PYTORCH = Framework(
-    roles=("worker",), environment=environment, required=(("worker",),), ports=(PORT,), process_per_gpu=True
+    roles=("worker",),
+    environment=environment,
+    required=(("worker",),),
+    ports=(PORT,),
+    process_per_gpu=True,
 )

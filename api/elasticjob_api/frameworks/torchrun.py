@@ -1,7 +1,8 @@
-"""torchrun, which starts the training processes of its pod itself: how it is recognised, and the options it needs.
+"""torchrun, which starts the training processes of its pod itself.
 
-The rendezvous is torchrun's static one: the members of a world and their order are known, so there is nothing to agree
-on and no host name to resolve. torchrun's own elasticity is not used: it would form worlds beside the master's.
+How it is recognised, and the options it needs. The rendezvous is torchrun's static one: the members
+of a world and their order are known, so there is nothing to agree on and no host name to resolve.
+torchrun's own elasticity is not used: it would form worlds beside the master's.
 """
 
 from __future__ import annotations
@@ -20,22 +21,26 @@ _CALL = re.compile(
     r"(?=[\s;&|)]|$)"
 )
 
-_FIXED = re.compile(r"--(?:standalone|nnodes|nproc-per-node|node-rank|rdzv-\w+|master-addr|master-port)\b")
+_FIXED = re.compile(
+    r"--(?:standalone|nnodes|nproc-per-node|node-rank|rdzv-\w+|master-addr|master-port)\b"
+)
 
-DEFAULTS: Mapping[str, str] = MappingProxyType({"PET_MAX_RESTARTS": "0", "PET_MONITOR_INTERVAL": "0.5"})
+DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {"PET_MAX_RESTARTS": "0", "PET_MONITOR_INTERVAL": "0.5"}
+)
 """Options that the user's environment may set differently.
 
-Whether a failed process is started again is the job's decision (`processRestartLimit`), as all others have to start
-with it. The interval is that in which torchrun looks after its processes, in seconds; its own default of 5 would delay
-every change of the world.
+Whether a failed process is started again is the job's decision (`processRestartLimit`), as all
+others have to start with it. The interval is that in which torchrun looks after its processes, in
+seconds; its own default of 5 would delay every change of the world.
 """
 
 
 def is_torchrun(command: Sequence[str]) -> bool:
     """Return whether a command is torchrun.
 
-    That is the program `torchrun`, `python -m torch.distributed.run` (or `.launch`), or a shell whose `-c` text has one
-    of them.
+    That is the program `torchrun`, `python -m torch.distributed.run` (or `.launch`), or a shell
+    whose `-c` text has one of them.
     """
     program = PurePath(command[0]).name
     if program in _SHELLS:
@@ -45,8 +50,9 @@ def is_torchrun(command: Sequence[str]) -> bool:
 
 
 def fixed_option(command: Sequence[str]) -> str | None:
-    """Return an option in the command of torchrun that fixes its world; None: there is none, or it is not torchrun.
+    """Return an option in the command of torchrun that fixes its world.
 
+    None: there is none, or it is not torchrun.
     The script's own options are not looked at; nor is the text of a shell.
     """
     if PurePath(command[0]).name in _SHELLS or not is_torchrun(command):
@@ -62,7 +68,9 @@ def fixed_option(command: Sequence[str]) -> str | None:
     return None
 
 
-def environment(address: str, port: int, *, nodes: int, node_rank: int, processes: int) -> dict[str, str]:
+def environment(
+    address: str, port: int, *, nodes: int, node_rank: int, processes: int
+) -> dict[str, str]:
     """Return torchrun's options for one of its nodes.
 
     Args:

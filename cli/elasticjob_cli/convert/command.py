@@ -1,4 +1,7 @@
-"""`elasticjob convert`: jobs of other operators, as ElasticJobs. Reads and writes files, and prints the report."""
+"""`elasticjob convert`: jobs of other operators, as ElasticJobs.
+
+Reads and writes files, and prints the report.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from elasticjob_cli.convert.documents import MAX_BYTES, Unreadable, read
 from elasticjob_cli.convert.rendering import render
 from elasticjob_cli.convert.report import Converted, Kind
 
-LOST, UNREADABLE = 3, 2
+LOST = 3
+UNREADABLE = 2
 _LINES_OF_A_DOCUMENT = 200
 _MOST_CHARACTERS = 1500
 """Of a line of the report."""
@@ -28,21 +32,32 @@ class ConvertError(Exception):
 def convert(
     file: Annotated[
         str,
-        typer.Option("--filename", "-f", metavar="FILE", help="YAML of one or several objects; - is standard input."),
+        typer.Option(
+            "--filename",
+            "-f",
+            metavar="FILE",
+            help="YAML of one or several objects; - is standard input.",
+        ),
     ],
     to_dir: Annotated[
         Path | None,
-        typer.Option("--to-dir", metavar="DIR", help="Write a file for each object; default: standard output."),
+        typer.Option(
+            "--to-dir",
+            metavar="DIR",
+            help="Write a file for each object; default: standard output.",
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files in DIR.")] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="What differs and what was invented counts as lost, too.")
+        bool,
+        typer.Option("--strict", help="What differs and what was invented counts as lost, too."),
     ] = False,
 ) -> None:
     """Convert the job files of other operators.
 
-    They are those of et-operator, DLRover, FrameworkController, dl-operator and Kubeflow.
-    The report is on standard error. Exit code 0: nothing is lost; 3: something is; 2: the input can't be read.
+    They are those of et-operator, DLRover, FrameworkController, dl-operator and Kubeflow. The
+    report is on standard error. Exit code 0: nothing is lost; 3: something is; 2: the input can't
+    be read.
     """
     try:
         results = _results(_text(file))
@@ -72,12 +87,19 @@ def _text(file: str) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         if len(data) > MAX_BYTES:
-            return data.decode(errors="replace")  # the cut may be within a character; the bound is told later
-        raise ConvertError(f"{file}: byte {error.start} is no UTF-8; write the file in UTF-8") from error
+            return data.decode(
+                errors="replace"
+            )  # the cut may be within a character; the bound is told later
+        raise ConvertError(
+            f"{file}: byte {error.start} is no UTF-8; write the file in UTF-8"
+        ) from error
 
 
 def _results(text: str) -> list[Converted]:
-    results = [convert_document(document, number) for number, document in enumerate(_flat(read(text)), start=1)]
+    results = [
+        convert_document(document, number)
+        for number, document in enumerate(_flat(read(text)), start=1)
+    ]
     if not results:
         raise ConvertError("the input has no document")
     return results
@@ -126,16 +148,23 @@ def _write(results: Sequence[Converted], directory: Path | None, *, force: bool)
             with (directory / name).open("w" if force else "x", encoding="utf-8") as opened:
                 opened.write(render(result))
     except OSError as error:
-        raise ConvertError(f"{error.filename}: {error.strerror}; give a directory that can be written to") from error
+        raise ConvertError(
+            f"{error.filename}: {error.strerror}; give a directory that can be written to"
+        ) from error
 
 
 def _file_names(results: Sequence[Converted]) -> list[str]:
-    """Return the name of the file for each object: kind and name; a number for those that have the same."""
+    """Return the name of the file for each object: kind and name.
+
+    A number for those that have the same.
+    """
     found: list[str] = []
     for result in results:
         base = re.sub(r"[^a-z0-9]+", "-", result.title.lower()).strip("-")[:100] or "object"
-        name, number = f"{base}.yaml", 2
+        name = f"{base}.yaml"
+        number = 2
         while name in found:
-            name, number = f"{base}-{number}.yaml", number + 1
+            name = f"{base}-{number}.yaml"
+            number = number + 1
         found.append(name)
     return found

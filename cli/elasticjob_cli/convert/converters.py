@@ -37,12 +37,14 @@ def convert(document: Any, number: int) -> Converted:
         document: as it was read.
         number: of the document in its input, from 1.
     """
-    source, report = f"document {number}", Report()
+    source = f"document {number}"
+    report = Report()
     if not isinstance(document, dict):
         report.invalid("the document", document, "a map with apiVersion and kind; remove it")
         return Converted(source, None, report.notes)
     fields = Fields(document, "", report)
-    version, kind = fields.text("apiVersion", required=True), fields.text("kind", required=True)
+    version = fields.text("apiVersion", required=True)
+    kind = fields.text("kind", required=True)
     source = f"{source}, {kind} {_name(document)}".rstrip()
     if report.failed:
         return Converted(source, None, report.notes)
@@ -51,9 +53,14 @@ def convert(document: Any, number: int) -> Converted:
         if version.split("/")[0] not in _GROUPS:
             return Converted(source, document, passed_through=True)
         known = ", ".join(
-            f"{other} {each}" for each, other in CONVERTERS if each.split("/")[0] == version.split("/")[0]
+            f"{other} {each}"
+            for each, other in CONVERTERS
+            if each.split("/")[0] == version.split("/")[0]
         )
-        report.refused("kind", f"{shown(kind)} of {shown(version)} is not supported; of this group are: {known}")
+        report.refused(
+            "kind",
+            f"{shown(kind)} of {shown(version)} is not supported; of this group are: {known}",
+        )
         return Converted(source, None, report.notes)
     written = converter(fields, report)
     fields.raw("status")
@@ -62,12 +69,19 @@ def convert(document: Any, number: int) -> Converted:
 
 
 def _in_order(report: Report) -> list[Note]:
-    """Return the notes as they are listed: errors, what is lost, what was invented, what differs."""
+    """Return the notes as they are listed.
+
+    Errors, what is lost, what was invented, what differs.
+    """
     order = list(Kind)
     return sorted(report.notes, key=lambda note: order.index(note.kind))
 
 
 def _name(document: Json) -> str:
     metadata = document.get("metadata")
-    name = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
+    name = (
+        (metadata.get("name") or metadata.get("generateName"))
+        if isinstance(metadata, dict)
+        else None
+    )
     return name if isinstance(name, str) and len(name) <= 253 else ""

@@ -33,7 +33,9 @@ def _job(document: Fields, framework: str, report: Report) -> Json | None:
     for group in groups:
         _role(group, draft, report)
         group.done()
-    message = "pods that fail are replaced, and the job ends with its workers; there nothing watched them"
+    message = (
+        "pods that fail are replaced, and the job ends with its workers; there nothing watched them"
+    )
     report.differs("spec", message, ("spec", "replicaSpecs"))
     static_cluster(draft, report)
     return jobs.finish(draft, report)

@@ -22,7 +22,11 @@ __all__ = ["API_VERSION", "elastic_job", "scale_plan"]
 API_VERSION = "elastic.iml.github.io/v1alpha1"
 _MASTER = "dlrover-master"
 _STRATEGIES: Mapping[str, str] = MappingProxyType(
-    {"ParameterServerStrategy": "tensorflow", "AllreduceStrategy": "pytorch", "CustomStrategy": "custom"}
+    {
+        "ParameterServerStrategy": "tensorflow",
+        "AllreduceStrategy": "pytorch",
+        "CustomStrategy": "custom",
+    }
 )
 _RESTART_COUNT = 3
 _VARIABLES: Mapping[str, str] = MappingProxyType(
@@ -49,10 +53,14 @@ _OWN_TRAINER = re.compile(r"\bdlrover\.(?:trainer|python)\b|DLROVER_MASTER_ADDR"
 def elastic_job(document: Fields, report: Report) -> Json | None:
     """Convert an ElasticJob of theirs."""
     spec = document.map("spec")
-    strategy = spec.text("distributionStrategy", "ParameterServerStrategy", choices=tuple(_STRATEGIES))
+    strategy = spec.text(
+        "distributionStrategy", "ParameterServerStrategy", choices=tuple(_STRATEGIES)
+    )
     draft = Draft(jobs.metadata(document, of_job=True), _STRATEGIES[strategy])
     report.differs(
-        spec.where("distributionStrategy"), f"{strategy} is framework {draft.framework}", ("spec", "framework")
+        spec.where("distributionStrategy"),
+        f"{strategy} is framework {draft.framework}",
+        ("spec", "framework"),
     )
     variables = _job_variables(spec, report)
     for kind, group in spec.maps("replicaSpecs").items():
@@ -69,7 +77,10 @@ def elastic_job(document: Fields, report: Report) -> Json | None:
             "place of their sharding client"
         )
         report.differs(spec.where("enableDynamicSharding"), message)
-    spec.lose("brainService", "there is no service beside the job's own master; it searches the best size by itself")
+    spec.lose(
+        "brainService",
+        "there is no service beside the job's own master; it searches the best size by itself",
+    )
     spec.done()
     static_cluster(draft, report)
     return jobs.finish(draft, report)
@@ -128,27 +139,36 @@ def _role(kind: str, group: Fields, draft: Draft, variables: list[Json], report:
     )
     written["autoScale"] = group.boolean("autoScale", default=True)
     written["minReplicas"] = 1
-    report.invented(group.path, "minReplicas: 1; there is no lower bound there", (*at, "minReplicas"))
+    report.invented(
+        group.path, "minReplicas: 1; there is no lower bound there", (*at, "minReplicas")
+    )
     group.text("restartPolicy")
     written["template"] = templates.pod_template(group, "template", (*at, "template"))
     _priority(group, written["template"]["spec"], (*at, "template", "spec"))
     _restart_timeout(role, group, draft, report)
     group.done()
-    draft.roles[role], draft.sources[role] = written, group.path
+    draft.roles[role] = written
+    draft.sources[role] = group.path
     for container in templates.all_containers(written["template"]):
         templates.add_variables(container, variables)
     _command(role, draft, group.path, report)
 
 
 def _priority(group: Fields, pod: Json, at: Place) -> None:
-    """Convert the priority of a role, which is the priority class of its pods; of a part of them it is lost."""
-    where, value = group.where("priority"), group.raw("priority")
+    """Convert the priority of a role, which is the priority class of its pods.
+
+    Of a part of them it is lost.
+    """
+    where = group.where("priority")
+    value = group.raw("priority")
     fraction = re.fullmatch(r"(?:0?\.[0-9]+|1(?:\.0+)?)", str(value))
     if value is None or value == "":
         return
     if value in ("high", "low") or (fraction and float(fraction[0]) == 1):
         pod["priorityClassName"] = value if value == "low" else "high"
-        message = f"priority {value} is the priority class of that name, which the cluster must have"
+        message = (
+            f"priority {value} is the priority class of that name, which the cluster must have"
+        )
         group.report.differs(where, message, (*at, "priorityClassName"))
     elif fraction and float(fraction[0]) > 0:
         message = (
@@ -162,7 +182,8 @@ def _priority(group: Fields, pod: Json, at: Place) -> None:
 
 def _restart_timeout(role: str, group: Fields, draft: Draft, report: Report) -> None:
     """Convert how long a worker may train on one shard, which tells there that it hangs."""
-    seconds, where = group.integer("restartTimeout", 0, MAX_INT32), group.where("restartTimeout")
+    seconds = group.integer("restartTimeout", 0, MAX_INT32)
+    where = group.where("restartTimeout")
     if not seconds:
         return
     if role != ROLE_WORKER:
@@ -174,13 +195,16 @@ def _restart_timeout(role: str, group: Fields, draft: Draft, report: Report) -> 
         f"a worker that needs more than {seconds} s for a shard is restarted there; here all training processes are, "
         "from their checkpoint, when no member has finished a step for so long (docs/health.md)"
     )
-    report.differs(where, message if seconds <= most else f"{message}, at most {most} s", ("spec", "health"))
+    report.differs(
+        where, message if seconds <= most else f"{message}, at most {most} s", ("spec", "health")
+    )
 
 
 def _command(role: str, draft: Draft, where: str, report: Report) -> None:
     """Change the training command: torchrun in place of dlrover-run, their variables by ours."""
     written = draft.roles[role]
-    container, at = templates.first_container(written["template"]), place(role, "template", "spec", "containers", 0)
+    container = templates.first_container(written["template"])
+    at = place(role, "template", "spec", "containers", 0)
     options = torch_commands.convert(written, draft.framework, report, where, place(role))
     if "network-check" in options:
         draft.spec.setdefault("health", {})["nodeCheck"] = {"enabled": True}
@@ -201,17 +225,28 @@ def _command(role: str, draft: Draft, where: str, report: Report) -> None:
     templates.add_variables(container, [{"name": name, "value": known[name]} for name in used])
     for name in _VARIABLES:
         if name not in known and templates.mentions(text, name):
-            report.lost(where, f"{name} is not set: the numbers of the world are ELASTICJOB_RANK and _WORLD_SIZE", at)
+            report.lost(
+                where,
+                f"{name} is not set: the numbers of the world are ELASTICJOB_RANK and _WORLD_SIZE",
+                at,
+            )
 
 
 def _master(group: Fields, draft: Draft, report: Report) -> None:
     """Take from their master's pod where it runs; the program is ours."""
     template = group.map("template")
-    metadata, spec = template.map("metadata"), template.map("spec")
+    metadata = template.map("metadata")
+    spec = template.map("spec")
     kept: Json = {}
-    if found := {name: texts for name in ("labels", "annotations") if (texts := metadata.text_map(name))}:
+    if found := {
+        name: texts for name in ("labels", "annotations") if (texts := metadata.text_map(name))
+    }:
         kept["metadata"] = found
-    if found := {name: spec.raw(name) for name in ("nodeSelector", "tolerations", "affinity") if spec.has(name)}:
+    if found := {
+        name: spec.raw(name)
+        for name in ("nodeSelector", "tolerations", "affinity")
+        if spec.has(name)
+    }:
         kept["spec"] = found
     if kept:
         draft.spec["master"] = {"template": kept}
@@ -232,9 +267,16 @@ def _autoscaling(spec: Fields, draft: Draft, report: Report) -> None:
     if bounds := resources(spec, "resourceLimits"):
         found["resourceLimits"] = bounds
     multiple = found.get("multipleOf", 1)
-    if multiple > 1 and ROLE_WORKER in draft.roles and draft.roles[ROLE_WORKER]["replicas"] % multiple:
+    if (
+        multiple > 1
+        and ROLE_WORKER in draft.roles
+        and draft.roles[ROLE_WORKER]["replicas"] % multiple
+    ):
         del found["multipleOf"]
-        report.lost(spec.where("replicaSpecs"), f"--node-unit {multiple} does not divide the workers' replicas")
+        report.lost(
+            spec.where("replicaSpecs"),
+            f"--node-unit {multiple} does not divide the workers' replicas",
+        )
     if found and ROLE_WORKER in draft.roles:
         draft.spec["autoscaling"] = found
         if "maxReplicas" not in draft.roles[ROLE_WORKER] and not bounds and found.get("enabled"):

@@ -1,6 +1,7 @@
 """Reads YAML documents as values of JSON, within bounds on size, depth and number, aliases included. Pure.
 
-The builder works on the parser's events, without recursion: the depth is known before anything is built.
+The builder works on the parser's events, without recursion: the depth is known before anything is
+built.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ MAX_BYTES = 1024 * 1024
 MAX_DOCUMENTS = 200
 MAX_DEPTH = 60
 MAX_VALUES = 50_000
-"""Values of one document, each alias counted with all that it stands for, and a long text as several."""
+"""Values of one document, each alias counted with all that it stands for, and a long text as
+several.
+"""
 _CHARACTERS_OF_A_VALUE = 64
 _MERGE = "<<"
 _TAG = "tag:yaml.org,2002:"
@@ -48,7 +51,9 @@ def read(text: str) -> list[Any]:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             builder.take(event)
     except yaml.YAMLError as error:
-        raise Unreadable(f"document {len(builder.documents) + 1}: no valid YAML: {_one_line(error)}") from error
+        raise Unreadable(
+            f"document {len(builder.documents) + 1}: no valid YAML: {_one_line(error)}"
+        ) from error
     return [document for document in builder.documents if document is not None]
 
 
@@ -77,29 +82,51 @@ class _Builder:
                 if len(self._open) >= MAX_DEPTH:
                     raise self._error(event, f"is nested deeper than {MAX_DEPTH}")
                 if event.tag not in (None, "!", _TAG + "map", _TAG + "seq"):
-                    raise self._error(event, f"has the tag {event.tag}, which is not for Kubernetes; remove it")
+                    raise self._error(
+                        event, f"has the tag {event.tag}, which is not for Kubernetes; remove it"
+                    )
                 values: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
                 self._open.append(_Collection(values, event.anchor, self._values))
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 closed = self._open.pop()
-                self._add(event, closed.values, closed.anchor, 1, contains=self._values - closed.values_before)
+                self._add(
+                    event,
+                    closed.values,
+                    closed.anchor,
+                    1,
+                    contains=self._values - closed.values_before,
+                )
             case yaml.ScalarEvent():
                 in_key = bool(self._open) and self._open[-1].expects_key
                 value = event.value if in_key else self._scalar(event)
                 if _SURROGATES.search(event.value):
-                    raise self._error(event, "has half of a surrogate pair, which is no character; remove it")
-                self._add(event, value, event.anchor, 1 + len(event.value) // _CHARACTERS_OF_A_VALUE)
+                    raise self._error(
+                        event, "has half of a surrogate pair, which is no character; remove it"
+                    )
+                self._add(
+                    event, value, event.anchor, 1 + len(event.value) // _CHARACTERS_OF_A_VALUE
+                )
             case yaml.AliasEvent():
                 if event.anchor not in self._anchors:
-                    raise self._error(event, f"alias *{event.anchor} stands for nothing that is complete before it")
+                    raise self._error(
+                        event,
+                        f"alias *{event.anchor} stands for nothing that is complete before it",
+                    )
                 value, size = self._anchors[event.anchor]
                 self._add(event, value, None, size)
 
-    def _add(self, event: yaml.Event, value: Any, anchor: str | None, size: int, contains: int = 0) -> None:
-        """Put a value into the collection that is open; `contains` of its values were counted before."""
+    def _add(
+        self, event: yaml.Event, value: Any, anchor: str | None, size: int, contains: int = 0
+    ) -> None:
+        """Put a value into the collection that is open.
+
+        `contains` of its values were counted before.
+        """
         self._values += size
         if self._values > MAX_VALUES:
-            raise self._error(event, f"has more than {MAX_VALUES} values, aliases included; split it")
+            raise self._error(
+                event, f"has more than {MAX_VALUES} values, aliases included; split it"
+            )
         if anchor is not None:
             self._anchors[anchor] = (value, size + contains)
         if not self._open:
@@ -111,7 +138,9 @@ class _Builder:
     def _scalar(self, event: yaml.ScalarEvent) -> Any:
         text: str = event.value
         if not event.implicit[0] and event.tag not in (None, "!") and event.tag != _TAG + "str":
-            raise self._error(event, f"has the tag {event.tag}, which is not for Kubernetes; remove it")
+            raise self._error(
+                event, f"has the tag {event.tag}, which is not for Kubernetes; remove it"
+            )
         if not event.implicit[0]:
             return text
         if text in _WORDS:
@@ -135,7 +164,9 @@ class _Collection:
     """A map or list that is being built."""
 
     def __init__(self, values: Any, anchor: str | None, values_before: int) -> None:
-        self.values, self.anchor, self.values_before = values, anchor, values_before
+        self.values = values
+        self.anchor = anchor
+        self.values_before = values_before
         self.expects_key = isinstance(values, dict)
         self._key = ""
         self._own: set[str] = set()
@@ -147,7 +178,8 @@ class _Collection:
         elif self.expects_key:
             if not isinstance(value, str):
                 return "is a key that is no text"
-            self._key, self.expects_key = value, False
+            self._key = value
+            self.expects_key = False
         else:
             self.expects_key = True
             if self._key == _MERGE:

@@ -29,17 +29,25 @@ def training_job(document: Fields, report: Report) -> Json | None:
     if draft.metadata.get("annotations", {}).pop(_SUSPENDED, "") == "true":
         policy["suspend"] = True
         message = "there a suspended job is never resumed; here it is, with suspend: false"
-        report.differs(f"metadata.annotations.{_SUSPENDED}", message, ("spec", "runPolicy", "suspend"))
+        report.differs(
+            f"metadata.annotations.{_SUSPENDED}", message, ("spec", "runPolicy", "suspend")
+        )
     draft.spec["runPolicy"] = policy
     replica_specs = spec.map("etReplicaSpecs")
-    launcher_specs, worker_specs = replica_specs.map("launcher"), replica_specs.map("worker")
-    first, worker = launcher.read_role(launcher_specs, "launcher"), launcher.read_role(worker_specs, "worker")
+    launcher_specs = replica_specs.map("launcher")
+    worker_specs = replica_specs.map("worker")
+    first = launcher.read_role(launcher_specs, "launcher")
+    worker = launcher.read_role(worker_specs, "worker")
     for name in ("minReplicas", "maxReplicas"):
         if (bound := worker_specs.integer(name, 0, MAX_REPLICAS)) is not None:
             worker[name] = bound
     if worker.keys() & {"minReplicas", "maxReplicas"}:
         message = "minReplicas and maxReplicas are held to, which they were not"
-        report.differs(worker_specs.path, message, place("worker", min(worker.keys() & {"minReplicas", "maxReplicas"})))
+        report.differs(
+            worker_specs.path,
+            message,
+            place("worker", min(worker.keys() & {"minReplicas", "maxReplicas"})),
+        )
     _restarts(spec, first, report)
     slots = spec.integer("slotsPerWorker", 1, MAX_SLOTS)
     if mode := spec.text("launcherAttachMode"):
@@ -56,12 +64,14 @@ def training_job(document: Fields, report: Report) -> Json | None:
 
 def _restarts(spec: Fields, first: Json, report: Report) -> None:
     """Give the launcher the restarts of the job: there only the launcher's end counts."""
-    policy = spec.text("restartPolicy", "Never", choices=("Never", "OnFailure", "Always", "ExitCode"))
-    limit = spec.integer("backoffLimit", 0, MAX_INT32)
-    first["restartLimit"] = 0 if policy == "Never" else min(_BACKOFF_LIMIT if limit is None else limit, MAX_REPLICAS)
-    message = (
-        "of the launcher, from restartPolicy and backoffLimit; uncounted are evictions and other ends from outside"
+    policy = spec.text(
+        "restartPolicy", "Never", choices=("Never", "OnFailure", "Always", "ExitCode")
     )
+    limit = spec.integer("backoffLimit", 0, MAX_INT32)
+    first["restartLimit"] = (
+        0 if policy == "Never" else min(_BACKOFF_LIMIT if limit is None else limit, MAX_REPLICAS)
+    )
+    message = "of the launcher, from restartPolicy and backoffLimit; uncounted are evictions and other ends from outside"
     report.differs(spec.where("restartPolicy"), message, place("launcher", "restartLimit"))
 
 
@@ -71,10 +81,16 @@ def scale_out(document: Fields, report: Report) -> Json | None:
     to_add = spec.map("toAdd")
     count = to_add.integer("count", 1, MAX_REPLICAS)
     if count is None and not report.failed:
-        report.invalid(to_add.where("count"), None, f"a whole number from 1 to {MAX_REPLICAS}; give it")
+        report.invalid(
+            to_add.where("count"), None, f"a whole number from 1 to {MAX_REPLICAS}; give it"
+        )
     written["spec"]["count"] = count
     message = "when it is over, pods that are ready stay (there all were deleted)"
-    report.differs(spec.where("timeout"), message, _TIMEOUT if "timeoutSeconds" in written["spec"] else ("spec",))
+    report.differs(
+        spec.where("timeout"),
+        message,
+        _TIMEOUT if "timeoutSeconds" in written["spec"] else ("spec",),
+    )
     to_add.done()
     return _finished(written, spec, ScaleOut, report)
 
@@ -83,7 +99,8 @@ def scale_in(document: Fields, report: Report) -> Json | None:
     """Convert a ScaleIn, by count or by the names of pods."""
     written, spec = _scaler(document, "ScaleIn", report)
     to_delete = spec.map("toDelete")
-    count, pods = to_delete.integer("count", 1, MAX_REPLICAS), to_delete.texts("podNames")
+    count = to_delete.integer("count", 1, MAX_REPLICAS)
+    pods = to_delete.texts("podNames")
     if pods:
         written["spec"]["podNames"] = _pod_names(pods, written["spec"]["jobName"], spec, report)
         if count is not None:
@@ -92,7 +109,10 @@ def scale_in(document: Fields, report: Report) -> Json | None:
     elif count is not None:
         written["spec"]["count"] = count
     elif not report.failed:
-        report.refused(to_delete.path, "has neither count nor podNames; give one, there all workers were deleted")
+        report.refused(
+            to_delete.path,
+            "has neither count nor podNames; give one, there all workers were deleted",
+        )
     to_delete.done()
     return _finished(written, spec, ScaleIn, report)
 
@@ -105,7 +125,9 @@ def _scaler(document: Fields, kind: str, report: Report) -> tuple[Json, Fields]:
     selector.done()
     ours: Json = {"jobName": job_name(name) if name else "unknown"}
     if ours["jobName"] != name:
-        report.differs(selector.where("name"), f"{name} is {ours['jobName']} here", ("spec", "jobName"))
+        report.differs(
+            selector.where("name"), f"{name} is {ours['jobName']} here", ("spec", "jobName")
+        )
     timeout = spec.integer("timeout", 1, 31_536_000)
     if timeout is not None:
         ours["timeoutSeconds"] = timeout
@@ -118,14 +140,20 @@ def _scaler(document: Fields, kind: str, report: Report) -> tuple[Json, Fields]:
 
 
 def _script(spec: Fields, ours: Json, report: Report) -> None:
-    """Write the script that the launcher runs: there it is a file of its image, and options of that."""
-    script, variables = spec.text("script"), spec.list_of_maps("env")
+    """Write the script that the launcher runs.
+
+    There it is a file of its image, and options of that.
+    """
+    script = spec.text("script")
+    variables = spec.list_of_maps("env")
     env = [{"name": each.text("name", required=True), "value": _value(each)} for each in variables]
     for each in variables:
         each.done()
     if not script:
         if env:
-            report.differs(spec.where("env"), "is left out: without a script it has no effect there either")
+            report.differs(
+                spec.where("env"), "is left out: without a script it has no effect there either"
+            )
         return
     ours["script"] = f'sh {script} "$1"'
     if env:
@@ -151,7 +179,11 @@ def _pod_names(pods: list[str], job: str, spec: Fields, report: Report) -> list[
         worker = re.fullmatch(r".*-worker-([0-9]{1,5})", pod)
         found.append(names.member_pod(job, "worker", int(worker[1]), 0) if worker else pod)
         if worker is None:
-            report.differs(spec.where("toDelete.podNames"), f"{pod[:80]} is no name of a worker", ("spec", "podNames"))
+            report.differs(
+                spec.where("toDelete.podNames"),
+                f"{pod[:80]} is no name of a worker",
+                ("spec", "podNames"),
+            )
     message = (
         "the pod that replaces a failed one has another name, with a number behind it: kubectl get pods -l "
         f"{names.LABEL_JOB_NAME}={job}"
@@ -160,6 +192,8 @@ def _pod_names(pods: list[str], job: str, spec: Fields, report: Report) -> list[
     return list(dict.fromkeys(found))
 
 
-def _finished(written: Json, spec: Fields, kind: type[ScaleIn | ScaleOut], report: Report) -> Json | None:
+def _finished(
+    written: Json, spec: Fields, kind: type[ScaleIn | ScaleOut], report: Report
+) -> Json | None:
     spec.done()
     return None if report.failed else jobs.checked(written, kind, report)

@@ -1,4 +1,7 @@
-"""Reads a document field by field. What has the wrong type is noted, and what nobody has read is lost. Pure."""
+"""Reads a document field by field.
+
+What has the wrong type is noted, and what nobody has read is lost. Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,15 @@ from elasticjob_api.quantity import parse_quantity
 from elasticjob_cli.convert.report import Json, Report
 
 MAX_CHARACTERS = 4096
-"""Of a text that is read here; what is only passed on, such as commands, has no bound of its own."""
+"""Of a text that is read here; what is only passed on, such as commands, has no bound of its own.
+"""
 
 
 class Fields:
-    """A map of a document. Each method reads one field; a field that is null counts as not there."""
+    """A map of a document.
+
+    Each method reads one field; a field that is null counts as not there.
+    """
 
     def __init__(self, values: object, path: str, report: Report) -> None:
         if not isinstance(values, dict):
@@ -37,16 +44,22 @@ class Fields:
         self._unread.discard(name)
         return self._values.get(name)
 
-    def text(self, name: str, default: str = "", *, required: bool = False, choices: Collection[str] = ()) -> str:
+    def text(
+        self, name: str, default: str = "", *, required: bool = False, choices: Collection[str] = ()
+    ) -> str:
         """Read a text that is not empty, such as a name."""
         value = self.raw(name)
         if value is None and not required:
             return default
         if not isinstance(value, str) or not value:
-            self.report.invalid(self.where(name), value, "a text; give it" if value is None else "a text")
+            self.report.invalid(
+                self.where(name), value, "a text; give it" if value is None else "a text"
+            )
             return default
         if len(value) > MAX_CHARACTERS:
-            self.report.invalid(self.where(name), value, f"a text of at most {MAX_CHARACTERS} characters")
+            self.report.invalid(
+                self.where(name), value, f"a text of at most {MAX_CHARACTERS} characters"
+            )
             return default
         if choices and value not in choices:
             self.report.invalid(self.where(name), value, f"one of {', '.join(choices)}")
@@ -84,7 +97,9 @@ class Fields:
                 raise ValueError(text)
             parse_quantity(text)
         except ValueError:
-            self.report.invalid(self.where(name), value, "a Kubernetes quantity such as 500m, 2 or 4Gi")
+            self.report.invalid(
+                self.where(name), value, "a Kubernetes quantity such as 500m, 2 or 4Gi"
+            )
             return None
         return value if isinstance(value, int) else text
 
@@ -111,7 +126,9 @@ class Fields:
         found = self.items(name)
         for position, value in enumerate(found):
             if not isinstance(value, str):
-                self.report.invalid(f"{self.where(name)}[{position}]", value, "a text; write it in quotes")
+                self.report.invalid(
+                    f"{self.where(name)}[{position}]", value, "a text; write it in quotes"
+                )
         return [value for value in found if isinstance(value, str)]
 
     def list_of_maps(self, name: str) -> list[Fields]:

@@ -1,5 +1,6 @@
-"""FrameworkBarrier: an init container that waits for the addresses of all tasks, and a script that sets them. Pure.
+"""FrameworkBarrier.
 
+An init container that waits for the addresses of all tasks, and a script that sets them. Pure.
 Here agents wait for each other, and know the addresses of each world.
 """
 
@@ -34,14 +35,17 @@ def rewrite(draft: Draft, given: Mapping[str, str], report: Report) -> bool:
     if not with_barrier:
         return False
     for role, spec in draft.roles.items():
-        where, at = draft.sources[role], place(role)
+        where = draft.sources[role]
+        at = place(role)
         if not templates.first_container(spec["template"]).get("command"):
             message = "the others do not get its addresses, as without a command it has no agent; its host names are "
             report.lost(where, f"{message}{role}-<index>.<job>", (*at, "agent"))
             continue
         del spec["agent"]
         if spec.pop("restartOnSuccess", False):
-            message = "maxRetryCount -2: with an agent, a task that has succeeded does not run again"
+            message = (
+                "maxRetryCount -2: with an agent, a task that has succeeded does not run again"
+            )
             report.lost(where, message, (*at, "restartLimit"))
         jobs.fixed_size(spec, report, draft.sources[role], at)
     for role in with_barrier:
@@ -55,7 +59,8 @@ def _has_barrier(spec: Json) -> bool:
 
 
 def _take_out(role: str, draft: Draft, given: Mapping[str, str], report: Report) -> None:
-    pod, at = draft.roles[role]["template"]["spec"], place(role, "template", "spec")
+    pod = draft.roles[role]["template"]["spec"]
+    at = place(role, "template", "spec")
     where = draft.sources[role]
     barriers = [each for each in pod["initContainers"] if _IMAGE.search(str(each.get("image", "")))]
     inits = [each for each in pod["initContainers"] if each not in barriers]
@@ -69,13 +74,21 @@ def _take_out(role: str, draft: Draft, given: Mapping[str, str], report: Report)
     container = pod["containers"][0]
     if "command" not in container:
         return
-    templates.change_words(container, lambda word: _CALL.sub(lambda call: _addresses(draft, given, call), word))
-    if "injector.sh" in templates.command_text(container) or "framework.json" in templates.command_text(container):
-        message = "the command reads what FrameworkBarrier writes; use ELASTICJOB_<ROLE>_HOSTS instead"
+    templates.change_words(
+        container, lambda word: _CALL.sub(lambda call: _addresses(draft, given, call), word)
+    )
+    if "injector.sh" in templates.command_text(
+        container
+    ) or "framework.json" in templates.command_text(container):
+        message = (
+            "the command reads what FrameworkBarrier writes; use ELASTICJOB_<ROLE>_HOSTS instead"
+        )
         report.lost(where, message, (*at, "containers", 0))
         return
     if not inits:
-        _take_out_volumes(pod, [mount for each in barriers for mount in _maps(each.get("volumeMounts"))])
+        _take_out_volumes(
+            pod, [mount for each in barriers for mount in _maps(each.get("volumeMounts"))]
+        )
 
 
 def _take_out_volumes(pod: Json, mounts: list[Json]) -> None:
@@ -83,7 +96,10 @@ def _take_out_volumes(pod: Json, mounts: list[Json]) -> None:
     names = [mount.get("name") for mount in mounts]
     empty = [each.get("name") for each in _maps(pod.get("volumes")) if "emptyDir" in each]
     unused = [name for name in empty if name in names]
-    holders: list[tuple[Json, str]] = [(pod, "volumes"), *((each, "volumeMounts") for each in pod["containers"])]
+    holders: list[tuple[Json, str]] = [
+        (pod, "volumes"),
+        *((each, "volumeMounts") for each in pod["containers"]),
+    ]
     for holder, key in holders:
         if holder.get(key):
             holder[key] = [each for each in _maps(holder[key]) if each.get("name") not in unused]
@@ -97,7 +113,10 @@ def _maps(value: object) -> list[Json]:
 
 
 def _addresses(draft: Draft, given: Mapping[str, str], call: re.Match[str]) -> str:
-    """Return shell commands that set what the script sets: for each role its addresses, with the given ports."""
+    """Return shell commands that set what the script sets.
+
+    For each role its addresses, with the given ports.
+    """
     commands = [f"export {assignment}" for assignment in call["ports"].split()]
     for found in _PORT.finditer(call["ports"]):
         wanted = (found["new"] or found["old"]).removeprefix("FB_").lower()
@@ -106,7 +125,9 @@ def _addresses(draft: Draft, given: Mapping[str, str], call: re.Match[str]) -> s
             continue
         hosts = f'"${hosts_env(role)}"'
         start, ips, addresses = (
-            (found["new"], "_IPS", "_ADDRESSES") if found["new"] else (found["old"], "_ips", "_addresses")
+            (found["new"], "_IPS", "_ADDRESSES")
+            if found["new"]
+            else (found["old"], "_ips", "_addresses")
         )
         with_port = f"s/,/:{found['port']},/g; s/$/:{found['port']}/"
         commands.append(f"export {start}{ips}={hosts}")

@@ -1,8 +1,8 @@
 """FrameworkController: Framework of frameworkcontroller.microsoft.com/v1. Pure.
 
-Tasks there are pods that know nothing of each other, so a task role becomes a role without an agent. Where tasks wait
-for each other's addresses (FrameworkBarrier), the role has an agent, and the agents' world has the addresses:
-framework_barrier.py.
+Tasks there are pods that know nothing of each other, so a task role becomes a role without an
+agent. Where tasks wait for each other's addresses (FrameworkBarrier), the role has an agent, and
+the agents' world has the addresses: framework_barrier.py.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def framework(document: Fields, report: Report) -> Json | None:
         name = group.text("name", required=True)
         role = role_name(name) if name else "unknown"
         if role in draft.roles:
-            report.refused(group.where("name"), f"{name} is there twice; give each task role a name of its own")
+            report.refused(
+                group.where("name"), f"{name} is there twice; give each task role a name of its own"
+            )
             continue
         if role != name:
             report.differs(group.where("name"), f"{name} is {role} here", place(role))
@@ -86,7 +88,8 @@ def _whole_job_retry(spec: Fields, policy: Json, report: Report) -> None:
 
 
 def _role(group: Fields, role: str, report: Report) -> Json:
-    task, at = group.map("task"), place(role)
+    task = group.map("task")
+    at = place(role)
     count = jobs.replicas(group, "taskNumber", default=0)
     found: Json = {"replicas": count, "minReplicas": min(count, 1), "agent": "None"}
     _retries(task.map("retryPolicy"), found, at, report)
@@ -119,7 +122,8 @@ def _retries(policy: Fields, found: Json, at: Place, report: Report) -> None:
     fancy = policy.boolean("fancyRetryPolicy", default=False)
     count = policy.integer("maxRetryCount", _ALWAYS, MAX_INT32) or 0
     policy.done()
-    where, here = policy.where("maxRetryCount"), (*at, "restartLimit")
+    where = policy.where("maxRetryCount")
+    here = (*at, "restartLimit")
     if count == _ALWAYS:
         found["restartOnSuccess"] = True
     if count < 0:

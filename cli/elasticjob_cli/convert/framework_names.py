@@ -30,7 +30,8 @@ def rewrite(draft: Draft, job: str, given: Mapping[str, str], report: Report) ->
     for role, spec in draft.roles.items():
         fixed = {"FC_FRAMEWORK_NAME": job, "FC_TASKROLE_NAME": given[role]}
         variables = _variables(fixed)
-        template, where = spec["template"], draft.sources[role]
+        template = spec["template"]
+        where = draft.sources[role]
         at = place(role, "template")
         labels = template.setdefault("metadata", {}).setdefault("labels", {})
         for name in _LABELS:
@@ -38,7 +39,11 @@ def rewrite(draft: Draft, job: str, given: Mapping[str, str], report: Report) ->
                 labels.setdefault(name, fixed[name])
         template["metadata"] = _replaced(template["metadata"], fixed, frozenset())
         names = frozenset(variable["name"] for variable in variables)
-        used = {name for container in templates.all_containers(template) for name in _mentioned(container)}
+        used = {
+            name
+            for container in templates.all_containers(template)
+            for name in _mentioned(container)
+        }
         template["spec"] = _replaced(template["spec"], fixed, names)
         for container in templates.all_containers(template):
             templates.add_variables(container, variables)
@@ -65,22 +70,34 @@ def _variables(fixed: Mapping[str, str]) -> list[Json]:
     }
     return [
         *({"name": name, "value": value} for name, value in fixed.items()),
-        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in of_the_pod.items()),
+        *(
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+            for name, path in of_the_pod.items()
+        ),
         *({"name": name, "value": value} for name, value in composed.items()),
     ]
 
 
 def _mentioned(container: Json) -> set[str]:
     values = [variable.get("value") for variable in container.get("env") or ()]
-    text = " ".join([templates.command_text(container), *(value for value in values if isinstance(value, str))])
+    text = " ".join(
+        [templates.command_text(container), *(value for value in values if isinstance(value, str))]
+    )
     return set(_VARIABLE.findall(text))
 
 
-def _replaced(value: Any, fixed: Mapping[str, str], variables: frozenset[str], *, in_words: bool = False) -> Any:
-    """Replace placeholders everywhere; those of a member only where Kubernetes replaces references to variables."""
+def _replaced(
+    value: Any, fixed: Mapping[str, str], variables: frozenset[str], *, in_words: bool = False
+) -> Any:
+    """Replace placeholders everywhere.
+
+    Those of a member only where Kubernetes replaces references to variables.
+    """
     if isinstance(value, dict):
         return {
-            key: _replaced(inner, fixed, variables, in_words=in_words or key in ("command", "args", "env"))
+            key: _replaced(
+                inner, fixed, variables, in_words=in_words or key in ("command", "args", "env")
+            )
             for key, inner in value.items()
         }
     if isinstance(value, list):

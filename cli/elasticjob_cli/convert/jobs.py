@@ -1,4 +1,7 @@
-"""Puts together an ElasticJob so that it is accepted, whatever the other operator's job was like. Pure."""
+"""Puts together an ElasticJob so that it is accepted, whatever the other operator's job was like.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,14 @@ _ROLE_ORDER = (
     "template",
 )  # fmt: skip
 _SPEC_ORDER = ("framework", "runPolicy", "master", "autoscaling", "health", "replicaSpecs")
-_OF_THE_SERVER = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
+_OF_THE_SERVER = (
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "selfLink",
+)
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -54,7 +64,8 @@ def place(role: str, *inner: str | int) -> Place:
 def metadata(document: Fields, *, of_job: bool) -> Json:
     """Return the metadata for the object that is written; names of jobs are made valid."""
     read = document.map("metadata")
-    name, prefix = read.text("name"), read.text("generateName")
+    name = read.text("name")
+    prefix = read.text("generateName")
     if not name and not prefix:
         read.report.invalid(read.where("name"), read.raw("name"), "a name; give it")
     found: Json = {}
@@ -65,12 +76,16 @@ def metadata(document: Fields, *, of_job: bool) -> Json:
     for key, given in (("name", name), ("generateName", prefix)):
         if key in found and found[key] != given:
             message = f"{given} is no name for an ElasticJob (at most 40 lower-case letters, digits and dashes)"
-            read.report.differs(read.where(key), f"{message}; it is {found[key]}", ("metadata", key))
+            read.report.differs(
+                read.where(key), f"{message}; it is {found[key]}", ("metadata", key)
+            )
     if namespace := read.text("namespace"):
         found["namespace"] = namespace
     if labels := read.text_map("labels"):
         found["labels"] = labels
-    if annotations := {key: text for key, text in read.text_map("annotations").items() if key != _LAST_APPLIED}:
+    if annotations := {
+        key: text for key, text in read.text_map("annotations").items() if key != _LAST_APPLIED
+    }:
         found["annotations"] = annotations
     for key in _OF_THE_SERVER:
         read.raw(key)
@@ -80,7 +95,9 @@ def metadata(document: Fields, *, of_job: bool) -> Json:
 
 def bounds(role: Json, report: Report, where: str, at: Place) -> None:
     """Make `minReplicas` and `maxReplicas` such that `replicas` is between them."""
-    replicas, least, most = role["replicas"], role.get("minReplicas"), role.get("maxReplicas")
+    replicas = role["replicas"]
+    least = role.get("minReplicas")
+    most = role.get("maxReplicas")
     if least is not None and least > replicas:
         _move_bound(role, "minReplicas", report, where, at)
     if most is not None and most < replicas:
@@ -109,12 +126,15 @@ def finish(draft: Draft, report: Report) -> Json | None:
             _member(draft, role, written, report)
     if not 1 <= len(draft.roles) <= MAX_ROLES:
         report.refused(
-            "spec", f"has {len(draft.roles)} groups of pods, but a job has 1 to {MAX_ROLES} roles; make several jobs"
+            "spec",
+            f"has {len(draft.roles)} groups of pods, but a job has 1 to {MAX_ROLES} roles; make several jobs",
         )
     if report.failed:
         return None
     spec: Json = {"framework": draft.framework, **draft.spec}
-    spec["replicaSpecs"] = {role: _ordered(values, _ROLE_ORDER) for role, values in draft.roles.items()}
+    spec["replicaSpecs"] = {
+        role: _ordered(values, _ROLE_ORDER) for role, values in draft.roles.items()
+    }
     for values in spec["replicaSpecs"].values():
         values["template"] = _ordered(values["template"], ("metadata", "spec"))
     job = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "metadata": draft.metadata}
@@ -145,7 +165,9 @@ def run_policy(read: Fields, *, clean_default: str | None) -> Json:
         found["cleanPodPolicy"] = policy or clean_default
         if not policy:
             message = f"cleanPodPolicy: {clean_default} is the default there, Running is ours"
-            read.report.differs(read.where("cleanPodPolicy"), message, ("spec", "runPolicy", "cleanPodPolicy"))
+            read.report.differs(
+                read.where("cleanPodPolicy"), message, ("spec", "runPolicy", "cleanPodPolicy")
+            )
     for name, low, high in (
         ("ttlSecondsAfterFinished", 0, 31_536_000),
         ("activeDeadlineSeconds", 1, MAX_INT32),
@@ -179,7 +201,8 @@ def needs_command(role: Json, report: Report, where: str, at: Place) -> None:
 
 def _member(draft: Draft, role: str, spec: Json, report: Report) -> None:
     """Make a role's first container such that the agent can start it."""
-    where, at = draft.sources[role], place(role)
+    where = draft.sources[role]
+    at = place(role)
     container = templates.first_container(spec["template"])
     launched = draft.framework == "horovod" and "launcher" in draft.roles and role != "launcher"
     if not launched:
@@ -205,7 +228,9 @@ def _known_framework(draft: Draft, report: Report) -> None:
     managed = [role for role, spec in draft.roles.items() if spec.get("agent") != "None"]
     foreign = [role for role in managed if framework.roles and role not in framework.roles]
     lacking = [" or ".join(group) for group in framework.required if not set(group) & set(managed)]
-    several = [role for role in framework.single_roles if draft.roles.get(role, {}).get("replicas", 1) > 1]
+    several = [
+        role for role in framework.single_roles if draft.roles.get(role, {}).get("replicas", 1) > 1
+    ]
     if problem := (
         (foreign and f"it has no role {', '.join(foreign)}")
         or (lacking and f"it needs a role {', '.join(lacking)}")

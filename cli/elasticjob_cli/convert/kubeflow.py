@@ -11,7 +11,14 @@ from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.report import Json, Report
 from elasticjob_cli.convert.train_job import train_job
 
-__all__ = ["MPI_API_VERSION", "PYTORCH_API_VERSION", "TRAINER_API_VERSION", "mpi_job", "pytorch_job", "train_job"]
+__all__ = [
+    "MPI_API_VERSION",
+    "PYTORCH_API_VERSION",
+    "TRAINER_API_VERSION",
+    "mpi_job",
+    "pytorch_job",
+    "train_job",
+]
 
 MPI_API_VERSION = "kubeflow.org/v2beta1"
 PYTORCH_API_VERSION = "kubeflow.org/v1"
@@ -29,11 +36,15 @@ def mpi_job(document: Fields, report: Report) -> Json | None:
     policy = spec.map("runPolicy")
     draft.spec["runPolicy"] = _run_policy(policy, report)
     replica_specs = spec.map("mpiReplicaSpecs")
-    first_specs, worker_specs = replica_specs.map("Launcher"), replica_specs.map("Worker")
-    first, worker = launcher.read_role(first_specs, "launcher"), launcher.read_role(worker_specs, "worker")
+    first_specs = replica_specs.map("Launcher")
+    worker_specs = replica_specs.map("Worker")
+    first = launcher.read_role(first_specs, "launcher")
+    worker = launcher.read_role(worker_specs, "worker")
     limit = draft.spec["runPolicy"].pop("backoffLimit", _MPI_BACKOFF_LIMIT)
     first.setdefault("restartLimit", min(limit, jobs.MAX_RESTARTS))
-    report.differs(policy.where("backoffLimit"), "of the launcher, as there", place("launcher", "restartLimit"))
+    report.differs(
+        policy.where("backoffLimit"), "of the launcher, as there", place("launcher", "restartLimit")
+    )
     slots = spec.integer("slotsPerWorker", 1, MAX_SLOTS)
     if spec.boolean("runLauncherAsWorker", default=False):
         report.lost(spec.where("runLauncherAsWorker"), "the launcher does not train; add a worker")
@@ -41,9 +52,14 @@ def mpi_job(document: Fields, report: Report) -> Json | None:
     spec.text("sshAuthMountPath")
     if (kind := spec.text("mpiImplementation", "OpenMPI")) != "OpenMPI":
         report.lost(spec.where("mpiImplementation"), f"{kind}: no host file is written for it")
-    pods = launcher.Pods(first, worker, first_specs.path, worker_specs.path, 1 if slots is None else slots)
+    pods = launcher.Pods(
+        first, worker, first_specs.path, worker_specs.path, 1 if slots is None else slots
+    )
     launcher.convert(draft, pods, report)
-    message = "a failed worker is replaced, at most restartLimit (3) times, which it is not there; " + jobs.MORE_MEMORY
+    message = (
+        "a failed worker is replaced, at most restartLimit (3) times, which it is not there; "
+        + jobs.MORE_MEMORY
+    )
     report.differs(worker_specs.path, message, place("worker"))
     for read in (first_specs, worker_specs, replica_specs, policy, spec):
         read.done()
@@ -80,18 +96,25 @@ def _pytorch_group(group: Fields, draft: Draft, report: Report) -> None:
     _restart_policy(group, written, draft, report)
     before = draft.roles.get("worker")
     if before is None:
-        draft.roles["worker"], draft.sources["worker"] = written, group.path
+        draft.roles["worker"] = written
+        draft.sources["worker"] = group.path
         return
     written["replicas"] = min(written["replicas"] + before["replicas"], MAX_REPLICAS)
     message = "Master and Worker are one role, as each member may be rank 0"
     report.differs(group.path, message, (*at, "replicas"))
     if before["template"] != template:
-        report.lost(draft.sources["worker"], "its template differs from the workers', which all members have now", at)
-    draft.roles["worker"], draft.sources["worker"] = written, group.path
+        report.lost(
+            draft.sources["worker"],
+            "its template differs from the workers', which all members have now",
+            at,
+        )
+    draft.roles["worker"] = written
+    draft.sources["worker"] = group.path
 
 
 def _restart_policy(group: Fields, written: Json, draft: Draft, report: Report) -> None:
-    policy, at = group.text("restartPolicy", "OnFailure", choices=_POLICIES), place("worker", "restartLimit")
+    policy = group.text("restartPolicy", "OnFailure", choices=_POLICIES)
+    at = place("worker", "restartLimit")
     limit = draft.spec["runPolicy"].get("backoffLimit")
     if policy == "Never":
         written["restartLimit"] = 0
@@ -100,10 +123,14 @@ def _restart_policy(group: Fields, written: Json, draft: Draft, report: Report) 
         written["restartLimit"] = min(limit, jobs.MAX_RESTARTS)
         message = f"{policy}: the limit is backoffLimit; " + jobs.MORE_MEMORY
     else:
-        message = f"{policy}: a member is restarted at most restartLimit (3) times; " + jobs.MORE_MEMORY
+        message = (
+            f"{policy}: a member is restarted at most restartLimit (3) times; " + jobs.MORE_MEMORY
+        )
         at = place("worker")
     if policy == "ExitCode":
-        written["restartRules"] = [{"action": "FailJob", "exitCodes": codes} for codes in _PERMANENT]
+        written["restartRules"] = [
+            {"action": "FailJob", "exitCodes": codes} for codes in _PERMANENT
+        ]
     report.differs(group.where("restartPolicy"), message, at)
 
 
@@ -116,7 +143,9 @@ def _processes(spec: Fields, worker: Json) -> None:
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_SLOTS:
             worker["slotsPerReplica"] = value
         elif value not in (None, "auto", "gpu", "cpu"):
-            read.report.invalid(read.where(name), value, f"a number from 1 to {MAX_SLOTS}, auto, gpu or cpu")
+            read.report.invalid(
+                read.where(name), value, f"a number from 1 to {MAX_SLOTS}, auto, gpu or cpu"
+            )
 
 
 def _elastic(spec: Fields, worker: Json, report: Report) -> None:
@@ -131,13 +160,18 @@ def _elastic(spec: Fields, worker: Json, report: Report) -> None:
             worker[name] = bound
     if (restarts := policy.integer("maxRestarts", 0, MAX_INT32)) is not None:
         worker["processRestartLimit"] = min(restarts, 10_000)
-        message = "maxRestarts: in the life of a pod; all processes of the world start again with it"
+        message = (
+            "maxRestarts: in the life of a pod; all processes of the world start again with it"
+        )
         report.differs(policy.where("maxRestarts"), message, place("worker", "processRestartLimit"))
     for name in ("rdzvBackend", "rdzvPort", "rdzvHost", "rdzvId", "rdzvConf", "standalone"):
         if policy.raw(name) is not None:
-            report.differs(policy.where(name), "left out: the job's master knows the members of each world")
+            report.differs(
+                policy.where(name), "left out: the job's master knows the members of each world"
+            )
     policy.lose(
-        "metrics", "there is no HorizontalPodAutoscaler: see autoscaling, or make one for the scale subresource"
+        "metrics",
+        "there is no HorizontalPodAutoscaler: see autoscaling, or make one for the scale subresource",
     )
     policy.done()
 
@@ -155,7 +189,9 @@ def _run_policy(policy: Fields, report: Report) -> Json:
     if (queue := scheduling.text("queue")) or scheduling.has("minAvailable"):
         wanted["gang"] = "volcano"
         at = ("spec", "runPolicy", "schedulingPolicy")
-        report.invented(scheduling.path, "gang: volcano; the job does not say which scheduler there is", at)
+        report.invented(
+            scheduling.path, "gang: volcano; the job does not say which scheduler there is", at
+        )
     if queue:
         wanted["queue"] = queue
     if name := scheduling.text("priorityClass"):

@@ -1,4 +1,7 @@
-"""Jobs of a launcher and workers, of et-operator and of Kubeflow's MPIJob: with horovodrun or with mpirun. Pure."""
+"""Jobs of a launcher and workers, of et-operator and of Kubeflow's MPIJob.
+
+With horovodrun or with mpirun. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.report import Json, Report
 
-LAUNCHER, WORKER = "launcher", "worker"
+LAUNCHER = "launcher"
+WORKER = "worker"
 _DISCOVERY_SCRIPT = re.compile(r"(?:/bin/(?:ba)?sh[ ]+)?/etc/(?:edl|mpi)/discover_hosts\.sh")
 _HOST_FILE = re.compile(r"(?<![\w/])(?:/etc/(edl|mpi)|/job)/((?:deepspeed-)?hostfile)\b")
 _SSH_SERVER = re.compile(r"(?:^|[\s/;&|])sshd(?:\s|$)")
@@ -74,7 +78,10 @@ def convert(draft: Draft, pods: Pods, report: Report) -> None:
 
 
 def _host_file(found: re.Match[str]) -> str:
-    """Return where the file is here: the live one of et-operator has its own form, all others are read by mpirun."""
+    """Return where the file is here.
+
+    The live one of et-operator has its own form, all others are read by mpirun.
+    """
     return f"{names.HOST_FILES_DIRECTORY}/{found[2] if found[1] == 'edl' else 'deepspeed-hostfile'}"
 
 
@@ -93,8 +100,12 @@ def _horovodrun(draft: Draft, pods: Pods, text: str, report: Report) -> None:
     if _SSH_SERVER.search(command) or command.startswith("sleep "):
         for field in ("command", "args"):
             worker.pop(field, None)
-        message = "no ssh server and no keys: workers wait, and the agents start what horovodrun asks for"
-        report.differs(pods.worker_source, message, place(WORKER, "template", "spec", "containers", 0))
+        message = (
+            "no ssh server and no keys: workers wait, and the agents start what horovodrun asks for"
+        )
+        report.differs(
+            pods.worker_source, message, place(WORKER, "template", "spec", "containers", 0)
+        )
     elif worker.get("command"):
         report.lost(
             pods.worker_source,
@@ -104,7 +115,10 @@ def _horovodrun(draft: Draft, pods: Pods, text: str, report: Report) -> None:
         )
     else:
         worker.pop("args", None)
-    if not re.search(r"discover_hosts", templates.command_text(templates.first_container(pods.launcher["template"]))):
+    if not re.search(
+        r"discover_hosts",
+        templates.command_text(templates.first_container(pods.launcher["template"])),
+    ):
         report.lost(
             pods.launcher_source,
             "horovodrun has fixed hosts, and names that they do not have here; give it --host-discovery-script "
@@ -124,19 +138,30 @@ def _bounds_of_horovodrun(pods: Pods, text: str, report: Report) -> None:
         if found := option.search(text):
             # Fewest members are rounded up, most members down.
             size = int(found[1])
-            pods.worker[name] = -(-size // slots) if name == "minReplicas" else max(size // slots, 1)
-            report.invented(pods.worker_source, f"{name}: from the options of horovodrun", place(WORKER, name))
+            pods.worker[name] = (
+                -(-size // slots) if name == "minReplicas" else max(size // slots, 1)
+            )
+            report.invented(
+                pods.worker_source, f"{name}: from the options of horovodrun", place(WORKER, name)
+            )
         elif name == "minReplicas":
             pods.worker[name] = min(1, pods.worker["replicas"])
-            report.invented(pods.worker_source, f"{name}: fewest workers to train with", place(WORKER, name))
+            report.invented(
+                pods.worker_source, f"{name}: fewest workers to train with", place(WORKER, name)
+            )
 
 
 def _mpirun(draft: Draft, pods: Pods, report: Report, *, reads_file: bool) -> None:
-    """Another launcher: its keys are its own, and its hosts where it does not name the file with them."""
+    """Another launcher.
+
+    Its keys are its own, and its hosts where it does not name the file with them.
+    """
     draft.framework = "horovod" if reads_file else "custom"
     remedy = "put keys into the image or a Secret"
     if not reads_file:
-        remedy += ", and call: discover_hosts --hostfile > /tmp/hosts && mpirun --hostfile /tmp/hosts"
+        remedy += (
+            ", and call: discover_hosts --hostfile > /tmp/hosts && mpirun --hostfile /tmp/hosts"
+        )
     report.lost(
         pods.launcher_source,
         "what is not horovodrun reaches its workers by ssh, with keys that its operator made"

@@ -17,7 +17,11 @@ _LIKE_A_MEMBER = re.compile(r".*-[0-9]+")
 
 def job_name(name: str) -> str:
     """Return the name of the ElasticJob for another operator's job."""
-    return name if _VALID.fullmatch(name) and len(name) <= MAX_JOB_NAME else _made(name, MAX_JOB_NAME, "job")
+    return (
+        name
+        if _VALID.fullmatch(name) and len(name) <= MAX_JOB_NAME
+        else _made(name, MAX_JOB_NAME, "job")
+    )
 
 
 def job_prefix(prefix: str) -> str:
@@ -35,7 +39,10 @@ def role_name(name: str) -> str:
 
 
 def _made(name: str, most: int, otherwise: str) -> str:
-    """Return a valid name: what is usable of this one, and a part of its hash, so that no two become one."""
+    """Return a valid name.
+
+    What is usable of this one, and a part of its hash, so that no two become one.
+    """
     usable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     if not usable or not usable[0].isalpha():
         usable = f"{otherwise}-{usable}".rstrip("-")

@@ -13,7 +13,9 @@ from elasticjob_cli.convert.report import Converted, Kind, Note, Place
 _WIDTH = 120
 _PLAIN = re.compile(r"[ -~]*")
 _MAY_BE_SOMETHING_ELSE = re.compile(r"[-+.]?[0-9][0-9a-fxo_.:+-]*|[yn]|\.(inf|nan)", re.IGNORECASE)
-"""Texts that some readers of YAML take for numbers or truth values, and PyYAML does not put in quotes."""
+"""Texts that some readers of YAML take for numbers or truth values, and PyYAML does not put in
+quotes.
+"""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -57,16 +59,26 @@ def render(converted: Converted) -> str:
             remarks = comments.setdefault(_line(root, note.at), [])
             remarks += [remark for remark in (_remark(note),) if remark not in remarks]
     text = [f"# From {_source(converted)}, by elasticjob convert."]
-    text += [line for note in converted.notes if not note.at for line in _comment(f"{note.field}: {_remark(note)}", 0)]
+    text += [
+        line
+        for note in converted.notes
+        if not note.at
+        for line in _comment(f"{note.field}: {_remark(note)}", 0)
+    ]
     for number, line in enumerate(lines):
         indentation = len(line) - len(line.lstrip(" "))
-        text += [part for remark in comments.get(number, ()) for part in _comment(remark, indentation)]
+        text += [
+            part for remark in comments.get(number, ()) for part in _comment(remark, indentation)
+        ]
         text.append(line)
     return "\n".join(text) + "\n"
 
 
 def _source(converted: Converted) -> str:
-    """Return the name of the document as it can be in a comment: on one line, of characters that are printed."""
+    """Return the name of the document as it can be in a comment.
+
+    On one line, of characters that are printed.
+    """
     return re.sub(r"[^ -~]", "?", converted.source)
 
 

@@ -1,4 +1,7 @@
-"""What a conversion has to tell: what is lost, what was invented, what differs, and what cannot be read. Pure."""
+"""What a conversion has to tell.
+
+What is lost, what was invented, what differs, and what cannot be read. Pure.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ class Note:
 
 @dataclass
 class Report:
-    """Collects the notes about one document, in the order in which it is read; the same note once."""
+    """Collects the notes about one document, in the order in which it is read.
+
+    The same note once.
+    """
 
     notes: list[Note] = field(default_factory=list)
 
@@ -75,7 +81,9 @@ class Report:
         return any(note.kind is Kind.INVALID for note in self.notes)
 
     def _add(self, note: Note) -> None:
-        short = replace(note, field=note.field[:_MOST_CHARACTERS], message=note.message[:_MOST_CHARACTERS])
+        short = replace(
+            note, field=note.field[:_MOST_CHARACTERS], message=note.message[:_MOST_CHARACTERS]
+        )
         if short not in self.notes:
             self.notes.append(short)
 
@@ -102,11 +110,21 @@ class Converted:
         if self.object is None:
             return "nothing"
         metadata = self.object.get("metadata")
-        name = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
+        name = (
+            (metadata.get("name") or metadata.get("generateName"))
+            if isinstance(metadata, dict)
+            else None
+        )
         return f"{self.object.get('kind')} {name}" if name else str(self.object.get("kind"))
 
 
 def shown(value: object) -> str:
     """Return a value for people, on one line and shortened."""
-    text = repr(value) if not isinstance(value, dict | list) else "a map" if isinstance(value, dict) else "a list"
+    text = (
+        repr(value)
+        if not isinstance(value, dict | list)
+        else "a map"
+        if isinstance(value, dict)
+        else "a list"
+    )
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"

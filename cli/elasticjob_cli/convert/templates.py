@@ -1,4 +1,7 @@
-"""Pod templates of other operators: what is checked, taken out and put in. All else stays as written. Pure."""
+"""Pod templates of other operators: what is checked, taken out and put in.
+
+All else stays as written. Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ _OWN_METADATA = ("labels", "annotations")
 
 
 def pod_template(fields: Fields, name: str, at: Place) -> Json:
-    """Read a pod template; its first container exists, and all that is read below has the right type.
+    """Read a pod template.
+
+    Its first container exists, and all that is read below has the right type.
 
     Args:
         fields: what has the template.
@@ -33,9 +38,13 @@ def pod_template(fields: Fields, name: str, at: Place) -> Json:
     spec = read.map("spec")
     containers = _containers(spec, "containers")
     if not containers:
-        fields.report.invalid(spec.where("containers"), spec.raw("containers"), "a list of at least one container")
+        fields.report.invalid(
+            spec.where("containers"), spec.raw("containers"), "a list of at least one container"
+        )
         return _empty()
-    written = {key: copy.deepcopy(spec.raw(key)) for key in spec.names()} | {"containers": containers}
+    written = {key: copy.deepcopy(spec.raw(key)) for key in spec.names()} | {
+        "containers": containers
+    }
     if inits := _containers(spec, "initContainers"):
         written["initContainers"] = inits
     written["volumes"] = [copy.deepcopy(each) for each in spec.items("volumes")]
@@ -66,7 +75,9 @@ def _containers(spec: Fields, name: str) -> list[Json]:
             variable.text("name", required=True)
             value = variable.raw("value")
             if value is not None and not isinstance(value, str):
-                container.report.invalid(variable.where("value"), value, "a text; write it in quotes")
+                container.report.invalid(
+                    variable.where("value"), value, "a text; write it in quotes"
+                )
         container.list_of_maps("volumeMounts")
         resources = container.map("resources")
         for part in (resources.map("limits"), resources.map("requests")):
@@ -129,13 +140,17 @@ def add_variables(container: Json, variables: Iterable[Json]) -> None:
         container["env"] = [*new, *own]
 
 
-def remove_variables(container: Json, names: frozenset[str], report: Report, where: str, at: Place) -> None:
+def remove_variables(
+    container: Json, names: frozenset[str], report: Report, where: str, at: Place
+) -> None:
     """Take out variables that the agent sets."""
     own: list[Any] = container.get("env") or []
     kept = [variable for variable in own if variable.get("name") not in names]
     for variable in own:
         if (name := variable.get("name")) in names:
-            report.differs(f"{where}.env", f"{name} is set by the agent, for each world; it is left out", at)
+            report.differs(
+                f"{where}.env", f"{name} is set by the agent, for each world; it is left out", at
+            )
     if len(kept) != len(own):
         container["env"] = kept
         if not kept:

@@ -1,4 +1,7 @@
-"""Commands of torchrun, and of dlrover-run with its options: what the agent sets is taken out. Pure."""
+"""Commands of torchrun, and of dlrover-run with its options: what the agent sets is taken out.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,15 @@ _VALUE = r"""(?:"[^"]*"|'[^']*'|\$\([^()\s]*\)|\$\{[^}]*\}|\$(?![({])|[^\s;&|"'(
 _OPTION = re.compile(rf"[\s\\]*(?P<name>--?[A-Za-z][\w-]*)(?:=(?P<value>{_VALUE}))?(?=[\s;&|)]|$)")
 _SPACE_VALUE = re.compile(rf"[ \t\\\n]+(?P<value>(?!-){_VALUE})")
 
-_OF_THE_WORLD = ("nnodes", "node-rank", "standalone", "master-addr", "master-port", "max-restarts", "nproc-per-node")
+_OF_THE_WORLD = (
+    "nnodes",
+    "node-rank",
+    "standalone",
+    "master-addr",
+    "master-port",
+    "max-restarts",
+    "nproc-per-node",
+)
 _LAUNCHERS_OWN = (
     "exclude-straggler",
     "comm-perf-test",
@@ -25,7 +36,13 @@ _LAUNCHERS_OWN = (
     "precheck",
 )
 _WITHOUT_VALUE = ("standalone", "network-check", *_LAUNCHERS_OWN)
-_LAUNCHERS_VALUES = ("accelerator", "training-port", "numa-affinity", "membind-policy", "ucp-device-type")
+_LAUNCHERS_VALUES = (
+    "accelerator",
+    "training-port",
+    "numa-affinity",
+    "membind-policy",
+    "ucp-device-type",
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +80,11 @@ def without_world(words: Sequence[str]) -> Found | None:
     if PurePath(words[0]).name in _SHELLS:
         return _shell(words)
     text = shlex.join(words)
-    found = _text(text) if _CALL.match(PurePath(words[0]).name + text[len(shlex.quote(words[0])) :]) else None
+    found = (
+        _text(text)
+        if _CALL.match(PurePath(words[0]).name + text[len(shlex.quote(words[0])) :])
+        else None
+    )
     return found and replace(found, words=shlex.split(found.words[0]))
 
 
@@ -73,14 +94,19 @@ def _shell(words: Sequence[str]) -> Found | None:
     for word in words:
         found = _text(word)
         if found is not None:
-            last = found if last is None else Found((), last.options | found.options, last.lost + found.lost)
+            last = (
+                found
+                if last is None
+                else Found((), last.options | found.options, last.lost + found.lost)
+            )
         changed.append(word if found is None else found.words[0])
     return last and replace(last, words=changed)
 
 
 def _text(text: str) -> Found | None:
     """Change the calls in a text of a shell."""
-    parts, position = [], 0
+    parts = []
+    position = 0
     options: dict[str, str] = {}
     lost: list[str] = []
     for call in _CALL.finditer(text):
@@ -97,14 +123,28 @@ def _text(text: str) -> Found | None:
 def _read_options(
     text: str, position: int, options: dict[str, str], lost: list[str], keep: Callable[[str], None]
 ) -> int:
-    """Read the launcher's own options, up to the script, and keep those that may stay; returns where they end."""
+    """Read the launcher's own options, up to the script, and keep those that may stay.
+
+    Returns where they end.
+    """
     while option := _OPTION.match(text, position):
-        name, value, end = option["name"].lstrip("-").replace("_", "-"), option["value"], option.end()
+        name = option["name"].lstrip("-").replace("_", "-")
+        value = option["value"]
+        end = option.end()
         if name == "m" or name in ("module", "no-python"):
             break
-        if value is None and name not in _WITHOUT_VALUE and (following := _SPACE_VALUE.match(text, end)):
-            value, end = following["value"], following.end()
-        known = name in _OF_THE_WORLD or name.startswith("rdzv-") or name in ("network-check", "node-unit")
+        if (
+            value is None
+            and name not in _WITHOUT_VALUE
+            and (following := _SPACE_VALUE.match(text, end))
+        ):
+            value = following["value"]
+            end = following.end()
+        known = (
+            name in _OF_THE_WORLD
+            or name.startswith("rdzv-")
+            or name in ("network-check", "node-unit")
+        )
         if known:
             options[name] = (value or "").strip("\"'")
         elif name in _LAUNCHERS_OWN or name in _LAUNCHERS_VALUES:

@@ -1,6 +1,7 @@
 """Kubeflow Trainer: TrainJob of trainer.kubeflow.org/v1alpha1. Pure.
 
-Most of such a job is in its runtime, which is in the cluster. What the TrainJob does not say is invented, and said.
+Most of such a job is in its runtime, which is in the cluster. What the TrainJob does not say is
+invented, and said.
 """
 
 from __future__ import annotations
@@ -35,24 +36,40 @@ def train_job(document: Fields, report: Report) -> Json | None:
     runtime.text("kind"), runtime.text("apiGroup")
     framework = next((ours for pattern, ours in _FRAMEWORKS if re.search(pattern, name)), "custom")
     draft = Draft(jobs.metadata(document, of_job=True), framework)
-    report.invented(runtime.path, f"framework {framework}: by the name of the runtime, {name}", ("spec", "framework"))
+    report.invented(
+        runtime.path,
+        f"framework {framework}: by the name of the runtime, {name}",
+        ("spec", "framework"),
+    )
     trainer = spec.map("trainer")
-    worker: Json = {"replicas": jobs.replicas(trainer, "numNodes"), "template": _template(trainer, spec)}
-    draft.roles["worker"], draft.sources["worker"] = worker, trainer.path
+    worker: Json = {
+        "replicas": jobs.replicas(trainer, "numNodes"),
+        "template": _template(trainer, spec),
+    }
+    draft.roles["worker"] = worker
+    draft.sources["worker"] = trainer.path
     at = place("worker")
     if not trainer.has("numNodes"):
         report.invented(
-            trainer.where("numNodes"), "replicas: 1, as the runtime's number is not known", (*at, "replicas")
+            trainer.where("numNodes"),
+            "replicas: 1, as the runtime's number is not known",
+            (*at, "replicas"),
         )
     if not trainer.has("image"):
         message = f"the image is the runtime's: write it in place of {_NO_IMAGE}"
-        report.lost(trainer.where("image"), message, (*at, "template", "spec", "containers", 0, "image"))
+        report.lost(
+            trainer.where("image"), message, (*at, "template", "spec", "containers", 0, "image")
+        )
     _processes(trainer, worker, report)
     torch_commands.convert(worker, framework, report, trainer.path, at)
     if "maxReplicas" not in worker:
         jobs.fixed_size(worker, report, trainer.path, at)
     message = f"what else runtime {name} has (volumes, security context, tolerations, gang) is not known here"
-    report.lost(runtime.path, f"{message}; compare with kubectl get clustertrainingruntime {name}", (*at, "template"))
+    report.lost(
+        runtime.path,
+        f"{message}; compare with kubectl get clustertrainingruntime {name}",
+        (*at, "template"),
+    )
     report.differs(trainer.path, jobs.MORE_MEMORY, at)
     policy: Json = {"suspend": True} if spec.boolean("suspend", default=False) else {}
     if (seconds := spec.integer("activeDeadlineSeconds", 1, MAX_INT32)) is not None:
@@ -60,9 +77,14 @@ def train_job(document: Fields, report: Report) -> Json | None:
     draft.spec["runPolicy"] = policy
     for field in _IN_THE_RUNTIME:
         spec.lose(field, "is of the runtime's pods: write it into the template")
-    spec.lose("initializer", "there is no initializer: load data and model in an init container of the template")
+    spec.lose(
+        "initializer",
+        "there is no initializer: load data and model in an init container of the template",
+    )
     if manager := spec.text("managedBy"):
-        report.differs(spec.where("managedBy"), f"{manager} is left out: this operator manages the job")
+        report.differs(
+            spec.where("managedBy"), f"{manager} is left out: this operator manages the job"
+        )
     for read in (trainer, runtime, spec):
         read.done()
     return jobs.finish(draft, report)
@@ -75,7 +97,9 @@ def _template(trainer: Fields, spec: Fields) -> Json:
             container[field] = copy.deepcopy(trainer.raw(field))
     if trainer.has("resourcesPerNode"):
         container["resources"] = copy.deepcopy(trainer.raw("resourcesPerNode"))
-    metadata = {field: texts for field in ("labels", "annotations") if (texts := spec.text_map(field))}
+    metadata = {
+        field: texts for field in ("labels", "annotations") if (texts := spec.text_map(field))
+    }
     template = {"metadata": metadata, "spec": {"containers": [container]}}
     read = Fields({"template": template}, trainer.path, trainer.report)
     return templates.pod_template(read, "template", place("worker", "template"))
@@ -89,4 +113,8 @@ def _processes(trainer: Fields, worker: Json, report: Report) -> None:
         message = f"numProcPerNode {value}: there is a process for each GPU, or one"
         report.differs(trainer.where("numProcPerNode"), message, place("worker"))
     elif value is not None:
-        report.invalid(trainer.where("numProcPerNode"), value, f"a number from 1 to {MAX_SLOTS}, auto, gpu or cpu")
+        report.invalid(
+            trainer.where("numProcPerNode"),
+            value,
+            f"a number from 1 to {MAX_SLOTS}, auto, gpu or cpu",
+        )

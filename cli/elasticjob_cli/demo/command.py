@@ -1,4 +1,7 @@
-"""`elasticjob dev demo`: starts a cluster and the operator, runs the demo's scenario, and removes everything."""
+"""`elasticjob dev demo`.
+
+Starts a cluster and the operator, runs the demo's scenario, and removes everything.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +32,31 @@ from elasticjob_cli.demo.timeline import Timeline
 from elasticjob_cli.dev_cluster import StateOption, reported_errors
 from elasticjob_cli.dev_operator import OPERATOR, apply_definitions, check_source, start_operator
 
-NAMESPACE, JOB = "default", "digits"
+NAMESPACE = "default"
+JOB = "digits"
 CHECKPOINTS = Path("/tmp/elasticjob-digits")  # noqa: S108 - as in examples/digits.yaml
 
 
 def demo(
     source: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="A checkout of the project, for its definitions, policies and examples."),
+        typer.Option(
+            metavar="DIR",
+            help="A checkout of the project, for its definitions, policies and examples.",
+        ),
     ] = Path(),
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up, and say what to try.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the cluster up, and say what to try.")
+    ] = False,
     state: StateOption = None,
 ) -> None:
-    """Train an elastic job end to end on the embedded cluster; exit status 0 only if every step was observed."""
+    """Train an elastic job end to end on the embedded cluster.
+
+    Exit status 0 only if every step was observed.
+    """
     with reported_errors():
-        # A watch that begins while the API server sets up the new kinds is refused at first and retried.
+        # A watch that begins while the API server sets up the new kinds is refused at first and
+        # retried.
         logging.getLogger("elasticjob_kube").setLevel(logging.ERROR)
         directory = state or state_dir(os.environ).with_name("demo")
         timeline = Timeline(Console())
@@ -52,7 +65,8 @@ def demo(
             timeline.heading("An earlier demo's cluster is taken down")
             clusters.down(directory)
         cluster = _start(directory, timeline)
-        kept, checkpoints = False, _Checkpoints()
+        kept = False
+        checkpoints = _Checkpoints()
         try:
             asyncio.run(_run(cluster, source, timeline, checkpoints))
             kept = keep
@@ -72,8 +86,14 @@ def _start(directory: Path, timeline: Timeline) -> Cluster:
     timeline.heading("A Kubernetes control plane and a node, on this machine")
     began = time.monotonic()
     cluster = clusters.up(directory)
-    timeline.done("cluster up", since=began, proof=f"API server ready, node ready: https://127.0.0.1:{cluster.port}")
-    timeline.figures["embedded cluster up (goal ≤ 10 s warm)"] = f"{timeline.steps[-1].seconds:.1f} s"
+    timeline.done(
+        "cluster up",
+        since=began,
+        proof=f"API server ready, node ready: https://127.0.0.1:{cluster.port}",
+    )
+    timeline.figures["embedded cluster up (goal ≤ 10 s warm)"] = (
+        f"{timeline.steps[-1].seconds:.1f} s"
+    )
     return cluster
 
 
@@ -91,7 +111,9 @@ class _Checkpoints:
                 self.folder.parent.rmdir()  # unless another job uses it
 
 
-async def _run(cluster: Cluster, source: Path, timeline: Timeline, checkpoints: _Checkpoints) -> None:
+async def _run(
+    cluster: Cluster, source: Path, timeline: Timeline, checkpoints: _Checkpoints
+) -> None:
     timeline.heading("Definitions and operator")
     began = time.monotonic()
     await apply_definitions(cluster, source)
@@ -102,7 +124,9 @@ async def _run(cluster: Cluster, source: Path, timeline: Timeline, checkpoints: 
     async with connect(user_agent="elasticjob-demo", kubeconfig=cluster.kubeconfig) as kube:
         observer = JobObserver(kube, NAMESPACE, JOB, timeline)
         watching = asyncio.create_task(observer.watch())
-        running = asyncio.create_task(DemoScenario(source / "examples", kubectl, observer, timeline).run())
+        running = asyncio.create_task(
+            DemoScenario(source / "examples", kubectl, observer, timeline).run()
+        )
         try:
             done, _ = await asyncio.wait({watching, running}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -116,7 +140,10 @@ async def _run(cluster: Cluster, source: Path, timeline: Timeline, checkpoints: 
 
 
 def what_to_try(kubeconfig: Path, programs: Path, source: Path, job: str = JOB) -> list[str]:
-    """Return commands that work after the demo, one after the other: its job has ended and is run once more."""
+    """Return commands that work after the demo, one after the other.
+
+    Its job has ended and is run once more.
+    """
     return [
         f"export KUBECONFIG={shlex.quote(str(kubeconfig))}",
         f"export PATH={shlex.quote(str(programs))}:{shlex.quote(str(Path(sys.executable).parent))}:$PATH",

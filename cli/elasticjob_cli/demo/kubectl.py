@@ -1,4 +1,7 @@
-"""kubectl as a user runs it: everything that the demo changes in the cluster, it changes with kubectl."""
+"""kubectl as a user runs it.
+
+Everything that the demo changes in the cluster, it changes with kubectl.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,9 @@ class PodView(Object, frozen=True):
 
 @dataclass
 class JobObserver:
-    """The observed state of one job. Every change is printed and re-evaluates the conditions that `until` waits for.
+    """The observed state of one job.
+
+    Every change is printed and re-evaluates the conditions that `until` waits for.
 
     Attributes:
         pods: by name.
@@ -92,17 +94,31 @@ class JobObserver:
 
     async def watch(self) -> None:
         """Keep the observed state up to date until cancelled."""
-        pods: dict[str, Any] = {"namespace": self.namespace, "label_selector": f"{names.LABEL_JOB_NAME}={self.name}"}
-        job: dict[str, Any] = {"namespace": self.namespace, "field_selector": f"metadata.name={self.name}"}
+        pods: dict[str, Any] = {
+            "namespace": self.namespace,
+            "label_selector": f"{names.LABEL_JOB_NAME}={self.name}",
+        }
+        job: dict[str, Any] = {
+            "namespace": self.namespace,
+            "field_selector": f"metadata.name={self.name}",
+        }
         plans: dict[str, Any] = {"namespace": self.namespace}
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(Informer(self.kube, PODS, PodView, on_change=self._on_pod, **pods).run())
-            tasks.create_task(Informer(self.kube, ELASTIC_JOBS, ElasticJob, on_change=self._on_job, **job).run())
-            tasks.create_task(Informer(self.kube, SCALE_PLANS, ScalePlan, on_change=self._on_plan, **plans).run())
+            tasks.create_task(
+                Informer(self.kube, PODS, PodView, on_change=self._on_pod, **pods).run()
+            )
+            tasks.create_task(
+                Informer(self.kube, ELASTIC_JOBS, ElasticJob, on_change=self._on_job, **job).run()
+            )
+            tasks.create_task(
+                Informer(self.kube, SCALE_PLANS, ScalePlan, on_change=self._on_plan, **plans).run()
+            )
             tasks.create_task(self._follow_master())
 
     async def until(self, what: str, condition: Callable[[], T | None], *, seconds: float) -> T:
-        """Wait until `condition` returns a true value, and return that value; `what` describes it in errors.
+        """Wait until `condition` returns a true value, and return that value.
+
+        `what` describes it in errors.
 
         Raises:
             NotObserved: it did not within the time, or the job failed meanwhile.
@@ -120,12 +136,17 @@ class JobObserver:
         return result
 
     async def record_registrations(self) -> None:
-        """Poll the master's list of members until cancelled: measures the time from registration to host discovery."""
+        """Poll the master's list of members until cancelled.
+
+        Measures the time from registration to host discovery.
+        """
         master = await find_master(Cluster(self.kube, self.namespace), self.name)
         async with master.channel() as channel:
             stub = job_pb2_grpc.JobServiceStub(channel)
             while True:
-                answer = await stub.GetMembers(job_pb2.GetMembersRequest(), metadata=master.metadata)
+                answer = await stub.GetMembers(
+                    job_pb2.GetMembersRequest(), metadata=master.metadata
+                )
                 for member in answer.members:
                     self.registered_at.setdefault(member.pod_name, time.monotonic())
                 await asyncio.sleep(0.01)
@@ -158,13 +179,18 @@ class JobObserver:
         self.plans[after.metadata.name] = after
         if before is None:
             reason = f": {after.spec.reason}" if after.spec.reason else ""
-            self.timeline.event(f"ScalePlan {after.metadata.name} by [bold]{after.spec.source}[/]{reason}")
+            self.timeline.event(
+                f"ScalePlan {after.metadata.name} by [bold]{after.spec.source}[/]{reason}"
+            )
         if after.status.phase and (before is None or before.status.phase != after.status.phase):
             self.timeline.event(f"ScalePlan {after.metadata.name} is {after.status.phase}")
         self._changed.set()
 
     async def _follow_master(self) -> None:
-        """Follow the master's streams; connect anew when it was restarted, wait while the job has none."""
+        """Follow the master's streams.
+
+        Connect anew when it was restarted, wait while the job has none.
+        """
         while True:
             try:
                 master = await find_master(Cluster(self.kube, self.namespace), self.name)
@@ -192,17 +218,23 @@ class JobObserver:
                     stream.cancel()
                 await asyncio.gather(*streams, return_exceptions=True)
 
-    async def _follow_status(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]) -> None:
+    async def _follow_status(
+        self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]
+    ) -> None:
         stub = job_pb2_grpc.JobServiceStub(channel)
         async for status in stub.WatchStatus(job_pb2.WatchStatusRequest(), metadata=metadata):
             if (status.round, status.phase) != (self.status.round, self.status.phase):
                 phase = job_pb2.JobPhase.Name(status.phase).removeprefix("JOB_PHASE_").lower()
                 step = f", step {status.progress.step}" if status.progress.step else ""
-                self.timeline.event(f"master: round {status.round}, {status.world_size} in the world, {phase}{step}")
+                self.timeline.event(
+                    f"master: round {status.round}, {status.world_size} in the world, {phase}{step}"
+                )
             self.status = status
             self._changed.set()
 
-    async def _follow_hosts(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]) -> None:
+    async def _follow_hosts(
+        self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]
+    ) -> None:
         stub = discovery_pb2_grpc.DiscoveryServiceStub(channel)
         async for hosts in stub.WatchHosts(discovery_pb2.WatchHostsRequest(), metadata=metadata):
             self.hosts = tuple(f"{host.name}:{host.slots}" for host in hosts.hosts)

@@ -1,4 +1,7 @@
-"""The demo's steps. Each one waits until its effect is observed; the first one that is not observed ends the demo."""
+"""The demo's steps.
+
+Each one waits until its effect is observed; the first one that is not observed ends the demo.
+"""
 
 from __future__ import annotations
 
@@ -72,31 +75,50 @@ class DemoScenario:
         finally:
             registrations.cancel()
             await asyncio.gather(registrations, return_exceptions=True)
-        self.timeline.done("host discovery shows four", since=began, proof=" ".join(self.observer.hosts))
+        self.timeline.done(
+            "host discovery shows four", since=began, proof=" ".join(self.observer.hosts)
+        )
         await self._until("a world of four", lambda: self.observer.status.world_size == 4)
         self._record_seconds("ScaleOut applied → new workers in the world (goal ≤ 5 s)", began)
         await self._wait_for_world(4)
         self._record_seconds("ScaleOut applied → the world of four has trained a step", began)
         self.timeline.done(
-            "the new workers train", since=began, proof=f"round {self.observer.status.round}, world size 4"
+            "the new workers train",
+            since=began,
+            proof=f"round {self.observer.status.round}, world size 4",
         )
-        new = [name for host in self.observer.hosts if host not in before and (name := host.partition(":")[0])]
-        registered, listed = self.observer.registered_at, self.observer.listed_at
-        slowest = max((listed[name] - registered[name] for name in new if name in registered), default=0.0)
+        new = [
+            name
+            for host in self.observer.hosts
+            if host not in before and (name := host.partition(":")[0])
+        ]
+        registered = self.observer.registered_at
+        listed = self.observer.listed_at
+        slowest = max(
+            (listed[name] - registered[name] for name in new if name in registered), default=0.0
+        )
         figure = "worker registered → visible in discovery (goal ≤ 100 ms)"
         self.timeline.figures[figure] = f"{max(slowest, 0.0) * 1000:.0f} ms"
-        await self.kubectl("wait", "--for=jsonpath={.status.phase}=ScaleSucceeded", "scaleout/digits-more")
+        await self.kubectl(
+            "wait", "--for=jsonpath={.status.phase}=ScaleSucceeded", "scaleout/digits-more"
+        )
 
     async def _scale_in(self) -> None:
         self.timeline.heading(f"ScaleIn: {REMOVED_WORKER} leaves")
         began = time.monotonic()
         await self.kubectl("apply", "-f", self._file("digits-scale-in.yaml"))
-        code = await self._until("the agent's confirmation", lambda: self._exit_code(REMOVED_WORKER))
+        code = await self._until(
+            "the agent's confirmation", lambda: self._exit_code(REMOVED_WORKER)
+        )
         await self._until("the pod is deleted", lambda: REMOVED_WORKER not in self.observer.pods)
-        await self.kubectl("wait", "--for=jsonpath={.status.phase}=ScaleSucceeded", "scalein/digits-fewer")
+        await self.kubectl(
+            "wait", "--for=jsonpath={.status.phase}=ScaleSucceeded", "scalein/digits-fewer"
+        )
         plan = next(plan for plan in self.observer.plans.values() if plan.spec.source == "ScaleIn")
         if plan.status.forced_pods:
-            raise NotObserved(f"a confirmed drain: the pods {plan.status.forced_pods} had to be forced")
+            raise NotObserved(
+                f"a confirmed drain: the pods {plan.status.forced_pods} had to be forced"
+            )
         await self._wait_for_world(3)
         proof = f"its agent confirmed (exit code {code}) before the pod was deleted; the world is 3"
         self.timeline.done("the named worker was drained", since=began, proof=proof)
@@ -104,24 +126,35 @@ class DemoScenario:
     async def _auto_scale(self) -> None:
         self.timeline.heading("Auto-scaling: the master decides by what it has measured")
         began = time.monotonic()
-        # Until now the cooldown was too long for a measurement. With a single size known, another one is always tried.
+        # Until now the cooldown was too long for a measurement. With a single size known, another
+        # one is always tried.
         patch = f'{{"spec":{{"autoscaling":{{"enabled":true,"cooldownSeconds":{COOLDOWN}}}}}}}'
         await self.kubectl("patch", "ej", "digits", "--type=merge", "-p", patch)
         plan = await self._until("a ScalePlan from the master", self._auto_plan)
         name = plan.metadata.name
-        await self._until("the plan's success", lambda: self.observer.plans[name].status.phase == "Succeeded")
-        self.timeline.done("the master scaled the job by itself", since=began, proof=plan.spec.reason)
+        await self._until(
+            "the plan's success", lambda: self.observer.plans[name].status.phase == "Succeeded"
+        )
+        self.timeline.done(
+            "the master scaled the job by itself", since=began, proof=plan.spec.reason
+        )
         await self.kubectl("get", "ej,sp,scalein,scaleout")
 
     async def _finish(self) -> None:
         self.timeline.heading("Training goes on to its end")
-        began, observer = time.monotonic(), self.observer
-        await self._until("the job's success", lambda: observer.job and observer.job.status.phase == "Succeeded")
-        # The accuracy is the training's last report; the master writes it while it ends, after the phase.
+        began = time.monotonic()
+        observer = self.observer
+        await self._until(
+            "the job's success", lambda: observer.job and observer.job.status.phase == "Succeeded"
+        )
+        # The accuracy is the training's last report; the master writes it while it ends, after the
+        # phase.
         progress = await self._until("the final accuracy in the job's status", self._final_progress)
         accuracy = progress.metrics["accuracy"]
         if progress.step != progress.total_steps:
-            raise NotObserved(f"all steps: the job succeeded after step {progress.step} of {progress.total_steps}")
+            raise NotObserved(
+                f"all steps: the job succeeded after step {progress.step} of {progress.total_steps}"
+            )
         if accuracy < MIN_ACCURACY:
             raise NotObserved(f"accuracy {accuracy:.4f} is below {MIN_ACCURACY}")
         proof = f"step {progress.step} of {progress.total_steps}, test accuracy {accuracy:.4f}"
@@ -133,9 +166,17 @@ class DemoScenario:
         await self.kubectl("get", "ej,sp,scalein,scaleout")
 
     def _auto_plan(self) -> ScalePlan | None:
-        plan = next((plan for plan in self.observer.plans.values() if plan.spec.source == "Auto"), None)
-        if plan is None and self.observer.job is not None and self.observer.job.status.phase == "Succeeded":
-            raise NotObserved("a ScalePlan from the master: the training ended before; give it more EPOCHS")
+        plan = next(
+            (plan for plan in self.observer.plans.values() if plan.spec.source == "Auto"), None
+        )
+        if (
+            plan is None
+            and self.observer.job is not None
+            and self.observer.job.status.phase == "Succeeded"
+        ):
+            raise NotObserved(
+                "a ScalePlan from the master: the training ended before; give it more EPOCHS"
+            )
         return plan
 
     def _final_progress(self) -> Progress | None:
@@ -149,7 +190,9 @@ class DemoScenario:
             for ledger in ledgers
         )
         returned = sum(ledger.returned for ledger in ledgers)
-        self.timeline.figures["leases given back at world changes, and leased again"] = str(returned)
+        self.timeline.figures["leases given back at world changes, and leased again"] = str(
+            returned
+        )
         return bool(ledgers) and all(ledger.done == ledger.total for ledger in ledgers)
 
     async def _wait_for_world(self, size: int) -> None:
@@ -158,7 +201,9 @@ class DemoScenario:
 
         def formed() -> bool:
             status = self.observer.status
-            return status.world_size == size and status.phase == training and status.progress.step > 0
+            return (
+                status.world_size == size and status.phase == training and status.progress.step > 0
+            )
 
         await self._until(f"a training world of {size}", formed)
         step = self.observer.status.progress.step

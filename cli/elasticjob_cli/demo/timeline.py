@@ -11,7 +11,10 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Step:
-    """One observed step of the demo: its title, the seconds it took, and the observation that proves it."""
+    """One observed step of the demo.
+
+    Its title, the seconds it took, and the observation that proves it.
+    """
 
     title: str
     seconds: float
@@ -29,7 +32,9 @@ class Timeline:
 
     def event(self, text: str) -> None:
         """Print a change in the cluster."""
-        self.console.print(f"[dim]{time.monotonic() - self.began:6.1f} s[/]    {text}", highlight=False)
+        self.console.print(
+            f"[dim]{time.monotonic() - self.began:6.1f} s[/]    {text}", highlight=False
+        )
 
     def heading(self, text: str) -> None:
         """Print the title of the next step."""
@@ -41,7 +46,10 @@ class Timeline:
         self.console.print(output.rstrip(), highlight=False, markup=False, soft_wrap=True)
 
     def done(self, title: str, *, since: float, proof: str) -> None:
-        """Record and print an observed step; `since` is the `time.monotonic()` at which it began."""
+        """Record and print an observed step.
+
+        `since` is the `time.monotonic()` at which it began.
+        """
         step = Step(title, time.monotonic() - since, proof)
         self.steps.append(step)
         self.console.print(f"[green]✓ {title}[/] in {step.seconds:.1f} s: {proof}", highlight=False)

@@ -1,6 +1,7 @@
-"""What the shell completes: names of jobs, of their roles and of their pods, as the API server has them.
+"""What the shell completes.
 
-A completion never says why it has nothing: the shell would show that in the middle of the user's line.
+Names of jobs, of their roles and of their pods, as the API server has them. A completion never says
+why it has nothing: the shell would show that in the middle of the user's line.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ def complete_pod(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _job(context: typer.Context) -> str:
-    """Return the job of the line; arguments before an option that has no value yet are not assigned to their names."""
+    """Return the job of the line.
+
+    Arguments before an option that has no value yet are not assigned to their names.
+    """
     return str(context.params.get("job") or next(iter(context.args), ""))
 
 
@@ -57,7 +61,9 @@ def _beginning(
 ) -> list[str]:
     given = context.params
     kubeconfig = given.get("kubeconfig")
-    access = Access(Path(kubeconfig) if kubeconfig else None, given.get("context"), given.get("namespace"))
+    access = Access(
+        Path(kubeconfig) if kubeconfig else None, given.get("context"), given.get("namespace")
+    )
 
     async def names() -> list[str]:
         async with asyncio.timeout(_SECONDS), open_cluster(access) as cluster:

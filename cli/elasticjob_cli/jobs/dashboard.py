@@ -18,7 +18,9 @@ from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
 
 def dashboard(
     job: Job,
-    port: Annotated[int, typer.Option(help="Of 127.0.0.1; default: one that is free.", min=0, max=65535)] = 0,
+    port: Annotated[
+        int, typer.Option(help="Of 127.0.0.1; default: one that is free.", min=0, max=65535)
+    ] = 0,
     browser: Annotated[bool, typer.Option(help="Open it in the browser, if there is one.")] = True,
     namespace: Namespace = None,
     context: Context = None,
@@ -26,8 +28,9 @@ def dashboard(
 ) -> None:
     """Show a job's dashboard in the browser.
 
-    It is served at a port of this machine, without a certificate or a token, until Ctrl-C. It goes on with the next
-    master when the present one is replaced, and shows what the last one has stored where there is none.
+    It is served at a port of this machine, without a certificate or a token, until Ctrl-C. It goes
+    on with the next master when the present one is replaced, and shows what the last one has stored
+    where there is none.
     """
 
     async def work(cluster: Cluster) -> None:
@@ -45,6 +48,13 @@ def dashboard(
 
 
 def _has_browser() -> bool:
-    """Return whether there is a desktop: a browser in the terminal would take it from this command."""
-    desktop = sys.platform in ("darwin", "win32") or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    """Return whether there is a desktop.
+
+    A browser in the terminal would take it from this command.
+    """
+    desktop = (
+        sys.platform in ("darwin", "win32")
+        or "DISPLAY" in os.environ
+        or "WAYLAND_DISPLAY" in os.environ
+    )
     return desktop and sys.stdout.isatty()

@@ -1,4 +1,7 @@
-"""A page about one job: how it is, its members, the plan in force, what has failed and what has happened. Pure."""
+"""A page about one job.
+
+How it is, its members, the plan in force, what has failed and what has happened. Pure.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ def describe(
     report: Report | None = None,
     ranks: Ranks = MappingProxyType({}),
 ) -> RenderableType:
-    """Return the page; of the events the last ones. `report`: what the job's master has last stored."""
+    """Return the page; of the events the last ones.
+
+    `report`: what the job's master has last stored.
+    """
     parts: list[RenderableType] = [_summary(job, now, report)]
     for title, table in (
         ("Roles", _roles(job)),
@@ -51,12 +57,18 @@ def describe(
 def why_not_running(pod: Json) -> str:
     """Return why a pod does not run, in the cluster's words; empty if it does."""
     status = pod.get("status") or {}
-    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+    for container in (
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ):
         state = container.get("state") or {}
         if waiting := state.get("waiting"):
             return _joined(waiting.get("reason"), waiting.get("message"))
         if (ended := state.get("terminated")) and ended.get("exitCode"):
-            return _joined(f"{ended.get('reason') or 'Error'}, exit code {ended['exitCode']}", ended.get("message"))
+            return _joined(
+                f"{ended.get('reason') or 'Error'}, exit code {ended['exitCode']}",
+                ended.get("message"),
+            )
     for condition in status.get("conditions") or ():
         if condition.get("type") == _UNSCHEDULABLE and condition.get("status") == "False":
             return _joined(condition.get("reason"), condition.get("message"))
@@ -69,7 +81,8 @@ def _joined(reason: str | None, message: str | None) -> str:
 
 
 def _summary(job: ElasticJob, now: float, report: Report | None) -> Table:
-    status, progress = job.status, job.status.progress
+    status = job.status
+    progress = job.status.progress
     rows = [
         ("Job", f"{job.metadata.namespace}/{job.metadata.name}"),
         ("Framework", job.spec.framework),
@@ -81,10 +94,17 @@ def _summary(job: ElasticJob, now: float, report: Report | None) -> Table:
         parts = (progress.steps, progress.rate, f"{left} to go" if left else "")
         rows.append(("Progress", ", ".join(filter(None, parts)) or UNKNOWN))
         if progress.metrics:
-            rows.append(("Metrics", ", ".join(f"{name} {value:g}" for name, value in progress.metrics.items())))
+            rows.append(
+                (
+                    "Metrics",
+                    ", ".join(f"{name} {value:g}" for name, value in progress.metrics.items()),
+                )
+            )
         if progress.stragglers:
             rows.append(("Stragglers", ", ".join(progress.stragglers)))
-    rows.append(("Restarts", f"{status.restarts}, and {status.uncounted_restarts} that are nobody's fault"))
+    rows.append(
+        ("Restarts", f"{status.restarts}, and {status.uncounted_restarts} that are nobody's fault")
+    )
     if report is not None:
         rows += summary(report)
     return key_value_table(rows)
@@ -105,7 +125,11 @@ def _pods(pods: Iterable[Json], ranks: Ranks, now: float) -> Table:
     table = plain_table("POD", "RANK", "PHASE", "NODE", "AGE", "WHY")
     for pod in pods:
         metadata = pod["metadata"]
-        phase = "Terminating" if metadata.get("deletionTimestamp") else (pod.get("status") or {}).get("phase", UNKNOWN)
+        phase = (
+            "Terminating"
+            if metadata.get("deletionTimestamp")
+            else (pod.get("status") or {}).get("phase", UNKNOWN)
+        )
         node = pod["spec"].get("nodeName") or UNKNOWN
         age = format_age(metadata["creationTimestamp"], now)
         rank = str(ranks.get(metadata.get("uid", ""), UNKNOWN))
@@ -147,6 +171,8 @@ def _conditions(job: ElasticJob, now: float) -> Table:
     table = plain_table("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
     for condition in job.status.conditions:
         age = format_age(condition.last_transition_time or "", now)
-        table.add_row(*map(Text, (condition.type, condition.status, condition.reason, age, condition.message)))
+        table.add_row(
+            *map(Text, (condition.type, condition.status, condition.reason, age, condition.message))
+        )
     table.columns[-1].no_wrap = False
     return table

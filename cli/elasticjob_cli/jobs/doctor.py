@@ -1,4 +1,7 @@
-"""`elasticjob doctor`: what the commands need of the cluster and of its user, and what of it is missing."""
+"""`elasticjob doctor`.
+
+What the commands need of the cluster and of its user, and what of it is missing.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ class Format(StrEnum):
 
 
 def doctor(
-    operator_namespace: Annotated[str, typer.Option(help="Where the operator is.")] = OPERATOR_NAMESPACE,
+    operator_namespace: Annotated[
+        str, typer.Option(help="Where the operator is.")
+    ] = OPERATOR_NAMESPACE,
     kueue: Annotated[bool, typer.Option("--kueue", help="Also look for Kueue.")] = False,
     output: Annotated[Format, typer.Option("--output", "-o", help="Format.")] = Format.TABLE,
     namespace: Namespace = None,
@@ -37,13 +42,18 @@ def doctor(
 ) -> None:
     """Say what is missing for these commands, and what to do.
 
-    Server, definitions, operator, your rights. It changes nothing. Exit code 1: something is missing.
+    Server, definitions, operator, your rights. It changes nothing. Exit code 1: something is
+    missing.
     """
     with reported():
         access = Access(kubeconfig, context, namespace)
         found = asyncio.run(diagnose(access, operator_namespace=operator_namespace, kueue=kueue))
     if output is Format.JSON:
-        typer.echo(json.dumps([msgspec.to_builtins(finding) for finding in found], indent=2, ensure_ascii=False))
+        typer.echo(
+            json.dumps(
+                [msgspec.to_builtins(finding) for finding in found], indent=2, ensure_ascii=False
+            )
+        )
     else:
         console().print(_table(found))
     if any(finding.state == "Bad" for finding in found):

@@ -27,17 +27,28 @@ _CHUNK = 1 << 15
 
 def exec_(
     job: Job,
-    command: Annotated[list[str], typer.Argument(help="Program and arguments, after --.", metavar="-- COMMAND")],
+    command: Annotated[
+        list[str], typer.Argument(help="Program and arguments, after --.", metavar="-- COMMAND")
+    ],
     rank: Annotated[int | None, typer.Option(help="Of the member; default: 0.", min=0)] = None,
     pod: Annotated[
-        str | None, typer.Option(help="Of the job's pods, in place of a rank.", autocompletion=complete_pod)
+        str | None,
+        typer.Option(help="Of the job's pods, in place of a rank.", autocompletion=complete_pod),
     ] = None,
     role: Annotated[
-        str | None, typer.Option(help="Role of the member; master is the job's master.", autocompletion=complete_role)
+        str | None,
+        typer.Option(
+            help="Role of the member; master is the job's master.", autocompletion=complete_role
+        ),
     ] = None,
-    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Send it this input; on a terminal: always.")] = False,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", "-i", help="Send it this input; on a terminal: always.")
+    ] = False,
     terminal: Annotated[
-        bool | None, typer.Option("--tty/--no-tty", "-t/-T", help="Give it a terminal; default: where this is one.")
+        bool | None,
+        typer.Option(
+            "--tty/--no-tty", "-t/-T", help="Give it a terminal; default: where this is one."
+        ),
     ] = None,
     namespace: Namespace = None,
     context: Context = None,
@@ -55,9 +66,15 @@ def exec_(
             raise ClientError("give either --pod or --rank and --role")
         choice = Choice(ranks=() if rank is None else (rank,), role=role, pod=pod)
         member = await _member(cluster, job, choice)
-        its_input, container = stdin or at_terminal, member.container
+        its_input = stdin or at_terminal
+        container = member.container
         async with execute(
-            cluster, member.name, command, container=container, stdin=its_input, terminal=with_terminal
+            cluster,
+            member.name,
+            command,
+            container=container,
+            stdin=its_input,
+            terminal=with_terminal,
         ) as execution:
             with _raw_terminal(with_terminal and sys.stdin.isatty()):
                 return await _attend(execution, stdin=its_input, terminal=with_terminal)
@@ -115,8 +132,12 @@ async def _send_input(execution: Execution) -> None:
 
 
 async def _read() -> bytes:
-    """Return what comes next on standard input; a file cannot be waited for, so it is read in a thread."""
-    loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
+    """Return what comes next on standard input.
+
+    A file cannot be waited for, so it is read in a thread.
+    """
+    loop = asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
     ready = asyncio.Event()
     try:
         loop.add_reader(descriptor, ready.set)

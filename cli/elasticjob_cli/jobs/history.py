@@ -26,10 +26,16 @@ class Format(StrEnum):
 
 def history(
     job: Job,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until the job has ended.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on until the job has ended.")
+    ] = False,
     output: Annotated[
         Format,
-        typer.Option("--output", "-o", help="Format; csv: a column per metric; json with --watch: one a line."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Format; csv: a column per metric; json with --watch: one a line.",
+        ),
     ] = Format.TABLE,
     namespace: Namespace = None,
     context: Context = None,
@@ -37,13 +43,16 @@ def history(
 ) -> None:
     """Show the course of a training: events, rate, metrics.
 
-    It is the same as `elasticjob query JOB history`. Of a job that has ended it is what its master has stored.
+    It is the same as `elasticjob query JOB history`. Of a job that has ended it is what its master
+    has stored.
     """
     if output is not Format.CSV:
         query(job, Topic.HISTORY, None, watch, Output(output), namespace, context, kubeconfig)
         return
     if watch:
-        raise typer.BadParameter("csv cannot be watched, as metrics that come later need columns; use -o json")
+        raise typer.BadParameter(
+            "csv cannot be watched, as metrics that come later need columns; use -o json"
+        )
 
     async def work(connect: Connect) -> job_pb2.History:
         async with connect() as master:

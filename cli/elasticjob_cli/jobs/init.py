@@ -14,7 +14,9 @@ from elasticjob_cli.jobs.options import Framework, reported
 
 def init(
     framework: Annotated[Framework, typer.Option(help="Whose environment the training reads.")],
-    name: Annotated[str, typer.Option(help="Name of the job, and of the file: NAME.yaml.")] = "train",
+    name: Annotated[
+        str, typer.Option(help="Name of the job, and of the file: NAME.yaml.")
+    ] = "train",
     image: Annotated[str, typer.Option(help="Image with train.py and what it imports.")] = IMAGE,
 ) -> None:
     """Write a commented job file for a framework.
@@ -24,13 +26,17 @@ def init(
     path = Path(f"{name}.yaml")
     with reported():
         if path.name != str(path):
-            raise ClientError(f"name {name[:80]!r} is no name of a job: give letters, digits and dashes")
+            raise ClientError(
+                f"name {name[:80]!r} is no name of a job: give letters, digits and dashes"
+            )
         text = starter(framework.value, name=name, image=image)
         try:
             with path.open("x") as file:
                 file.write(text)
         except FileExistsError as error:
-            raise ClientError(f"{path} is there already; give another --name, or remove it") from error
+            raise ClientError(
+                f"{path} is there already; give another --name, or remove it"
+            ) from error
         except OSError as error:
             raise ClientError(f"{path} cannot be written: {error.strerror or error}") from error
     typer.echo(f"{path} is written; change image and command, then: elasticjob submit {path}")

@@ -9,7 +9,16 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.jobs import delete_job, set_run_policy
 from elasticjob_client.milestones import wait_for
 
-from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, Timeout, Wait, reported, run
+from elasticjob_cli.jobs.options import (
+    Context,
+    Job,
+    Kubeconfig,
+    Namespace,
+    Timeout,
+    Wait,
+    reported,
+    run,
+)
 from elasticjob_cli.run.lookup import local_run
 
 
@@ -68,7 +77,9 @@ def stop(
     typer.echo(f"job {job} {'is' if wait else 'will be'} stopped")
 
 
-def delete(job: Job, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None) -> None:
+def delete(
+    job: Job, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
+) -> None:
     """Delete a job and its pods.
 
     What it has saved on storage of your own stays.
@@ -81,7 +92,9 @@ def wait(
     job: Job,
     milestone: Annotated[
         str,
-        typer.Option("--for", help="A phase (running, succeeded, …), ended, or step=N.", metavar="WHAT"),
+        typer.Option(
+            "--for", help="A phase (running, succeeded, …), ended, or step=N.", metavar="WHAT"
+        ),
     ] = "succeeded",
     timeout: Timeout = None,
     namespace: Namespace = None,
@@ -98,7 +111,9 @@ def wait(
     typer.echo(f"job {job} is {reached.status.phase}{steps}")
 
 
-def _set_and_wait(access: Access, job: str, fields: dict[str, bool], until: str | None, timeout: float | None) -> None:
+def _set_and_wait(
+    access: Access, job: str, fields: dict[str, bool], until: str | None, timeout: float | None
+) -> None:
     async def work(cluster: Cluster) -> None:
         await set_run_policy(cluster, job, **fields)
         if until is not None:

@@ -1,4 +1,7 @@
-"""`elasticjob list`, `describe`, `plans` and `events`: what there is, for people or as the API server has it."""
+"""`elasticjob list`, `describe`, `plans` and `events`.
+
+What there is, for people or as the API server has it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,14 @@ from rich.console import RenderableType
 from elasticjob_cli.jobs import tables
 from elasticjob_cli.jobs.description import describe as page
 from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
-from elasticjob_cli.jobs.printing import TABLES, Output, console, print_objects, print_table, readable
+from elasticjob_cli.jobs.printing import (
+    TABLES,
+    Output,
+    console,
+    print_objects,
+    print_table,
+    readable,
+)
 
 Format = Annotated[Output, typer.Option("--output", "-o", help="Format.")]
 _RANKS_SECONDS = 3.0
@@ -32,9 +42,15 @@ _RANKS_SECONDS = 3.0
 
 
 def list_(
-    phase: Annotated[str | None, typer.Option(help="Only jobs in this phase, such as running.")] = None,
-    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.")] = False,
-    local: Annotated[bool, typer.Option("--local", help="What `elasticjob run` runs on this machine.")] = False,
+    phase: Annotated[
+        str | None, typer.Option(help="Only jobs in this phase, such as running.")
+    ] = None,
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.")
+    ] = False,
+    local: Annotated[
+        bool, typer.Option("--local", help="What `elasticjob run` runs on this machine.")
+    ] = False,
     output: Format = Output.TABLE,
     namespace: Namespace = None,
     context: Context = None,
@@ -55,9 +71,12 @@ def list_(
     if output not in TABLES:
         print_objects(ELASTIC_JOBS, found, output)
         return
-    jobs, wide = readable(found, ElasticJob), output is Output.WIDE
+    jobs = readable(found, ElasticJob)
+    wide = output is Output.WIDE
     table = tables.jobs_table(jobs, time.time(), all_namespaces=all_namespaces, wide=wide)
-    print_table(table, none="no jobs" if all_namespaces else "no jobs; -A lists those of all namespaces")
+    print_table(
+        table, none="no jobs" if all_namespaces else "no jobs; -A lists those of all namespaces"
+    )
 
 
 def plans(
@@ -74,13 +93,17 @@ def plans(
 
     found = run(Access(kubeconfig, context, namespace), work)
     if output in TABLES:
-        table = tables.plans_table(readable(found, ScalePlan), time.time(), wide=output is Output.WIDE)
+        table = tables.plans_table(
+            readable(found, ScalePlan), time.time(), wide=output is Output.WIDE
+        )
         print_table(table, none="no plans yet")
     else:
         print_objects(SCALE_PLANS, found, output)
 
 
-def events(job: Job, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None) -> None:
+def events(
+    job: Job, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
+) -> None:
     """List what has happened to a job and its pods.
 
     In the order in which it happened. Most clusters keep events for an hour.
@@ -93,10 +116,13 @@ def events(job: Job, namespace: Namespace = None, context: Context = None, kubec
     print_table(tables.events_table(found, time.time()), none="no events")
 
 
-def describe(job: Job, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None) -> None:
+def describe(
+    job: Job, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
+) -> None:
     """Show a job on a page: roles, pods, plans, failures, events.
 
-    Of a pod that does not run it says why. The plans are those under way; `elasticjob plans` lists all.
+    Of a pod that does not run it says why. The plans are those under way; `elasticjob plans` lists
+    all.
     """
 
     async def work(cluster: Cluster) -> RenderableType:
@@ -122,7 +148,10 @@ async def _ranks(cluster: Cluster, job: ElasticJob) -> Ranks:
 
 
 async def _report(cluster: Cluster, job: ElasticJob) -> Report | None:
-    """Return what a job's master has last stored; without it the page is the same but for some lines."""
+    """Return what a job's master has last stored.
+
+    Without it the page is the same but for some lines.
+    """
     with suppress(ClientError):
         return (await stored_answers(cluster, job)).report
     return None

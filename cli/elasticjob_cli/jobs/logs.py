@@ -1,4 +1,7 @@
-"""`elasticjob logs`: what the members of a job write, with their ranks, also while they come and go."""
+"""`elasticjob logs`.
+
+What the members of a job write, with their ranks, also while they come and go.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +30,26 @@ _FLUSH_SECONDS = 0.05
 
 def logs(
     job: Job,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
-    rank: Annotated[str | None, typer.Option(help="Ranks, such as 0 or 0,3.", metavar="RANKS")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")
+    ] = False,
+    rank: Annotated[
+        str | None, typer.Option(help="Ranks, such as 0 or 0,3.", metavar="RANKS")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Of all members.")] = False,
     role: Annotated[
         str | None,
-        typer.Option(help="Of this role's members; master is the job's master.", autocompletion=complete_role),
+        typer.Option(
+            help="Of this role's members; master is the job's master.", autocompletion=complete_role
+        ),
     ] = None,
     previous: Annotated[
         bool, typer.Option("--previous", "-p", help="Of the container before, in the same pod.")
     ] = False,
     tail: Annotated[int | None, typer.Option(help="Only so many of the last lines.", min=0)] = None,
-    since: Annotated[str | None, typer.Option(help="Only lines that are not older: 30s, 5m, 2h.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only lines that are not older: 30s, 5m, 2h.")
+    ] = None,
     timestamps: Annotated[bool, typer.Option(help="Begin each line with its time.")] = False,
     namespace: Namespace = None,
     context: Context = None,
@@ -46,12 +57,15 @@ def logs(
 ) -> None:
     """Show what a job's members write, by rank; -f follows them.
 
-    By default it is the member with rank 0. With -f it goes on with the members that come, and ends with the job.
+    By default it is the member with rank 0. With -f it goes on with the members that come, and ends
+    with the job.
     """
 
     async def work(cluster: Cluster) -> None:
         if previous and follow:
-            raise ClientError("what --previous shows has ended, so there is nothing to follow: give one of both")
+            raise ClientError(
+                "what --previous shows has ended, so there is nothing to follow: give one of both"
+            )
         if every and rank is not None:
             raise ClientError("give either --rank or --all")
         choice = Choice(parse_ranks(rank) if rank is not None else (), role, every)
@@ -65,17 +79,29 @@ def logs(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-async def print_logs(cluster: Cluster, name: str, choice: Choice, options: LogOptions, *, follow: bool) -> None:
-    """Print the logs of those that are meant; with `follow` until the job has ended. Raises `ClientError`."""
-    write, tell = _writer(), partial(typer.echo, err=True)
-    async with aclosing(job_logs(cluster, name, choice, options, follow=follow, tell=tell)) as lines:
+async def print_logs(
+    cluster: Cluster, name: str, choice: Choice, options: LogOptions, *, follow: bool
+) -> None:
+    """Print the logs of those that are meant; with `follow` until the job has ended.
+
+    Raises `ClientError`.
+    """
+    write = _writer()
+    tell = partial(typer.echo, err=True)
+    async with aclosing(
+        job_logs(cluster, name, choice, options, follow=follow, tell=tell)
+    ) as lines:
         async for line in lines:
             write(line)
 
 
 def _writer() -> Callable[[LogLine], None]:
-    """Return what prints a line; what was printed is seen at once on a terminal, elsewhere a moment later."""
-    colored, waiting = sys.stdout.isatty() and not os.environ.get("NO_COLOR"), False
+    """Return what prints a line.
+
+    What was printed is seen at once on a terminal, elsewhere a moment later.
+    """
+    colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    waiting = False
 
     def flush() -> None:
         nonlocal waiting

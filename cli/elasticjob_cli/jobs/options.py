@@ -1,4 +1,7 @@
-"""What the commands for jobs have in common: which cluster and namespace, how an answer is printed, how they end."""
+"""What the commands for jobs have in common.
+
+Which cluster and namespace, how an answer is printed, how they end.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,21 @@ from elasticjob_cli.jobs.completion import complete_job, complete_role
 
 T = TypeVar("T")
 Framework = StrEnum("Framework", {name: name for name in FRAMEWORKS})  # type: ignore[misc]
-Job = Annotated[str, typer.Argument(help="Name of the ElasticJob.", metavar="JOB", autocompletion=complete_job)]
-Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Namespace of the job; default: the context's.")
+Job = Annotated[
+    str, typer.Argument(help="Name of the ElasticJob.", metavar="JOB", autocompletion=complete_job)
 ]
-Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", help="Namespace of the job; default: the context's."),
+]
+Context = Annotated[
+    str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")
+]
 Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig file; default: $KUBECONFIG.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
-Timeout = Annotated[float | None, typer.Option(help="Seconds to wait at most; default: no bound.", min=0.0)]
+Timeout = Annotated[
+    float | None, typer.Option(help="Seconds to wait at most; default: no bound.", min=0.0)
+]
 Role = Annotated[str, typer.Option(help="The role that is meant.", autocompletion=complete_role)]
 EXIT_JOB_ENDED = 3
 EXIT_NOT_IN_TIME = 4

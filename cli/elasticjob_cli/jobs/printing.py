@@ -36,13 +36,19 @@ TABLES = (Output.TABLE, Output.WIDE)
 def console() -> Console:
     """Return a console of the terminal's width, or one that is wide enough for what reads its lines.
 
-    Brackets in names and messages are printed as they are: what others write styles nothing, and is no error.
+    Brackets in names and messages are printed as they are: what others write styles nothing, and is
+    no error.
     """
-    return Console(markup=False) if sys.stdout.isatty() else Console(markup=False, width=_PIPE_WIDTH)
+    return (
+        Console(markup=False) if sys.stdout.isatty() else Console(markup=False, width=_PIPE_WIDTH)
+    )
 
 
 def readable(found: Sequence[Json], as_type: type[T]) -> Iterator[T]:
-    """Yield the objects that this version understands; of each other one a line on stderr says why not."""
+    """Yield the objects that this version understands.
+
+    Of each other one a line on stderr says why not.
+    """
     for each in found:
         try:
             yield read(each, as_type)
@@ -67,4 +73,8 @@ def print_objects(resource: Resource, found: Sequence[Json], output: Output) -> 
     items = [{"apiVersion": resource.api_version, "kind": resource.kind, **each} for each in found]
     body = {"apiVersion": "v1", "kind": "List", "items": items}
     as_json = output is Output.JSON
-    typer.echo(json.dumps(body, indent=2, ensure_ascii=False) if as_json else yaml.safe_dump(body, sort_keys=False))
+    typer.echo(
+        json.dumps(body, indent=2, ensure_ascii=False)
+        if as_json
+        else yaml.safe_dump(body, sort_keys=False)
+    )

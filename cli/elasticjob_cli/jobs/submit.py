@@ -15,7 +15,13 @@ from elasticjob_client.logs import LogOptions
 from elasticjob_client.manifests import MAX_GPUS, Training, Workers, parse_env, parse_workers
 from elasticjob_client.members import Choice
 from elasticjob_client.milestones import wait_for
-from elasticjob_client.submission import Submission, in_namespace_of, of_job_file, of_script, read_job_file
+from elasticjob_client.submission import (
+    Submission,
+    in_namespace_of,
+    of_job_file,
+    of_script,
+    read_job_file,
+)
 from elasticjob_client.submission import submit as create
 from elasticjob_kube.resources import ELASTIC_JOBS
 
@@ -41,29 +47,50 @@ class Format(StrEnum):
 
 
 def submit(
-    file: Annotated[str, typer.Argument(help="A job file (YAML; - for standard input), or a Python script.")],
-    args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script, after --.")] = None,
-    image: Annotated[str | None, typer.Option(help="Image for the script; it needs python.")] = None,
+    file: Annotated[
+        str, typer.Argument(help="A job file (YAML; - for standard input), or a Python script.")
+    ],
+    args: Annotated[
+        list[str] | None, typer.Argument(help="Arguments of the script, after --.")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Image for the script; it needs python.")
+    ] = None,
     workers: Annotated[
-        str | None, typer.Option(help="Workers (4), or the fewest and the most (2:8).", metavar="N|MIN:MAX")
+        str | None,
+        typer.Option(help="Workers (4), or the fewest and the most (2:8).", metavar="N|MIN:MAX"),
     ] = None,
     framework: Annotated[Framework | None, typer.Option(help="Default: custom.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the job; default: the script's and some letters.")] = None,
-    gpus: Annotated[int | None, typer.Option(help="GPUs of each worker.", min=0, max=MAX_GPUS)] = None,
-    cpu: Annotated[str | None, typer.Option(help="CPU that each worker requests, such as 500m.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the job; default: the script's and some letters.")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="GPUs of each worker.", min=0, max=MAX_GPUS)
+    ] = None,
+    cpu: Annotated[
+        str | None, typer.Option(help="CPU that each worker requests, such as 500m.")
+    ] = None,
     memory: Annotated[str | None, typer.Option(help="Memory of each worker, such as 4Gi.")] = None,
-    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; may be given more than once.")] = None,
-    dry_run: Annotated[DryRun | None, typer.Option(help="Create nothing; server: it checks the job.")] = None,
-    output: Annotated[Format | None, typer.Option("--output", "-o", help="Print the job, or its name.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow rank 0, and end as the job does.")] = False,
+    env: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE; may be given more than once.")
+    ] = None,
+    dry_run: Annotated[
+        DryRun | None, typer.Option(help="Create nothing; server: it checks the job.")
+    ] = None,
+    output: Annotated[
+        Format | None, typer.Option("--output", "-o", help="Print the job, or its name.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow rank 0, and end as the job does.")
+    ] = False,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Create a job from a job file or a Python script.
 
-    A script of at most 768 KiB goes with the job; what it imports is in the image. With --follow, exit code 3: the job
-    has failed; Ctrl-C leaves it running.
+    A script of at most 768 KiB goes with the job; what it imports is in the image. With --follow,
+    exit code 3: the job has failed; Ctrl-C leaves it running.
     """
     given = {
         "--image": image,
@@ -108,7 +135,10 @@ def submit(
 
 
 async def _follow(cluster: Cluster, name: str) -> None:
-    """Print what the member with rank 0 writes until the job has ended. Raises `JobEnded` if it has not succeeded."""
+    """Print what the member with rank 0 writes until the job has ended.
+
+    Raises `JobEnded` if it has not succeeded.
+    """
     await print_logs(cluster, name, Choice(), LogOptions(), follow=True)
     await wait_for(cluster, name, "succeeded")
     typer.echo(f"job {name} is Succeeded", err=True)
@@ -116,20 +146,26 @@ async def _follow(cluster: Cluster, name: str) -> None:
 
 def _needed(image: str | None) -> str:
     if not image:
-        raise ClientError("give --image: a script runs in a container, in an image with what it imports")
+        raise ClientError(
+            "give --image: a script runs in a container, in an image with what it imports"
+        )
     return image
 
 
 def _of_file(file: str, options: list[str]) -> Submission:
     """Return the submission of a job file, to which no options of scripts are given."""
     if options:
-        raise ClientError(f"{', '.join(options)}: only for scripts ({_SCRIPT}); a job file says it itself")
+        raise ClientError(
+            f"{', '.join(options)}: only for scripts ({_SCRIPT}); a job file says it itself"
+        )
     if file == "-":
         return of_job_file(sys.stdin.read(), source="standard input")
     return read_job_file(Path(file))
 
 
-def _print(submission: Submission, made: list[Json], output: Format | None, dry_run: DryRun | None) -> None:
+def _print(
+    submission: Submission, made: list[Json], output: Format | None, dry_run: DryRun | None
+) -> None:
     metadata = made[0]["metadata"]
     name = metadata.get("name") or f"{metadata.get('generateName', '')}…"
     if output is Format.NAME:
@@ -137,7 +173,9 @@ def _print(submission: Submission, made: list[Json], output: Format | None, dry_
     elif output is Format.YAML:
         typer.echo(yaml.safe_dump_all(made, sort_keys=False, allow_unicode=True), nl=False)
     elif dry_run is not None:
-        by = "the API server takes it" if dry_run is DryRun.SERVER else "not shown to the API server"
+        by = (
+            "the API server takes it" if dry_run is DryRun.SERVER else "not shown to the API server"
+        )
         typer.echo(f"job {name} would be created ({by})")
     else:
         typer.echo(f"job {name} is submitted; elasticjob logs -f {name} follows it")

@@ -25,7 +25,9 @@ def format_age(time: str, now: float) -> str:
     return f"{seconds}s"
 
 
-def jobs_table(jobs: Iterable[ElasticJob], now: float, *, all_namespaces: bool, wide: bool) -> Table:
+def jobs_table(
+    jobs: Iterable[ElasticJob], now: float, *, all_namespaces: bool, wide: bool
+) -> Table:
     """Return a line per job."""
     table = plain_table(
         *(["NAMESPACE"] if all_namespaces else []),
@@ -55,7 +57,9 @@ def jobs_table(jobs: Iterable[ElasticJob], now: float, *, all_namespaces: bool, 
 
 def plans_table(plans: Iterable[ScalePlan], now: float, *, wide: bool) -> Table:
     """Return a line per plan: what it has changed, by whom, and how far it is."""
-    table = plain_table("NAME", "SOURCE", "CHANGE", "PHASE", "AGE", "MESSAGE", *(["REASON"] if wide else []))
+    table = plain_table(
+        "NAME", "SOURCE", "CHANGE", "PHASE", "AGE", "MESSAGE", *(["REASON"] if wide else [])
+    )
     for plan in plans:
         status = plan.status
         said = status.message or (f"waits for {status.waiting_for}" if status.waiting_for else "")
@@ -80,7 +84,11 @@ def events_table(events: Iterable[Event], now: float) -> Table:
     for event in events:
         style = "yellow" if event.type == "Warning" else ""
         about = f"{event.regarding.kind.lower()}/{event.regarding.name}"
-        note = f"{event.note} (x{event.deprecated_count})" if event.deprecated_count > 1 else event.note
+        note = (
+            f"{event.note} (x{event.deprecated_count})"
+            if event.deprecated_count > 1
+            else event.note
+        )
         row = [format_age(event.time, now), event.type, event.reason, about, note]
         table.add_row(*(Text(cell, style=style) for cell in row))
     table.columns[4].no_wrap = False

@@ -1,4 +1,7 @@
-"""`elasticjob top`: how a job, or all jobs, are doing now; it goes on until the job has ended, or Ctrl-C."""
+"""`elasticjob top`: how a job, or all jobs, are doing now.
+
+It goes on until the job has ended, or Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ _RECONNECT_SECONDS = 1.0
 
 def top(
     job: Annotated[
-        str | None, typer.Argument(help="Name of the ElasticJob; default: all of them.", metavar="[JOB]")
+        str | None,
+        typer.Argument(help="Name of the ElasticJob; default: all of them.", metavar="[JOB]"),
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Show it once; always, where the output is no terminal.")
@@ -59,7 +63,10 @@ async def _top(cluster: Cluster, job: str | None, *, live: bool) -> None:
 
 
 async def _jobs(cluster: Cluster) -> AsyncGenerator[RenderableType, None]:
-    """Yield all jobs of the namespace again and again; the course of their rates is what was seen meanwhile."""
+    """Yield all jobs of the namespace again and again.
+
+    The course of their rates is what was seen meanwhile.
+    """
     rates: dict[str, list[float]] = {}
     while True:
         jobs = list(readable(await list_jobs(cluster), ElasticJob))
@@ -95,5 +102,6 @@ async def _job(cluster: Cluster, job: str, *, live: bool) -> AsyncGenerator[Rend
 async def _frames(master: Master) -> AsyncGenerator[RenderableType, None]:
     async with aclosing(master.watch("Status")) as changes:
         async for status in changes:
-            snapshot, history = await master.snapshot(status), await master.get("History")
+            snapshot = await master.snapshot(status)
+            history = await master.get("History")
             yield job_view(snapshot, history.samples)

@@ -44,13 +44,19 @@ def sparkline(values: Sequence[float], width: int = SPARK_WIDTH) -> str:
 
 def job_view(snapshot: JobSnapshot, history: Sequence[job_pb2.Sample]) -> RenderableType:
     """Return a job as its master tells it."""
-    status, progress = snapshot.status, snapshot.status.progress
+    status = snapshot.status
+    progress = snapshot.status.progress
     phase = format_enum(job_pb2.JobPhase.Name(status.phase), "JOB_PHASE_")
-    head = Text.assemble((f"{status.namespace}/{status.job_name}", "bold"), f"  {phase}, world of {status.world_size}")
+    head = Text.assemble(
+        (f"{status.namespace}/{status.job_name}", "bold"),
+        f"  {phase}, world of {status.world_size}",
+    )
     parts: list[RenderableType] = [head]
     if progress.total_steps:
         done = progress.step / progress.total_steps
-        left = f"  {format_duration(progress.eta_seconds)} to go" if progress.eta_seconds >= 0 else ""
+        left = (
+            f"  {format_duration(progress.eta_seconds)} to go" if progress.eta_seconds >= 0 else ""
+        )
         steps = f"  {progress.step}/{progress.total_steps} ({100 * done:.0f} %)"
         parts.append(Text.assemble((bar(done), "cyan"), steps, left))
     else:
@@ -61,7 +67,11 @@ def job_view(snapshot: JobSnapshot, history: Sequence[job_pb2.Sample]) -> Render
         now = f"  {progress.samples_per_second:.5g} samples/s, at most {most:.5g}"
         parts.append(Text.assemble((sparkline(rates), "green"), now))
     if progress.metrics:
-        parts.append(Text(", ".join(f"{name} {value:.4g}" for name, value in sorted(progress.metrics.items()))))
+        parts.append(
+            Text(
+                ", ".join(f"{name} {value:.4g}" for name, value in sorted(progress.metrics.items()))
+            )
+        )
     if progress.stalled_since:
         parts.append(Text("stalled: no step is finished although members live", style="red"))
     return Group(*parts, _members(snapshot))
@@ -76,7 +86,8 @@ def _members(snapshot: JobSnapshot) -> RenderableType:
 
     members = sorted(snapshot.members, key=place)
     for each in members[:MOST_MEMBERS]:
-        rank, usage = snapshot.rank(each), each.usage
+        rank = snapshot.rank(each)
+        usage = each.usage
         cells = (
             UNKNOWN if rank is None else str(rank),
             f"{each.role}-{each.index}",

@@ -42,19 +42,32 @@ def _lines(known: job_pb2.Autoscaling) -> Iterable[tuple[str, str]]:
     if known.enabled and known.settled_size:
         state += f", settled at {known.settled_size}"
     yield "Auto-scaling", state
-    yield "Sizes", f"{known.role} has {known.size}, may have {known.minimum} to {known.maximum} ({known.limit})"
+    yield (
+        "Sizes",
+        f"{known.role} has {known.size}, may have {known.minimum} to {known.maximum} ({known.limit})",
+    )
     if known.objective:
         yield "Objective", known.objective
     if known.best_to:
-        best = str(known.best_to) if known.best_from == known.best_to else f"{known.best_from} to {known.best_to}"
+        best = (
+            str(known.best_to)
+            if known.best_from == known.best_to
+            else f"{known.best_from} to {known.best_to}"
+        )
         yield "Best size", f"{best}, with a likelihood of at least 90 %"
     yield "Now", _activity(known)
     if known.retry_time:
         again = format_timestamp(known.retry_time)
-        yield "Pause", f"no more than {known.had_size} members could be had; more are requested from {again} on"
+        yield (
+            "Pause",
+            f"no more than {known.had_size} members could be had; more are requested from {again} on",
+        )
     if known.resources_retry_time:
         again = format_timestamp(known.resources_retry_time)
-        yield "Pause", f"a plan for CPU or memory has failed; the next one may be made from {again} on"
+        yield (
+            "Pause",
+            f"a plan for CPU or memory has failed; the next one may be made from {again} on",
+        )
     if known.rescale_seconds:
         yield "Rescale", f"costs {format_duration(known.rescale_seconds)} of training"
     if known.decided:
@@ -90,7 +103,9 @@ def _sizes(known: job_pb2.Autoscaling) -> Table:
 def _belief(size: job_pb2.SizeBelief) -> str:
     """Return the likeliest of three answers."""
     right = max(0.0, 1 - size.too_small - size.too_large)
-    likelihood, text = max((right, "about right"), (size.too_small, "too small"), (size.too_large, "too large"))
+    likelihood, text = max(
+        (right, "about right"), (size.too_small, "too small"), (size.too_large, "too large")
+    )
     return f"{text} ({100 * likelihood:.0f} %)"
 
 

@@ -1,6 +1,7 @@
 """`elasticjob query JOB`: requests a job's state from its master, not from the API server.
 
-The status in Kubernetes is a summary a few seconds old; only the master has members, shards and the world.
+The status in Kubernetes is a summary a few seconds old; only the master has members, shards and the
+world.
 """
 
 from __future__ import annotations
@@ -58,37 +59,52 @@ class _Answer:
 
 def query(
     job: Job,
-    topic: Annotated[Topic, typer.Argument(help="What to show; default: the whole job.")] = Topic.STATUS,
+    topic: Annotated[
+        Topic, typer.Argument(help="What to show; default: the whole job.")
+    ] = Topic.STATUS,
     address: Annotated[
-        str | None, typer.Option(help="HOST:PORT of the master, such as a forwarded port; default: as in the status.")
+        str | None,
+        typer.Option(
+            help="HOST:PORT of the master, such as a forwarded port; default: as in the status."
+        ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until the job has ended.")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Format; json with --watch: one a line.")] = (
-        Output.TABLE
-    ),
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on until the job has ended.")
+    ] = False,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="Format; json with --watch: one a line.")
+    ] = (Output.TABLE),
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Ask a job's master: world, members, shards, auto-scaling.
 
-    It knows more, and sooner, than the status in Kubernetes. A topic shows one of these in detail. Of a job that has
-    ended, or is suspended, it shows what its master has last said.
+    It knows more, and sooner, than the status in Kubernetes. A topic shows one of these in detail.
+    Of a job that has ended, or is suspended, it shows what its master has last said.
     """
-    question, show = _Question(topic, output), _watch if watch else _show
+    question = _Question(topic, output)
+    show = _watch if watch else _show
     access = Access(kubeconfig, context, namespace)
     ask_master(job, access, lambda connect: show(connect, question), address=address)
 
 
-def ask_master(job: str, access: Access, work: Callable[[Connect], Awaitable[T]], *, address: str | None = None) -> T:
-    """Do something with a job's master, or with what it has stored; an error is one line, and an exit code."""
+def ask_master(
+    job: str, access: Access, work: Callable[[Connect], Awaitable[T]], *, address: str | None = None
+) -> T:
+    """Do something with a job's master, or with what it has stored.
+
+    An error is one line, and an exit code.
+    """
     with reported():
         local = local_run(job, address, access.namespace, access.context, access.kubeconfig)
         if local is not None:
             from elasticjob_cli.run.local import open_run_master
 
             return asyncio.run(_awaited(work(lambda: open_run_master(local))))
-    return run(access, lambda cluster: work(lambda: open_master_or_report(cluster, job, address=address)))
+    return run(
+        access, lambda cluster: work(lambda: open_master_or_report(cluster, job, address=address))
+    )
 
 
 async def _awaited(work: Awaitable[T]) -> T:
@@ -114,19 +130,26 @@ def _status_answer(snapshot: JobSnapshot) -> _Answer:
 async def _watch(connect: Connect, question: _Question) -> None:
     """Show every change until the job has ended; reconnect when the master was relaunched."""
     screen = console()
-    answered, shown_at = False, 0.0
+    answered = False
+    shown_at = 0.0
     incremental = question.topic in TOPIC_QUERIES and TOPIC_QUERIES[question.topic].incremental
     redraw = screen.is_terminal and question.output is Output.TABLE and not incremental
     with Live(console=screen, auto_refresh=False) if redraw else nullcontext() as live:
         while True:
             try:
-                async with connect() as master, aclosing(_answers(master, question.topic)) as answers:
+                async with (
+                    connect() as master,
+                    aclosing(_answers(master, question.topic)) as answers,
+                ):
                     stored = master if isinstance(master, StoredMaster) else None
-                    is_news = stored is None or (stored.answers.time > shown_at and not (answered and incremental))
+                    is_news = stored is None or (
+                        stored.answers.time > shown_at and not (answered and incremental)
+                    )
                     if stored is not None and (is_news or stored.is_last):
                         typer.echo(stored.why, err=True)
                     while is_news and (answer := await anext(answers, None)) is not None:
-                        answered, shown_at = True, time.time()
+                        answered = True
+                        shown_at = time.time()
                         if live is not None:
                             live.update(answer.text, refresh=True)
                         else:

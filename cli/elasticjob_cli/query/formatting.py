@@ -33,8 +33,12 @@ def format_enum(name: str, prefix: str) -> str:
 
 
 def format_bytes(count: int) -> str:
-    """Return a number of bytes as Kubernetes writes quantities, with three digits at most: 950, 12.5Mi, 3Gi."""
-    value, units = float(count), ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
+    """Return a number of bytes as Kubernetes writes quantities, with three digits at most.
+
+    950, 12.5Mi, 3Gi.
+    """
+    value = float(count)
+    units = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
     while value >= 1000 and len(units) > 1:
         value /= 1024
         units.pop(0)
@@ -42,7 +46,10 @@ def format_bytes(count: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds as 1h 02m, 3m 20s or 12s; a dash for a negative number, which means unknown."""
+    """Return seconds as 1h 02m, 3m 20s or 12s.
+
+    A dash for a negative number, which means unknown.
+    """
     if seconds < 0:
         return UNKNOWN
     minutes, rest = divmod(round(seconds), 60)
@@ -52,5 +59,8 @@ def format_duration(seconds: float) -> str:
 
 
 def format_timestamp(seconds: float) -> str:
-    """Return seconds since the epoch as Kubernetes writes times; a dash for 0, which means never."""
+    """Return seconds since the epoch as Kubernetes writes times.
+
+    A dash for 0, which means never.
+    """
     return format_time(seconds) if seconds else UNKNOWN

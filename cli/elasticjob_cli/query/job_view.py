@@ -25,10 +25,17 @@ from elasticjob_cli.query.formatting import (
 
 
 def as_json(snapshot: JobSnapshot) -> str:
-    """Return one line: the status in protobuf's own JSON (64-bit numbers as text), `members` and `autoscaling`."""
+    """Return one line.
 
-    def fields(message: job_pb2.JobStatus | agent_pb2.Member | job_pb2.Autoscaling) -> dict[str, object]:
-        result: dict[str, object] = MessageToDict(message, always_print_fields_with_no_presence=True)
+    The status in protobuf's own JSON (64-bit numbers as text), `members` and `autoscaling`.
+    """
+
+    def fields(
+        message: job_pb2.JobStatus | agent_pb2.Member | job_pb2.Autoscaling,
+    ) -> dict[str, object]:
+        result: dict[str, object] = MessageToDict(
+            message, always_print_fields_with_no_presence=True
+        )
         return result
 
     members = [fields(member) | {"rank": snapshot.rank(member)} for member in _ordered(snapshot)]
@@ -53,11 +60,23 @@ def _summary(status: job_pb2.JobStatus) -> Table:
         ("Phase", format_enum(job_pb2.JobPhase.Name(status.phase), "JOB_PHASE_")),
         ("World", f"round {status.round}, size {status.world_size}"),
         ("Step", _steps(progress)),
-        ("Rate", f"{progress.samples_per_second:.5g} samples/s" if progress.samples_per_second else UNKNOWN),
+        (
+            "Rate",
+            f"{progress.samples_per_second:.5g} samples/s"
+            if progress.samples_per_second
+            else UNKNOWN,
+        ),
         ("To go", format_duration(progress.eta_seconds) if progress.last_report_time else UNKNOWN),
     ]
     if progress.metrics:
-        rows.append(("Metrics", ", ".join(f"{name} {value:.4g}" for name, value in sorted(progress.metrics.items()))))
+        rows.append(
+            (
+                "Metrics",
+                ", ".join(
+                    f"{name} {value:.4g}" for name, value in sorted(progress.metrics.items())
+                ),
+            )
+        )
     if progress.stalled_since:
         rows.append(("Stalled", f"since {format_timestamp(progress.stalled_since)}"))
     if progress.stragglers:
@@ -70,7 +89,9 @@ def _summary(status: job_pb2.JobStatus) -> Table:
 def _steps(progress: job_pb2.Progress) -> str:
     if not progress.total_steps:
         return str(progress.step)
-    return f"{progress.step}/{progress.total_steps} ({100 * progress.step // progress.total_steps} %)"
+    return (
+        f"{progress.step}/{progress.total_steps} ({100 * progress.step // progress.total_steps} %)"
+    )
 
 
 def _members(snapshot: JobSnapshot) -> Table:
@@ -94,10 +115,19 @@ def _members(snapshot: JobSnapshot) -> Table:
 def _datasets(ledgers: Iterable[shards_pb2.Ledger]) -> Table:
     rows = plain_table("DATASET", "SHARDS", "DONE", "LEASED", "WAITING", "RETURNED", "FAILED")
     for ledger in ledgers:
-        counts = (ledger.total, ledger.done, ledger.leased, ledger.waiting, ledger.returned, ledger.failed)
+        counts = (
+            ledger.total,
+            ledger.done,
+            ledger.leased,
+            ledger.waiting,
+            ledger.returned,
+            ledger.failed,
+        )
         rows.add_row(ledger.dataset, *map(str, counts))
     return rows
 
 
 def _ordered(snapshot: JobSnapshot) -> list[agent_pb2.Member]:
-    return sorted(snapshot.members, key=lambda member: (member.role, member.index, member.incarnation))
+    return sorted(
+        snapshot.members, key=lambda member: (member.role, member.index, member.incarnation)
+    )

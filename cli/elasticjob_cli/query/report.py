@@ -11,7 +11,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from elasticjob_cli.query.formatting import UNKNOWN, format_duration, format_timestamp, key_value_table, plain_table
+from elasticjob_cli.query.formatting import (
+    UNKNOWN,
+    format_duration,
+    format_timestamp,
+    key_value_table,
+    plain_table,
+)
 
 _SPENT = (
     ("training", "training"),
@@ -46,7 +52,11 @@ def render_report(report: job_pb2.Report) -> RenderableType:
     lines += [(name, f"{value:.6g}") for name, value in sorted(report.metrics.items())]
     parts: list[RenderableType] = [key_value_table(lines)]
     if said.failures:
-        parts += [Text(""), Text("Failures, the newest first", style="bold"), _failures(said.failures)]
+        parts += [
+            Text(""),
+            Text("Failures, the newest first", style="bold"),
+            _failures(said.failures),
+        ]
     return Group(*parts)
 
 
@@ -58,7 +68,13 @@ def summary(report: job_pb2.Report) -> list[tuple[str, str]]:
     hours = f"{report.member_hours:.3g} of members, {report.cpu_hours:.3g} of CPUs used, {report.gpu_hours:.3g} of GPUs"
     return [
         ("Goodput", goodput if report.goodput >= 0 else f"{UNKNOWN}: no step was reported"),
-        ("Time", ", ".join(f"{format_duration(seconds)} {text}" for text, seconds in spent if seconds >= 1) or UNKNOWN),
+        (
+            "Time",
+            ", ".join(
+                f"{format_duration(seconds)} {text}" for text, seconds in spent if seconds >= 1
+            )
+            or UNKNOWN,
+        ),
         ("Hours", hours),
     ]
 
@@ -74,7 +90,11 @@ def render_history(answer: job_pb2.History) -> RenderableType:
             *(f"{name} {value:.5g}" for name, value in sorted(each.metrics.items())),
         )
         lines.append((each.time, "", f"round {each.round}, {', '.join(parts)}"))
-    return Text("\n".join(f"{format_timestamp(time)}  {reason:18}  {text}" for time, reason, text in sorted(lines)))
+    return Text(
+        "\n".join(
+            f"{format_timestamp(time)}  {reason:18}  {text}" for time, reason, text in sorted(lines)
+        )
+    )
 
 
 def history_csv(answer: job_pb2.History) -> str:
@@ -82,11 +102,21 @@ def history_csv(answer: job_pb2.History) -> str:
     metrics = sorted({name for each in answer.samples for name in each.metrics})
     rows: list[tuple[float, Mapping[str, object]]] = []
     for each in answer.samples:
-        values = (format_timestamp(each.time), each.round, each.world_size, each.step, each.samples_per_second)
+        values = (
+            format_timestamp(each.time),
+            each.round,
+            each.world_size,
+            each.step,
+            each.samples_per_second,
+        )
         measured = {_column(name): value for name, value in each.metrics.items()}
         rows.append((each.time, measured | dict(zip(_CSV_COLUMNS, values, strict=True))))
     for event in answer.events:
-        row = {"time": format_timestamp(event.time), "event": event.reason, "message": event.message}
+        row = {
+            "time": format_timestamp(event.time),
+            "event": event.reason,
+            "message": event.message,
+        }
         rows.append((event.time, row))
     text = io.StringIO()
     columns = (*_CSV_COLUMNS, *map(_column, metrics), "event", "message")
@@ -104,6 +134,11 @@ def _column(metric: str) -> str:
 def _failures(failures: Iterable[job_pb2.PodFailure]) -> Table:
     table = plain_table("TIME", "POD", "REASON", "DONE", "LAST WORDS")
     for each in failures:
-        table.add_row(*map(Text, (format_timestamp(each.time), each.pod, each.reason, each.action, each.message)))
+        table.add_row(
+            *map(
+                Text,
+                (format_timestamp(each.time), each.pod, each.reason, each.action, each.message),
+            )
+        )
     table.columns[-1].no_wrap = False
     return table

@@ -60,9 +60,26 @@ def as_json(answer: Message) -> str:
 
 
 def render_members(answer: job_pb2.MemberList) -> RenderableType:
-    """Return a row per member: state, step time, resource usage, and whether it is a straggler or its node unfit."""
-    rows = plain_table("ROLE", "INDEX", "POD", "NODE", "STATE", "STEP", "STEP TIME", "CPU", "MEMORY", "GPU", "REMARK")
-    for each in sorted(answer.members, key=lambda member: (member.role, member.index, member.incarnation)):
+    """Return a row per member.
+
+    State, step time, resource usage, and whether it is a straggler or its node unfit.
+    """
+    rows = plain_table(
+        "ROLE",
+        "INDEX",
+        "POD",
+        "NODE",
+        "STATE",
+        "STEP",
+        "STEP TIME",
+        "CPU",
+        "MEMORY",
+        "GPU",
+        "REMARK",
+    )
+    for each in sorted(
+        answer.members, key=lambda member: (member.role, member.index, member.incarnation)
+    ):
         usage = each.usage
         rows.add_row(
             each.role,
@@ -84,8 +101,14 @@ def render_progress(answer: job_pb2.Progress) -> RenderableType:
     """Return a line per value."""
     lines = [
         ("Step", f"{answer.step}/{answer.total_steps}" if answer.total_steps else str(answer.step)),
-        ("Rate", f"{answer.samples_per_second:.5g} samples/s" if answer.samples_per_second else UNKNOWN),
-        ("Steps", f"{answer.steps_per_second:.4g} a second" if answer.steps_per_second else UNKNOWN),
+        (
+            "Rate",
+            f"{answer.samples_per_second:.5g} samples/s" if answer.samples_per_second else UNKNOWN,
+        ),
+        (
+            "Steps",
+            f"{answer.steps_per_second:.4g} a second" if answer.steps_per_second else UNKNOWN,
+        ),
         ("To go", format_duration(answer.eta_seconds) if answer.last_report_time else UNKNOWN),
         ("Last report", format_timestamp(answer.last_report_time)),
     ]
@@ -103,7 +126,12 @@ def render_plans(answer: job_pb2.PlanList) -> RenderableType:
     for plan in answer.plans:
         texts = (Text(plan.reason, no_wrap=False), Text(plan.message, no_wrap=False))
         rows.add_row(
-            format_timestamp(plan.created), plan.name, plan.source, plan.phase, format_timestamp(plan.completed), *texts
+            format_timestamp(plan.created),
+            plan.name,
+            plan.source,
+            plan.phase,
+            format_timestamp(plan.completed),
+            *texts,
         )
     return rows
 

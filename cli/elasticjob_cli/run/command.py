@@ -13,10 +13,14 @@ from elasticjob_cli.run.sizes import initial_size
 
 def run(
     command: Annotated[
-        list[str], typer.Argument(help="The training command; a file.py is run by this Python.", metavar="COMMAND...")
+        list[str],
+        typer.Argument(
+            help="The training command; a file.py is run by this Python.", metavar="COMMAND..."
+        ),
     ],
     number: Annotated[
-        int | None, typer.Option("-n", help="Workers to begin with; default: the fewest of --workers, else 1.")
+        int | None,
+        typer.Option("-n", help="Workers to begin with; default: the fewest of --workers, else 1."),
     ] = None,
     workers: Annotated[
         str | None,
@@ -26,19 +30,24 @@ def run(
         Framework | None, typer.Option(help="Whose variables the workers get; default: custom.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="For the other commands, such as scale; default: the script's.")
+        str | None,
+        typer.Option(help="For the other commands, such as scale; default: the script's."),
     ] = None,
     restart_limit: Annotated[
-        int, typer.Option(help="How often a program that crashes is started again.", min=0, max=10_000)
+        int,
+        typer.Option(help="How often a program that crashes is started again.", min=0, max=10_000),
     ] = 0,
 ) -> None:
     """Train on this machine, without a cluster.
 
-    Master and workers are processes here. `elasticjob scale NAME 4` in another terminal changes their number while they
-    train. Ctrl-C lets them save, and once more kills them. Exit code 0: the training has succeeded.
+    Master and workers are processes here. `elasticjob scale NAME 4` in another terminal changes
+    their number while they train. Ctrl-C lets them save, and once more kills them. Exit code 0: the
+    training has succeeded.
     """
     with reported():
         size, bounds = initial_size(number, workers)
         chosen = framework.value if framework else "custom"
-        code = launch(Wanted(command, size, bounds, framework=chosen, name=name, restart_limit=restart_limit))
+        code = launch(
+            Wanted(command, size, bounds, framework=chosen, name=name, restart_limit=restart_limit)
+        )
     raise typer.Exit(code)

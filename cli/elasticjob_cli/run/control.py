@@ -1,4 +1,7 @@
-"""The socket of a run, by which other commands of its user scale and end it: a line of JSON, answered by one."""
+"""The socket of a run, by which other commands of its user scale and end it.
+
+A line of JSON, answered by one.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ class Scale(msgspec.Struct, frozen=True, tag=True):
 
     def change(self) -> SizeChange:
         """Return it as the commands for jobs have it."""
-        return SizeChange("worker", replicas=self.replicas, add=self.add, remove=self.remove, pods=self.pods)
+        return SizeChange(
+            "worker", replicas=self.replicas, add=self.add, remove=self.remove, pods=self.pods
+        )
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
@@ -55,7 +60,10 @@ Request = Scale | Stop | Show
 
 
 async def serve(folder: Path, handle: Callable[[Request], Answer]) -> asyncio.Server:
-    """Answer requests until the server is closed; a `ClientError` of `handle` becomes an answer with its text."""
+    """Answer requests until the server is closed.
+
+    A `ClientError` of `handle` becomes an answer with its text.
+    """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

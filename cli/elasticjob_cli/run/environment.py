@@ -138,7 +138,10 @@ def agent_environment(
 
 
 def own_gpus(gpus: Sequence[str], index: int, most: int) -> list[str]:
-    """Return the GPUs of a worker: its share if all workers run that there may be, and at least one."""
+    """Return the GPUs of a worker.
+
+    Its share if all workers run that there may be, and at least one.
+    """
     share = max(1, len(gpus) // most)
     return [gpus[(index * share + each) % len(gpus)] for each in range(share)]
 
@@ -146,7 +149,11 @@ def own_gpus(gpus: Sequence[str], index: int, most: int) -> list[str]:
 def meeting_ports(framework: str, subnet: str, workers: int) -> set[int]:
     """Return the ports at which so many workers may listen for each other, each on all addresses of this machine."""
     ports = FRAMEWORKS[framework].ports
-    return {meeting_port(worker_address(subnet, index), port) for index in range(workers) for port in ports}
+    return {
+        meeting_port(worker_address(subnet, index), port)
+        for index in range(workers)
+        for port in ports
+    }
 
 
 def _without_our_own(outer: Mapping[str, str]) -> dict[str, str]:

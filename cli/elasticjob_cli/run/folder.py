@@ -1,7 +1,8 @@
 """The folders of the runs of this user on this machine: one for each run, there as long as the run.
 
-They are in /tmp, and not where the desktop session keeps such files, because a run outlives the session that started
-it, and is scaled from others. Each user has a folder of his own, which nobody else can look into.
+They are in /tmp, and not where the desktop session keeps such files, because a run outlives the
+session that started it, and is scaled from others. Each user has a folder of his own, which nobody
+else can look into.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from elasticjob_localcluster.state_directory import locked
 BASE_VARIABLE = "ELASTICJOB_RUNS"
 """Names another folder for the runs of a user."""
 SOCKET = "control"
-_LOCK, _INFO, _BASE_LOCK = "lock", "run.json", ".lock"
+_LOCK = "lock"
+_INFO = "run.json"
+_BASE_LOCK = ".lock"
 _LOCK_SECONDS = 30.0
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _MOST_CHARACTERS = 107 - 30
@@ -109,7 +112,9 @@ def claimed(base: Path, name: str, *, exact: bool) -> Iterator[Claim]:
     _make_private(base)
     with _locked(base):
         if not _is_private(base):
-            raise ClientError(f"{base} was replaced by somebody else; set {BASE_VARIABLE} to another folder")
+            raise ClientError(
+                f"{base} was replaced by somebody else; set {BASE_VARIABLE} to another folder"
+            )
         _sweep(base)
         chosen = name
         for number in range(2, _MOST_RUNS):
@@ -122,7 +127,9 @@ def claimed(base: Path, name: str, *, exact: bool) -> Iterator[Claim]:
             chosen = f"{name}-{number}"
         folder = base / chosen
         if len(str(folder)) > _MOST_CHARACTERS:
-            raise ClientError(f"{folder} is too long for the sockets in it; set {BASE_VARIABLE} to a shorter folder")
+            raise ClientError(
+                f"{folder} is too long for the sockets in it; set {BASE_VARIABLE} to a shorter folder"
+            )
         folder.mkdir(mode=0o700)
         lock = _open_lock(folder / _LOCK)
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -150,7 +157,9 @@ def write_info(folder: Path, info: RunInfo) -> None:
 
 def runs(base: Path) -> list[RunInfo]:
     """Return the runs of this user that are there now, by name."""
-    found = [find(base, path.name) for path in sorted(base.glob("[a-z]*"))] if _is_private(base) else []
+    found = (
+        [find(base, path.name) for path in sorted(base.glob("[a-z]*"))] if _is_private(base) else []
+    )
     return [info for info in found if info is not None]
 
 
@@ -169,7 +178,9 @@ def _make_private(base: Path) -> None:
     try:
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ClientError(f"cannot make {base}: {error.strerror}; {BASE_VARIABLE} names another folder") from error
+        raise ClientError(
+            f"cannot make {base}: {error.strerror}; {BASE_VARIABLE} names another folder"
+        ) from error
     if not _is_private(base):
         raise ClientError(
             f"{base} is not a folder of yours that nobody else can enter; remove it, or set {BASE_VARIABLE} to another"

@@ -1,4 +1,7 @@
-"""Begins a run: a name and a folder, credentials and addresses of its own, a guard, and then its supervisor."""
+"""Begins a run.
+
+A name and a folder, credentials and addresses of its own, a guard, and then its supervisor.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,15 @@ from elasticjob_client.errors import ClientError
 
 from elasticjob_cli.run import environment, guard
 from elasticjob_cli.run.environment import Run
-from elasticjob_cli.run.folder import Claim, RunInfo, base_folder, check_name, claimed, name_from_command, write_info
+from elasticjob_cli.run.folder import (
+    Claim,
+    RunInfo,
+    base_folder,
+    check_name,
+    claimed,
+    name_from_command,
+    write_info,
+)
 from elasticjob_cli.run.sizes import Bounds
 
 _MASTERS_PACKAGES = ("aiohttp", "grpc_health", "grpc_reflection", "prometheus_client", "uvloop")
@@ -69,8 +80,14 @@ def launch(wanted: Wanted) -> int:
 def check_machine(platform: str, framework: str) -> None:
     """Check that workers alone, on this kind of machine, can train. Raises `ClientError`."""
     if platform != "linux":
-        raise ClientError(f"elasticjob run needs Linux, as it uses its addresses and process control; not {platform}")
-    others = [" or ".join(group) for group in FRAMEWORKS[framework].required if names.ROLE_WORKER not in group]
+        raise ClientError(
+            f"elasticjob run needs Linux, as it uses its addresses and process control; not {platform}"
+        )
+    others = [
+        " or ".join(group)
+        for group in FRAMEWORKS[framework].required
+        if names.ROLE_WORKER not in group
+    ]
     if others:
         raise ClientError(
             f"--framework {framework} needs {' and '.join(others)} beside the workers, which a run here has not"
@@ -79,13 +96,17 @@ def check_machine(platform: str, framework: str) -> None:
 
 def _describe(wanted: Wanted, claim: Claim) -> Run:
     """Return the run, with credentials that are made for it."""
-    from elasticjob_kube import x509  # as late as possible, since `cryptography` takes a while to load
+    from elasticjob_kube import (
+        x509,
+    )  # as late as possible, since `cryptography` takes a while to load
 
     unique = secrets.token_hex(8)
     usage = x509.key_usage(digital_signature=True, key_cert_sign=True, crl_sign=True)
     authority = x509.new_authority(x509.subject("elasticjob-run"), valid=_VALID, usage=usage)
     hosts = [names.TLS_SERVER_NAME]
-    server = x509.issue(authority, x509.subject(hosts[0]), valid=_VALID, purpose=x509.SERVER, hosts=hosts)
+    server = x509.issue(
+        authority, x509.subject(hosts[0]), valid=_VALID, purpose=x509.SERVER, hosts=hosts
+    )
     return Run(
         name=claim.name,
         # One that its user has named goes on from the checkpoints of the last one of this name.
@@ -120,7 +141,9 @@ def _free_subnet(framework: str, size: int) -> str:
         places += [("", port) for port in environment.meeting_ports(framework, subnet, size)]
         if all(_is_free(*place) for place in places):
             return subnet
-    raise ClientError("no free addresses in 127.0.0.0/8: `ip address show lo` must have 127.0.0.1/8")
+    raise ClientError(
+        "no free addresses in 127.0.0.0/8: `ip address show lo` must have 127.0.0.1/8"
+    )
 
 
 def _is_free(address: str, port: int) -> bool:

@@ -1,4 +1,7 @@
-"""What other commands do with runs on this machine: scale them, end them, ask their masters, list them."""
+"""What other commands do with runs on this machine.
+
+Scale them, end them, ask their masters, list them.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,12 @@ def scale_run(info: RunInfo, change: SizeChange, *, wait: bool, timeout: float |
         NotInTime: the new world has not formed within `timeout` seconds.
     """
     if change.role != names.ROLE_WORKER:
-        raise ClientError(f"run {info.name} has no role {change.role[:80]}; it has {names.ROLE_WORKER}")
-    wanted = control.Scale(replicas=change.replicas, add=change.add, remove=change.remove, pods=list(change.pods))
+        raise ClientError(
+            f"run {info.name} has no role {change.role[:80]}; it has {names.ROLE_WORKER}"
+        )
+    wanted = control.Scale(
+        replicas=change.replicas, add=change.add, remove=change.remove, pods=list(change.pods)
+    )
     answer = asyncio.run(control.request(_folder(info), wanted))
     if not wait:
         return f"run {info.name}: {answer.size} workers are requested"
@@ -69,13 +76,23 @@ def runs_table(now: float) -> Table:
         found = runs(base_folder(os.environ))
         shown = [_or_none(control.request(_folder(info), control.Show())) for info in found]
         told = [_or_none(_status(info)) for info in found]
-        return list(zip(found, await asyncio.gather(*shown), await asyncio.gather(*told), strict=True))
+        return list(
+            zip(found, await asyncio.gather(*shown), await asyncio.gather(*told), strict=True)
+        )
 
     table = plain_table("NAME", "WORKERS", "STEP", "RATE", "AGE", "COMMAND")
     for info, shown, status in asyncio.run(ask()):
-        size = f"{status.world_size}/{shown.size}" if status is not None and shown is not None else UNKNOWN
+        size = (
+            f"{status.world_size}/{shown.size}"
+            if status is not None and shown is not None
+            else UNKNOWN
+        )
         progress = status.progress if status is not None else job_pb2.Progress()
-        step = f"{progress.step}/{progress.total_steps}" if progress.total_steps else str(progress.step)
+        step = (
+            f"{progress.step}/{progress.total_steps}"
+            if progress.total_steps
+            else str(progress.step)
+        )
         rate = f"{progress.steps_per_second:.3g}/s" if progress.steps_per_second else UNKNOWN
         age = format_age(format_time(info.started), now)
         table.add_row(*map(Text, (info.name, size, step, rate, age, shlex.join(info.command))))
@@ -107,7 +124,9 @@ async def _wait_for_size(info: RunInfo, size: int, *, seconds: float | None) -> 
     try:
         await asyncio.wait_for(until_it_trains(), seconds)
     except TimeoutError as error:
-        raise NotInTime(f"run {info.name} does not train with {size} workers within {seconds:g} s") from error
+        raise NotInTime(
+            f"run {info.name} does not train with {size} workers within {seconds:g} s"
+        ) from error
     except ClientError as error:
         if find(base_folder(os.environ), info.name) is None:
             raise JobEnded(f"run {info.name} has ended") from error

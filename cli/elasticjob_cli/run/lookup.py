@@ -1,6 +1,7 @@
 """Whether a command for jobs means a run on this machine. Imports little, as most do not.
 
-`local/NAME` always means a run. NAME alone does if there is a run of this name, and no option names a cluster.
+`local/NAME` always means a run. NAME alone does if there is a run of this name, and no option names
+a cluster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a run prints: the lines of all workers, each with its rank in front, and the run's own words."""
+"""What a run prints.
+
+The lines of all workers, each with its rank in front, and the run's own words.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ class Output:
         self._on_closed = on_closed
         self._closed: set[bool] = set()
         self._colours = {
-            stream: stream.isatty() and not os.environ.get("NO_COLOR") for stream in (sys.stdout, sys.stderr)
+            stream: stream.isatty() and not os.environ.get("NO_COLOR")
+            for stream in (sys.stdout, sys.stderr)
         }
 
     async def copy(self, reader: asyncio.StreamReader, worker: int, *, to_stderr: bool) -> None:
@@ -33,8 +37,12 @@ class Output:
         while chunk := await reader.read(_READ_BYTES):
             *lines, rest = (rest + chunk).split(b"\n")
             if len(rest) > _MOST_LINE_BYTES:
-                lines, rest = [*lines, rest], b""
-            self._write(b"".join(self._line(line, worker, to_stderr=to_stderr) for line in lines), to_stderr=to_stderr)
+                lines = [*lines, rest]
+                rest = b""
+            self._write(
+                b"".join(self._line(line, worker, to_stderr=to_stderr) for line in lines),
+                to_stderr=to_stderr,
+            )
         if rest:
             self._write(self._line(rest, worker, to_stderr=to_stderr), to_stderr=to_stderr)
 

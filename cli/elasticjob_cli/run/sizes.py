@@ -10,7 +10,9 @@ from elasticjob_client.manifests import Workers, parse_workers
 from elasticjob_client.scaling import SizeChange
 
 MOST_WORKERS = 128
-"""Of one run: more processes than a machine has use for, and each has an address of its own in the run's subnet."""
+"""Of one run: more processes than a machine has use for, and each has an address of its own in the
+run's subnet.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,9 @@ def initial_size(number: int | None, workers: str | None) -> tuple[int, Bounds]:
     """
     given = parse_workers(workers) if workers is not None else Workers(1)
     if number is not None and workers is not None and given.most is None:
-        raise ClientError(f"-n {number} and --workers {workers}: give one of them, or bounds such as --workers 1:4")
+        raise ClientError(
+            f"-n {number} and --workers {workers}: give one of them, or bounds such as --workers 1:4"
+        )
     bounds = Bounds(given.least or 1, given.most or MOST_WORKERS)
     size = given.replicas if number is None else number
     if bounds.most > MOST_WORKERS:
@@ -56,7 +60,9 @@ def resized(change: SizeChange, present: Collection[str], bounds: Bounds) -> int
         ClientError: the change is out of bounds, or names what is no worker.
     """
     if unknown := sorted(set(change.pods) - set(present)):
-        raise ClientError(f"{unknown[0][:80]} is no worker of this run; there are {', '.join(sorted(present))}")
+        raise ClientError(
+            f"{unknown[0][:80]} is no worker of this run; there are {', '.join(sorted(present))}"
+        )
     if change.replicas is not None:
         size = change.replicas
     else:

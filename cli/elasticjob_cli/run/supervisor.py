@@ -23,7 +23,9 @@ from elasticjob_cli.run.workers import Action, Decision, Drain, Finish, Start, W
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OUTPUT_SECONDS = 1.0
-"""How long the output of a worker is still read when its agent has ended: what it has left behind may keep it open."""
+"""How long the output of a worker is still read when its agent has ended: what it has left behind
+may keep it open.
+"""
 _MASTER_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 _LAST_LINES = 20
@@ -40,7 +42,9 @@ class Supervisor:
             folder: of the run.
             gpus: of this machine, to be divided among the workers.
         """
-        self._run, self._folder, self._gpus = run, folder, gpus
+        self._run = run
+        self._folder = folder
+        self._gpus = gpus
         self._environment = with_training_library(os.environ, folder / "library")
         self._workers = Workers()
         self._size = 0
@@ -58,13 +62,17 @@ class Supervisor:
         """Run it to its end with so many workers at first; return the exit code of the command."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            if (
+                number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+            ):  # as nohup has it
                 loop.add_signal_handler(number, self._interrupted, number)
         server = await control.serve(self._folder, self._answer)
         try:
             self._size = size
             name = self._run.name
-            self._output.note(f"run {name}, {size} workers; from another terminal: elasticjob scale {name} {size + 1}")
+            self._output.note(
+                f"run {name}, {size} workers; from another terminal: elasticjob scale {name} {size + 1}"
+            )
             await self._start_master()
             await self._master_listens()
             self._apply(workers.scale(self._workers, size))
@@ -76,7 +84,9 @@ class Supervisor:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
-                signal.signal(number, signal.SIG_IGN)  # what remains to be done is short, and must be done
+                signal.signal(
+                    number, signal.SIG_IGN
+                )  # what remains to be done is short, and must be done
         return self._report()
 
     def _report(self) -> int:
@@ -89,7 +99,8 @@ class Supervisor:
                 self._output.say(f"  {line}")
         return 0 if self._result.succeeded else 1
 
-    # --- requests ----------------------------------------------------------------------------------------------------
+    # --- requests
+    # ----------------------------------------------------------------------------------------------------
 
     def _answer(self, request: control.Request) -> control.Answer:
         match request:
@@ -112,7 +123,9 @@ class Supervisor:
         self._output.note(f"{self._size} -> {size} workers")
         self._size = size
         self._tell_master()  # before anybody comes or leaves, so that it waits for all who come
-        self._apply(workers.scale(self._workers, size, leaving=[indices[name] for name in request.pods]))
+        self._apply(
+            workers.scale(self._workers, size, leaving=[indices[name] for name in request.pods])
+        )
 
     def _interrupted(self, number: int) -> None:
         if self._workers.stopping:
@@ -120,14 +133,19 @@ class Supervisor:
             self._kill_all()
             return
         self._signal = number
-        self._stop("ends: the workers may save; once more kills them" if number == signal.SIGINT else "ends")
+        self._stop(
+            "ends: the workers may save; once more kills them"
+            if number == signal.SIGINT
+            else "ends"
+        )
 
     def _stop(self, what: str) -> None:
         if not self._workers.stopping:
             self._output.say(f"run {self._run.name} {what}")
             self._apply(workers.stop(self._workers))
 
-    # --- decisions ---------------------------------------------------------------------------------------------------
+    # --- decisions
+    # ---------------------------------------------------------------------------------------------------
 
     def _apply(self, decision: Decision) -> None:
         self._workers, actions = decision
@@ -154,17 +172,27 @@ class Supervisor:
             self._over.set()
 
     def _ended(self, index: int, code: int, last_words: str) -> None:
-        worker, restarts = self._workers.present[index], self._workers.restarts
+        worker = self._workers.present[index]
+        restarts = self._workers.restarts
         if code and worker.phase == "running" and not self._workers.stopping:
             self._last_words = last_words
         decision = workers.ended(self._workers, index, code)
         if decision[0].restarts > restarts:
-            self._output.say(f"worker {index} has failed ({workers.describe_exit(code)}) and is started again")
-        elif worker.phase == "leaving" and code not in (0, 143, -signal.SIGTERM) and self._signal is None:
-            self._output.say(f"worker {index} has failed as it left ({workers.describe_exit(code)})")
+            self._output.say(
+                f"worker {index} has failed ({workers.describe_exit(code)}) and is started again"
+            )
+        elif (
+            worker.phase == "leaving"
+            and code not in (0, 143, -signal.SIGTERM)
+            and self._signal is None
+        ):
+            self._output.say(
+                f"worker {index} has failed as it left ({workers.describe_exit(code)})"
+            )
         self._apply(decision)
 
-    # --- processes ---------------------------------------------------------------------------------------------------
+    # --- processes
+    # ---------------------------------------------------------------------------------------------------
 
     async def _run_agent(self, start: Start) -> None:
         """Run an agent to its end."""
@@ -207,9 +235,19 @@ class Supervisor:
         run = self._run
         with (self._folder / "master.log").open("ab") as log:
             self._master = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "elasticjob_master.main", "--standalone", "--sizes-from-stdin"),
+                *(
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "elasticjob_master.main",
+                    "--standalone",
+                    "--sizes-from-stdin",
+                ),
                 *(f"--framework={run.framework}", f"--min={run.least}", f"--workers={self._size}"),
-                *(f"--address={run.master_address}", f"--state-file={self._folder / 'master-state'}"),
+                *(
+                    f"--address={run.master_address}",
+                    f"--state-file={self._folder / 'master-state'}",
+                ),
                 env=master_environment(run, os.environ),
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -237,14 +275,22 @@ class Supervisor:
             return
         self._master_restarts += 1
         if self._master_restarts <= self._workers.restart_limit:
-            self._output.say(f"the master has failed ({workers.describe_exit(code)}) and is started again")
+            self._output.say(
+                f"the master has failed ({workers.describe_exit(code)}) and is started again"
+            )
             await self._start_master()
             return
         self._last_words = (self._folder / "master.log").read_text(errors="replace")
-        self._finish(Finish(succeeded=False, why=f"the master has failed: {workers.describe_exit(code)}"))
+        self._finish(
+            Finish(succeeded=False, why=f"the master has failed: {workers.describe_exit(code)}")
+        )
 
     def _tell_master(self) -> None:
-        if self._master is not None and self._master.stdin is not None and self._master.returncode is None:
+        if (
+            self._master is not None
+            and self._master.stdin is not None
+            and self._master.returncode is None
+        ):
             self._master.stdin.write(f"{self._size}\n".encode())
 
     async def _end_master(self) -> None:

@@ -1,7 +1,7 @@
-"""The workers of a run and what becomes of them, as pure functions: a state and an event give a state and actions.
+"""The workers of a run and what becomes of them, as pure functions.
 
-It is what the operator decides for a job, as far as one machine needs it: who joins and who leaves, what is restarted,
-and when the run has ended.
+A state and an event give a state and actions. It is what the operator decides for a job, as far as
+one machine needs it: who joins and who leaves, what is restarted, and when the run has ended.
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ Decision = tuple[Workers, tuple[Action, ...]]
 
 
 def scale(workers: Workers, size: int, *, leaving: Collection[int] = ()) -> Decision:
-    """Return what makes the run this large: the lowest free indices join, those named or the highest ones leave."""
+    """Return what makes the run this large.
+
+    The lowest free indices join, those named or the highest ones leave.
+    """
     running = workers.indices("running")
     staying = [index for index in running if index not in leaving]
     leave = [*sorted(set(running) - set(staying)), *staying[size:]]
@@ -103,14 +106,20 @@ def ended(workers: Workers, index: int, code: int) -> Decision:
     """Return what follows when an agent has ended with an exit code."""
     worker = workers.present[index]
     if code == 0 and not workers.stopping:
-        after = replace(workers, present={**workers.present, index: replace(worker, phase="succeeded")})
+        after = replace(
+            workers, present={**workers.present, index: replace(worker, phase="succeeded")}
+        )
         return after, _end_of_all(after)
-    gone = replace(workers, present={other: each for other, each in workers.present.items() if other != index})
+    gone = replace(
+        workers, present={other: each for other, each in workers.present.items() if other != index}
+    )
     if worker.phase == "leaving" or workers.stopping:
         return gone, _end_of_all(gone)
     if (code > 0 and code != names.EXIT_DRAINED) or gone.restarts >= gone.restart_limit:
         # With a code of its process an agent ends that has started it again as often as it may.
-        return gone, (Finish(succeeded=False, why=f"worker {index} has failed: {describe_exit(code)}"),)
+        return gone, (
+            Finish(succeeded=False, why=f"worker {index} has failed: {describe_exit(code)}"),
+        )
     return _join(replace(gone, restarts=gone.restarts + 1), [index], ())
 
 
@@ -132,7 +141,10 @@ def _join(workers: Workers, indices: Collection[int], before: tuple[Action, ...]
     after = replace(
         workers,
         present={**workers.present, **joined},
-        used={**workers.used, **{index: worker.incarnation + 1 for index, worker in joined.items()}},
+        used={
+            **workers.used,
+            **{index: worker.incarnation + 1 for index, worker in joined.items()},
+        },
     )
     return after, (*before, *(Start(index, worker.incarnation) for index, worker in joined.items()))
 

@@ -1,11 +1,13 @@
-"""Hand-written digits with Horovod Elastic and PyTorch: a script as Horovod's documentation describes it.
+"""Hand-written digits with Horovod Elastic and PyTorch.
 
+A script as Horovod's documentation describes it.
 Nothing here is made for ElasticJob. What Horovod asks of an elastic script:
 - all that has to survive is in a `State`, which new workers get from rank 0;
 - `state.commit()` says when it is complete: there workers come and go, and there everybody goes back after a failure;
 - an `ElasticSampler` gives each worker its part of the images that this epoch has not used yet.
 
-Environment: EPOCHS (default 30), BATCH_SECONDS (default 0: time added to each batch, to look at it).
+Environment: EPOCHS (default 30), BATCH_SECONDS (default 0: time added to each batch, to look at
+it).
 """
 
 from __future__ import annotations
@@ -37,14 +39,18 @@ loader = DataLoader(training_set, batch_size=BATCH, sampler=sampler)
 torch.manual_seed(1)
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
 optimizer = hvd.DistributedOptimizer(
-    torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9), named_parameters=model.named_parameters()
+    torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9),
+    named_parameters=model.named_parameters(),
 )
 
 
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
     """Train from wherever the state is; called again in each new world."""
-    print(f"rank {hvd.rank()} of {hvd.size()}: epoch {state.epoch}, {state.images} images so far", flush=True)
+    print(
+        f"rank {hvd.rank()} of {hvd.size()}: epoch {state.epoch}, {state.images} images so far",
+        flush=True,
+    )
     while state.epoch < EPOCHS:
         for batch, (x, y) in enumerate(loader):
             optimizer.zero_grad()

@@ -5,8 +5,8 @@ What makes it elastic:
   after a step that all ranks agree on, and ends `train`.
 - The batch of all ranks together is constant, so a step is the same part of an epoch in every world.
 
-Runs as `python train.py`, once for each process. Environment: EPOCHS, CHECKPOINT_DIR (needed in a job: a folder that
-all processes share).
+Runs as `python train.py`, once for each process. Environment: EPOCHS, CHECKPOINT_DIR (needed in a
+job: a folder that all processes share).
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from torch import nn
 from transformers import Trainer, TrainingArguments  # type: ignore[import-not-found, unused-ignore]
 
 TRAINED = 1440  # of the 1,797 images; the rest tests
-BATCH, PART = 120, 10  # of all ranks together, and at a time in each of them: 12 parts for 1, 2, 3, 4 or 6 ranks
+BATCH, PART = (
+    120,
+    10,
+)  # of all ranks together, and at a time in each of them: 12 parts for 1, 2, 3, 4 or 6 ranks
 SEED = 1
 CHECKPOINT_STEPS = 100
 
@@ -47,7 +50,10 @@ class Network(nn.Module):  # type: ignore[misc, unused-ignore]
 
 
 def read_digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return images and labels, mixed: the writers of the last ones differ from those of the first ones."""
+    """Return images and labels, mixed.
+
+    The writers of the last ones differ from those of the first ones.
+    """
     images, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(SEED))
     return torch.tensor(images, dtype=torch.float32)[order] / 16, torch.tensor(labels)[order]
@@ -65,7 +71,8 @@ def main() -> None:
     folder = Path(os.environ.get("CHECKPOINT_DIR") or tempfile.mkdtemp(), world.job)
     arguments = TrainingArguments(
         str(folder),
-        per_device_train_batch_size=PART,  # the same in every world: the Trainer goes on with that of its checkpoint
+        # the same in every world: the Trainer goes on with that of its checkpoint
+        per_device_train_batch_size=PART,
         gradient_accumulation_steps=BATCH // PART // world.size,
         num_train_epochs=int(os.environ.get("EPOCHS", "30")),
         learning_rate=0.002,
@@ -80,7 +87,8 @@ def main() -> None:
     )
     images, labels = read_digits()
     data = [{"images": image, "labels": label} for image, label in zip(images, labels, strict=True)]
-    callback, found = ElasticJob(), last_checkpoint(folder)
+    callback = ElasticJob()
+    found = last_checkpoint(folder)
     if world.rank == 0:
         print(f"round {world.round} size {world.size} from {found or 'the beginning'}", flush=True)
     model = Network()

@@ -7,8 +7,8 @@ What makes it elastic:
 - The batch of a step follows from its number, and each worker takes its part: the training depends neither on where it
   was interrupted nor on the number of workers.
 
-Runs as `python train.py`, once for each worker. Environment: EPOCHS, CHECKPOINT_DIR (needed in a job: a folder that all
-workers share).
+Runs as `python train.py`, once for each worker. Environment: EPOCHS, CHECKPOINT_DIR (needed in a
+job: a folder that all workers share).
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ SEED = 1
 CHECKPOINT_STEPS = 100
 
 
-strategy = tf.distribute.MultiWorkerMirroredStrategy()  # reads TF_CONFIG; has to be made before all else of TensorFlow
+strategy = (
+    tf.distribute.MultiWorkerMirroredStrategy()
+)  # reads TF_CONFIG; has to be made before all else of TensorFlow
 
 
 @tf.function  # type: ignore[untyped-decorator]
@@ -52,7 +54,10 @@ def any_rank(mine: bool) -> bool:
 
 @keras.saving.register_keras_serializable()
 class Network(keras.Sequential):  # type: ignore[misc, unused-ignore]
-    """A model that stays the same in all workers: a step adds up the gradients of all, which Keras 3 does not do."""
+    """A model that stays the same in all workers.
+
+    A step adds up the gradients of all, which Keras 3 does not do.
+    """
 
     def make_train_function(self, force: bool = False) -> None:
         """Make what `fit` calls for each step, with the batches that are left."""
@@ -62,8 +67,13 @@ class Network(keras.Sequential):  # type: ignore[misc, unused-ignore]
     def _train(self, images: Any, labels: Any) -> dict[str, Any]:
         """Train on this worker's part of a batch, which is as large as the others'."""
         with tf.GradientTape() as tape:
-            loss = self.compute_loss(images, labels, self(images, training=True)) / strategy.num_replicas_in_sync
-        gradients = [sum_of_all(gradient) for gradient in tape.gradient(loss, self.trainable_weights)]
+            loss = (
+                self.compute_loss(images, labels, self(images, training=True))
+                / strategy.num_replicas_in_sync
+            )
+        gradients = [
+            sum_of_all(gradient) for gradient in tape.gradient(loss, self.trainable_weights)
+        ]
         self.optimizer.apply(gradients, self.trainable_weights)
         return {"loss": sum_of_all(loss)}
 
@@ -73,7 +83,10 @@ class Digits(keras.utils.PyDataset):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, images: Any, labels: Any, first: int, total: int) -> None:
         super().__init__()
-        self._images, self._labels, self._first, self._total = images, labels, first, total
+        self._images = images
+        self._labels = labels
+        self._first = first
+        self._total = total
         self._world = elasticjob.world()
 
     def __len__(self) -> int:
@@ -82,14 +95,18 @@ class Digits(keras.utils.PyDataset):  # type: ignore[misc, unused-ignore]
     def __getitem__(self, number: int) -> tuple[Any, Any]:
         epoch, position = divmod(self._first + number, TRAINED // BATCH)
         order = np.random.default_rng(SEED + epoch).permutation(TRAINED)
-        mine = order[position * BATCH : (position + 1) * BATCH][self._world.rank :: self._world.size]
+        mine = order[position * BATCH : (position + 1) * BATCH][
+            self._world.rank :: self._world.size
+        ]
         return self._images[mine], self._labels[mine]
 
 
 def new_model() -> Any:
     """Return the model before the first step."""
     keras.utils.set_random_seed(SEED)
-    model = Network([keras.layers.Input((64,)), keras.layers.Dense(256, "relu"), keras.layers.Dense(10)])
+    model = Network(
+        [keras.layers.Input((64,)), keras.layers.Dense(256, "relu"), keras.layers.Dense(10)]
+    )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss)
     return model
@@ -102,9 +119,13 @@ def main() -> None:
     checkpointer = elasticjob.Checkpointer(Path(folder, world.job), any_rank=any_rank)
     found = checkpointer.found
     model = keras.models.load_model(Path(found, "model.keras")) if found else new_model()
-    first, total = int(model.optimizer.iterations), int(os.environ.get("EPOCHS", "30")) * (TRAINED // BATCH)
+    first = int(model.optimizer.iterations)
+    total = int(os.environ.get("EPOCHS", "30")) * (TRAINED // BATCH)
     if world.rank == 0:
-        print(f"round {world.round} size {strategy.num_replicas_in_sync} from step {first}", flush=True)
+        print(
+            f"round {world.round} size {strategy.num_replicas_in_sync} from step {first}",
+            flush=True,
+        )
 
     def write(path: str) -> None:
         if world.rank == 0:
@@ -119,7 +140,8 @@ def main() -> None:
 
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(SEED).permutation(len(images))
-    images, labels = images[order].astype("float32") / 16, labels[order]
+    images = images[order].astype("float32") / 16
+    labels = labels[order]
     stop = ElasticJob(save=save, samples=BATCH // world.size, total=total, agree=any_rank)
     due = keras.callbacks.LambdaCallback(on_train_batch_end=save_if_due)
     if first < total:
@@ -130,7 +152,10 @@ def main() -> None:
     checkpointer.finish(total, write)
     if world.rank == 0:
         guessed = np.asarray(model(images[TRAINED:])).argmax(axis=1)
-        print(f"finished: {total} steps, accuracy {(guessed == labels[TRAINED:]).mean():.4f}", flush=True)
+        print(
+            f"finished: {total} steps, accuracy {(guessed == labels[TRAINED:]).mean():.4f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ What makes it elastic:
 - The checkpoints of each world are in a folder of its own. So a process that is cut off, while the others form a new
   world and train on, cannot write over theirs.
 
-Runs as `python train.py`, once for each process, or as `torchrun train.py`. Environment: EPOCHS, CHECKPOINT_DIR (needed
-in a job: a folder that all processes share).
+Runs as `python train.py`, once for each process, or as `torchrun train.py`. Environment: EPOCHS,
+CHECKPOINT_DIR (needed in a job: a folder that all processes share).
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ class Network(pl.LightningModule):  # type: ignore[misc, unused-ignore]
 
 
 def read_digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return images and labels, mixed: the writers of the last ones differ from those of the first ones."""
+    """Return images and labels, mixed.
+
+    The writers of the last ones differ from those of the first ones.
+    """
     images, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(SEED))
     return torch.tensor(images, dtype=torch.float32)[order] / 16, torch.tensor(labels)[order]
@@ -74,20 +77,26 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 def main() -> None:
     """Train the remaining steps."""
-    world, size = elasticjob.world(), int(os.environ.get("WORLD_SIZE", "1"))
+    world = elasticjob.world()
+    size = int(os.environ.get("WORLD_SIZE", "1"))
     first_rank = os.environ.get("RANK", "0") == "0"
     folder = Path(os.environ.get("CHECKPOINT_DIR") or tempfile.mkdtemp(), world.job)
-    found, mine = last_checkpoint(folder), folder / f"round-{world.round:08}"
+    found = last_checkpoint(folder)
+    mine = folder / f"round-{world.round:08}"
     mine.mkdir(parents=True, exist_ok=True)
     callback = ElasticJob(mine / "stop.ckpt", samples=BATCH // size)
-    due = ModelCheckpoint(mine, "{step}", every_n_train_steps=CHECKPOINT_STEPS, monitor="step", mode="max")
+    due = ModelCheckpoint(
+        mine, "{step}", every_n_train_steps=CHECKPOINT_STEPS, monitor="step", mode="max"
+    )
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     trainer = pl.Trainer(
         accelerator="auto",
         devices=processes,
         num_nodes=size // processes,
         strategy="ddp" if size > 1 else "auto",
-        plugins=[TorchElasticEnvironment()] if size > 1 else None,  # reads RANK, WORLD_SIZE, MASTER_ADDR …
+        plugins=[TorchElasticEnvironment()]
+        if size > 1
+        else None,  # reads RANK, WORLD_SIZE, MASTER_ADDR …
         max_steps=int(os.environ.get("EPOCHS", "30")) * (TRAINED // BATCH),
         callbacks=[callback, due],
         logger=False,
@@ -99,13 +108,19 @@ def main() -> None:
         print(f"round {world.round} size {size} from {found or 'the beginning'}", flush=True)
     pl.seed_everything(SEED)
     model = Network()
-    loader = DataLoader(TensorDataset(images[:TRAINED], labels[:TRAINED]), batch_size=BATCH // size, shuffle=True)
+    loader = DataLoader(
+        TensorDataset(images[:TRAINED], labels[:TRAINED]), batch_size=BATCH // size, shuffle=True
+    )
     trainer.fit(model, loader, ckpt_path=found)
     if callback.stopped:
         raise SystemExit(0)  # the next world goes on
     if first_rank:
         with torch.no_grad():
-            accuracy = float((model.cpu().layers(images[TRAINED:]).argmax(dim=1) == labels[TRAINED:]).float().mean())
+            accuracy = float(
+                (model.cpu().layers(images[TRAINED:]).argmax(dim=1) == labels[TRAINED:])
+                .float()
+                .mean()
+            )
         print(f"finished: {trainer.global_step} steps, accuracy {accuracy:.4f}", flush=True)
 
 

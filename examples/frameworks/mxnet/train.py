@@ -5,8 +5,8 @@ DMLC_ROLE says what each process is:
 - The workers train: a server adds up the gradients of all of them (`dist_sync`), and each applies the sum. So they have
   the same parameters, and one of them saves. They agree by such a sum, too, on the step after which they stop.
 
-The batch of a step is the same in every world, and each worker takes its part of it. So the training does not depend on
-how many they are.
+The batch of a step is the same in every world, and each worker takes its part of it. So the
+training does not depend on how many they are.
 
 Environment: STEPS (2000), CHECKPOINT_DIR (a folder that all workers share).
 """
@@ -26,8 +26,11 @@ warnings.filterwarnings("ignore", category=DeprecationWarning)
 warnings.filterwarnings("ignore", category=FutureWarning)
 import mxnet as mx  # type: ignore[import-not-found]  # noqa: E402 (servers and scheduler stay here)
 
-TRAINED, BATCH, SEED = 1500, 60, 1
-HIDDEN, LEARNING_RATE = 64, 0.2
+TRAINED = 1500
+BATCH = 60
+SEED = 1
+HIDDEN = 64
+LEARNING_RATE = 0.2
 SAVE_STEPS = 100
 
 
@@ -35,8 +38,12 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
     """Return images and labels, which come with scikit-learn."""
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
-        raise SystemExit("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
-    with gzip.open(Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), "rt") as file:
+        raise SystemExit(
+            "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
+        )
+    with gzip.open(
+        Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), "rt"
+    ) as file:
         table = np.array([line.split(",") for line in file], dtype=np.float32)
     table = np.random.default_rng(SEED).permutation(table)
     return table[:, :-1] / 16, table[:, -1]
@@ -51,7 +58,8 @@ class Training:
         rng = np.random.default_rng(SEED)
         sizes = [(features, HIDDEN), (HIDDEN,), (HIDDEN, 10), (10,)]
         values = [rng.normal(0, 0.1, size) for size in sizes]
-        self.step, self.samples = 0, 0
+        self.step = 0
+        self.samples = 0
         if self._file.exists():
             saved = np.load(self._file)
             self.step, self.samples = int(saved["step"]), int(saved["samples"])
@@ -79,9 +87,14 @@ def main() -> None:
     total = int(os.environ.get("STEPS", "2000"))
     images, labels = load_digits()
     world = elasticjob.world()
-    training = Training(Path(os.environ.get("CHECKPOINT_DIR", "/checkpoints"), world.job), images.shape[1])
+    training = Training(
+        Path(os.environ.get("CHECKPOINT_DIR", "/checkpoints"), world.job), images.shape[1]
+    )
     store = mx.kv.create("dist_sync")
-    print(f"round {world.round}: worker {store.rank} of {store.num_workers} from step {training.step}", flush=True)
+    print(
+        f"round {world.round}: worker {store.rank} of {store.num_workers} from step {training.step}",
+        flush=True,
+    )
     sums = [mx.nd.zeros(parameter.shape) for parameter in training.parameters]
     about = mx.nd.zeros((3,))
     store.init([*map(str, range(len(sums))), "about"], [*sums, about])
@@ -99,7 +112,8 @@ def main() -> None:
         store.push("about", mx.nd.array([1, len(mine), elasticjob.should_stop()]))
         store.pull("about", out=about)
         workers, samples, stop = map(int, about.asnumpy())
-        training.step, training.samples = training.step + 1, training.samples + samples
+        training.step = training.step + 1
+        training.samples = training.samples + samples
         metrics = {"workers": float(workers)}
         elasticjob.report_step(training.step, total=total, samples=len(mine), metrics=metrics)
         if store.rank == 0 and (stop or training.step % SAVE_STEPS == 0 or training.step == total):
@@ -109,9 +123,14 @@ def main() -> None:
             elasticjob.confirm_stop()
             return
     guesses = training.forward(mx.nd.array(images[TRAINED:])).asnumpy().argmax(axis=1)
-    results = {"accuracy": float((guesses == labels[TRAINED:]).mean()), "samples": float(training.samples)}
+    results = {
+        "accuracy": float((guesses == labels[TRAINED:]).mean()),
+        "samples": float(training.samples),
+    }
     elasticjob.report_step(total, total=total, metrics=results)
-    print(f"finished: {training.samples} samples, test accuracy {results['accuracy']:.4f}", flush=True)
+    print(
+        f"finished: {training.samples} samples, test accuracy {results['accuracy']:.4f}", flush=True
+    )
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ What makes it elastic:
 - `elasticjob.Checkpointer` stops all ranks after the same step, saves, and finds the checkpoint where the next world
   begins.
 
-Runs as `python train.py`, once for each process, or as `torchrun train.py`. Environment: EPOCHS, CHECKPOINT_DIR (a
-folder that all processes of the job share), DIGITS (the file of the digits, if scikit-learn is not installed).
+Runs as `python train.py`, once for each process, or as `torchrun train.py`. Environment: EPOCHS,
+CHECKPOINT_DIR (a folder that all processes of the job share), DIGITS (the file of the digits, if
+scikit-learn is not installed).
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def load_digits() -> tuple[torch.Tensor, torch.Tensor]:
     if path is None:
         package = importlib.util.find_spec("sklearn")
         if package is None or not package.submodule_search_locations:
-            raise SystemExit("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
+            raise SystemExit(
+                "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
+            )
         path = str(Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"))
     with gzip.open(path, "rt") as file:
         table = torch.tensor([[float(number) for number in line.split(",")] for line in file])
@@ -49,7 +52,10 @@ def load_digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def batch_of(step: int) -> torch.Tensor:
-    """Return the images of one step, the same in all ranks; an epoch is another order of all images."""
+    """Return the images of one step, the same in all ranks.
+
+    An epoch is another order of all images.
+    """
     per_epoch = TRAINED // BATCH
     epoch, position = divmod(step, per_epoch)
     order = torch.randperm(TRAINED, generator=torch.Generator().manual_seed(SEED + epoch))
@@ -58,7 +64,9 @@ def batch_of(step: int) -> torch.Tensor:
 
 def any_rank(mine: bool) -> bool:
     """Return whether it is true in any rank."""
-    flag = torch.tensor(int(mine), device="cuda" if torch.cuda.is_available() else "cpu")  # NCCL needs it there
+    flag = torch.tensor(
+        int(mine), device="cuda" if torch.cuda.is_available() else "cpu"
+    )  # NCCL needs it there
     dist.all_reduce(flag, op=dist.ReduceOp.MAX)
     return bool(flag)
 
@@ -82,20 +90,33 @@ class Training:
         saved: dict[str, Any] = torch.load(Path(folder, "state.pt"), map_location=self._device)
         self.model.module.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
-        self.step, self.samples = saved["step"], saved["samples"]
+        self.step = saved["step"]
+        self.samples = saved["samples"]
 
     def save(self, folder: str) -> None:
         """Write a checkpoint, in rank 0."""
         if dist.get_rank() == 0:
-            state = {"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict()}
-            torch.save({**state, "step": self.step, "samples": self.samples}, Path(folder, "state.pt"))
+            state = {
+                "model": self.model.module.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+            }
+            torch.save(
+                {**state, "step": self.step, "samples": self.samples}, Path(folder, "state.pt")
+            )
 
     def train_step(self) -> tuple[float, int]:
-        """Train on this rank's part of the next batch; return the loss of the whole batch, and the size of the part."""
-        rank, size = dist.get_rank(), dist.get_world_size()
+        """Train on this rank's part of the next batch.
+
+        Return the loss of the whole batch, and the size of the part.
+        """
+        rank = dist.get_rank()
+        size = dist.get_world_size()
         mine = batch_of(self.step)[rank::size]
-        # DDP averages over the ranks, whose parts may differ by one: this makes it the average over the images.
-        loss = nn.functional.cross_entropy(self.model(self._images[mine]), self._labels[mine], reduction="sum")
+        # DDP averages over the ranks, whose parts may differ by one: this makes it the average over
+        # the images.
+        loss = nn.functional.cross_entropy(
+            self.model(self._images[mine]), self._labels[mine], reduction="sum"
+        )
         self.optimizer.zero_grad()
         (loss * size / BATCH).backward()
         self.optimizer.step()
@@ -120,17 +141,22 @@ def main() -> None:
     if gpus:
         torch.cuda.set_device(device)
     train(device)
-    # First the model, then the group: in another order a process may hang or crash in their destructors at its end.
+    # First the model, then the group: in another order a process may hang or crash in their
+    # destructors at its end.
     gc.collect()
     dist.destroy_process_group()
 
 
 def train(device: torch.device) -> None:
     """Train the remaining steps, or until all are asked to stop."""
-    world, first = elasticjob.world(), dist.get_rank() == 0
+    world = elasticjob.world()
+    first = dist.get_rank() == 0
     here = f"round {world.round} size {dist.get_world_size()}"
-    checkpointer = elasticjob.Checkpointer(Path(os.environ["CHECKPOINT_DIR"], world.job), any_rank=any_rank)
-    training, total = Training(device), int(os.environ.get("EPOCHS", "100")) * (TRAINED // BATCH)
+    checkpointer = elasticjob.Checkpointer(
+        Path(os.environ["CHECKPOINT_DIR"], world.job), any_rank=any_rank
+    )
+    training = Training(device)
+    total = int(os.environ.get("EPOCHS", "100")) * (TRAINED // BATCH)
     if checkpointer.found:
         training.restore(checkpointer.found)
     if first:
@@ -142,7 +168,9 @@ def train(device: torch.device) -> None:
                 print(f"step {training.step}/{total} {here} loss {loss:.4f}", flush=True)
             due = training.step % CHECKPOINT_STEPS == 0
             metrics = {"loss": loss}
-            checkpointer.step(training.step, training.save, due=due, total=total, samples=samples, metrics=metrics)
+            checkpointer.step(
+                training.step, training.save, due=due, total=total, samples=samples, metrics=metrics
+            )
     except SystemExit:
         if first:
             print(f"{here} stopped after step {training.step}", flush=True)
@@ -150,8 +178,13 @@ def train(device: torch.device) -> None:
     checkpointer.finish(training.step, training.save)
     if first:
         accuracy = training.accuracy()
-        elasticjob.report_step(total, total=total, metrics={"accuracy": accuracy, "trained": training.samples})
-        print(f"finished: {training.step} steps, {training.samples} samples, accuracy {accuracy:.4f}", flush=True)
+        elasticjob.report_step(
+            total, total=total, metrics={"accuracy": accuracy, "trained": training.samples}
+        )
+        print(
+            f"finished: {training.step} steps, {training.samples} samples, accuracy {accuracy:.4f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

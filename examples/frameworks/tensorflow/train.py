@@ -27,8 +27,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf  # type: ignore[import-untyped]
 
-TRAINED, BATCH, SEED = 1500, 60, 1
-HIDDEN, LEARNING_RATE = 64, 0.05
+TRAINED = 1500
+BATCH = 60
+SEED = 1
+HIDDEN = 64
+LEARNING_RATE = 0.05
 STEPS_AT_A_TIME = 20  # scheduled together; after them the chief looks whether it is to stop
 SAVE_STEPS = 400
 
@@ -37,19 +40,27 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
     """Return images and labels, which come with scikit-learn."""
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
-        raise SystemExit("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
-    with gzip.open(Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), "rt") as file:
+        raise SystemExit(
+            "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
+        )
+    with gzip.open(
+        Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), "rt"
+    ) as file:
         table = np.array([line.split(",") for line in file], dtype=np.float32)
     table = np.random.default_rng(SEED).permutation(table)
     return table[:, :-1] / 16, table[:, -1].astype(np.int64)
 
 
 class Checkpoints:
-    """The variables on the parameter servers, in a folder; the last complete checkpoint is named in a file."""
+    """The variables on the parameter servers, in a folder.
+
+    The last complete checkpoint is named in a file.
+    """
 
     def __init__(self, folder: Path, **tracked: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._latest = folder, folder / "latest"
+        self._folder = folder
+        self._latest = folder / "latest"
         self._checkpoint = tf.train.Checkpoint(**tracked)
 
     def restore(self) -> None:
@@ -70,19 +81,23 @@ class Checkpoints:
 def serve(resolver: Any) -> None:
     """Do what the chief says, until this process is stopped."""
     task = (resolver.task_type, resolver.task_id)
-    tf.distribute.Server(resolver.cluster_spec(), job_name=task[0], task_index=task[1], protocol="grpc").join()
+    tf.distribute.Server(
+        resolver.cluster_spec(), job_name=task[0], task_index=task[1], protocol="grpc"
+    ).join()
 
 
 def train(resolver: Any, folder: Path, total: int) -> None:
     """Schedule all steps that are left."""
-    workers, world = len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]), elasticjob.world()
+    workers = len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
+    world = elasticjob.world()
     images, labels = load_digits()
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     with strategy.scope():
         rng = np.random.default_rng(SEED)
         sizes = [(images.shape[1], HIDDEN), (HIDDEN,), (HIDDEN, 10), (10,)]
         params = [tf.Variable(rng.normal(0, 0.1, size).astype(np.float32)) for size in sizes]
-        # Each step adds 1 to it on its parameter server: so it counts the steps whose effect is in the variables.
+        # Each step adds 1 to it on its parameter server: so it counts the steps whose effect is in
+        # the variables.
         steps_done = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def forward(batch: Any) -> Any:
@@ -105,8 +120,12 @@ def train(resolver: Any, folder: Path, total: int) -> None:
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     while step < total:
         rng = np.random.default_rng((SEED, step))
-        chosen = [rng.integers(0, TRAINED, BATCH) for _ in range(min(STEPS_AT_A_TIME, total - step))]
-        losses = [coordinator.schedule(train_step, args=(images[each], labels[each])) for each in chosen]
+        chosen = [
+            rng.integers(0, TRAINED, BATCH) for _ in range(min(STEPS_AT_A_TIME, total - step))
+        ]
+        losses = [
+            coordinator.schedule(train_step, args=(images[each], labels[each])) for each in chosen
+        ]
         coordinator.join()
         step += len(chosen)
         metrics = {"loss": float(losses[-1].fetch()), "workers": float(workers)}
@@ -122,7 +141,9 @@ def train(resolver: Any, folder: Path, total: int) -> None:
     guessed = np.asarray(forward(images[TRAINED:])).argmax(axis=1)
     accuracy = float((guessed == labels[TRAINED:]).mean())
     done = int(steps_done.numpy())
-    elasticjob.report_step(total, total=total, metrics={"accuracy": accuracy, "steps_done": float(done)})
+    elasticjob.report_step(
+        total, total=total, metrics={"accuracy": accuracy, "steps_done": float(done)}
+    )
     print(f"finished: {done} steps, test accuracy {accuracy:.4f}", flush=True)
 
 

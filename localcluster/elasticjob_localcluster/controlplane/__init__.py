@@ -1,1 +1,4 @@
-"""The control plane of the embedded cluster: Kubernetes' own programs as processes of an ordinary user."""
+"""The control plane of the embedded cluster.
+
+Kubernetes' own programs as processes of an ordinary user.
+"""

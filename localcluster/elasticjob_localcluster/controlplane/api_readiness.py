@@ -1,4 +1,7 @@
-"""Checks whether a new API server, its controllers and nodes are ready: synchronous, one connection per request."""
+"""Checks whether a new API server, its controllers and nodes are ready.
+
+Synchronous, one connection per request.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ def api_ready(pki: Path, port: int) -> bool:
 
 
 def accepts_pods(pki: Path, port: int) -> bool:
-    """Whether pods can be created: the default service account and the ConfigMap mounted with its token exist."""
+    """Whether pods can be created.
+
+    The default service account and the ConfigMap mounted with its token exist.
+    """
     namespace = "/api/v1/namespaces/default"
     return bool(
         get(pki, port, f"{namespace}/serviceaccounts/default")
@@ -48,9 +54,15 @@ def accepts_pods(pki: Path, port: int) -> bool:
 def nodes(pki: Path, port: int) -> dict[str, bool]:
     """Return for every node, by name, whether it is ready and takes pods."""
     answer = get(pki, port, "/api/v1/nodes")
-    return {} if answer is None else {node["metadata"]["name"]: _is_ready(node) for node in answer["items"]}
+    return (
+        {}
+        if answer is None
+        else {node["metadata"]["name"]: _is_ready(node) for node in answer["items"]}
+    )
 
 
 def _is_ready(node: dict[str, Any]) -> bool:
-    conditions = {item["type"]: item["status"] for item in node.get("status", {}).get("conditions", ())}
+    conditions = {
+        item["type"]: item["status"] for item in node.get("status", {}).get("conditions", ())
+    }
     return conditions.get("Ready") == "True" and not node["spec"].get("taints")

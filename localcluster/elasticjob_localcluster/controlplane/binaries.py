@@ -1,8 +1,9 @@
-"""The programs of the control plane: the installed ones where their version fits, else built once from Go modules.
+"""The programs of the control plane.
 
-Only sources are downloaded, and Go checks them against go.sum; so no release server and no checksum file of ours has to
-be trusted. A built program is used only when it is complete: it is built under another name, renamed, and its size is
-written into a file beside it.
+The installed ones where their version fits, else built once from Go modules. Only sources are
+downloaded, and Go checks them against go.sum; so no release server and no checksum file of ours has
+to be trusted. A built program is used only when it is complete: it is built under another name,
+renamed, and its size is written into a file beside it.
 """
 
 from __future__ import annotations
@@ -26,16 +27,18 @@ from elasticjob_localcluster.state_directory import cache_dir, locked, make_dire
 KUBERNETES = "v1.36.3"
 MODULES = Path(__file__).parent / "modules"
 _GIGABYTE = 10**9
-_COLD, _WARM = 4 * _GIGABYTE, 1 * _GIGABYTE
+_COLD = 4 * _GIGABYTE
+_WARM = 1 * _GIGABYTE
 _FLAGS = ("-mod=readonly", "-buildvcs=false", "-trimpath")
-_VERSION = (
-    f"-X k8s.io/component-base/version.gitVersion={KUBERNETES} -X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}"
-)
+_VERSION = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES} -X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}"
 
 
 @dataclass(frozen=True)
 class Program:
-    """One program: its Go module (a directory of MODULES), its package, and the installed versions that are accepted.
+    """One program.
+
+    Its Go module (a directory of MODULES), its package, and the installed versions that are
+    accepted.
 
     Attributes:
         version: the arguments that make it print its version.
@@ -51,12 +54,20 @@ class Program:
 
 
 def _kubernetes(name: str, *, fits: str, version: tuple[str, ...] = ("--version",)) -> Program:
-    return Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", version, fits, f"-s -w {_VERSION}")
+    return Program(
+        name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", version, fits, f"-s -w {_VERSION}"
+    )
 
 
 _SAME_MINOR = r"Kubernetes v1\.36\."
 PROGRAMS = (
-    Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", ("--version",), r"etcd Version: 3\.([6-9]|\d\d)\."),
+    Program(
+        "etcd",
+        "etcd",
+        "go.etcd.io/etcd/server/v3",
+        ("--version",),
+        r"etcd Version: 3\.([6-9]|\d\d)\.",
+    ),
     _kubernetes("kube-apiserver", fits=_SAME_MINOR),
     _kubernetes("kube-controller-manager", fits=_SAME_MINOR),
     _kubernetes("kube-scheduler", fits=_SAME_MINOR),
@@ -67,15 +78,24 @@ PROGRAMS = (
 HELM = Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", ("version", "--short"), r"^v[34]\.")
 """Not part of the control plane: it renders the manifests of deploy/."""
 KUEUE = Program("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", ("--version",), r"v0\.15\.2")
-"""Not part of the control plane either: tests run jobs against its manager, and take its definitions."""
+"""Not part of the control plane either: tests run jobs against its manager, and take its
+definitions.
+"""
 
 
 def find_programs(
-    cache: Path, environ: Mapping[str, str], progress: ProgressDisplay, programs: Sequence[Program] = PROGRAMS
+    cache: Path,
+    environ: Mapping[str, str],
+    progress: ProgressDisplay,
+    programs: Sequence[Program] = PROGRAMS,
 ) -> dict[str, Path]:
-    """Return the path of every program by its name; build those that are missing (minutes, once)."""
+    """Return the path of every program by its name.
+
+    Build those that are missing (minutes, once).
+    """
     found = {
-        program.name: _installed_program(program, environ) or cached_program(program, cache) for program in programs
+        program.name: _installed_program(program, environ) or cached_program(program, cache)
+        for program in programs
     }
     missing = [program for program in programs if found[program.name] is None]
     if missing:
@@ -84,7 +104,9 @@ def find_programs(
         with locked(
             cache / ".lock",
             seconds=3600,
-            on_wait=lambda: progress.write("waiting for another elasticjob command that builds the same programs"),
+            on_wait=lambda: progress.write(
+                "waiting for another elasticjob command that builds the same programs"
+            ),
         ):
             found |= _build_all(missing, cache, environ, progress)
     return {name: path for name, path in found.items() if path is not None}
@@ -101,9 +123,19 @@ def find_kueue(environ: Mapping[str, str]) -> Path:
 
 
 def kueue_definitions(environ: Mapping[str, str]) -> Path:
-    """Return the directory of Kueue's definitions, in its sources; Go downloads and checks them if they are missing."""
-    cache, progress = cache_dir(environ), ProgressDisplay()
-    command = [str(find_go(cache, environ, progress)), "mod", "download", "-json", "sigs.k8s.io/kueue"]
+    """Return the directory of Kueue's definitions, in its sources.
+
+    Go downloads and checks them if they are missing.
+    """
+    cache = cache_dir(environ)
+    progress = ProgressDisplay()
+    command = [
+        str(find_go(cache, environ, progress)),
+        "mod",
+        "download",
+        "-json",
+        "sigs.k8s.io/kueue",
+    ]
     answer = subprocess.run(
         command,
         capture_output=True,
@@ -113,7 +145,9 @@ def kueue_definitions(environ: Mapping[str, str]) -> Path:
         cwd=MODULES / KUEUE.module,
     )
     if answer.returncode != 0:
-        raise LocalClusterError("could not download Kueue's sources", detail=last_lines(answer.stderr, 5))
+        raise LocalClusterError(
+            "could not download Kueue's sources", detail=last_lines(answer.stderr, 5)
+        )
     return Path(json.loads(answer.stdout)["Dir"]) / "config" / "components" / "crd" / "bases"
 
 
@@ -132,19 +166,27 @@ def _installed_program(program: Program, environ: Mapping[str, str]) -> Path | N
     if path is None:
         return None
     try:
-        answer = subprocess.run([path, *program.version], capture_output=True, text=True, timeout=30)
+        answer = subprocess.run(
+            [path, *program.version], capture_output=True, text=True, timeout=30
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    # Resolved, because the PATH may lead to a cluster's state directory, whose links are removed with the cluster.
+    # Resolved, because the PATH may lead to a cluster's state directory, whose links are removed
+    # with the cluster.
     return Path(path).resolve() if re.search(program.fits, answer.stdout) else None
 
 
 def _cache_path(program: Program, cache: Path) -> Path:
-    """Return where the program belongs in the cache; the path has a digest of all that its content depends on."""
+    """Return where the program belongs in the cache.
+
+    The path has a digest of all that its content depends on.
+    """
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
         digest.update((MODULES / program.module / name).read_bytes())
-    digest.update(" ".join((*_FLAGS, program.ldflags, program.package, os.uname().machine)).encode())
+    digest.update(
+        " ".join((*_FLAGS, program.ldflags, program.package, os.uname().machine)).encode()
+    )
     return cache / "bin" / f"{program.name}-{digest.hexdigest()[:16]}" / program.name
 
 
@@ -155,7 +197,9 @@ def _size_file(path: Path) -> Path:
 def _build_all(
     missing: list[Program], cache: Path, environ: Mapping[str, str], progress: ProgressDisplay
 ) -> dict[str, Path | None]:
-    unbuilt = [program for program in missing if cached_program(program, cache) is None]  # others built while we waited
+    unbuilt = [
+        program for program in missing if cached_program(program, cache) is None
+    ]  # others built while we waited
     if unbuilt:
         go = find_go(cache, environ, progress)
         settings = go_environment(cache, environ)
@@ -169,13 +213,31 @@ def _build_all(
     return {program.name: cached_program(program, cache) for program in missing}
 
 
-def _build(program: Program, go: Path, cache: Path, settings: Mapping[str, str], tick: Callable[[], None]) -> None:
+def _build(
+    program: Program, go: Path, cache: Path, settings: Mapping[str, str], tick: Callable[[], None]
+) -> None:
     path = _cache_path(program, cache)
-    make_directory(path.parent, what="the cache directory", remedy="set ELASTICJOB_CACHE to another one", mode=0o755)
+    make_directory(
+        path.parent,
+        what="the cache directory",
+        remedy="set ELASTICJOB_CACHE to another one",
+        mode=0o755,
+    )
     partial = path.with_name(f"{path.name}.partial")
-    command = [str(go), "build", *_FLAGS, "-ldflags", program.ldflags, "-o", str(partial), program.package]
+    command = [
+        str(go),
+        "build",
+        *_FLAGS,
+        "-ldflags",
+        program.ldflags,
+        "-o",
+        str(partial),
+        program.package,
+    ]
     try:
-        status, output = run_in_foreground(command, cwd=MODULES / program.module, environ=settings, tick=tick)
+        status, output = run_in_foreground(
+            command, cwd=MODULES / program.module, environ=settings, tick=tick
+        )
         if status != 0:
             raise _failure(program, output)
         with partial.open("rb+") as file:
@@ -189,10 +251,11 @@ def _build(program: Program, go: Path, cache: Path, settings: Mapping[str, str],
 def _failure(program: Program, output: str) -> LocalClusterError:
     detail = last_lines(output, 8)
     if re.search(r"no space left on device|disk quota exceeded", output):
-        text = (
-            "the disk is full: free about 4 GB, or set ELASTICJOB_CACHE, GOCACHE, GOMODCACHE and TMPDIR to another one"
-        )
-    elif re.search(r"dial tcp|no such host|proxyconnect|i/o timeout|TLS handshake|module lookup disabled", output):
+        text = "the disk is full: free about 4 GB, or set ELASTICJOB_CACHE, GOCACHE, GOMODCACHE and TMPDIR to another one"
+    elif re.search(
+        r"dial tcp|no such host|proxyconnect|i/o timeout|TLS handshake|module lookup disabled",
+        output,
+    ):
         text = "Go could not download the sources: check the network, or set GOPROXY to a module proxy you can reach"
     else:
         text = "the compiler failed; its last lines follow"
@@ -202,10 +265,16 @@ def _failure(program: Program, output: str) -> LocalClusterError:
 def _check_space(go: Path, cache: Path, settings: Mapping[str, str]) -> None:
     """Refuse a build that would fill the disk, before it does."""
     command = [str(go), "env", "-json", "GOCACHE", "GOMODCACHE"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=30, env=dict(settings), cwd="/")
+    answer = subprocess.run(
+        command, capture_output=True, text=True, timeout=30, env=dict(settings), cwd="/"
+    )
     if answer.returncode != 0:
-        raise LocalClusterError("`go env` failed; check the Go installation", detail=last_lines(answer.stderr, 5))
-    go_cache, modules = (Path(json.loads(answer.stdout)[name]) for name in ("GOCACHE", "GOMODCACHE"))
+        raise LocalClusterError(
+            "`go env` failed; check the Go installation", detail=last_lines(answer.stderr, 5)
+        )
+    go_cache, modules = (
+        Path(json.loads(answer.stdout)[name]) for name in ("GOCACHE", "GOMODCACHE")
+    )
     need = _WARM if (modules / "k8s.io" / f"kubernetes@{KUBERNETES}").is_dir() else _COLD
     for directory in (cache, go_cache, modules):
         existing = next(path for path in (directory, *directory.parents) if path.exists())

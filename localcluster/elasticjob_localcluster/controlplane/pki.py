@@ -1,4 +1,7 @@
-"""Keys and certificates of one cluster: made anew with it, readable by its owner only, valid for a year."""
+"""Keys and certificates of one cluster.
+
+Made anew with it, readable by its owner only, valid for a year.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,45 @@ VALID = timedelta(days=365)
 def make_pki(directory: Path, *, service_ip: str, node: str) -> None:
     """Write all keys and certificates of a cluster into the directory, as `<name>.crt` and `<name>.key`."""
     ca = _make_authority(directory, "ca")
-    api_names = ["127.0.0.1", service_ip, "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-    _issue(directory, ca, "kube-apiserver", purpose=SERVER, hosts=[*api_names, "kubernetes.default.svc.cluster.local"])
+    api_names = [
+        "127.0.0.1",
+        service_ip,
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+    ]
+    _issue(
+        directory,
+        ca,
+        "kube-apiserver",
+        purpose=SERVER,
+        hosts=[*api_names, "kubernetes.default.svc.cluster.local"],
+    )
     _issue(directory, ca, "admin", group="system:masters", purpose=CLIENT)
     _issue(directory, ca, "apiserver-node-client", group="system:masters", purpose=CLIENT)
     for name in ("kube-controller-manager", "kube-scheduler"):
         _issue(directory, ca, name, user=f"system:{name}", purpose=CLIENT)
-    _issue(directory, ca, "node-client", user=f"system:node:{node}", group="system:nodes", purpose=CLIENT)
-    _issue(directory, ca, "node-serving", user=node, purpose=SERVER, hosts=[node, "localhost", "127.0.0.1"])
+    _issue(
+        directory,
+        ca,
+        "node-client",
+        user=f"system:node:{node}",
+        group="system:nodes",
+        purpose=CLIENT,
+    )
+    _issue(
+        directory,
+        ca,
+        "node-serving",
+        user=node,
+        purpose=SERVER,
+        hosts=[node, "localhost", "127.0.0.1"],
+    )
     front_proxy = _make_authority(directory, "front-proxy-ca")
     _issue(directory, front_proxy, "front-proxy-client", purpose=CLIENT)
-    # Tokens of service accounts are signed with RSA, the one algorithm that every client library verifies.
+    # Tokens of service accounts are signed with RSA, the one algorithm that every client library
+    # verifies.
     token_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     _write_private(directory / "service-account.key", x509.private_key_pem(token_key))
 

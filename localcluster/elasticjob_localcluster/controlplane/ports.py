@@ -10,16 +10,22 @@ import psutil
 
 from elasticjob_localcluster.errors import LocalClusterError
 
-# Below the range from which the kernel takes the ports of outgoing connections: no client takes one in between.
+# Below the range from which the kernel takes the ports of outgoing connections: no client takes one
+# in between.
 _CHOICE = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on; at random, so that clusters that start at once choose different ones."""
+    """Return a port that nobody listens on.
+
+    At random, so that clusters that start at once choose different ones.
+    """
     for port in random.sample(_CHOICE, 100):
         if _bind_error(port) is None:
             return port
-    raise LocalClusterError("found no free port between 20000 and 31999 in 100 attempts: name one with --port")
+    raise LocalClusterError(
+        "found no free port between 20000 and 31999 in 100 attempts: name one with --port"
+    )
 
 
 def check_port(port: int) -> None:
@@ -28,7 +34,9 @@ def check_port(port: int) -> None:
     if error is None:
         return
     if error.errno == errno.EADDRINUSE:
-        raise LocalClusterError(f"port {port} is in use{_holder(port)}: choose another with --port, or leave it out")
+        raise LocalClusterError(
+            f"port {port} is in use{_holder(port)}: choose another with --port, or leave it out"
+        )
     raise LocalClusterError(
         f"cannot listen on port {port}: {error.strerror}; choose another with --port, or leave it out"
     )
@@ -36,7 +44,8 @@ def check_port(port: int) -> None:
 
 def _bind_error(port: int) -> OSError | None:
     with socket.socket() as listener:
-        # As the API server does: connections of an earlier run that are still being closed do not matter.
+        # As the API server does: connections of an earlier run that are still being closed do not
+        # matter.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("127.0.0.1", port))
@@ -50,7 +59,9 @@ def _holder(port: int) -> str:
     try:
         for connection in psutil.net_connections(kind="tcp"):
             # (address, port), or nothing at all
-            listens = connection.status == psutil.CONN_LISTEN and tuple(connection.laddr)[1:] == (port,)
+            listens = connection.status == psutil.CONN_LISTEN and tuple(connection.laddr)[1:] == (
+                port,
+            )
             if listens and connection.pid:
                 return f" by {psutil.Process(connection.pid).name()} (process {connection.pid})"
     except psutil.Error:

@@ -1,7 +1,9 @@
-"""The process node: registers as a node of a real cluster and runs every container's command as a local process.
+"""The process node.
 
-It lets the whole of ElasticJob run on one machine, as an ordinary user, without images, container runtime or root.
-To the API it behaves like a kubelet: status, exit codes, restarts, probes, logs, deletion, in-place resize.
+Registers as a node of a real cluster and runs every container's command as a local process. It lets
+the whole of ElasticJob run on one machine, as an ordinary user, without images, container runtime
+or root. To the API it behaves like a kubelet: status, exit codes, restarts, probes, logs, deletion,
+in-place resize.
 
 These are the differences from a real node:
 
@@ -16,6 +18,6 @@ These are the differences from a real node:
 * The service account comes as `$KUBECONFIG`, not as files under /var/run/secrets.
 * The termination message is written to `$TERMINATION_LOG`, not to `terminationMessagePath`.
 
-A pod that asks for what the node cannot do is rejected, with an event and a pod status that name the field;
-`admission.py` has the list.
+A pod that asks for what the node cannot do is rejected, with an event and a pod status that name
+the field; `admission.py` has the list.
 """

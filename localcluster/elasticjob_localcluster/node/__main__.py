@@ -15,15 +15,28 @@ from elasticjob_localcluster.node.node import Settings, run
 
 def main() -> None:
     """Read the command line and run the node."""
-    parser = argparse.ArgumentParser(prog="python -m elasticjob_localcluster.node", description=__doc__)
-    parser.add_argument("--kubeconfig", type=Path, required=True, help="of the user system:node:NAME")
-    parser.add_argument("--serving-cert", type=Path, required=True, help="certificate for 127.0.0.1 (PEM)")
+    parser = argparse.ArgumentParser(
+        prog="python -m elasticjob_localcluster.node", description=__doc__
+    )
+    parser.add_argument(
+        "--kubeconfig", type=Path, required=True, help="of the user system:node:NAME"
+    )
+    parser.add_argument(
+        "--serving-cert", type=Path, required=True, help="certificate for 127.0.0.1 (PEM)"
+    )
     parser.add_argument("--serving-key", type=Path, required=True, help="its key (PEM)")
     parser.add_argument(
-        "--client-ca", type=Path, required=True, help="who vouches for the API server as a client (PEM)"
+        "--client-ca",
+        type=Path,
+        required=True,
+        help="who vouches for the API server as a client (PEM)",
     )
-    parser.add_argument("--name", default="process-node", help="name of the node (default: %(default)s)")
-    parser.add_argument("--state", type=Path, required=True, help="directory for logs and scratch files")
+    parser.add_argument(
+        "--name", default="process-node", help="name of the node (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--state", type=Path, required=True, help="directory for logs and scratch files"
+    )
     parser.add_argument(
         "--capacity",
         action="append",
@@ -41,7 +54,9 @@ def main() -> None:
         help="keep pods away that do not tolerate this; may be repeated",
     )
     parser.add_argument(
-        "--pods-api-server", metavar="URL", help="where containers reach the API server (default: where the node does)"
+        "--pods-api-server",
+        metavar="URL",
+        help="where containers reach the API server (default: where the node does)",
     )
     parser.add_argument(
         "--inherit",
@@ -51,7 +66,9 @@ def main() -> None:
         help="a variable of the node's own environment that containers get, too; may be repeated",
     )
     given = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
     settings = Settings(
         kubeconfig=given.kubeconfig,
         serving_cert=given.serving_cert,

@@ -1,8 +1,8 @@
 """Gives every pod an address in 127/8.
 
-There is no cluster network, so a pod's address is derived from its network identity: namespace, subdomain and host
-name. It is known before the pod exists, and is the same for its replacement. A Service has the address of the pod whose
-host name is the Service's name.
+There is no cluster network, so a pod's address is derived from its network identity: namespace,
+subdomain and host name. It is known before the pod exists, and is the same for its replacement. A
+Service has the address of the pod whose host name is the Service's name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ _SPAN = 254
 
 
 class NetworkIdentity(NamedTuple):
-    """A pod's name in the network; `instance` distinguishes pods that claim one name at the same time."""
+    """A pod's name in the network.
+
+    `instance` distinguishes pods that claim one name at the same time.
+    """
 
     namespace: str
     subdomain: str
@@ -33,7 +36,8 @@ def derive_address(identity: NetworkIdentity, attempt: int = 0) -> str:
 class AddressPool:
     """The addresses assigned by one node: each belongs to one identity.
 
-    An identity keeps its address while the node runs, so that a relaunched pod has its predecessor's address.
+    An identity keeps its address while the node runs, so that a relaunched pod has its
+    predecessor's address.
     """
 
     def __init__(self) -> None:

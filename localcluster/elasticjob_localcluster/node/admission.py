@@ -1,7 +1,8 @@
 """Rejects pods that this node cannot run. Pure.
 
-A pod that asks for something that plain processes cannot provide fails with the field's name; it never runs without it.
-Settings that only take rights away are accepted: see the package's docstring.
+A pod that asks for something that plain processes cannot provide fails with the field's name; it
+never runs without it. Settings that only take rights away are accepted: see the package's
+docstring.
 """
 
 from __future__ import annotations
@@ -17,9 +18,20 @@ from elasticjob_localcluster.node.pod_model import Json, Pod
 
 REASON = "ProcessNodeUnsupported"
 TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the name that the admission plugin gives, not a password
-_TYPES = {"", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket", "CharDevice", "BlockDevice"}
+_TYPES = {
+    "",
+    "Directory",
+    "DirectoryOrCreate",
+    "File",
+    "FileOrCreate",
+    "Socket",
+    "CharDevice",
+    "BlockDevice",
+}
 _OWN = frozenset({names.AGENT, names.HOST_FILES})
-"""Volumes of the operator that a process does without: the agent is here, and keeps files in a folder of its own."""
+"""Volumes of the operator that a process does without: the agent is here, and keeps files in a
+folder of its own.
+"""
 _POD_FIELDS = {
     "dnsConfig": "there is no DNS; use addresses",
     "hostAliases": "there is no /etc/hosts of its own; use addresses",
@@ -49,15 +61,24 @@ class ProcessUser:
 def rejection(pod: Pod, node_user: ProcessUser) -> str | None:
     """Return why the pod cannot run here, naming the fields and what to do, or None."""
     found = [*_problems_of_pod(pod.spec, node_user), *_problems_of_volumes(pod)]
-    for kind, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
+    for kind, containers in (
+        ("initContainers", pod.init_containers),
+        ("containers", pod.containers),
+    ):
         for index, container in enumerate(containers):
             where = f"spec.{kind}[{index}]"
-            found += (f"{where}.{problem}" for problem in _problems_of_container(container, pod, node_user))
+            found += (
+                f"{where}.{problem}"
+                for problem in _problems_of_container(container, pod, node_user)
+            )
     return "; ".join(found) or None
 
 
 def has_token(pod: Pod) -> bool:
-    """Say whether the service account's token was asked for: admission then adds a volume for it."""
+    """Say whether the service account's token was asked for.
+
+    Admission then adds a volume for it.
+    """
     return any(_is_token_volume(volume) for volume in pod.spec.get("volumes") or ())
 
 
@@ -75,7 +96,9 @@ def _problems_of_pod(spec: Json, node_user: ProcessUser) -> Iterator[str]:
     if (spec.get("os") or {}).get("name", "linux") != "linux":
         yield f"spec.os.name: {spec['os']['name']}: this node runs linux"
     security = spec.get("securityContext") or {}
-    yield from (f"spec.securityContext.{problem}" for problem in _problems_of_security(security, node_user))
+    yield from (
+        f"spec.securityContext.{problem}" for problem in _problems_of_security(security, node_user)
+    )
     if security.get("sysctls"):
         yield "spec.securityContext.sysctls: there is no kernel of its own; remove it"
     groups = set(security.get("supplementalGroups") or ()) - node_user.groups
@@ -92,7 +115,9 @@ def _problems_of_container(container: Json, pod: Pod, node_user: ProcessUser) ->
         if container.get(name):
             yield f"{name}: a process node cannot do this; {remedy}"
     security = container.get("securityContext") or {}
-    yield from (f"securityContext.{problem}" for problem in _problems_of_security(security, node_user))
+    yield from (
+        f"securityContext.{problem}" for problem in _problems_of_security(security, node_user)
+    )
     if security.get("privileged"):
         yield "securityContext.privileged: processes have the node's own rights; remove it"
     if added := (security.get("capabilities") or {}).get("add"):
@@ -104,7 +129,8 @@ def _problems_of_container(container: Json, pod: Pod, node_user: ProcessUser) ->
 
 
 def _problems_of_security(security: Json, node_user: ProcessUser) -> Iterator[str]:
-    user, group = security.get("runAsUser", node_user.uid), security.get("runAsGroup", node_user.gid)
+    user = security.get("runAsUser", node_user.uid)
+    group = security.get("runAsGroup", node_user.gid)
     if user != node_user.uid:
         yield f"runAsUser: {user}: processes run as user {node_user.uid}; remove it"
     if group != node_user.gid:
@@ -164,4 +190,8 @@ def _is_shared_memory(volume: Json, pod: Pod) -> bool:
         return False
     everyone = [*pod.init_containers, *pod.containers]
     mounts = [mount for container in everyone for mount in container.get("volumeMounts") or ()]
-    return all(mount["mountPath"] == "/dev/shm" for mount in mounts if mount["name"] == volume["name"])  # noqa: S108
+    return all(
+        mount["mountPath"] == "/dev/shm"  # noqa: S108
+        for mount in mounts
+        if mount["name"] == volume["name"]
+    )

@@ -22,11 +22,18 @@ _COPIED_PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin/"
 
 
 async def container_command(
-    context: NodeContext, pod: Pod, container: Json, *, incarnation: int, address: str, directory: Path
+    context: NodeContext,
+    pod: Pod,
+    container: Json,
+    *,
+    incarnation: int,
+    address: str,
+    directory: Path,
 ) -> tuple[Command, Path]:
     """Return what to run for a container, and the file it may write its termination message to.
 
-    The working directory and the home of all containers of a pod is one scratch directory of the pod's own.
+    The working directory and the home of all containers of a pod is one scratch directory of the
+    pod's own.
 
     Raises:
         ConfigError: when something that the environment names is missing.

@@ -1,7 +1,8 @@
 """A container's log: one file for each of its incarnations, each line with its time.
 
-A line of the file is `TIME F|P TEXT`: F ends a line of the container, P is a part of a long one. A file that has
-grown to `LIMIT` becomes the `.1` of the next, and the one before is dropped, as a kubelet does.
+A line of the file is `TIME F|P TEXT`: F ends a line of the container, P is a part of a long one. A
+file that has grown to `LIMIT` becomes the `.1` of the next, and the one before is dropped, as a
+kubelet does.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class ContainerLog:
         if self._size > LIMIT:
             self._file.close()
             self.path.replace(_older(self.path))
-            self._file, self._size = self.path.open("ab", buffering=0), 0
+            self._file = self.path.open("ab", buffering=0)
+            self._size = 0
         try:
             self._size += self._file.write(data)
         except OSError as error:  # a full disk: the container goes on, its output is lost

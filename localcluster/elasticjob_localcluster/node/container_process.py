@@ -20,7 +20,9 @@ from elasticjob_localcluster.node.container_status import Terminated
 from elasticjob_localcluster.node.process_tree import Reaper, kill
 
 _PIPE_SECONDS = 0.5
-"""How long output is still read after the process has ended while another process has the pipe open."""
+"""How long output is still read after the process has ended while another process has the pipe
+open.
+"""
 _MESSAGE_BYTES = 4096
 
 
@@ -73,7 +75,9 @@ def find_executable(name: str, search: str, directory: Path) -> str:
     return str(path)
 
 
-def spawn(command: Command, output: int, *, stdin: int = subprocess.DEVNULL, errors: int | None = None) -> int:
+def spawn(
+    command: Command, output: int, *, stdin: int = subprocess.DEVNULL, errors: int | None = None
+) -> int:
     """Start a process in a session of its own, its output going to a descriptor; return its id.
 
     `errors`: the descriptor of its standard error; None: the one of its output.
@@ -102,10 +106,18 @@ def spawn(command: Command, output: int, *, stdin: int = subprocess.DEVNULL, err
 
 
 class ContainerProcess:
-    """A running container. `exit` is set when it is over: process ended, its tree killed, its output written."""
+    """A running container.
+
+    `exit` is set when it is over: process ended, its tree killed, its output written.
+    """
 
     def __init__(
-        self, reaper: Reaper, command: Command, log: ContainerLog, message_file: Path, on_exit: Callable[[], None]
+        self,
+        reaper: Reaper,
+        command: Command,
+        log: ContainerLog,
+        message_file: Path,
+        on_exit: Callable[[], None],
     ) -> None:
         """Start it; `on_exit` is called when `exit` has been set.
 
@@ -140,7 +152,10 @@ class ContainerProcess:
         self._loop.add_reader(self._pipe, self._read)
 
     def stop(self, grace: float) -> None:
-        """Send SIGTERM, and kill the process tree after `grace` seconds; a later call can only shorten that."""
+        """Send SIGTERM, and kill the process tree after `grace` seconds.
+
+        A later call can only shorten that.
+        """
         if self._ended:
             return
         at = self._loop.time() + grace
@@ -154,7 +169,10 @@ class ContainerProcess:
         self._killer = self._loop.call_at(at, self.kill)
 
     def kill(self) -> None:
-        """Kill the process and its group; its other descendants are killed when the process has ended."""
+        """Kill the process and its group.
+
+        Its other descendants are killed when the process has ended.
+        """
         if not self._ended:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)

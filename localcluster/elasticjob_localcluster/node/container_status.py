@@ -1,4 +1,7 @@
-"""The status of a pod's containers: their states, the kubelet's restart rules, and their form in the API. Pure."""
+"""The status of a pod's containers.
+
+Their states, the kubelet's restart rules, and their form in the API. Pure.
+"""
 
 from __future__ import annotations
 
@@ -88,13 +91,18 @@ def should_restart(terminated: Terminated, policy: str) -> bool:
 
 
 def init_restart_policy(policy: str) -> str:
-    """Return the restart policy of init containers: they must succeed once, so `Always` means `OnFailure`."""
+    """Return the restart policy of init containers.
+
+    They must succeed once, so `Always` means `OnFailure`.
+    """
     return "Never" if policy == "Never" else "OnFailure"
 
 
 def initialized(init: Iterable[ContainerStatus]) -> bool:
     """Say whether every init container has succeeded."""
-    return all(status.terminated is not None and status.terminated.exit_code == 0 for status in init)
+    return all(
+        status.terminated is not None and status.terminated.exit_code == 0 for status in init
+    )
 
 
 def container_status_json(status: ContainerStatus) -> Json:
@@ -110,7 +118,11 @@ def container_status_json(status: ContainerStatus) -> Json:
         "started": status.started,
         "ready": status.ready,
         "resources": status.resources,
-        **({"allocatedResources": requests} if (requests := status.resources.get("requests")) else {}),
+        **(
+            {"allocatedResources": requests}
+            if (requests := status.resources.get("requests"))
+            else {}
+        ),
     }
 
 
@@ -118,8 +130,15 @@ def _state(state: Waiting | Running | Terminated) -> Json:
     if isinstance(state, Running):
         return {"running": {"startedAt": state.started_at}}
     if isinstance(state, Waiting):
-        return {"waiting": {"reason": state.reason} | ({"message": state.message} if state.message else {})}
-    answer: Json = {"exitCode": state.exit_code, "reason": state.reason, "containerID": state.container_id}
+        return {
+            "waiting": {"reason": state.reason}
+            | ({"message": state.message} if state.message else {})
+        }
+    answer: Json = {
+        "exitCode": state.exit_code,
+        "reason": state.reason,
+        "containerID": state.container_id,
+    }
     answer |= {"startedAt": state.started_at or None, "finishedAt": state.finished_at or None}
     if state.signal:
         answer["signal"] = state.signal
@@ -131,15 +150,23 @@ def _state(state: Waiting | Running | Terminated) -> Json:
 def last_known_status(pod: Pod, container: Json, *, now: float) -> ContainerStatus:
     """Return a container's status as the API has it, for a node that has just started.
 
-    A container that was running ended with the node's earlier process, and its exit code is not known.
+    A container that was running ended with the node's earlier process, and its exit code is not
+    known.
     """
-    stored = [*(pod.status.get("initContainerStatuses") or ()), *(pod.status.get("containerStatuses") or ())]
+    stored = [
+        *(pod.status.get("initContainerStatuses") or ()),
+        *(pod.status.get("containerStatuses") or ()),
+    ]
     known = next((status for status in stored if status["name"] == container["name"]), None)
     status = ContainerStatus(
-        name=container["name"], image=container.get("image", ""), resources=container.get("resources") or {}
+        name=container["name"],
+        image=container.get("image", ""),
+        resources=container.get("resources") or {},
     )
     if known is None:
-        return replace(status, state=Waiting("PodInitializing" if pod.init_containers else "ContainerCreating"))
+        return replace(
+            status, state=Waiting("PodInitializing" if pod.init_containers else "ContainerCreating")
+        )
     status = replace(
         status,
         last_terminated=_terminated(known.get("lastState")),
@@ -161,7 +188,10 @@ def last_known_status(pod: Pod, container: Json, *, now: float) -> ContainerStat
         )
         return replace(status, state=lost)
     waiting = state.get("waiting") or {}
-    return replace(status, state=Waiting(waiting.get("reason", "ContainerCreating"), waiting.get("message", "")))
+    return replace(
+        status,
+        state=Waiting(waiting.get("reason", "ContainerCreating"), waiting.get("message", "")),
+    )
 
 
 def _terminated(state: Json | None) -> Terminated | None:

@@ -61,15 +61,21 @@ class NodeContext:
     allocated_to_others: Callable[[str], Mapping[str, Decimal]]
     """Returns the CPU and memory that all pods but the one with this UID have been given."""
 
-    async def environment(self, pod: Pod, container: Json, address: str, base: Mapping[str, str]) -> dict[str, str]:
-        """Return a container's environment; reads the Secrets, ConfigMaps and Services that it needs.
+    async def environment(
+        self, pod: Pod, container: Json, address: str, base: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Return a container's environment.
+
+        Reads the Secrets, ConfigMaps and Services that it needs.
 
         Raises:
             ConfigError: when something it names is missing.
             KubeError: when the API server could not be asked.
         """
         namespace = pod.metadata.namespace
-        sources = {source: await self.read(namespace, source) for source in referenced_sources(container)}
+        sources = {
+            source: await self.read(namespace, source) for source in referenced_sources(container)
+        }
         server = urlsplit(self.api.url)
         services = {
             "KUBERNETES_SERVICE_HOST": server.hostname or "",
@@ -78,7 +84,10 @@ class NodeContext:
         if pod.spec.get("enableServiceLinks", True):
             found = await self.services.list_services(namespace)
             services = (
-                service_variables(found, lambda name: self.addresses.address_of(NetworkIdentity(namespace, "", name)))
+                service_variables(
+                    found,
+                    lambda name: self.addresses.address_of(NetworkIdentity(namespace, "", name)),
+                )
                 | services
             )
         return environment(
@@ -104,7 +113,11 @@ class NodeContext:
         kind, name = source
         resource = SECRETS if kind == "Secret" else CONFIG_MAPS
         try:
-            return await retry(lambda: self.kube.get(resource, namespace, name), Refused, pauses=BINDING_PAUSES_SECONDS)
+            return await retry(
+                lambda: self.kube.get(resource, namespace, name),
+                Refused,
+                pauses=BINDING_PAUSES_SECONDS,
+            )
         except NotFound:
             return None
         except Refused as error:
@@ -114,7 +127,10 @@ class NodeContext:
 def base_variables(inherited: Sequence[str] = ()) -> dict[str, str]:
     """Return what containers get of the node's own environment.
 
-    The directory of this Python comes first on the PATH, so that the commands of this installation are found.
+    The directory of this Python comes first on the PATH, so that the commands of this installation
+    are found.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return {"PATH": path} | {name: os.environ[name] for name in (*INHERITED, *inherited) if name in os.environ}
+    return {"PATH": path} | {
+        name: os.environ[name] for name in (*INHERITED, *inherited) if name in os.environ
+    }

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_FIRST, _LONGEST = 10.0, 300.0
+_FIRST = 10.0
+_LONGEST = 300.0
 _RESET_AFTER = 600.0
 
 
 @dataclass
 class CrashLoopBackoff:
-    """The kubelet's rule: at once the first time, then 10 s, doubling to 300 s; reset after ten minutes of running."""
+    """The kubelet's rule: at once the first time, then 10 s, doubling to 300 s.
+
+    Reset after ten minutes of running.
+    """
 
     delay: float = 0.0
     until: float = 0.0

@@ -1,7 +1,8 @@
-"""Computes a container's environment and command line from its spec and the objects it refers to. Pure.
+"""Computes a container's environment and command line from its spec and the objects it refers to.
 
-The rules are the kubelet's: `envFrom` first, then `env` in order, each value seeing those before it and the
-Services' variables; `$(NAME)` is replaced, `$$(NAME)` is not, an unknown name is left as written.
+Pure. The rules are the kubelet's: `envFrom` first, then `env` in order, each value seeing those
+before it and the Services' variables; `$(NAME)` is replaced, `$$(NAME)` is not, an unknown name is
+left as written.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from elasticjob_localcluster.node.pod_model import Json, Pod
 TERMINATION_LOG = "TERMINATION_LOG"
 """The variable that names the file for a container's termination message."""
 MARKER = names.ENV_CONTAINER
-"""The variable that names the container of a process; every process that has it is killed when the container ends."""
+"""The variable that names the container of a process; every process that has it is killed when the
+container ends.
+"""
 INHERITED = ("LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """The variables of the node's own environment that containers get, besides PATH."""
 
@@ -80,7 +83,9 @@ def environment(container: Json, inputs: EnvironmentInputs) -> dict[str, str]:
     for entry in container.get("env") or ():
         value = _value(entry, container, inputs)
         if value is not None:
-            own[entry["name"]] = expand(value, lambda name: own.get(name, inputs.services.get(name)))
+            own[entry["name"]] = expand(
+                value, lambda name: own.get(name, inputs.services.get(name))
+            )
     return {**inputs.base, **inputs.services, **own}
 
 
@@ -105,8 +110,8 @@ def expand(text: str, value_of: Callable[[str], str | None]) -> str:
 def service_variables(services: list[Json], address_of: Callable[[str], str]) -> dict[str, str]:
     """Return `<SERVICE>_SERVICE_HOST`, `_PORT` and `_PORT_<NAME>` for the Services of a namespace.
 
-    As with the kubelet a headless Service has none. The port is the target port where that is a number, because
-    nothing translates ports here.
+    As with the kubelet a headless Service has none. The port is the target port where that is a
+    number, because nothing translates ports here.
     """
     variables: dict[str, str] = {}
     for service in services:
@@ -121,7 +126,9 @@ def service_variables(services: list[Json], address_of: Callable[[str], str]) ->
             if position == 0:
                 variables[f"{prefix}_SERVICE_PORT"] = number
             if port.get("name"):
-                variables[f"{prefix}_SERVICE_PORT_{port['name'].upper().replace('-', '_')}"] = number
+                variables[f"{prefix}_SERVICE_PORT_{port['name'].upper().replace('-', '_')}"] = (
+                    number
+                )
     return variables
 
 
@@ -132,7 +139,11 @@ def _env_from(entry: Json, inputs: EnvironmentInputs) -> dict[str, str]:
     if source is None:
         return {}
     prefix = entry.get("prefix", "")
-    return {prefix + key: text for key in source.get("data") or {} if (text := _text(kind, source, key)) is not None}
+    return {
+        prefix + key: text
+        for key in source.get("data") or {}
+        if (text := _text(kind, source, key)) is not None
+    }
 
 
 def _value(entry: Json, container: Json, inputs: EnvironmentInputs) -> str | None:
@@ -146,7 +157,9 @@ def _value(entry: Json, container: Json, inputs: EnvironmentInputs) -> str | Non
     for kind, name in (("Secret", "secretKeyRef"), ("ConfigMap", "configMapKeyRef")):
         if name in value_from:
             return _key_of(kind, value_from[name], inputs)  # type: ignore[arg-type]
-    raise ConfigError(f"env {entry['name']}: valueFrom.{next(iter(value_from))} is not known to the process node")
+    raise ConfigError(
+        f"env {entry['name']}: valueFrom.{next(iter(value_from))} is not known to the process node"
+    )
 
 
 def _key_of(kind: SourceKind, reference: Json, inputs: EnvironmentInputs) -> str | None:
@@ -169,7 +182,11 @@ def _text(kind: SourceKind, source: Json, key: str) -> str | None:
     value = (source.get("data") or {}).get(key)
     if value is None:
         return None
-    return str(value) if kind == "ConfigMap" else base64.b64decode(value).decode(errors="surrogateescape")
+    return (
+        str(value)
+        if kind == "ConfigMap"
+        else base64.b64decode(value).decode(errors="surrogateescape")
+    )
 
 
 def _field(path: str, inputs: EnvironmentInputs) -> str:
@@ -190,14 +207,18 @@ def _field(path: str, inputs: EnvironmentInputs) -> str:
     if match := _SUBSCRIPT.fullmatch(path):
         values = pod.metadata.labels if match[1] == "labels" else pod.metadata.annotations
         return values.get(match[2], "")
-    raise ConfigError(f"fieldPath {path!r} is not known to the process node; it knows {', '.join(simple)}")
+    raise ConfigError(
+        f"fieldPath {path!r} is not known to the process node; it knows {', '.join(simple)}"
+    )
 
 
 def _resource(reference: Json, container: Json, inputs: EnvironmentInputs) -> str:
     kind, _, name = reference["resource"].partition(".")
     if reference.get("containerName", container["name"]) != container["name"]:
         everyone = [*inputs.pod.init_containers, *inputs.pod.containers]
-        container = next((other for other in everyone if other["name"] == reference["containerName"]), container)
+        container = next(
+            (other for other in everyone if other["name"] == reference["containerName"]), container
+        )
     amount = ((container.get("resources") or {}).get(kind) or {}).get(name)
     if amount is None:
         amount = inputs.allocatable.get(name, "0") if kind == "limits" else "0"

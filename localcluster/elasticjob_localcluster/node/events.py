@@ -1,4 +1,7 @@
-"""Events about pods, as `kubectl describe` shows them. An event that cannot be written never delays a pod."""
+"""Events about pods, as `kubectl describe` shows them.
+
+An event that cannot be written never delays a pod.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class EventRecorder:
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": f"{meta.name}.{next(self._numbers):x}", "namespace": meta.namespace},
+            "metadata": {
+                "name": f"{meta.name}.{next(self._numbers):x}",
+                "namespace": meta.namespace,
+            },
             "type": "Warning",
             "reason": reason,
             "action": action,
@@ -57,4 +63,6 @@ class EventRecorder:
         try:
             await self._kube.create(EVENTS, meta.namespace, body)
         except KubeError as error:
-            log.warning("pod %s: the event %s (%s) could not be written: %s", pod.key, reason, note, error)
+            log.warning(
+                "pod %s: the event %s (%s) could not be written: %s", pod.key, reason, note, error
+            )

@@ -1,4 +1,7 @@
-"""A command that a user runs in a container beside its process: with its environment, in its working directory."""
+"""A command that a user runs in a container beside its process.
+
+With its environment, in its working directory.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,9 @@ from elasticjob_localcluster.node.process_tree import Reaper
 
 _BUFFERED_BYTES = 1 << 16
 _TERMINAL = -1
-# Only the leader of a session can take a terminal, so the process does it before it becomes what was asked for.
-_TAKE_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[2:])"
-)
+# Only the leader of a session can take a terminal, so the process does it before it becomes what
+# was asked for.
+_TAKE_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[2:])"
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,9 @@ class ExecProcess:
     def resize(self, width: int, height: int) -> None:
         """Set the size of its terminal, in characters; each is 1 to 65535."""
         if self._terminal is not None:
-            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+            fcntl.ioctl(
+                self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0)
+            )
 
     def close(self) -> None:
         """Kill it and what it has started in its session, and close its streams."""
@@ -84,7 +88,9 @@ class ExecProcess:
             os.close(self._terminal)
 
 
-async def start(reaper: Reaper, container: Command, argv: Sequence[str], streams: Streams) -> ExecProcess:
+async def start(
+    reaper: Reaper, container: Command, argv: Sequence[str], streams: Streams
+) -> ExecProcess:
     """Start a command in a container.
 
     Args:
@@ -100,8 +106,12 @@ async def start(reaper: Reaper, container: Command, argv: Sequence[str], streams
     ours, theirs = _terminal(streams) if streams.terminal else _pipes(streams)
     try:
         if streams.terminal:
-            program = find_executable(command.argv[0], command.variables.get("PATH", ""), command.directory)
-            command = replace(command, argv=[sys.executable, "-ISc", _TAKE_TERMINAL, program, *command.argv])
+            program = find_executable(
+                command.argv[0], command.variables.get("PATH", ""), command.directory
+            )
+            command = replace(
+                command, argv=[sys.executable, "-ISc", _TAKE_TERMINAL, program, *command.argv]
+            )
         pid = spawn(command, theirs[1], stdin=theirs[0], errors=theirs[2])
     except StartError:
         _close(ours)
@@ -116,13 +126,22 @@ async def start(reaper: Reaper, container: Command, argv: Sequence[str], streams
     if stdin is not None:
         transports = (*transports, stdin.transport)
     return ExecProcess(
-        pid, code, {number: reader for number, (reader, _) in outputs.items()}, stdin, transports, ours.get(_TERMINAL)
+        pid,
+        code,
+        {number: reader for number, (reader, _) in outputs.items()},
+        stdin,
+        transports,
+        ours.get(_TERMINAL),
     )
 
 
 def _pipes(streams: Streams) -> tuple[dict[int, int], dict[int, int]]:
-    """Return our ends and the command's, by the descriptor that the command has; an unwanted one leads nowhere."""
-    ours, theirs = {}, {}
+    """Return our ends and the command's, by the descriptor that the command has.
+
+    An unwanted one leads nowhere.
+    """
+    ours = {}
+    theirs = {}
     for number, wanted in enumerate((streams.stdin, streams.stdout, streams.stderr)):
         if not wanted:
             theirs[number] = os.open(os.devnull, os.O_RDWR)
@@ -161,7 +180,10 @@ async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.BaseTr
 
 
 async def _writer(descriptor: int) -> asyncio.StreamWriter:
-    file, loop = os.fdopen(descriptor, "wb", buffering=0), asyncio.get_running_loop()
+    file = os.fdopen(descriptor, "wb", buffering=0)
+    loop = asyncio.get_running_loop()
     nothing = asyncio.StreamReader()
-    transport, protocol = await loop.connect_write_pipe(lambda: asyncio.StreamReaderProtocol(nothing), file)
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(nothing), file
+    )
     return asyncio.StreamWriter(transport, protocol, None, loop)

@@ -1,7 +1,8 @@
 """Enforces the memory limits of containers, as a kernel's memory control group would.
 
-The resident memory of each limited process tree is summed up a few times a second; a tree over its limit is killed.
-Pages that its processes share count once; that sum is costly, so it is made only if the plain sum is over the limit.
+The resident memory of each limited process tree is summed up a few times a second; a tree over its
+limit is killed. Pages that its processes share count once; that sum is costly, so it is made only
+if the plain sum is over the limit.
 """
 
 from __future__ import annotations
@@ -66,7 +67,11 @@ class MemoryWatcher:
             await asyncio.sleep(max(_PERIOD, (time.monotonic() - began) / _CPU_SHARE))
 
     def _check_all(self) -> None:
-        limits = {pid: limit for pid, watched in self._watched.items() if (limit := watched.limit()) is not None}
+        limits = {
+            pid: limit
+            for pid, watched in self._watched.items()
+            if (limit := watched.limit()) is not None
+        }
         if not limits:
             return
         for pid, tree in trees(process_table(), set(limits)).items():

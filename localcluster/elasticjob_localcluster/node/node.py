@@ -30,7 +30,12 @@ from elasticjob_localcluster.node.memory_limits import MemoryWatcher
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.pod_workers import PodWorkers
 from elasticjob_localcluster.node.process_tree import Reaper, kill_marked
-from elasticjob_localcluster.node.registration import keep_registered, machine_capacity, mark_not_ready, node_object
+from elasticjob_localcluster.node.registration import (
+    keep_registered,
+    machine_capacity,
+    mark_not_ready,
+    node_object,
+)
 from elasticjob_localcluster.node.server import serve, tls
 from elasticjob_localcluster.node.service_account import ApiServer
 from elasticjob_localcluster.node.services import ServiceLister
@@ -85,7 +90,11 @@ async def run(settings: Settings) -> None:
         context = _context(settings, kube, http, reaper, pods)
         pods.start(context)
         informer = Informer(
-            kube, PODS, Pod, field_selector=f"spec.nodeName={settings.name}", on_change=pods.on_pod_change
+            kube,
+            PODS,
+            Pod,
+            field_selector=f"spec.nodeName={settings.name}",
+            on_change=pods.on_pod_change,
         )
         node = node_object(settings.name, context.allocatable, port, settings.taints)
         tasks = [
@@ -111,13 +120,18 @@ async def run(settings: Settings) -> None:
 
 
 def _allow_many_files() -> None:
-    """Each running container takes two descriptors; the usual soft limit of 1024 is too low for a thousand."""
+    """Each running container takes two descriptors.
+
+    The usual soft limit of 1024 is too low for a thousand.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _on_guard_exit(stop: asyncio.Event) -> None:
-    log.error("the process guard was killed; without it a crash of the node could leave processes behind: stopping")
+    log.error(
+        "the process guard was killed; without it a crash of the node could leave processes behind: stopping"
+    )
     stop.set()
 
 
@@ -162,7 +176,9 @@ def _context(
 
 def _api_server(kubeconfig: Path, url: str | None) -> ApiServer:
     config: Json = yaml.safe_load(kubeconfig.read_text())
-    current = next(context for context in config["contexts"] if context["name"] == config["current-context"])
+    current = next(
+        context for context in config["contexts"] if context["name"] == config["current-context"]
+    )
     name = current["context"]["cluster"]
     cluster = next(cluster["cluster"] for cluster in config["clusters"] if cluster["name"] == name)
     authority = cluster.get("certificate-authority-data")

@@ -47,7 +47,12 @@ class PodContainers:
     """
 
     def __init__(
-        self, context: NodeContext, pod: Pod, directory: Path, wakeup: Wakeup, is_terminating: Callable[[], bool]
+        self,
+        context: NodeContext,
+        pod: Pod,
+        directory: Path,
+        wakeup: Wakeup,
+        is_terminating: Callable[[], bool],
     ) -> None:
         now = time.time()
         self.pod = pod
@@ -70,7 +75,8 @@ class PodContainers:
         """Return where the output of one incarnation of a container is."""
         return self._directory / f"{name}.{incarnation}.log"
 
-    # --- starting -----------------------------------------------------------------------------------------------------
+    # --- starting
+    # -----------------------------------------------------------------------------------------------------
 
     async def start_if_due(self, container: Json, policy: str, address: str, now: float) -> None:
         """Start a container that does not run, unless its restart policy or its back-off is against it.
@@ -81,7 +87,9 @@ class PodContainers:
         status = self.statuses[container["name"]]
         if status.name in self.processes:
             return
-        last = status.terminated or (status.last_terminated if isinstance(status.state, Waiting) else None)
+        last = status.terminated or (
+            status.last_terminated if isinstance(status.state, Waiting) else None
+        )
         if status.terminated and not should_restart(status.terminated, policy):
             return
         backoff = self._backoffs.setdefault(status.name, CrashLoopBackoff())
@@ -89,14 +97,21 @@ class PodContainers:
             message = f"back-off {backoff.delay:g}s restarting failed container={status.name} pod={self.pod.key}"
             if status.terminated:
                 self._context.events.warn(self.pod, "BackOff", "Restarting", message)
-            self.statuses.put(replace(status, state=Waiting("CrashLoopBackOff", message), last_terminated=last))
+            self.statuses.put(
+                replace(status, state=Waiting("CrashLoopBackOff", message), last_terminated=last)
+            )
             self._wakeup.at(backoff.until)
             return
         restart_count = status.restart_count + (last is not None)
-        await self._start(container, replace(status, last_terminated=last, restart_count=restart_count), address)
+        await self._start(
+            container, replace(status, last_terminated=last, restart_count=restart_count), address
+        )
 
     def set_config_error(self, message: str) -> None:
-        """Record on the first container that waits why the pod cannot be started now; running ones go on."""
+        """Record on the first container that waits why the pod cannot be started now.
+
+        Running ones go on.
+        """
         for status in self.statuses:
             if status.name not in self.processes and isinstance(status.state, Waiting):
                 self._set_config_error(status, message)
@@ -127,10 +142,14 @@ class PodContainers:
             return
         if self._is_terminating():  # since the API server was asked
             return
-        status = replace(status, container_id=f"process://{command.owner}", ready=False, started=False)
+        status = replace(
+            status, container_id=f"process://{command.owner}", ready=False, started=False
+        )
         output = ContainerLog(self.log_path(status.name, status.restart_count))
         try:
-            process = ContainerProcess(self._context.reaper, command, output, message_file, self._wakeup.now)
+            process = ContainerProcess(
+                self._context.reaper, command, output, message_file, self._wakeup.now
+            )
         except StartError as error:
             self._record_start_error(status, str(error))
             return
@@ -144,23 +163,35 @@ class PodContainers:
         now = time.time()
         stamp = format_time(now)
         terminated = Terminated(
-            128, "StartError", message, started_at=stamp, finished_at=stamp, container_id=status.container_id
+            128,
+            "StartError",
+            message,
+            started_at=stamp,
+            finished_at=stamp,
+            container_id=status.container_id,
         )
         self.statuses.put(replace(status, state=terminated))
         self._backoffs[status.name].record_exit(now, ran_for=0.0)
         self._wakeup.now()
 
     def _limit_memory(self, name: str, process: ContainerProcess) -> None:
-        limited = LimitedProcessTree(process.pid, lambda: memory_limit(self.statuses[name]), process.kill_for_memory)
+        limited = LimitedProcessTree(
+            process.pid, lambda: memory_limit(self.statuses[name]), process.kill_for_memory
+        )
         self._context.memory.add(limited)
 
-    # --- probes -------------------------------------------------------------------------------------------------------
+    # --- probes
+    # -------------------------------------------------------------------------------------------------------
 
     def _start_probes(self, container: Json, process: ContainerProcess, address: str) -> None:
         name = container["name"]
         target = probes.ProbeTarget(
             address,
-            {port["name"]: port["containerPort"] for port in container.get("ports") or () if "name" in port},
+            {
+                port["name"]: port["containerPort"]
+                for port in container.get("ports") or ()
+                if "name" in port
+            },
             process.command,
             self._context.reaper,
             self._context.http,
@@ -201,7 +232,8 @@ class PodContainers:
         if running := self._probes.pop(name, None):
             running.cancel()
 
-    # --- termination --------------------------------------------------------------------------------------------------
+    # --- termination
+    # --------------------------------------------------------------------------------------------------
 
     def collect_exits(self) -> None:
         """Record the termination of every process that has ended."""
@@ -214,7 +246,11 @@ class PodContainers:
             self._context.memory.remove(process.pid)
             status = self.statuses.get(name)
             if status is not None:
-                container = next(c for c in (*self.pod.init_containers, *self.pod.containers) if c["name"] == name)
+                container = next(
+                    c
+                    for c in (*self.pod.init_containers, *self.pod.containers)
+                    if c["name"] == name
+                )
                 message = process.message(container.get("terminationMessagePolicy", "File"))
                 terminated = process.terminated_state(message, status.container_id)
                 status = replace(status, state=terminated, ready=False, started=False)
@@ -239,14 +275,18 @@ class PodContainers:
             process.kill()
 
     def terminate_waiting(self) -> None:
-        """Turn every container that waits into a terminated one: the pod ends, none of them is started any more."""
+        """Turn every container that waits into a terminated one.
+
+        The pod ends, none of them is started any more.
+        """
         message = "the container was not running when the pod was ended"
         for status in list(self.statuses):
             if isinstance(status.state, Waiting):
                 state = status.last_terminated or Terminated(137, "ContainerStatusUnknown", message)
                 self.statuses.put(replace(status, state=state, ready=False, started=False))
 
-    # --- resize -------------------------------------------------------------------------------------------------------
+    # --- resize
+    # -------------------------------------------------------------------------------------------------------
 
     @property
     def allocated(self) -> list[Json]:
@@ -254,7 +294,10 @@ class PodContainers:
         return [{"resources": status.resources} for status in self.statuses.main]
 
     def resize(self, now: float) -> None:
-        """Give the containers the resources of the spec where that is possible; try again soon where it is not."""
+        """Give the containers the resources of the spec where that is possible.
+
+        Try again soon where it is not.
+        """
         before = {status.name: status for status in self.statuses.main}
         pids = {name: process.pid for name, process in self.processes.items()}
         self.statuses.main, self.resize_conditions = resize(
@@ -269,6 +312,8 @@ class PodContainers:
         allocated = {status.name: status.resources for status in self.statuses.main}
         for container in self.pod.containers:
             name = container["name"]
-            if name in self.processes and needs_restart(container.get("resizePolicy") or [], before[name], allocated):
+            if name in self.processes and needs_restart(
+                container.get("resizePolicy") or [], before[name], allocated
+            ):
                 self._restarting_to_resize.add(name)
                 self.processes[name].stop(self.pod.grace_seconds)

@@ -14,7 +14,10 @@ Json = dict[str, Any]
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The part of an object's metadata that the node uses; a watch's bookmark has little more than a version."""
+    """The part of an object's metadata that the node uses.
+
+    A watch's bookmark has little more than a version.
+    """
 
     name: str = ""
     namespace: str = ""

@@ -1,7 +1,7 @@
 """Computes a pod's status from the statuses of its containers. Pure.
 
-The rules are the kubelet's: the phase follows from the containers' states and the restart policy, and the time of each
-of the four conditions changes only with its status.
+The rules are the kubelet's: the phase follows from the containers' states and the restart policy,
+and the time of each of the four conditions changes only with its status.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ class PodFailure:
 
 def pod_phase(policy: str, init: list[ContainerStatus], main: list[ContainerStatus]) -> Phase:
     """Return a pod's phase, as its restart policy and the states of its containers determine it."""
-    if any(end.exit_code and not should_restart(end, init_restart_policy(policy)) for end in _terminations(init)):
+    if any(
+        end.exit_code and not should_restart(end, init_restart_policy(policy))
+        for end in _terminations(init)
+    ):
         return "Failed"
     if not initialized(init):
         return "Pending"
@@ -88,7 +91,14 @@ def pod_status(
         "hostIP": HOST_IP,
         "hostIPs": [{"ip": HOST_IP}],
         "conditions": _conditions(
-            pod, init, main, phase, now=now, networked=bool(address), known=known or {}, resize=resize or {}
+            pod,
+            init,
+            main,
+            phase,
+            now=now,
+            networked=bool(address),
+            known=known or {},
+            resize=resize or {},
         ),
         "initContainerStatuses": [container_status_json(status) for status in init],
         "containerStatuses": [container_status_json(status) for status in main],
@@ -118,7 +128,9 @@ def _conditions(
     before |= known
     closed = [gate for gate in gates if before.get(gate, {}).get("status") != "True"]
 
-    conditions: list[tuple[str, bool, str, str]] = [("PodReadyToStartContainers", networked and not finished, "", "")]
+    conditions: list[tuple[str, bool, str, str]] = [
+        ("PodReadyToStartContainers", networked and not finished, "", "")
+    ]
     if phase == "Succeeded" or not incomplete:
         conditions.append(("Initialized", True, "PodCompleted" if phase == "Succeeded" else "", ""))
     else:
@@ -131,16 +143,27 @@ def _conditions(
     all_ready = not unready and not finished
     conditions.append(("ContainersReady", all_ready, *containers))
     if all_ready and closed:
-        conditions.append(("Ready", False, "ReadinessGatesNotReady", f"conditions not true: [{' '.join(closed)}]"))
+        conditions.append(
+            ("Ready", False, "ReadinessGatesNotReady", f"conditions not true: [{' '.join(closed)}]")
+        )
     else:
         conditions.append(("Ready", all_ready, *containers))
     conditions += ((kind, True, reason, message) for kind, (reason, message) in resize.items())
-    answer = [_condition(before.get(kind), kind, *rest, pod=pod, now=now) for kind, *rest in conditions]  # type: ignore[arg-type]
-    removed = [kind for kind in ("PodResizePending", "PodResizeInProgress") if kind in before and kind not in resize]
+    answer = [
+        _condition(before.get(kind), kind, *rest, pod=pod, now=now)  # type: ignore[arg-type]
+        for kind, *rest in conditions
+    ]
+    removed = [
+        kind
+        for kind in ("PodResizePending", "PodResizeInProgress")
+        if kind in before and kind not in resize
+    ]
     return answer + [{"$patch": "delete", "type": kind} for kind in removed]
 
 
-def _condition(before: Json | None, kind: str, holds: bool, reason: str, message: str, *, pod: Pod, now: float) -> Json:
+def _condition(
+    before: Json | None, kind: str, holds: bool, reason: str, message: str, *, pod: Pod, now: float
+) -> Json:
     value = str(holds)
     same = before is not None and before.get("status") == value
     return {

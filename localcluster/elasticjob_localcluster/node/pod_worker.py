@@ -1,7 +1,8 @@
 """Runs one pod, from the moment it is bound to this node until it is deleted.
 
-Level-triggered: each pass compares the pod as last observed with its processes, does what is due, and requests its next
-wake-up; a change of either wakes it. The status is written when it differs from the one last written.
+Level-triggered: each pass compares the pod as last observed with its processes, does what is due,
+and requests its next wake-up; a change of either wakes it. The status is written when it differs
+from the one last written.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class PodWorker:
         self._context = context
         self._directory = context.directory / "pods" / pod.metadata.uid
         self._wakeup = Wakeup()
-        self.containers = PodContainers(context, pod, self._directory, self._wakeup, lambda: self._terminating)
+        self.containers = PodContainers(
+            context, pod, self._directory, self._wakeup, lambda: self._terminating
+        )
         self._exists = True
         self._started_at: str = pod.status.get("startTime") or format_time(time.time())
         self._address: str = pod.status.get("podIP") or ""
@@ -68,7 +71,11 @@ class PodWorker:
 
     @property
     def _terminating(self) -> bool:
-        return self._failure is not None or not self._exists or self.pod.metadata.deletion_timestamp is not None
+        return (
+            self._failure is not None
+            or not self._exists
+            or self.pod.metadata.deletion_timestamp is not None
+        )
 
     def update(self, pod: Pod | None) -> None:
         """Take the pod as it is now; None when it no longer exists."""
@@ -95,7 +102,8 @@ class PodWorker:
             self.containers.kill()
             self._status_writer.cancel()
 
-    # --- running ------------------------------------------------------------------------------------------------------
+    # --- running
+    # ------------------------------------------------------------------------------------------------------
 
     async def _sync(self, now: float) -> None:
         self._check_deadline(now)
@@ -110,10 +118,15 @@ class PodWorker:
                 log.warning("pod %s: %s", self.pod.key, error)
                 self._wakeup.at(now + RETRY_SECONDS)
             statuses = self.containers.statuses
-            self._finished = pod_phase(self.pod.restart_policy, statuses.init, statuses.main) in _FINISHED
+            self._finished = (
+                pod_phase(self.pod.restart_policy, statuses.init, statuses.main) in _FINISHED
+            )
 
     async def _run_containers(self, now: float) -> None:
-        """Start the containers that are due: init containers one after the other, then all others."""
+        """Start the containers that are due.
+
+        Init containers one after the other, then all others.
+        """
         self._claim_address()
         if not self.containers.processes:
             prepare_host_paths(self.pod)
@@ -123,7 +136,9 @@ class PodWorker:
         policy = self.pod.restart_policy
         for container in self.pod.init_containers:
             if not initialized([self.containers.statuses[container["name"]]]):
-                await self.containers.start_if_due(container, init_restart_policy(policy), self._address, now)
+                await self.containers.start_if_due(
+                    container, init_restart_policy(policy), self._address, now
+                )
                 return
         self.containers.resize(now)
         for container in self.pod.containers:
@@ -156,7 +171,9 @@ class PodWorker:
             self._address = HOST_IP
             return
         leaving = self._context.finished_or_terminating()
-        self._address = self._context.addresses.claim(network_identity(self.pod), self.pod.metadata.uid, leaving)
+        self._address = self._context.addresses.claim(
+            network_identity(self.pod), self.pod.metadata.uid, leaving
+        )
 
     async def _renew_token(self, now: float) -> None:
         if now >= self._token_due:
@@ -166,10 +183,14 @@ class PodWorker:
             )
         self._wakeup.at(self._token_due)
 
-    # --- termination --------------------------------------------------------------------------------------------------
+    # --- termination
+    # --------------------------------------------------------------------------------------------------
 
     async def _terminate(self) -> None:
-        """Stop the containers; once none runs, confirm the deletion of a pod that is being deleted."""
+        """Stop the containers.
+
+        Once none runs, confirm the deletion of a pod that is being deleted.
+        """
         self.containers.stop(self.pod.grace_seconds if self._exists else 1.0)
         if self.containers.processes or not self._exists:
             return
@@ -184,7 +205,9 @@ class PodWorker:
         try:
             if not self._finished_before:
                 await self._write_last_status()
-            await self._context.kube.delete(PODS, meta.namespace, meta.name, uid=meta.uid, grace_seconds=0)
+            await self._context.kube.delete(
+                PODS, meta.namespace, meta.name, uid=meta.uid, grace_seconds=0
+            )
             self._exists = False
             self._wakeup.now()
         except (NotFound, Conflict):
@@ -200,7 +223,8 @@ class PodWorker:
         except Refused as error:  # a retry would be refused too, and must not keep the pod for ever
             log.error("the last status of pod %s was refused: %.500s", self.pod.key, error)
 
-    # --- status -------------------------------------------------------------------------------------------------------
+    # --- status
+    # -------------------------------------------------------------------------------------------------------
 
     def _status(self, now: float) -> Json:
         deleted = self.pod.metadata.deletion_timestamp is not None and not self.containers.processes

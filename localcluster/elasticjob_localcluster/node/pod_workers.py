@@ -1,4 +1,7 @@
-"""The workers of all pods of the node: one is started when a pod is bound here, and ends when the pod is deleted."""
+"""The workers of all pods of the node.
+
+One is started when a pod is bound here, and ends when the pod is deleted.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,9 @@ class PodWorkers:
 
     def find(self, namespace: str, name: str) -> PodWorker | None:
         """Return the worker of a pod by its name; of two with the same name, the later."""
-        found = [worker for worker in self.workers.values() if worker.pod.key == f"{namespace}/{name}"]
+        found = [
+            worker for worker in self.workers.values() if worker.pod.key == f"{namespace}/{name}"
+        ]
         return found[-1] if found else None
 
     def finished_or_terminating(self) -> set[str]:
@@ -53,10 +58,20 @@ class PodWorkers:
         return {uid for uid, worker in self.workers.items() if worker.finished_or_terminating}
 
     def allocated_to_others(self, uid: str) -> dict[str, Decimal]:
-        """Return the CPU and memory that all live pods but one have been given; pending resizes do not count."""
-        others = [worker for key, worker in self.workers.items() if key != uid and not worker.finished_or_terminating]
+        """Return the CPU and memory that all live pods but one have been given.
+
+        Pending resizes do not count.
+        """
+        others = [
+            worker
+            for key, worker in self.workers.items()
+            if key != uid and not worker.finished_or_terminating
+        ]
         return {
-            name: sum((total(worker.containers.allocated, "requests", name) for worker in others), Decimal(0))
+            name: sum(
+                (total(worker.containers.allocated, "requests", name) for worker in others),
+                Decimal(0),
+            )
             for name in ("cpu", "memory")
         }
 
@@ -71,7 +86,9 @@ class PodWorkers:
     async def stop(self) -> None:
         """End every worker and its processes."""
         workers = self.workers.values()
-        processes = [process for worker in workers for process in worker.containers.processes.values()]
+        processes = [
+            process for worker in workers for process in worker.containers.processes.values()
+        ]
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 import aiohttp
 import grpc
 
-from elasticjob_localcluster.node.container_process import Command, StartError, exit_from_wait_status, spawn
+from elasticjob_localcluster.node.container_process import (
+    Command,
+    StartError,
+    exit_from_wait_status,
+    spawn,
+)
 from elasticjob_localcluster.node.pod_model import Json
 from elasticjob_localcluster.node.process_tree import Reaper, kill
 
@@ -56,7 +61,9 @@ class ContainerProbes:
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
 
-    def add(self, spec: Json, target: ProbeTarget, on_threshold: Callable[[bool, str], None]) -> None:
+    def add(
+        self, spec: Json, target: ProbeTarget, on_threshold: Callable[[bool, str], None]
+    ) -> None:
         """Start one probe."""
         self._tasks.append(asyncio.create_task(_probe_repeatedly(spec, target, on_threshold)))
 
@@ -88,7 +95,9 @@ def start_probes(
 
     def begin() -> None:
         if liveness := container.get("livenessProbe"):
-            container_probes.add(liveness, target, lambda good, message: None if good else failed(liveness, message))
+            container_probes.add(
+                liveness, target, lambda good, message: None if good else failed(liveness, message)
+            )
         if readiness := container.get("readinessProbe"):
             container_probes.add(readiness, target, ready)
         started()
@@ -107,12 +116,18 @@ def start_probes(
     return container_probes
 
 
-async def _probe_repeatedly(spec: Json, target: ProbeTarget, on_threshold: Callable[[bool, str], None]) -> None:
-    """Probe until cancelled; call `on_threshold(success, message)` whenever a threshold is reached."""
+async def _probe_repeatedly(
+    spec: Json, target: ProbeTarget, on_threshold: Callable[[bool, str], None]
+) -> None:
+    """Probe until cancelled.
+
+    Call `on_threshold(success, message)` whenever a threshold is reached.
+    """
     await asyncio.sleep(spec.get("initialDelaySeconds", 0))
     thresholds = {True: spec.get("successThreshold", 1), False: spec.get("failureThreshold", 3)}
     period = float(spec.get("periodSeconds", 10))
-    last, count = None, 0
+    last = None
+    count = 0
     while True:
         began = time.monotonic()
         problem = await probe(spec, target)
@@ -142,19 +157,23 @@ async def _exec(argv: list[str], target: ProbeTarget) -> str | None:
 
 
 async def _http(spec: Json, target: ProbeTarget) -> str | None:
-    scheme, host = spec.get("scheme", "HTTP").lower(), spec.get("host") or target.address
+    scheme = spec.get("scheme", "HTTP").lower()
+    host = spec.get("host") or target.address
     url = f"{scheme}://{host}:{_port(spec, target)}/{spec.get('path', '/').lstrip('/')}"
     headers = {header["name"]: header["value"] for header in spec.get("httpHeaders") or ()}
     try:
         # The kubelet does not check certificates of what it probes either.
-        async with target.http.get(url, headers=headers, ssl=False, allow_redirects=False) as answer:
+        async with target.http.get(
+            url, headers=headers, ssl=False, allow_redirects=False
+        ) as answer:
             return None if 200 <= answer.status < 400 else f"{url} answered {answer.status}"
     except (aiohttp.ClientError, OSError) as error:
         return f"{url}: {error}"
 
 
 async def _tcp(spec: Json, target: ProbeTarget) -> str | None:
-    host, port = spec.get("host") or target.address, _port(spec, target)
+    host = spec.get("host") or target.address
+    port = _port(spec, target)
     try:
         _, writer = await asyncio.open_connection(host, port)
     except OSError as error:
@@ -164,7 +183,8 @@ async def _tcp(spec: Json, target: ProbeTarget) -> str | None:
 
 
 async def _grpc(spec: Json, target: ProbeTarget) -> str | None:
-    where, name = f"{target.address}:{_port(spec, target)}", spec.get("service", "").encode()
+    where = f"{target.address}:{_port(spec, target)}"
+    name = spec.get("service", "").encode()
     request = b"\x0a" + _varint(len(name)) + name if name else b""
     async with grpc.aio.insecure_channel(where) as channel:
         try:

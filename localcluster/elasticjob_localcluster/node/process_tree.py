@@ -1,7 +1,9 @@
-"""The processes of this machine: their ancestors, the containers they belong to, and reliable termination.
+"""The processes of this machine.
 
-A container's processes are found by descent, by session, and by a variable that each of them inherits
-(`environment.MARKER`). The node is a sub-reaper: orphaned processes of a container become children of the node.
+Their ancestors, the containers they belong to, and reliable termination. A container's processes
+are found by descent, by session, and by a variable that each of them inherits
+(`environment.MARKER`). The node is a sub-reaper: orphaned processes of a container become children
+of the node.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def _read(pid: int) -> ProcessEntry | None:
     fields = stat[stat.rindex(b")") + 2 :].split()
     if fields[0] in (b"Z", b"X"):
         return None
-    return ProcessEntry(parent=int(fields[1]), session=int(fields[3]), resident=int(fields[21]) * _PAGE)
+    return ProcessEntry(
+        parent=int(fields[1]), session=int(fields[3]), resident=int(fields[21]) * _PAGE
+    )
 
 
 def marker(pid: int) -> str | None:
@@ -59,7 +63,14 @@ def marker(pid: int) -> str | None:
     except OSError:
         return None
     prefix = MARKER.encode() + b"="
-    return next((entry[len(prefix) :].decode() for entry in variables.split(b"\0") if entry.startswith(prefix)), None)
+    return next(
+        (
+            entry[len(prefix) :].decode()
+            for entry in variables.split(b"\0")
+            if entry.startswith(prefix)
+        ),
+        None,
+    )
 
 
 def proportional_size(pids: Iterable[int]) -> int:
@@ -69,7 +80,9 @@ def proportional_size(pids: Iterable[int]) -> int:
         with contextlib.suppress(OSError, StopIteration):
             try:
                 lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-                total += int(next(line for line in lines if line.startswith("Pss:")).split()[1]) * 1024
+                total += (
+                    int(next(line for line in lines if line.startswith("Pss:")).split()[1]) * 1024
+                )
             except PermissionError:  # an agent lets only root look into it
                 total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     return total
@@ -84,16 +97,21 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 def kill_marked(prefix: str, *, seconds: float = 10.0) -> None:
     """Kill every process whose marker begins with `prefix`, and all their descendants and sessions, until none is left.
 
-    For processes whose ids are not known any more. Gives up after `seconds`: a process may hang in the kernel.
+    For processes whose ids are not known any more. Gives up after `seconds`: a process may hang in
+    the kernel.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         table = process_table()
-        targets = {pid for pid in table if pid != os.getpid() and (marker(pid) or "").startswith(prefix)}
+        targets = {
+            pid for pid in table if pid != os.getpid() and (marker(pid) or "").startswith(prefix)
+        }
         if not targets:
             return
         targets |= {pid for pid, process in table.items() if process.session in targets}
-        while more := {pid for pid, process in table.items() if process.parent in targets} - targets:
+        while (
+            more := {pid for pid, process in table.items() if process.parent in targets} - targets
+        ):
             targets |= more
         for pid in targets:
             kill(pid)
@@ -114,10 +132,13 @@ class Reaper:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
 
-    def watch(self, pid: int, on_exit: Callable[[int], None], *, owner: str = "", guest_of: str = "") -> None:
+    def watch(
+        self, pid: int, on_exit: Callable[[int], None], *, owner: str = "", guest_of: str = ""
+    ) -> None:
         """Call `on_exit` with the wait status when a child ends.
 
-        `owner`: the marker of the container that it leads. `guest_of`: of the one with which it ends at the latest.
+        `owner`: the marker of the container that it leads. `guest_of`: of the one with which it
+        ends at the latest.
         """
         self._on_exit[pid] = on_exit
         if owner:
@@ -149,15 +170,24 @@ class Reaper:
         self._sweep()
 
     def _sweep(self) -> None:
-        """Kill orphans whose container has ended. Their own children then become ours and are found the same way."""
+        """Kill orphans whose container has ended.
+
+        Their own children then become ours and are found the same way.
+        """
         for pid in _children():
-            if pid not in self._on_exit and (owner := marker(pid)) is not None and owner not in self._living:
+            if (
+                pid not in self._on_exit
+                and (owner := marker(pid)) is not None
+                and owner not in self._living
+            ):
                 kill(pid)
 
 
 def _children() -> list[int]:
     try:
-        found = [(task / "children").read_text().split() for task in Path("/proc/self/task").iterdir()]
+        found = [
+            (task / "children").read_text().split() for task in Path("/proc/self/task").iterdir()
+        ]
         return [int(pid) for pids in found for pid in pids]
     except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
         me = os.getpid()

@@ -23,7 +23,8 @@ from elasticjob_localcluster.node.streaming import FEATURE
 log = logging.getLogger(__name__)
 LABEL = "elasticjob.dev/process-node"
 _LEASE_NAMESPACE = "kube-node-lease"
-_HEARTBEAT, _LEASE_SECONDS = 10.0, 40
+_HEARTBEAT = 10.0
+_LEASE_SECONDS = 40
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -38,8 +39,13 @@ def machine_capacity() -> dict[str, str]:
     }
 
 
-def node_object(name: str, allocatable: Mapping[str, str], port: int, taints: Sequence[Json] = ()) -> Json:
-    """Return the Node, its HTTPS server being on `port`; pods that do not tolerate its taints are kept away."""
+def node_object(
+    name: str, allocatable: Mapping[str, str], port: int, taints: Sequence[Json] = ()
+) -> Json:
+    """Return the Node, its HTTPS server being on `port`.
+
+    Pods that do not tolerate its taints are kept away.
+    """
     machine = platform.machine()
     architecture = _ARCHITECTURES.get(machine, machine)
     return {
@@ -76,7 +82,9 @@ def node_object(name: str, allocatable: Mapping[str, str], port: int, taints: Se
                 "osImage": platform.platform(terse=True),
                 "systemUUID": "",
             },
-            "conditions": [_condition("Ready", True, "ProcessNodeReady", "runs containers as local processes")]
+            "conditions": [
+                _condition("Ready", True, "ProcessNodeReady", "runs containers as local processes")
+            ]
             + [
                 _condition(kind, False, "NotWatched", "the process node does not look at this")
                 for kind in ("MemoryPressure", "DiskPressure", "PIDPressure")
@@ -100,7 +108,8 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Json:
 async def keep_registered(kube: Kube, node: Json, allocatable: Mapping[str, str]) -> None:
     """Register, then renew the Lease until cancelled.
 
-    Register anew when the Node object was deleted, or was given up because the API server had not heard of the node.
+    Register anew when the Node object was deleted, or was given up because the API server had not
+    heard of the node.
     """
     name = node["metadata"]["name"]
     uid = ""
@@ -108,7 +117,11 @@ async def keep_registered(kube: Kube, node: Json, allocatable: Mapping[str, str]
         try:
             if not uid:
                 uid = await _register(kube, node)
-                log.info("registered as node %s: %s", name, ", ".join(f"{k} {v}" for k, v in allocatable.items()))
+                log.info(
+                    "registered as node %s: %s",
+                    name,
+                    ", ".join(f"{k} {v}" for k, v in allocatable.items()),
+                )
             await _renew(kube, name, uid)
             if not await _is_ready(kube, name):
                 uid = ""
@@ -133,10 +146,14 @@ async def _register(kube: Kube, node: Json) -> str:
 
 
 async def _is_ready(kube: Kube, name: str) -> bool:
-    """Whether the Node object says that the node is ready; the controller manager takes it back, a node sets it."""
+    """Whether the Node object says that the node is ready.
+
+    The controller manager takes it back, a node sets it.
+    """
     stored = await kube.get(NODES, None, name)
     return any(
-        (condition["type"], condition["status"]) == ("Ready", "True") for condition in stored["status"]["conditions"]
+        (condition["type"], condition["status"]) == ("Ready", "True")
+        for condition in stored["status"]["conditions"]
     )
 
 

@@ -35,44 +35,59 @@ def resize(
     if all(status.resources == desired[status.name] for status in statuses):
         return statuses, {}
     for name in ("cpu", "memory"):
-        asked, has = total(pod.containers, "requests", name), parse_quantity(allocatable[name])
+        asked = total(pod.containers, "requests", name)
+        has = parse_quantity(allocatable[name])
         if asked > has:
-            message = f"Node didn't have enough capacity: {name}, requested: {asked}, capacity: {has}"
+            message = (
+                f"Node didn't have enough capacity: {name}, requested: {asked}, capacity: {has}"
+            )
             return statuses, {"PodResizePending": ("Infeasible", message)}
         used = allocated_to_others.get(name, Decimal(0))
         if asked + used > has:
             message = f"Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {has}"
             return statuses, {"PodResizePending": ("Deferred", message)}
-    policies = {container["name"]: container.get("resizePolicy") or [] for container in pod.containers}
+    policies = {
+        container["name"]: container.get("resizePolicy") or [] for container in pod.containers
+    }
     refused: list[str] = []
     changed = []
     for status in statuses:
         limit = memory_limit(replace(status, resources=desired[status.name]))
-        in_place = isinstance(status.state, Running) and not needs_restart(policies[status.name], status, desired)
+        in_place = isinstance(status.state, Running) and not needs_restart(
+            policies[status.name], status, desired
+        )
         if (
             in_place
             and status.resources != desired[status.name]
             and limit is not None
             and (used_now := usage(status.name)) > limit
         ):
-            refused.append(f"{status.name}: memory limit ({limit}) below current usage ({used_now})")
+            refused.append(
+                f"{status.name}: memory limit ({limit}) below current usage ({used_now})"
+            )
             changed.append(status)
         else:
             changed.append(replace(status, resources=desired[status.name]))
     return changed, {"PodResizeInProgress": ("Error", "; ".join(refused))} if refused else {}
 
 
-def needs_restart(policies: list[Json], status: ContainerStatus, desired: Mapping[str, Json]) -> bool:
+def needs_restart(
+    policies: list[Json], status: ContainerStatus, desired: Mapping[str, Json]
+) -> bool:
     """Say whether a container must be restarted to get its desired resources."""
     kinds = ("requests", "limits")
     new = desired[status.name]
     changed = {
         name
         for name in ("cpu", "memory")
-        if any((status.resources.get(kind) or {}).get(name) != (new.get(kind) or {}).get(name) for kind in kinds)
+        if any(
+            (status.resources.get(kind) or {}).get(name) != (new.get(kind) or {}).get(name)
+            for kind in kinds
+        )
     }
     return any(
-        policy["resourceName"] in changed and policy["restartPolicy"] == "RestartContainer" for policy in policies
+        policy["resourceName"] in changed and policy["restartPolicy"] == "RestartContainer"
+        for policy in policies
     )
 
 
@@ -84,5 +99,7 @@ def memory_limit(status: ContainerStatus) -> int | None:
 
 def total(containers: Iterable[Json], kind: str, name: str) -> Decimal:
     """Return the sum of `resources.<kind>.<name>` over containers, a container without the field counts as 0."""
-    amounts = ((container.get("resources") or {}).get(kind, {}).get(name, 0) for container in containers)
+    amounts = (
+        (container.get("resources") or {}).get(kind, {}).get(name, 0) for container in containers
+    )
     return sum((parse_quantity(amount) for amount in amounts), Decimal(0))

@@ -1,5 +1,6 @@
-"""The node's HTTPS server, which the API server uses: logs, exec, port-forward, the list of pods, health.
+"""The node's HTTPS server, which the API server uses.
 
+Logs, exec, port-forward, the list of pods, health.
 Only a client with a certificate of the cluster's authority is served.
 """
 
@@ -33,20 +34,28 @@ def tls(certificate: Path, key: Path, client_authority: Path) -> ssl.SSLContext:
     return context
 
 
-async def serve(pods: PodWorkers, streaming: Streaming, context: ssl.SSLContext) -> tuple[web.AppRunner, int]:
+async def serve(
+    pods: PodWorkers, streaming: Streaming, context: ssl.SSLContext
+) -> tuple[web.AppRunner, int]:
     """Serve on a free port; return the runner, to be cleaned up at the end, and the port."""
     app = web.Application()
     app.add_routes(
         [
             web.get("/healthz", _healthz),
             web.get("/pods", lambda _: _pods(pods)),
-            web.get("/containerLogs/{namespace}/{pod}/{container}", lambda request: _logs(pods, request)),
+            web.get(
+                "/containerLogs/{namespace}/{pod}/{container}", lambda request: _logs(pods, request)
+            ),
             *streaming.routes(),
             web.route("*", "/{what:exec|attach|portForward|run}/{rest:.*}", _refused),
         ]
     )
     runner = web.AppRunner(
-        app, access_log=None, shutdown_timeout=1, handler_cancellation=True, max_line_size=_REQUEST_LINE_BYTES
+        app,
+        access_log=None,
+        shutdown_timeout=1,
+        handler_cancellation=True,
+        max_line_size=_REQUEST_LINE_BYTES,
     )
     await runner.setup()
     site = web.TCPSite(runner, HOST_IP, 0, ssl_context=context)
@@ -67,7 +76,11 @@ async def _refused(request: web.Request) -> web.Response:
 
 async def _pods(pods: PodWorkers) -> web.Response:
     items = [
-        {"metadata": {**msgspec.to_builtins(worker.pod.metadata)}, "spec": worker.pod.spec, "status": worker.pod.status}
+        {
+            "metadata": {**msgspec.to_builtins(worker.pod.metadata)},
+            "spec": worker.pod.spec,
+            "status": worker.pod.status,
+        }
         for worker in pods.workers.values()
     ]
     body = msgspec.json.encode({"kind": "PodList", "apiVersion": "v1", "items": items})
@@ -75,14 +88,19 @@ async def _pods(pods: PodWorkers) -> web.Response:
 
 
 async def _logs(pods: PodWorkers, request: web.Request) -> web.StreamResponse:
-    namespace, pod, container = (request.match_info[name] for name in ("namespace", "pod", "container"))
+    namespace, pod, container = (
+        request.match_info[name] for name in ("namespace", "pod", "container")
+    )
     query = request.query
     worker = pods.find(namespace, pod)
     status = worker.containers.statuses.get(container) if worker else None
     if worker is None or status is None:
-        return web.Response(status=404, text=f'container "{container}" of pod "{pod}" is not on this node')
+        return web.Response(
+            status=404, text=f'container "{container}" of pod "{pod}" is not on this node'
+        )
     try:
-        options, limit = _log_options(query), _count(query, "limitBytes")
+        options = _log_options(query)
+        limit = _count(query, "limitBytes")
     except ValueError as error:
         return web.Response(status=400, text=f"bad query: {error}")
     current = status.restart_count
@@ -93,7 +111,9 @@ async def _logs(pods: PodWorkers, request: web.Request) -> web.StreamResponse:
     path = worker.containers.log_path(container, current - 1 if previous else current)
     if not path.exists():
         which = "previous terminated" if previous else "started"
-        return web.Response(status=400, text=f'{which} container "{container}" in pod "{pod}" not found')
+        return web.Response(
+            status=400, text=f'{which} container "{container}" in pod "{pod}" not found'
+        )
     answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await answer.prepare(request)
     process = worker.containers.processes.get(container)
@@ -110,7 +130,9 @@ def _log_options(query: Mapping[str, str]) -> LogOptions:
         since = time.time() - seconds
     elif "sinceTime" in query:
         since = parse_time(query["sinceTime"])
-    return LogOptions(tail=_count(query, "tailLines"), since=since, timestamps=query.get("timestamps") == "true")
+    return LogOptions(
+        tail=_count(query, "tailLines"), since=since, timestamps=query.get("timestamps") == "true"
+    )
 
 
 def _count(query: Mapping[str, str], name: str) -> int | None:
@@ -123,13 +145,15 @@ def _count(query: Mapping[str, str], name: str) -> int | None:
 
 
 async def _in_batches(path: Path, options: LogOptions) -> AsyncIterator[bytes]:
-    batch, size = [], 0
+    batch = []
+    size = 0
     for line in read_lines(path, options):
         batch.append(line)
         size += len(line)
         if size > _BATCH:
             yield b"".join(batch)
-            batch, size = [], 0
+            batch = []
+            size = 0
     yield b"".join(batch)
 
 

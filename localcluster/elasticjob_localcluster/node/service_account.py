@@ -1,4 +1,7 @@
-"""A pod's service account: a kubeconfig with a token that is bound to the pod and renewed before it expires."""
+"""A pod's service account.
+
+A kubeconfig with a token that is bound to the pod and renewed before it expires.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,10 @@ from elasticjob_localcluster.node.pod_model import Json, Pod
 KUBECONFIG = "kubeconfig"
 """The name of the file in the pod's directory."""
 BINDING_PAUSES_SECONDS = (0.01, 0.03, 0.1, 0.3)
-"""A node may read the Secrets that its pods name and ask for their tokens, but the API server's own caches, which
-decide that, follow a pod's binding by some milliseconds: a refusal in that time is not yet final."""
+"""A node may read the Secrets that its pods name and ask for their tokens, but the API server's own
+caches, which decide that, follow a pod's binding by some milliseconds: a refusal in that time is
+not yet final.
+"""
 _LIFETIME = 3607
 _RENEW_AT = 0.8
 
@@ -35,7 +40,9 @@ class ApiServer(NamedTuple):
 
 
 async def write_kubeconfig(kube: Kube, api: ApiServer, pod: Pod, directory: Path) -> float:
-    """Write a kubeconfig with a new token to a pod's directory; return when to renew it, in seconds since the epoch.
+    """Write a kubeconfig with a new token to a pod's directory.
+
+    Return when to renew it, in seconds since the epoch.
 
     Raises:
         ConfigError: when the API server refuses a token.
@@ -45,7 +52,9 @@ async def write_kubeconfig(kube: Kube, api: ApiServer, pod: Pod, directory: Path
         due = await _request_token(kube, pod, token)
     except (Refused, NotFound) as error:
         raise ConfigError(f"no token for the pod's service account: {error}") from error
-    _write_private(directory / KUBECONFIG, msgspec.json.encode(_kubeconfig(api, pod.metadata.namespace, token)))
+    _write_private(
+        directory / KUBECONFIG, msgspec.json.encode(_kubeconfig(api, pod.metadata.namespace, token))
+    )
     return due
 
 
@@ -59,7 +68,9 @@ async def _request_token(kube: Kube, pod: Pod, file: Path) -> float:
     account = pod.spec.get("serviceAccountName") or "default"
     path = SERVICE_ACCOUNTS.path(pod.metadata.namespace, account, "token")
     answer = await retry(
-        lambda: kube.request("POST", path, body=body), (Refused, NotFound), pauses=BINDING_PAUSES_SECONDS
+        lambda: kube.request("POST", path, body=body),
+        (Refused, NotFound),
+        pauses=BINDING_PAUSES_SECONDS,
     )
     status = msgspec.json.decode(answer)["status"]
     _write_private(file, status["token"].encode())
@@ -73,9 +84,16 @@ def _kubeconfig(api: ApiServer, namespace: str, token_file: Path) -> Json:
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "pod",
-        "clusters": [{"name": "pod", "cluster": {"server": api.url, "certificate-authority-data": api.authority_data}}],
+        "clusters": [
+            {
+                "name": "pod",
+                "cluster": {"server": api.url, "certificate-authority-data": api.authority_data},
+            }
+        ],
         "users": [{"name": "pod", "user": {"tokenFile": str(token_file)}}],
-        "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace}}],
+        "contexts": [
+            {"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace}}
+        ],
     }
 
 

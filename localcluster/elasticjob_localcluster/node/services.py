@@ -1,7 +1,7 @@
 """Lists the Services of a namespace anew for each container's start.
 
-A Service created just before a pod must be in the pod's environment; watches of two kinds have no common order.
-Containers that start together share one request.
+A Service created just before a pod must be in the pod's environment; watches of two kinds have no
+common order. Containers that start together share one request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Writes a pod's status to the API: if it differs, one write at a time, never to another pod of the same name."""
+"""Writes a pod's status to the API.
+
+If it differs, one write at a time, never to another pod of the same name.
+"""
 
 from __future__ import annotations
 

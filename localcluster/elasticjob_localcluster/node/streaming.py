@@ -1,6 +1,7 @@
-"""Exec and port-forward: the websockets of a kubelet, which the API server passes through from the user.
+"""Exec and port-forward.
 
-Each message begins with a byte that names its channel. SPDY, the older way of kubectl, is not spoken here.
+The websockets of a kubelet, which the API server passes through from the user. Each message begins
+with a byte that names its channel. SPDY, the older way of kubectl, is not spoken here.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ _SESSIONS = 256
 """At a time; each exec is a process, each forwarded connection a socket."""
 _MESSAGE_BYTES = 1 << 22
 _CHUNK = 1 << 15
-_STDIN, _ERROR, _RESIZE, _CLOSE = 0, 3, 4, 255
+_STDIN = 0
+_ERROR = 3
+_RESIZE = 4
+_CLOSE = 255
 _MAX_PORTS = 16
 _REST_SECONDS = 0.5
-"""How long output is still read after a command has ended while what it has started holds it open."""
+"""How long output is still read after a command has ended while what it has started holds it open.
+"""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -50,11 +55,17 @@ class Streaming:
     def _bounded(self, handler: Handler) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             if request.headers.get("Upgrade", "").lower() != "websocket":
-                raise web.HTTPBadRequest(text="the process node speaks websockets only: use a client that does")
-            if "*/*" not in request.headers.get("Accept", "*/*"):  # as a kubelet, so that clients learn it here, too
+                raise web.HTTPBadRequest(
+                    text="the process node speaks websockets only: use a client that does"
+                )
+            if "*/*" not in request.headers.get(
+                "Accept", "*/*"
+            ):  # as a kubelet, so that clients learn it here, too
                 raise web.HTTPNotAcceptable(text="the answer is no document: accept */*")
             if self._open >= _SESSIONS:
-                raise web.HTTPTooManyRequests(text=f"{_SESSIONS} execs and forwarded connections are open already")
+                raise web.HTTPTooManyRequests(
+                    text=f"{_SESSIONS} execs and forwarded connections are open already"
+                )
             self._open += 1
             try:
                 return await handler(request)
@@ -64,11 +75,15 @@ class Streaming:
         return handle
 
     async def _exec(self, request: web.Request) -> web.StreamResponse:
-        namespace, pod, container = (request.match_info[name] for name in ("namespace", "pod", "container"))
+        namespace, pod, container = (
+            request.match_info[name] for name in ("namespace", "pod", "container")
+        )
         worker = self._pods.find(namespace, pod)
         process = worker.containers.processes.get(container) if worker else None
         if process is None or process.exit is not None:
-            raise web.HTTPNotFound(text=f'container "{container}" of pod "{pod}" does not run on this node')
+            raise web.HTTPNotFound(
+                text=f'container "{container}" of pod "{pod}" does not run on this node'
+            )
         argv = request.query.getall("command", [])
         if not argv:
             raise web.HTTPBadRequest(text="you must specify at least 1 command for the container")
@@ -95,14 +110,24 @@ class Streaming:
         if worker is None or not worker.address:
             raise web.HTTPNotFound(text=f'pod "{pod}" does not run on this node')
         try:
-            ports = [int(port) for text in request.query.getall("port", []) for port in text.split(",")]
+            ports = [
+                int(port) for text in request.query.getall("port", []) for port in text.split(",")
+            ]
         except ValueError:
             ports = []
         if not 1 <= len(ports) <= _MAX_PORTS or not all(0 < port < 1 << 16 for port in ports):
-            raise web.HTTPBadRequest(text=f"query parameter port: 1 to {_MAX_PORTS} port numbers are needed")
-        socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",), max_msg_size=_MESSAGE_BYTES)
-        if not socket.can_prepare(request) or "SPDY" in request.headers.get("Sec-WebSocket-Protocol", ""):
-            raise web.HTTPBadRequest(text="the process node does not speak SPDY, so kubectl port-forward does not work")
+            raise web.HTTPBadRequest(
+                text=f"query parameter port: 1 to {_MAX_PORTS} port numbers are needed"
+            )
+        socket = web.WebSocketResponse(
+            protocols=("v4.channel.k8s.io",), max_msg_size=_MESSAGE_BYTES
+        )
+        if not socket.can_prepare(request) or "SPDY" in request.headers.get(
+            "Sec-WebSocket-Protocol", ""
+        ):
+            raise web.HTTPBadRequest(
+                text="the process node does not speak SPDY, so kubectl port-forward does not work"
+            )
         await socket.prepare(request)
         await _forward(socket, worker.address, ports)
         await socket.close()
@@ -110,17 +135,28 @@ class Streaming:
 
 
 def _streams(query: Mapping[str, str]) -> Streams:
-    wanted = {name: query.get(name) in ("1", "true") for name in ("input", "output", "error", "tty")}
-    return Streams(stdin=wanted["input"], stdout=wanted["output"], stderr=wanted["error"], terminal=wanted["tty"])
+    wanted = {
+        name: query.get(name) in ("1", "true") for name in ("input", "output", "error", "tty")
+    }
+    return Streams(
+        stdin=wanted["input"],
+        stdout=wanted["output"],
+        stderr=wanted["error"],
+        terminal=wanted["tty"],
+    )
 
 
-# --- exec ---------------------------------------------------------------------------------------------------------
+# --- exec
+# ---------------------------------------------------------------------------------------------------------
 
 
 async def _attend(socket: web.WebSocketResponse, command: ExecProcess) -> None:
     """Carry everything between user and command until the command has ended, or the user has gone."""
     listening = asyncio.create_task(_listen(socket, command))
-    outputs = [asyncio.create_task(_copy(reader, socket, number)) for number, reader in command.outputs.items()]
+    outputs = [
+        asyncio.create_task(_copy(reader, socket, number))
+        for number, reader in command.outputs.items()
+    ]
     try:
         either: set[asyncio.Future[Any]] = {listening, command.code}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -140,7 +176,8 @@ async def _listen(socket: web.WebSocketResponse, command: ExecProcess) -> None:
     async for message in socket:
         if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
             continue
-        channel, data = message.data[0], message.data[1:]
+        channel = message.data[0]
+        data = message.data[1:]
         if channel == _STDIN and command.stdin is not None and data:
             with contextlib.suppress(OSError):  # the command reads no more
                 command.stdin.write(data)
@@ -150,7 +187,9 @@ async def _listen(socket: web.WebSocketResponse, command: ExecProcess) -> None:
         elif channel == _RESIZE:
             with contextlib.suppress(ValueError, KeyError, TypeError, OSError):
                 size = json.loads(data)
-                command.resize(*(min(max(int(size[name]), 1), 65535) for name in ("Width", "Height")))
+                command.resize(
+                    *(min(max(int(size[name]), 1), 65535) for name in ("Width", "Height"))
+                )
 
 
 async def _copy(reader: asyncio.StreamReader, socket: web.WebSocketResponse, channel: int) -> None:
@@ -167,17 +206,22 @@ def _status(code: int) -> bytes:
     """Return how a command has ended, as a kubelet says it."""
     if code == 0:
         return json.dumps({"metadata": {}, "status": "Success"}).encode()
-    message = f"command terminated with non-zero exit code: command terminated with exit code {code}"
+    message = (
+        f"command terminated with non-zero exit code: command terminated with exit code {code}"
+    )
     cause = {"reason": "ExitCode", "message": str(code)}
     return _failure(message, reason="NonZeroExitCode", details={"causes": [cause]})
 
 
 def _failure(message: str, **more: object) -> bytes:
     reason = {"reason": "InternalError", "code": 500, "details": {"causes": [{"message": message}]}}
-    return json.dumps({"metadata": {}, "status": "Failure", "message": message} | (more or reason)).encode()
+    return json.dumps(
+        {"metadata": {}, "status": "Failure", "message": message} | (more or reason)
+    ).encode()
 
 
-# --- port-forward -------------------------------------------------------------------------------------------------
+# --- port-forward
+# -------------------------------------------------------------------------------------------------
 
 
 async def _forward(socket: web.WebSocketResponse, address: str, ports: list[int]) -> None:
@@ -198,7 +242,10 @@ async def _forward(socket: web.WebSocketResponse, address: str, ports: list[int]
     listening = asyncio.create_task(_pass_on(socket, writers))
     try:
         if copies:
-            either: set[asyncio.Future[Any]] = {listening, asyncio.gather(*copies, return_exceptions=True)}
+            either: set[asyncio.Future[Any]] = {
+                listening,
+                asyncio.gather(*copies, return_exceptions=True),
+            }
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in (listening, *copies):
@@ -208,7 +255,9 @@ async def _forward(socket: web.WebSocketResponse, address: str, ports: list[int]
             writer.close()
 
 
-async def _pass_on(socket: web.WebSocketResponse, writers: Mapping[int, asyncio.StreamWriter]) -> None:
+async def _pass_on(
+    socket: web.WebSocketResponse, writers: Mapping[int, asyncio.StreamWriter]
+) -> None:
     async for message in socket:
         if message.type is aiohttp.WSMsgType.BINARY and message.data and message.data[0] in writers:
             writer = writers[message.data[0]]

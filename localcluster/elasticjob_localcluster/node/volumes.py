@@ -1,7 +1,8 @@
-"""Prepares the volumes that processes can have: host paths, mounted at their own path, and the files of ConfigMaps.
+"""Prepares the volumes that processes can have.
 
-The files of a ConfigMap are written into a folder of the pod. Nothing can be mounted, so this folder is put into the
-command where that names the mount path (`container_command.py`).
+Host paths, mounted at their own path, and the files of ConfigMaps. The files of a ConfigMap are
+written into a folder of the pod. Nothing can be mounted, so this folder is put into the command
+where that names the mount path (`container_command.py`).
 """
 
 from __future__ import annotations
@@ -34,16 +35,21 @@ def prepare_host_paths(pod: Pod) -> None:
     for index, volume in enumerate(pod.spec.get("volumes") or ()):
         if "hostPath" not in volume:
             continue
-        path, kind = Path(volume["hostPath"]["path"]), volume["hostPath"].get("type") or ""
+        path = Path(volume["hostPath"]["path"])
+        kind = volume["hostPath"].get("type") or ""
         try:
             if kind == "DirectoryOrCreate":
                 path.mkdir(parents=True, exist_ok=True)
             elif kind == "FileOrCreate":
                 path.touch()
         except OSError as error:
-            raise ConfigError(f"spec.volumes[{index}].hostPath: {path} cannot be created: {error}") from error
+            raise ConfigError(
+                f"spec.volumes[{index}].hostPath: {path} cannot be created: {error}"
+            ) from error
         if kind and not _MUST_BE[kind][1](path):
-            raise ConfigError(f"spec.volumes[{index}].hostPath: {path} is not {_MUST_BE[kind][0]} on this machine")
+            raise ConfigError(
+                f"spec.volumes[{index}].hostPath: {path} is not {_MUST_BE[kind][0]} on this machine"
+            )
 
 
 async def write_config_maps(context: NodeContext, pod: Pod, directory: Path) -> None:
@@ -73,9 +79,14 @@ def volume_folder(directory: Path, volume: str) -> Path:
 
 
 def _files(source: Json, found: Json) -> Iterator[tuple[str, bytes]]:
-    """Yield path and content of each file. The API server takes no path that leads out of the volume."""
+    """Yield path and content of each file.
+
+    The API server takes no path that leads out of the volume.
+    """
     content = {key: text.encode() for key, text in (found.get("data") or {}).items()}
-    content |= {key: base64.b64decode(data) for key, data in (found.get("binaryData") or {}).items()}
+    content |= {
+        key: base64.b64decode(data) for key, data in (found.get("binaryData") or {}).items()
+    }
     if not source.get("items"):
         yield from content.items()
         return
@@ -83,4 +94,6 @@ def _files(source: Json, found: Json) -> Iterator[tuple[str, bytes]]:
         if item["key"] in content:
             yield item["path"], content[item["key"]]
         elif not source.get("optional"):
-            raise ConfigError(f"configmap {source['name']} has no key {item['key']}, which a volume names")
+            raise ConfigError(
+                f"configmap {source['name']} has no key {item['key']}, which a volume names"
+            )

@@ -1,1 +1,4 @@
-"""The master's side of Kubernetes: its ElasticJob, its ScalePlans, and their conversion to the core's values."""
+"""The master's side of Kubernetes.
+
+Its ElasticJob, its ScalePlans, and their conversion to the core's values.
+"""

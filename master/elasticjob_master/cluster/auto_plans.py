@@ -1,4 +1,7 @@
-"""The ScalePlans of the auto-scaler: their manifests, their numbers, and what is learned from their ends. Pure."""
+"""The ScalePlans of the auto-scaler.
+
+Their manifests, their numbers, and what is learned from their ends. Pure.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ from elasticjob_master.core.autoscale.job_scaling import EndedPlan
 
 
 def manifest(config: Config, number: int, role: str, decision: ScalingDecision) -> dict[str, Any]:
-    """Return the ScalePlan of a decision; members that cannot be had in time are not waited for any longer."""
+    """Return the ScalePlan of a decision.
+
+    Members that cannot be had in time are not waited for any longer.
+    """
     owner = {
         "apiVersion": ELASTIC_JOBS.api_version,
         "kind": ELASTIC_JOBS.kind,
@@ -40,7 +46,9 @@ def manifest(config: Config, number: int, role: str, decision: ScalingDecision) 
         "source": "Auto",
         "reason": decision.reason[:MAX_REASON_CHARACTERS],
         "replicaResourceSpecs": roles,
-        "removePods": [{"role": role, "index": index} for index in decision.remove[:MAX_PODS_PER_PLAN]],
+        "removePods": [
+            {"role": role, "index": index} for index in decision.remove[:MAX_PODS_PER_PLAN]
+        ],
         "migratePods": _migrated(decision)[:MAX_PODS_PER_PLAN],
         "onTimeout": "Rollback",
     }
@@ -57,7 +65,10 @@ def manifest(config: Config, number: int, role: str, decision: ScalingDecision) 
 
 
 def _migrated(decision: ScalingDecision) -> list[dict[str, Any]]:
-    """Return the members that are replaced; the operator replaces those that are left out one by one."""
+    """Return the members that are replaced.
+
+    The operator replaces those that are left out one by one.
+    """
     named: list[dict[str, Any]] = [
         {"name": pod, "resource": _resource(wanted)} for pod, wanted in decision.migrate.items()
     ]
@@ -72,9 +83,14 @@ def plan_name(job_name: str, number: int) -> str:
 
 
 def number_of(plan: ScalePlan, config: Config) -> int | None:
-    """Return the number of a plan that a master of this very job has made; None: it is somebody else's."""
+    """Return the number of a plan that a master of this very job has made.
+
+    None: it is somebody else's.
+    """
     number = plan.metadata.name.removeprefix(plan_name(config.job_name, 0)[:-1])
-    kind, name, uid = ELASTIC_JOBS.kind, config.job_name, config.job_uid
+    kind = ELASTIC_JOBS.kind
+    name = config.job_name
+    uid = config.job_uid
     ours = any(names_owner(owner, kind, name, uid) for owner in plan.metadata.owner_references)
     if not ours or plan.spec.source != "Auto" or not number.isascii() or not number.isdecimal():
         return None
@@ -90,11 +106,15 @@ def ended_plan(job: ElasticJob, plan: ScalePlan, number: int) -> EndedPlan:
         number=number,
         phase=plan.status.phase or "",
         requested_size=requested_size(job, plan),
-        reached_size=desired(job, role) if request is None or reached is None else len(read_indices(reached)),
+        reached_size=desired(job, role)
+        if request is None or reached is None
+        else len(read_indices(reached)),
         message=plan.status.message,
         resources=bool(plan.spec.migrate_pods)
         or any(each.resource for each in plan.spec.replica_resource_specs.values()),
-        replacement=next((move.replacement for move in plan.status.migrations if move.phase == "Done"), None),
+        replacement=next(
+            (move.replacement for move in plan.status.migrations if move.phase == "Done"), None
+        ),
     )
 
 

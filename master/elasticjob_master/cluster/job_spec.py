@@ -1,4 +1,7 @@
-"""What the ElasticJob and its unfinished plans say about the members: how many, who leaves, who stands by. Pure."""
+"""What the ElasticJob and its unfinished plans say about the members.
+
+How many, who leaves, who stands by. Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,18 @@ from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.script_order import ScriptOrder
 
 
-def sizes(job: ElasticJob, known: Mapping[str, RoleSize] = MappingProxyType({})) -> dict[str, RoleSize]:
-    """Return the sizes of the roles that train: the least a world needs, and what the operator holds each role to.
+def sizes(
+    job: ElasticJob, known: Mapping[str, RoleSize] = MappingProxyType({})
+) -> dict[str, RoleSize]:
+    """Return the sizes of the roles that train.
 
-    A role that is removed from the job needs nobody; its members, if it has any with an agent, train until they are
-    asked to stop. What becomes of their processes until then is as `known` from before, as the spec tells it no more.
+    The least a world needs, and what the operator holds each role to. A role that is removed from
+    the job needs nobody; its members, if it has any with an agent, train until they are asked to
+    stop. What becomes of their processes until then is as `known` from before, as the spec tells it
+    no more.
     """
-    kept, notified = kept_roles(job), notified_roles(job)
+    kept = kept_roles(job)
+    notified = notified_roles(job)
     present = {
         role: RoleSize(
             min(spec.min_replicas, desired(job, role)),
@@ -37,14 +45,23 @@ def sizes(job: ElasticJob, known: Mapping[str, RoleSize] = MappingProxyType({}))
         if spec.managed
     }
     stored = job.status.replica_statuses
-    removed = [role for role in stored if stored[role].removed or role not in job.spec.replica_specs]
-    return present | {role: replace(known.get(role, RoleSize(0, 0)), minimum=0, desired=0) for role in removed}
+    removed = [
+        role for role in stored if stored[role].removed or role not in job.spec.replica_specs
+    ]
+    return present | {
+        role: replace(known.get(role, RoleSize(0, 0)), minimum=0, desired=0) for role in removed
+    }
 
 
 def desired(job: ElasticJob, role: str) -> int:
-    """Return the members a role shall have: as the operator's status says, before there is one as the spec says."""
+    """Return the members a role shall have.
+
+    As the operator's status says, before there is one as the spec says.
+    """
     status = job.status.replica_statuses.get(role)
-    if job.status.phase is None and (status is None or (status.desired == 0 and status.highest_index < 0)):
+    if job.status.phase is None and (
+        status is None or (status.desired == 0 and status.highest_index < 0)
+    ):
         return job.spec.replica_specs[role].size
     return 0 if status is None or status.removed else status.desired
 
@@ -62,11 +79,17 @@ def domains(job: ElasticJob) -> dict[tuple[str, int], str]:
 
 
 def gpus(job: ElasticJob) -> dict[str, int]:
-    """Return the GPUs of a member by role, for roles that have some: as written, or as plans have changed them."""
+    """Return the GPUs of a member by role, for roles that have some.
+
+    As written, or as plans have changed them.
+    """
     found = {}
     for role, spec in job.spec.replica_specs.items():
         status = job.status.replica_statuses.get(role, ReplicaStatus())
-        has = {**pod_requests(spec.template), **{name: parse_quantity(each) for name, each in status.resources.items()}}
+        has = {
+            **pod_requests(spec.template),
+            **{name: parse_quantity(each) for name, each in status.resources.items()},
+        }
         if number := int(sum(has.get(resource, 0) for resource in VISIBLE_DEVICES)):
             found[role] = number
     return found
@@ -82,7 +105,11 @@ def draining(job: ElasticJob, unfinished: Iterable[ScalePlan]) -> dict[str, floa
     pods: dict[str, float] = {}
     for plan in unfinished:
         for pod in plan.status.draining_pods:
-            roles = [role for role in job.spec.replica_specs if pod.startswith(f"{job.metadata.name}-{role}-")]
+            roles = [
+                role
+                for role in job.spec.replica_specs
+                if pod.startswith(f"{job.metadata.name}-{role}-")
+            ]
             role = max(roles, key=len, default="")  # one role's name may begin with another's
             given = plan.spec.drain_seconds
             pods[pod] = drain_seconds(job, role) if given is None else float(given)
@@ -96,17 +123,29 @@ def standing_by(unfinished: Iterable[ScalePlan]) -> frozenset[tuple[str, int]]:
 
 
 def script_order(unfinished: Iterable[ScalePlan]) -> ScriptOrder | None:
-    """Return the script that a plan wants to have run now: its operator has chosen a pod, and waits for the end."""
+    """Return the script that a plan wants to have run now.
+
+    Its operator has chosen a pod, and waits for the end.
+    """
     for plan in unfinished:
-        run, status = plan.status.script, plan.status
-        if run is None or run.pod is None or run.completion_time is not None or not plan.spec.script:
+        run = plan.status.script
+        status = plan.status
+        if (
+            run is None
+            or run.pod is None
+            or run.completion_time is not None
+            or not plan.spec.script
+        ):
             continue
         changed = {
             (role, index)
             for role in status.before.keys() | status.targets.keys()
-            for index in read_indices(status.before.get(role, "")) ^ read_indices(status.targets.get(role, ""))
+            for index in read_indices(status.before.get(role, ""))
+            ^ read_indices(status.targets.get(role, ""))
         }
         variables = tuple((variable.name, variable.value) for variable in plan.spec.env)
         until = parse_time(run.start_time) + plan.spec.timeout_seconds
-        return ScriptOrder(plan.metadata.uid, run.pod, plan.spec.script, variables, frozenset(changed), until)
+        return ScriptOrder(
+            plan.metadata.uid, run.pod, plan.spec.script, variables, frozenset(changed), until
+        )
     return None

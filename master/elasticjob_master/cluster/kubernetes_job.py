@@ -1,5 +1,6 @@
-"""The master's side of Kubernetes: watches its ElasticJob and the ScalePlans, creates the auto-scaler's plans.
+"""The master's side of Kubernetes.
 
+Watches its ElasticJob and the ScalePlans, creates the auto-scaler's plans.
 Whatever the API server does, training goes on: nothing here is waited for by an agent.
 """
 
@@ -38,7 +39,10 @@ _RETRY_SECONDS = 5.0
 async def open_job(
     config: Config, controller: Controller, answers: Callable[[], StoredAnswers]
 ) -> AsyncIterator[KubernetesJob]:
-    """Connect to the API server as the pod may; `answers` are stored for the time without a master."""
+    """Connect to the API server as the pod may.
+
+    `answers` are stored for the time without a master.
+    """
     async with connect(user_agent=f"{names.MASTER}/{config.job_name}", connections=8) as kube:
         yield KubernetesJob(kube, config, controller, answers)
 
@@ -47,7 +51,11 @@ class KubernetesJob:
     """The ElasticJob of this master, and its plans."""
 
     def __init__(
-        self, kube: Kube, config: Config, controller: Controller, answers: Callable[[], StoredAnswers]
+        self,
+        kube: Kube,
+        config: Config,
+        controller: Controller,
+        answers: Callable[[], StoredAnswers],
     ) -> None:
         self.kube = kube
         self._config = config
@@ -66,8 +74,12 @@ class KubernetesJob:
             field_selector=f"metadata.name={config.job_name}",
             on_change=self._job_changed,
         )
-        self._plans = Informer(kube, SCALE_PLANS, ScalePlan, namespace=config.namespace, on_change=self._plan_changed)
-        self._scaling.on_decision = lambda role, decision: self._decisions.put_nowait((role, decision))
+        self._plans = Informer(
+            kube, SCALE_PLANS, ScalePlan, namespace=config.namespace, on_change=self._plan_changed
+        )
+        self._scaling.on_decision = lambda role, decision: self._decisions.put_nowait(
+            (role, decision)
+        )
 
     def tasks(self) -> list[Awaitable[object]]:
         """Return what has to run as long as the master does."""
@@ -83,10 +95,13 @@ class KubernetesJob:
     async def write_final(self) -> None:
         """Write the progress and the answers as they are at the end, and what later jobs may learn from this one."""
         await asyncio.gather(
-            self._progress.write_final_progress(), self._profile.write_final(), self._report.write_final()
+            self._progress.write_final_progress(),
+            self._profile.write_final(),
+            self._report.write_final(),
         )
 
-    # --- watching ----------------------------------------------------------------------------------------------------
+    # --- watching
+    # ----------------------------------------------------------------------------------------------------
 
     def _job_changed(self, _before: ElasticJob | None, after: ElasticJob | None) -> None:
         if after is None or after.metadata.uid != self._config.job_uid:
@@ -116,7 +131,8 @@ class KubernetesJob:
 
     def _is_ours(self, plan: ScalePlan) -> bool:
         """Whether a plan of the namespace is for this job, and not for an earlier one of its name."""
-        name, uid = self._config.job_name, self._config.job_uid
+        name = self._config.job_name
+        uid = self._config.job_uid
         return plan.spec.job_name == name and may_be_of_job(plan.metadata, name, uid)
 
     def _apply(self) -> None:
@@ -132,8 +148,12 @@ class KubernetesJob:
         self._learn_from_plans(adopt=not self._controller.plans.requested)
 
     def _learn_from_plans(self, *, adopt: bool) -> None:
-        """Have the auto-scaler learn how its plans have ended; `adopt` those it does not remember."""
-        job, plans = self._job, self._controller.plans
+        """Have the auto-scaler learn how its plans have ended.
+
+        `adopt` those it does not remember.
+        """
+        job = self._job
+        plans = self._controller.plans
         if job is None:
             return
         for number, plan in plans.numbered():
@@ -145,7 +165,8 @@ class KubernetesJob:
             if plan.status.phase in FINISHED:
                 self._scaling.plan_ended(auto_plans.ended_plan(job, plan, number))
 
-    # --- creating ----------------------------------------------------------------------------------------------------
+    # --- creating
+    # ----------------------------------------------------------------------------------------------------
 
     async def _create_plans(self) -> None:
         await self._plans.synced.wait()
@@ -157,14 +178,17 @@ class KubernetesJob:
             try:
                 created = await self.kube.create(SCALE_PLANS, self._config.namespace, manifest)
             except AlreadyExists:
-                # An earlier master made it and had no time to remember, or it is an earlier job's of this name.
+                # An earlier master made it and had no time to remember, or it is an earlier job's
+                # of this name.
                 await self._refresh()
                 self._learn_from_plans(adopt=True)
                 self._scaling.plan_not_created(used_number=number)
             except KubeError as error:
                 log.warning("no ScalePlan for now: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
-                self._learn_from_plans(adopt=True)  # it may have been made, and only the answer got lost
+                self._learn_from_plans(
+                    adopt=True
+                )  # it may have been made, and only the answer got lost
                 self._scaling.plan_not_created()
             else:
                 log.info("ScalePlan %s-auto-%d made", self._config.job_name, number)

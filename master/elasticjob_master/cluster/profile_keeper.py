@@ -1,6 +1,7 @@
 """Reads the ConfigMap of the job's profile at the start, and writes to it what this job has shown.
 
-Nothing waits for it: without the ConfigMap, or without a word in it that can be read, the job finds out by itself.
+Nothing waits for it: without the ConfigMap, or without a word in it that can be read, the job finds
+out by itself.
 """
 
 from __future__ import annotations
@@ -28,10 +29,15 @@ from elasticjob_master.scaling_control import ScalingControl
 
 log = logging.getLogger(__name__)
 
-_READ_SECONDS, _CHECK_SECONDS = 0.5, 1.0
-"""The pause between two attempts to read it, as the job may begin with it, and between two looks whether to write."""
+_READ_SECONDS = 0.5
+_CHECK_SECONDS = 1.0
+"""The pause between two attempts to read it, as the job may begin with it, and between two looks
+whether to write.
+"""
 _READING_SECONDS = 30.0
-"""How long to try to read it: the operator may give the right, and make the ConfigMap, after the master has started."""
+"""How long to try to read it: the operator may give the right, and make the ConfigMap, after the
+master has started.
+"""
 _RETRY_SECONDS = 60.0
 _FINAL_SECONDS = 3.0
 _ATTEMPTS = 3
@@ -63,14 +69,20 @@ class ProfileKeeper:
 
     async def run(self) -> None:
         """Read it, then write whenever the search has settled at another size."""
-        began, retry_at, is_read = time.monotonic(), 0.0, False
+        began = time.monotonic()
+        retry_at = 0.0
+        is_read = False
         while True:
             if not is_read:
                 is_read = (
                     self.profile is not None and await self._read()
                 ) or time.monotonic() - began > _READING_SECONDS
             settled = self._scaling.autoscaler.memory.settled
-            if settled is not None and settled != self._written_size and time.monotonic() >= retry_at:
+            if (
+                settled is not None
+                and settled != self._written_size
+                and time.monotonic() >= retry_at
+            ):
                 retry_at = time.monotonic() + (0.0 if await self._write() else _RETRY_SECONDS)
             await asyncio.sleep(_CHECK_SECONDS if is_read else _READ_SECONDS)
 
@@ -93,11 +105,14 @@ class ProfileKeeper:
 
     async def _write(self) -> bool:
         """Add what the job has shown; return whether nothing is left to be written."""
-        scaling, memory = self._scaling.job_scaling, self._scaling.autoscaler.memory
+        scaling = self._scaling.job_scaling
+        memory = self._scaling.autoscaler.memory
         if self.profile is None or scaling is None:
             return True
         config = self._config
-        latest = profiled(memory, scaling, job=config.job_name, uid=config.job_uid, at=format_time(time.time()))
+        latest = profiled(
+            memory, scaling, job=config.job_name, uid=config.job_uid, at=format_time(time.time())
+        )
         if latest is None:
             return True
         try:
@@ -106,19 +121,30 @@ class ProfileKeeper:
                     self._written_size = memory.settled
                     return True
         except NotFound:
-            log.info("ConfigMap %s is gone: nothing is kept for later jobs", names.profile_config_map(self.profile))
+            log.info(
+                "ConfigMap %s is gone: nothing is kept for later jobs",
+                names.profile_config_map(self.profile),
+            )
         except KubeError as error:
             log.warning("profile %s is not written: %s", self.profile, error)
         return False
 
     async def _add(self, latest: ProfiledJob) -> bool:
-        """Write the profile with a job, unless somebody else writes at the same time; return whether it is done."""
+        """Write the profile with a job, unless somebody else writes at the same time.
+
+        Return whether it is done.
+        """
         found = await self._get()
         if not self._is_ours(found):
-            log.warning("ConfigMap %s is left alone: it has no label %s", self._name, names.LABEL_PROFILE)
+            log.warning(
+                "ConfigMap %s is left alone: it has no label %s", self._name, names.LABEL_PROFILE
+            )
             return True
         text = write_profile(self._jobs(found), latest)
-        body = {"metadata": {"resourceVersion": found.metadata.resource_version}, "data": {names.PROFILE_KEY: text}}
+        body = {
+            "metadata": {"resourceVersion": found.metadata.resource_version},
+            "data": {names.PROFILE_KEY: text},
+        }
         try:
             await self._kube.patch(CONFIG_MAPS, self._config.namespace, self._name, body)
         except Conflict:
@@ -142,4 +168,6 @@ class ProfileKeeper:
         return names.profile_config_map(self.profile or "")
 
     async def _get(self) -> _ConfigMap:
-        return await self._kube.get(CONFIG_MAPS, self._config.namespace, self._name, as_type=_ConfigMap)
+        return await self._kube.get(
+            CONFIG_MAPS, self._config.namespace, self._name, as_type=_ConfigMap
+        )

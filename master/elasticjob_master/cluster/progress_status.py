@@ -26,7 +26,10 @@ def progress_status(
     unfit: Mapping[str, str] | None = None,
     script: ScriptResult | None = None,
 ) -> dict[str, Any]:
-    """Return `status.progress`; before the first step is reported there is little in it, or nothing."""
+    """Return `status.progress`.
+
+    Before the first step is reported there is little in it, or nothing.
+    """
     problems: dict[str, Any] = {}
     if stalled_since is not None:
         problems["stalledSince"] = format_time(stalled_since)
@@ -35,12 +38,19 @@ def progress_status(
         if why_not_replaced:
             problems["whyNotReplaced"] = why_not_replaced[:_LONGEST_REASON]
     if unfit:
-        problems["unfit"] = {pod: unfit[pod][:_LONGEST_PROBLEM] for pod in sorted(unfit)[:_MOST_PODS]}
+        problems["unfit"] = {
+            pod: unfit[pod][:_LONGEST_PROBLEM] for pod in sorted(unfit)[:_MOST_PODS]
+        }
     if script is not None:
-        problems["script"] = {"plan": script.plan, "exitCode": script.exit_code, "message": script.message}
+        problems["script"] = {
+            "plan": script.plan,
+            "exitCode": script.exit_code,
+            "message": script.message,
+        }
     if progress.reported_at is None:
         return problems
-    rate, eta = progress.samples_per_second(now), progress.eta_seconds(now)
+    rate = progress.samples_per_second(now)
+    eta = progress.eta_seconds(now)
     reported: dict[str, Any] = {
         "step": progress.step,
         "lastReportTime": format_time(progress.reported_at),

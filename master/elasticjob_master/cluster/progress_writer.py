@@ -1,4 +1,7 @@
-"""Writes `status.progress` of the ElasticJob: what is wrong with the training at once, the rest from time to time."""
+"""Writes `status.progress` of the ElasticJob.
+
+What is wrong with the training at once, the rest from time to time.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,13 @@ class ProgressWriter:
 
     async def run(self) -> None:
         """Write as long as the master runs."""
-        controller, last = self._controller, None
+        controller = self._controller
+        last = None
         while True:
-            problems = (controller.health_monitor.stalled_since, controller.health_monitor.stragglers)
+            problems = (
+                controller.health_monitor.stalled_since,
+                controller.health_monitor.stragglers,
+            )
             findings = (
                 *problems,
                 controller.scaling.replacer.why_not,
@@ -79,7 +86,8 @@ class ProgressWriter:
             "kind": ELASTIC_JOBS.kind,
             # With the UID nothing is written to another job that has got this job's name.
             "metadata": {"name": self._config.job_name, "uid": self._config.job_uid},
-            # A finding that is gone before the first step leaves nothing, and the API server takes no empty object.
+            # A finding that is gone before the first step leaves nothing, and the API server takes
+            # no empty object.
             "status": {"progress": progress or {"step": 0}},
         }
         try:

@@ -1,6 +1,7 @@
 """Keeps the master's last answers in a ConfigMap, so that the job can be queried when it has no master any more.
 
-Nothing waits for it, and training goes on without. A master that is killed leaves answers of the last minute.
+Nothing waits for it, and training goes on without. A master that is killed leaves answers of the
+last minute.
 """
 
 from __future__ import annotations
@@ -30,10 +31,17 @@ _FINAL_SECONDS = 3.0
 
 
 class ReportWriter:
-    """Writes the answers when something has changed: soon after the start and at the end, else from time to time."""
+    """Writes the answers when something has changed.
+
+    Soon after the start and at the end, else from time to time.
+    """
 
     def __init__(
-        self, kube: Kube, config: Config, controller: Controller, answers: Callable[[], StoredAnswers]
+        self,
+        kube: Kube,
+        config: Config,
+        controller: Controller,
+        answers: Callable[[], StoredAnswers],
     ) -> None:
         self._kube = kube
         self._config = config
@@ -44,9 +52,12 @@ class ReportWriter:
 
     async def run(self) -> None:
         """Write as long as the master runs."""
-        due, over = self._controller.now() + _FIRST_SECONDS, self._is_over()
+        due = self._controller.now() + _FIRST_SECONDS
+        over = self._is_over()
         while True:
-            now, was_over, over = self._controller.now(), over, self._is_over()
+            now = self._controller.now()
+            was_over = over
+            over = self._is_over()
             if (now >= due or over != was_over) and self._changes() != self._written:
                 due = now + REPORT_SECONDS
                 await self._write()
@@ -61,21 +72,29 @@ class ReportWriter:
             log.warning("the last answers are not stored: the API server does not answer")
 
     async def _write(self) -> None:
-        changes, name = self._changes(), names.query_config_map(self._config.job_name)
+        changes = self._changes()
+        name = names.query_config_map(self._config.job_name)
         body = {"binaryData": {names.REPORT_KEY: base64.b64encode(pack(self._answers())).decode()}}
         try:
             await self._kube.patch(CONFIG_MAPS, self._config.namespace, name, body)
         except (NotFound, Refused) as error:
             if not self._refused:
-                log.warning("no answers are stored for the time after the end, as by earlier operators: %s", error)
+                log.warning(
+                    "no answers are stored for the time after the end, as by earlier operators: %s",
+                    error,
+                )
             self._refused = True
         except KubeError as error:
             log.warning("the answers are not stored for now: %s", error)
         else:
-            self._written, self._refused = changes, False
+            self._written = changes
+            self._refused = False
 
     def _is_over(self) -> tuple[bool, str | None]:
-        """Return what is about the end of the training: all that follows may be the end of the master."""
+        """Return what is about the end of the training.
+
+        All that follows may be the end of the master.
+        """
         controller = self._controller
         return controller.phase == "finishing", controller.job_status.phase
 

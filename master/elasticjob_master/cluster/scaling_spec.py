@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from elasticjob_api.elasticjob import DEFAULT_MAX_MEMORY_FACTOR, MAX_REPLICAS, ElasticJob, ReplicaStatus
+from elasticjob_api.elasticjob import (
+    DEFAULT_MAX_MEMORY_FACTOR,
+    MAX_REPLICAS,
+    ElasticJob,
+    ReplicaStatus,
+)
 from elasticjob_api.indices import read_indices
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.resources import bounded_resource, limits_by_resource
@@ -12,7 +17,10 @@ from elasticjob_api.roles import kept_roles, notified_roles
 from elasticjob_api.times import parse_time
 
 from elasticjob_master.cluster.job_spec import desired
-from elasticjob_master.core.autoscale.container_resources import pod_requests, training_container_resources
+from elasticjob_master.core.autoscale.container_resources import (
+    pod_requests,
+    training_container_resources,
+)
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.job_scaling import JobScaling, RoleResources
 from elasticjob_master.core.autoscale.objective import Objective
@@ -26,7 +34,9 @@ def job_scaling(job: ElasticJob, *, plan_unfinished: bool) -> JobScaling | None:
     if spec is None:
         return None
     status = job.status.replica_statuses.get(autoscaling.role, ReplicaStatus())
-    others = [role for role in job.spec.replica_specs if role != autoscaling.role and desired(job, role)]
+    others = [
+        role for role in job.spec.replica_specs if role != autoscaling.role and desired(job, role)
+    ]
     return JobScaling(
         role=autoscaling.role,
         desired=desired(job, autoscaling.role),
@@ -36,21 +46,30 @@ def job_scaling(job: ElasticJob, *, plan_unfinished: bool) -> JobScaling | None:
         cooldown=float(autoscaling.cooldown_seconds),
         plan_unfinished=plan_unfinished or job.status.current_plan is not None,
         indices=read_indices(status.indices) - read_indices(status.succeeded_indices),
-        roles={role: _role_resources(job, role) for role, each in job.spec.replica_specs.items() if each.auto_scale},
+        roles={
+            role: _role_resources(job, role)
+            for role, each in job.spec.replica_specs.items()
+            if each.auto_scale
+        },
         free_resources=_free_resources(job),
         most_servers={role: most for role in SERVER_ROLES if (most := _most_servers(job, role))},
-        setting=", ".join(f"{role} {desired(job, role)} x {float(_total(job, role, 'cpu')):g}" for role in others),
+        setting=", ".join(
+            f"{role} {desired(job, role)} x {float(_total(job, role, 'cpu')):g}" for role in others
+        ),
     )
 
 
 def objective(job: ElasticJob) -> Objective:
     """Return what the size is chosen for; the API server has checked that it has what it needs."""
-    wanted, role = job.spec.autoscaling.objective, job.spec.autoscaling.role
+    wanted = job.spec.autoscaling.objective
+    role = job.spec.autoscaling.role
     if wanted.type == "Deadline" and wanted.finish_time is not None:
         return Objective("Deadline", finish_at=parse_time(wanted.finish_time))
     if wanted.type == "Cost" and wanted.prices.get(role):
         others = sum(
-            wanted.prices.get(other, 0.0) * desired(job, other) for other in job.spec.replica_specs if other != role
+            wanted.prices.get(other, 0.0) * desired(job, other)
+            for other in job.spec.replica_specs
+            if other != role
         )
         return Objective("Cost", price=wanted.prices[role], others=others)
     if wanted.type == "Throughput":
@@ -59,17 +78,27 @@ def objective(job: ElasticJob) -> Objective:
 
 
 def bounds(job: ElasticJob, role: str) -> Bounds:
-    """Return the sizes the role may have, and what sets the upper one; if there is none, only the present size."""
+    """Return the sizes the role may have, and what sets the upper one.
+
+    If there is none, only the present size.
+    """
     spec = job.spec.replica_specs[role]
-    maximum, limit = (spec.max_replicas, f"{role}.maxReplicas")
+    maximum = spec.max_replicas
+    limit = f"{role}.maxReplicas"
     limits = job.spec.autoscaling.resource_limits
     for resource, value in limits_by_resource(limits).items():
         possible = _possible(job, role, resource, value)
         if possible is not None and (maximum is None or possible < maximum):
-            maximum, limit = possible, f"autoscaling.resourceLimits ({resource} {value})"
-    by_need = maximum is None and _unwritten(job, role) and not limits.keys().isdisjoint({"cpu", "memory"})
+            maximum = possible
+            limit = f"autoscaling.resourceLimits ({resource} {value})"
+    by_need = (
+        maximum is None
+        and _unwritten(job, role)
+        and not limits.keys().isdisjoint({"cpu", "memory"})
+    )
     if maximum is None and by_need:
-        maximum, limit = MAX_REPLICAS, "autoscaling.resourceLimits"
+        maximum = MAX_REPLICAS
+        limit = "autoscaling.resourceLimits"
     if maximum is None:
         maximum = max(spec.size, desired(job, role))
         limit = f"{role}.replicas, as neither maxReplicas nor resourceLimits are set (write one to let it grow),"
@@ -90,10 +119,12 @@ def _unwritten(job: ElasticJob, role: str) -> bool:
 def _most_servers(job: ElasticJob, role: str) -> int:
     """Return how many parameter servers a role may have; 0: their number is not to be changed.
 
-    TensorFlow's chief and MXNet's workers save all variables, and make them anew over as many servers as there are. Of
-    a custom job that is believed where its servers start again with each world, and a larger number was written.
+    TensorFlow's chief and MXNet's workers save all variables, and make them anew over as many
+    servers as there are. Of a custom job that is believed where its servers start again with each
+    world, and a larger number was written.
     """
-    spec, framework = job.spec.replica_specs.get(role), job.spec.framework
+    spec = job.spec.replica_specs.get(role)
+    framework = job.spec.framework
     if spec is None or not spec.auto_scale or role == job.spec.autoscaling.role:
         return 0
     if framework == "custom":
@@ -110,17 +141,21 @@ def _most_servers(job: ElasticJob, role: str) -> int:
 
 
 def _role_resources(job: ElasticJob, role: str) -> RoleResources:
-    spec, status = job.spec.replica_specs[role], job.status.replica_statuses.get(role, ReplicaStatus())
+    spec = job.spec.replica_specs[role]
+    status = job.status.replica_statuses.get(role, ReplicaStatus())
     template = training_container_resources(spec.template)
     each = template.with_plan_resources(status.resources)
     if spec.max_memory is not None:
-        most, bound = int(parse_quantity(spec.max_memory)), f"{role}.maxMemory {spec.max_memory}"
+        most = int(parse_quantity(spec.max_memory))
+        bound = f"{role}.maxMemory {spec.max_memory}"
     else:
         factor = DEFAULT_MAX_MEMORY_FACTOR
         of = "the template's" if template.memory is not None else "what it has"
-        most, bound = factor * (template.memory or each.memory or 0), f"{factor} times {of}"
+        most = factor * (template.memory or each.memory or 0)
+        bound = f"{factor} times {of}"
     by_index = {
-        int(index): each.with_plan_resources(resources) for index, resources in status.resources_by_index.items()
+        int(index): each.with_plan_resources(resources)
+        for index, resources in status.resources_by_index.items()
     }
     requests = {name: float(_request(job, role, name)) for name in ("cpu", "memory")}
     return RoleResources(
@@ -138,7 +173,9 @@ def _free_resources(job: ElasticJob) -> dict[str, float]:
     """Return what the job's limits leave beside what all members request now."""
     limits = job.spec.autoscaling.resource_limits
     return {
-        name: float(parse_quantity(limit) - sum(_total(job, role, name) for role in job.spec.replica_specs))
+        name: float(
+            parse_quantity(limit) - sum(_total(job, role, name) for role in job.spec.replica_specs)
+        )
         for name in ("cpu", "memory")
         if (limit := limits.get(name)) is not None
     }
@@ -147,16 +184,27 @@ def _free_resources(job: ElasticJob) -> dict[str, float]:
 def _total(job: ElasticJob, role: str, resource: str) -> Decimal:
     """Return what the members of a role request together."""
     status = job.status.replica_statuses.get(role, ReplicaStatus())
-    single = [parse_quantity(own[resource]) for own in status.resources_by_index.values() if resource in own]
-    return _request(job, role, resource) * max(0, desired(job, role) - len(single)) + sum(single, Decimal(0))
+    single = [
+        parse_quantity(own[resource])
+        for own in status.resources_by_index.values()
+        if resource in own
+    ]
+    return _request(job, role, resource) * max(0, desired(job, role) - len(single)) + sum(
+        single, Decimal(0)
+    )
 
 
 def _possible(job: ElasticJob, role: str, resource: str, limit: int | str) -> int | None:
-    """Return how many members of a role a limit over all roles allows; None when it says nothing about this role."""
+    """Return how many members of a role a limit over all roles allows.
+
+    None when it says nothing about this role.
+    """
     each = _request(job, role, resource)
     if each <= 0:
         return None
-    others = sum((_total(job, r, resource) for r in job.spec.replica_specs if r != role), Decimal(0))
+    others = sum(
+        (_total(job, r, resource) for r in job.spec.replica_specs if r != role), Decimal(0)
+    )
     return max(0, min(MAX_REPLICAS, int((parse_quantity(limit) - others) // each)))
 
 

@@ -1,7 +1,8 @@
 """What a job's time and resources were spent on, over all its masters: the source of its goodput.
 
-Time is counted for what the job does at the moment. What it did while no master ran is found out afterwards: if the
-world of before still trains when all its members are back, it has trained all the time.
+Time is counted for what the job does at the moment. What it did while no master ran is found out
+afterwards: if the world of before still trains when all its members are back, it has trained all
+the time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Literal, NamedTuple
 import msgspec
 
 Activity = Literal["waiting", "starting", "training", "stalled", "suspended", "finished"]
-"""No world; a world without a finished step; one that trains; one that hangs; the user's will; nothing to train."""
+"""No world; a world without a finished step; one that trains; one that hangs; the user's will;
+nothing to train.
+"""
 MEASURE_SECONDS = 5.0
 """Between two looks at what the members use, of which there may be thousands."""
 _LONGEST_GAP = 10 * 365 * 86_400.0
@@ -91,7 +94,9 @@ class Accounting:
         self._unmeasured = 0.0
         """Seconds in which something was held that is not counted yet."""
         self._gap: float | None = None
-        """Seconds of which it is not known yet whether the world has trained: those without a master, and since."""
+        """Seconds of which it is not known yet whether the world has trained: those without a
+        master, and since.
+        """
         self._restored: StoredAccounting | None = None
 
     def advance(self, now: float, wall: float, moment: Moment, held: Callable[[], Held]) -> None:
@@ -111,7 +116,9 @@ class Accounting:
         changes = moment.activity != self._last.activity
         if moment.activity == "training":
             self._seconds.setdefault("training", 0.0)
-        self._last, self._last_now, self._last_wall = moment, now, wall
+        self._last = moment
+        self._last_now = now
+        self._last_wall = wall
         if self._gap is None and (self._unmeasured >= MEASURE_SECONDS or changes):
             self._measure(held())
 
@@ -139,7 +146,10 @@ class Accounting:
         return Held(*(seconds / 3600 for seconds in self._held_so_far(self._holds)))
 
     def stored(self) -> StoredAccounting:
-        """Return what is to be stored: nothing new as long as it is not known what an earlier gap was."""
+        """Return what is to be stored.
+
+        Nothing new as long as it is not known what an earlier gap was.
+        """
         if self._restored is not None and (self._last_now is None or self._gap is not None):
             return self._restored
         return StoredAccounting(
@@ -154,8 +164,10 @@ class Accounting:
 
     def restore(self, stored: StoredAccounting) -> None:
         """Go on from what an earlier master has counted."""
-        self.began, self.worlds = stored.began, stored.worlds
-        self._seconds, self._held = dict(stored.seconds), stored.held
+        self.began = stored.began
+        self.worlds = stored.worlds
+        self._seconds = dict(stored.seconds)
+        self._held = stored.held
         self._last = Moment(stored.activity, stored.round)
         self._restored = stored if stored.until else None
 
@@ -202,8 +214,15 @@ class Accounting:
         self._seconds[what] = max(0.0, self._seconds.get(what, 0.0) + seconds)
 
     def _measure(self, holds: Held) -> None:
-        self._held, self._holds, self._unmeasured = self._held_so_far(holds), holds, 0.0
+        self._held = self._held_so_far(holds)
+        self._holds = holds
+        self._unmeasured = 0.0
 
     def _held_so_far(self, holds: Held) -> Held:
         """Return the seconds until now, if this was held since they were last counted."""
-        return Held(*(total + self._unmeasured * each for total, each in zip(self._held, holds, strict=True)))
+        return Held(
+            *(
+                total + self._unmeasured * each
+                for total, each in zip(self._held, holds, strict=True)
+            )
+        )

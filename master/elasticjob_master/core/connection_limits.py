@@ -1,7 +1,7 @@
 """Which connections to a port are closed, so that strangers take bounded memory and keep nobody out.
 
-A connection is a stranger's until a call on it has shown a token. Strangers have little time. Of too many, the oldest
-are closed: the newest one may be an agent that is about to show its token.
+A connection is a stranger's until a call on it has shown a token. Strangers have little time. Of
+too many, the oldest are closed: the newest one may be an agent that is about to show its token.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ SPARE_CONNECTIONS = 256
 
 Peer = tuple[str, int]
 Kind = Literal["agent", "caller", "stranger"]
-"""At the other end: an agent with its stream, another one who has shown a token, or nobody knows who."""
+"""At the other end: an agent with its stream, another one who has shown a token, or nobody knows
+who.
+"""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """An open connection: its socket's number in the kernel, the other end, and since when it has been known."""
+    """An open connection.
+
+    Its socket's number in the kernel, the other end, and since when it has been known.
+    """
 
     inode: int
     peer: Peer
@@ -35,8 +40,13 @@ def most_connections(members: int) -> int:
     return members + SPARE_CONNECTIONS
 
 
-def connections_to_close(connections: Iterable[Connection], *, members: int, now: float) -> list[Connection]:
-    """Return the connections to close now; those of agents are not asked for: a member has one stream."""
+def connections_to_close(
+    connections: Iterable[Connection], *, members: int, now: float
+) -> list[Connection]:
+    """Return the connections to close now.
+
+    Those of agents are not asked for: a member has one stream.
+    """
     by_age = sorted(connections, key=lambda connection: connection.since)
     strangers = [each for each in by_age if each.kind == "stranger"]
     late = [each for each in strangers if now - each.since > STRANGER_SECONDS]

@@ -1,8 +1,9 @@
-"""The job's history: its events, and samples of its progress. Users see it, and it survives restarts of the master.
+"""The job's history: its events, and samples of its progress.
 
-The number of both is bounded. The sample whose removal loses least is dropped first, so that the last minutes have a
-sample every few seconds and the first day one every hour. The oldest event of the most frequent reason is dropped
-first, so that a thousand registrations do not displace the only stall.
+Users see it, and it survives restarts of the master. The number of both is bounded. The sample
+whose removal loses least is dropped first, so that the last minutes have a sample every few seconds
+and the first day one every hour. The oldest event of the most frequent reason is dropped first, so
+that a thousand registrations do not displace the only stall.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ class Sample(NamedTuple):
 
 
 class Event(NamedTuple):
-    """An event. `times` counts its consecutive repetitions; the last one was at `time`, in seconds since the epoch."""
+    """An event.
+
+    `times` counts its consecutive repetitions; the last one was at `time`, in seconds since the
+    epoch.
+    """
 
     number: int
     time: float
@@ -54,7 +59,10 @@ class Event(NamedTuple):
 
 
 class History:
-    """Samples and events in their order. They share one growing number, by which clients ask for newer ones."""
+    """Samples and events in their order.
+
+    They share one growing number, by which clients ask for newer ones.
+    """
 
     def __init__(self) -> None:
         self.number = 0
@@ -76,7 +84,8 @@ class History:
             message: for users; it is cut to `LONGEST_MESSAGE` bytes.
             wall: seconds since the epoch.
         """
-        reason, message = _line(reason, LONGEST_REASON), _line(message, LONGEST_MESSAGE)
+        reason = _line(reason, LONGEST_REASON)
+        message = _line(message, LONGEST_MESSAGE)
         self.number += 1
         self.event_totals[reason] += 1
         kept = self._events.setdefault(reason, deque())
@@ -87,13 +96,18 @@ class History:
         kept.append(Event(self.number, wall, reason, message))
         self._event_count += 1
         if self._event_count > MOST_EVENTS:
-            most = max(self._events, key=lambda reason: (len(self._events[reason]), -self._events[reason][0].number))
+            most = max(
+                self._events,
+                key=lambda reason: (len(self._events[reason]), -self._events[reason][0].number),
+            )
             self._events[most].popleft()
             self._event_count -= 1
             if not self._events[most]:
                 del self._events[most]
 
-    def add_sample(self, sample: Sample, metrics: Mapping[str, float] = MappingProxyType({})) -> None:
+    def add_sample(
+        self, sample: Sample, metrics: Mapping[str, float] = MappingProxyType({})
+    ) -> None:
         """Add a sample, unless it has the same values as the last one; it gets its number here.
 
         Args:
@@ -105,8 +119,12 @@ class History:
             return
         self.number += 1
         self._samples.append(new)
-        self._series |= dict.fromkeys(islice((name for name in metrics if name not in self._series), self._room()))
-        if taken := {name: float(f"{metrics[name]:.5g}") for name in self._series if name in metrics}:
+        self._series |= dict.fromkeys(
+            islice((name for name in metrics if name not in self._series), self._room())
+        )
+        if taken := {
+            name: float(f"{metrics[name]:.5g}") for name in self._series if name in metrics
+        }:
             self._metrics[new.number] = taken
         if len(self._samples) > MOST_SAMPLES:
             self._thin_out()
@@ -126,11 +144,16 @@ class History:
 
     def series(self) -> dict[str, list[float | None]]:
         """Return by metric its values, one for each sample; None: it had none."""
-        return {name: [self.metrics(each.number).get(name) for each in self._samples] for name in self._series}
+        return {
+            name: [self.metrics(each.number).get(name) for each in self._samples]
+            for name in self._series
+        }
 
     def events(self, after: int = 0) -> list[Event]:
         """Return the events with a higher number."""
-        found = [event for events in self._events.values() for event in events if event.number > after]
+        found = [
+            event for events in self._events.values() for event in events if event.number > after
+        ]
         return sorted(found, key=lambda event: event.number)
 
     def restore(
@@ -152,15 +175,23 @@ class History:
         self._events, self._event_count = {}, len(latest)
         for event in latest:
             self._events.setdefault(event.reason, deque()).append(event)
-        self.number = max([0, *(each.number for each in self._samples), *(each.number for each in latest)])
+        self.number = max(
+            [0, *(each.number for each in self._samples), *(each.number for each in latest)]
+        )
 
     def _thin_out(self) -> None:
-        """Drop the sample whose neighbours are closest together relative to its age; never the first or the last."""
-        samples, now = self._samples, self._samples[-1].time
+        """Drop the sample whose neighbours are closest together relative to its age.
+
+        Never the first or the last.
+        """
+        samples = self._samples
+        now = self._samples[-1].time
 
         def relative_gap(position: int) -> float:
             age = now - samples[position].time
-            return (samples[position + 1].time - samples[position - 1].time) / max(age, SAMPLE_SECONDS)
+            return (samples[position + 1].time - samples[position - 1].time) / max(
+                age, SAMPLE_SECONDS
+            )
 
         dropped = samples.pop(min(range(1, len(samples) - 1), key=relative_gap))
         self._metrics.pop(dropped.number, None)
@@ -171,5 +202,7 @@ class History:
 
 def _line(text: str, longest: int) -> str:
     """Return one printable line of at most so many bytes."""
-    printable = "".join(character if character.isprintable() else " " for character in text[:longest])
+    printable = "".join(
+        character if character.isprintable() else " " for character in text[:longest]
+    )
     return printable.encode()[:longest].decode(errors="ignore")

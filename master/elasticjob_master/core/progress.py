@@ -1,8 +1,9 @@
 """The training's step and speed, from the members' step reports.
 
-A report contains the seconds that it stands for, so a burst of reports after a reconnection counts like reports that
-arrive in time. Adding a report takes constant time; sums over all members are computed on request. The speed is that
-of training: pauses for an evaluation, a checkpoint or the compilation of the first step are left out.
+A report contains the seconds that it stands for, so a burst of reports after a reconnection counts
+like reports that arrive in time. Adding a report takes constant time; sums over all members are
+computed on request. The speed is that of training: pauses for an evaluation, a checkpoint or the
+compilation of the first step are left out.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from elasticjob_api.limits import MAX_METRIC_NAME_CHARACTERS, MAX_METRICS, MAX_S
 
 _DECAY_SECONDS = 5.0
 _KEPT = 0.75
-"""The least part of the older sums that a report keeps, so that several reports count even if steps take long."""
+"""The least part of the older sums that a report keeps, so that several reports count even if steps
+take long.
+"""
 _SILENT_SECONDS = 15.0
-_OUTLIER_FACTOR, _OUTLIER_SECONDS = 5.0, 5.0
+_OUTLIER_FACTOR = 5.0
+_OUTLIER_SECONDS = 5.0
 _LEAST_SECONDS = 1e-3
 
 
@@ -47,16 +51,26 @@ class Report:
 
     def validation_error(self) -> str | None:
         """Return an error that names field, value and bound; None: the report is valid."""
-        for name, value in (("step", self.step), ("total_steps", self.total_steps), ("steps", self.steps)):
+        for name, value in (
+            ("step", self.step),
+            ("total_steps", self.total_steps),
+            ("steps", self.steps),
+        ):
             if not 0 <= value <= MAX_STEP:
                 return f"{name} is {value}; it must be between 0 and {MAX_STEP}"
-        amounts = (("samples", self.samples), ("seconds", self.seconds), ("compute_seconds", self.compute_seconds))
+        amounts = (
+            ("samples", self.samples),
+            ("seconds", self.seconds),
+            ("compute_seconds", self.compute_seconds),
+        )
         for name, amount in amounts:
             if not (math.isfinite(amount) and 0.0 <= amount <= 1e15):
                 return f"{name} is {amount}; it must be a number between 0 and 1e15"
         if len(self.metrics) > MAX_METRICS:
             return f"metrics has {len(self.metrics)} entries; at most {MAX_METRICS} are taken"
-        long = next((name for name in self.metrics if not 0 < len(name) <= MAX_METRIC_NAME_CHARACTERS), None)
+        long = next(
+            (name for name in self.metrics if not 0 < len(name) <= MAX_METRIC_NAME_CHARACTERS), None
+        )
         if long is not None:
             return f"metrics has a name of {len(long)} characters; it must have 1 to {MAX_METRIC_NAME_CHARACTERS}"
         return None
@@ -66,9 +80,9 @@ class Report:
 class MemberSpeed:
     """Recent samples and steps of one member: sums that decay with time.
 
-    A report whose steps took far more or far less time than usual is an outlier. A single outlier is skipped, because
-    it was a pause. After two in a row, or in the second report of all, the sums begin again: the speed has changed, or
-    the first report contained the start-up.
+    A report whose steps took far more or far less time than usual is an outlier. A single outlier
+    is skipped, because it was a pause. After two in a row, or in the second report of all, the sums
+    begin again: the speed has changed, or the first report contained the start-up.
     """
 
     step: int
@@ -84,8 +98,10 @@ class MemberSpeed:
         """Add a report."""
         steps = report.steps or max(0, report.step - self.step)
         elapsed = report.seconds or max(0.0, now - self.received_at)
-        self.received_at, self.step = now, report.step
-        # Reports without `seconds` that arrive in a burst seem to take no time, so they are never outliers.
+        self.received_at = now
+        self.step = report.step
+        # Reports without `seconds` that arrive in a burst seem to take no time, so they are never
+        # outliers.
         if report.seconds and self._is_outlier(elapsed, steps):
             if self.reports > 1 and not self.outlier:
                 self.outlier = True
@@ -95,7 +111,8 @@ class MemberSpeed:
         self.samples = self.samples * keep + report.samples
         self.steps = self.steps * keep + steps
         self.seconds = self.seconds * keep + elapsed
-        self.interval, self.outlier = elapsed, False
+        self.interval = elapsed
+        self.outlier = False
         self.reports += 1
 
     def silent(self, now: float) -> bool:
@@ -154,8 +171,11 @@ class Progress:
 
     def restore(self, stored: StoredProgress) -> None:
         """Go on with what was stored; how fast the members are is measured anew."""
-        self.round, self.step, self.total_steps = stored.round, stored.step, stored.total_steps
-        self.samples, self.reported_at = stored.samples, stored.reported_at
+        self.round = stored.round
+        self.step = stored.step
+        self.total_steps = stored.total_steps
+        self.samples = stored.samples
+        self.reported_at = stored.reported_at
         self.metrics.update(stored.metrics)
 
     def add_report(self, uid: str, report: Report, *, now: float, wall: float) -> bool:
@@ -174,10 +194,14 @@ class Progress:
             return False
         if report.round > self.round:
             # A new world may have gone back to a checkpoint.
-            self.round, self.step, self._speeds = report.round, report.step, {}
+            self.round = report.round
+            self.step = report.step
+            self._speeds = {}
         speed = self._speeds.get(uid)
         if speed is None:
-            speed = self._speeds[uid] = MemberSpeed(step=max(0, report.step - 1), received_at=now - report.seconds)
+            speed = self._speeds[uid] = MemberSpeed(
+                step=max(0, report.step - 1), received_at=now - report.seconds
+            )
         stepped = report.step != speed.step
         speed.add(report, now)
         self.step = max(self.step, report.step)
@@ -215,7 +239,9 @@ class Progress:
         return max(0, self.total_steps - self.step) / rate
 
     def _reporting(self, now: float) -> list[MemberSpeed]:
-        return [s for s in self._speeds.values() if s.seconds > _LEAST_SECONDS and not s.silent(now)]
+        return [
+            s for s in self._speeds.values() if s.seconds > _LEAST_SECONDS and not s.silent(now)
+        ]
 
 
 def _steps_per_second(speeds: Iterable[MemberSpeed]) -> float:
@@ -232,7 +258,9 @@ def format_rate(rate: float) -> str:
 
 def format_eta(seconds: int) -> str:
     """Return the time to go for people: 45s, 12m, 3h05m, 2d04h."""
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    minutes = seconds // 60
+    hours = seconds // 3600
+    days = seconds // 86_400
     if days:
         return f"{days}d{hours % 24:02}h"
     if hours:

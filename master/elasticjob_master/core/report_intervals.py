@@ -23,7 +23,10 @@ class Intervals:
 
 
 def intervals_for(agents: int, *, lost: float) -> Intervals:
-    """Return the intervals for so many agents; `lost` is the silence in seconds after which one counts as lost."""
+    """Return the intervals for so many agents.
+
+    `lost` is the silence in seconds after which one counts as lost.
+    """
     share = agents / MESSAGES_PER_SECOND
     return Intervals(
         heartbeat=min(max(HEARTBEAT_SECONDS, share), lost / _HEARTBEATS_UNTIL_LOST),
@@ -32,7 +35,10 @@ def intervals_for(agents: int, *, lost: float) -> Intervals:
 
 
 def differ_much(sent: Intervals, now: Intervals) -> bool:
-    """Return whether the new intervals justify a message to every agent: one differs by more than half."""
+    """Return whether the new intervals justify a message to every agent.
+
+    One differs by more than half.
+    """
     return any(
         max(before, after) > _SIGNIFICANT_FACTOR * min(before, after)
         for before, after in ((sent.heartbeat, now.heartbeat), (sent.report, now.report))

@@ -14,7 +14,10 @@ MOST_PLANS = 50
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """What the master shows of a ScalePlan to clients. Times are in seconds since the epoch; 0: not yet."""
+    """What the master shows of a ScalePlan to clients.
+
+    Times are in seconds since the epoch; 0: not yet.
+    """
 
     name: str
     source: str
@@ -49,7 +52,10 @@ class ScalePlans:
         self.last_number = max(self.last_number, number)
 
     def request_answered(self, *, used_number: int | None) -> None:
-        """The requested plan was created, or could not be; `used_number`: a plan has this number now."""
+        """The requested plan was created, or could not be.
+
+        `used_number`: a plan has this number now.
+        """
         self.requested = False
         if used_number is not None:
             self.use_number(used_number)
@@ -86,7 +92,10 @@ class ScalePlans:
 
 
 def summaries(plans: Iterable[ScalePlan]) -> list[PlanSummary]:
-    """Return plans in short, oldest first: if there are too many, the oldest finished ones are left out."""
+    """Return plans in short, oldest first.
+
+    If there are too many, the oldest finished ones are left out.
+    """
     latest = heapq.nlargest(
         MOST_PLANS,
         plans,

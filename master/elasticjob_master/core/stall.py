@@ -1,7 +1,9 @@
-"""Whether the training hangs: no step for much longer than usual, although all members of the world are connected.
+"""Whether the training hangs.
 
-Only time in which a step could have been reported counts: not while a world changes, a member is disconnected, or the
-master itself is suspended. So neither a network failure nor a restart of the master looks like a stall.
+No step for much longer than usual, although all members of the world are connected. Only time in
+which a step could have been reported counts: not while a world changes, a member is disconnected,
+or the master itself is suspended. So neither a network failure nor a restart of the master looks
+like a stall.
 """
 
 from __future__ import annotations
@@ -12,11 +14,15 @@ from typing import Literal
 import msgspec
 
 TrainingActivity = Literal["training", "paused", "finished"]
-"""The world trains with all its members; something keeps it from training; there is nothing left to train."""
+"""The world trains with all its members; something keeps it from training; there is nothing left to
+train.
+"""
 
 MOST_RESTARTS = 5
 _START_UP = 3
-"""How many times longer the first step of a round may take, as frameworks load and compile before it."""
+"""How many times longer the first step of a round may take, as frameworks load and compile before
+it.
+"""
 _LONGEST_ADVANCE = 2.0
 _CATCH_UP_SECONDS = 10.0
 """The time in which members report to a restarted master what they have done meanwhile."""
@@ -80,11 +86,17 @@ class StallDetector:
         if self.first:
             self.start_up = max(self.start_up, self.idle)
         elif self.usual:
-            self.usual += 0.1 * (min(seconds, 4 * self.usual) - self.usual)  # bounded because of pauses
+            self.usual += 0.1 * (
+                min(seconds, 4 * self.usual) - self.usual
+            )  # bounded because of pauses
         else:
             self.usual = seconds
         ended = self.since is not None
-        self.stepped_at, self.since, self.idle, self.first, self._stepped = wall, None, 0.0, False, True
+        self.stepped_at = wall
+        self.since = None
+        self.idle = 0.0
+        self.first = False
+        self._stepped = True
         return ended
 
     def limit(self, rule: StallRule) -> float:
@@ -93,7 +105,13 @@ class StallDetector:
         return _START_UP * max(longest, self.start_up) if self.first else longest
 
     def advance(
-        self, now: float, wall: float, *, activity: TrainingActivity, process_round: int, rule: StallRule
+        self,
+        now: float,
+        wall: float,
+        *,
+        activity: TrainingActivity,
+        process_round: int,
+        rule: StallRule,
     ) -> bool:
         """Count the time since the last call; return whether the training is to be restarted now.
 
@@ -104,35 +122,55 @@ class StallDetector:
             process_round: of the present world.
             rule: the job's settings.
         """
-        passed = 0.0 if self._advanced_at is None else min(now - self._advanced_at, _LONGEST_ADVANCE)
+        passed = (
+            0.0 if self._advanced_at is None else min(now - self._advanced_at, _LONGEST_ADVANCE)
+        )
         self._advanced_at = now
         self._set_round(process_round)
         if activity == "finished":
-            self.since, self.idle = None, 0.0
+            self.since = None
+            self.idle = 0.0
         if activity != "training":
             return False
-        if self._stepped and self.stepped_at is not None:  # what had passed before the step does not count
+        if (
+            self._stepped and self.stepped_at is not None
+        ):  # what had passed before the step does not count
             self.idle += min(passed, max(0.0, wall - self.stepped_at))
         else:
             self.idle += passed
         self._stepped = False
         self._observed_seconds += passed
         limit = self.limit(rule)
-        if self.stepped_at is None or self.idle <= limit or self._observed_seconds < _CATCH_UP_SECONDS:
-            if self.restarts and self.since is None and wall - self.restarted_at > _RECOVERED_FACTOR * limit:
+        if (
+            self.stepped_at is None
+            or self.idle <= limit
+            or self._observed_seconds < _CATCH_UP_SECONDS
+        ):
+            if (
+                self.restarts
+                and self.since is None
+                and wall - self.restarted_at > _RECOVERED_FACTOR * limit
+            ):
                 self.restarts = 0
             return False
         if self.since is None:
             self.since = self.stepped_at
-        if not rule.restart or self.restarts >= MOST_RESTARTS or self.idle <= limit * 2**self.restarts:
+        if (
+            not rule.restart
+            or self.restarts >= MOST_RESTARTS
+            or self.idle <= limit * 2**self.restarts
+        ):
             return False
         self.restarts += 1
-        self.restarted_at, self.idle = wall, 0.0
+        self.restarted_at = wall
+        self.idle = 0.0
         return True
 
     def _set_round(self, process_round: int) -> None:
         if process_round != self.round:
-            self.round, self.idle, self.first = process_round, 0.0, True
+            self.round = process_round
+            self.idle = 0.0
+            self.first = True
 
     def stored(self) -> StoredStall:
         """Return what is to be stored."""
@@ -145,7 +183,9 @@ class StallDetector:
             restarted_at=self.restarted_at,
         )
 
-    def restore(self, stored: StoredStall, *, process_round: int, stepped_in_round: bool, wall: float) -> None:
+    def restore(
+        self, stored: StoredStall, *, process_round: int, stepped_in_round: bool, wall: float
+    ) -> None:
         """Go on with what was stored.
 
         Args:
@@ -155,8 +195,12 @@ class StallDetector:
             wall: seconds since the epoch.
         """
         self.round = process_round
-        self.stepped_at, self.usual, self.start_up = stored.stepped_at, stored.usual, stored.start_up
-        self.since, self.restarts, self.restarted_at = stored.since, stored.restarts, stored.restarted_at
+        self.stepped_at = stored.stepped_at
+        self.usual = stored.usual
+        self.start_up = stored.start_up
+        self.since = stored.since
+        self.restarts = stored.restarts
+        self.restarted_at = stored.restarted_at
         self.first = not stepped_in_round
         if stepped_in_round and self.stepped_at is not None:
             self.idle = max(0.0, wall - self.stepped_at)

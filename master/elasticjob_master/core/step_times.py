@@ -40,10 +40,14 @@ class StepTimes:
         return self.seconds / self.steps if self.steps else 0.0
 
     def add(self, report: Report, steps: int, now: float) -> None:
-        """Add a report of so many steps. The first report of a round includes the start-up and is skipped."""
+        """Add a report of so many steps.
+
+        The first report of a round includes the start-up and is skipped.
+        """
         by_itself = report.compute_seconds > 0
         if report.round != self.round or by_itself != self.own_work:
-            self.round, self.own_work = report.round, by_itself
+            self.round = report.round
+            self.own_work = by_itself
             self.steps = self.seconds = 0.0
             return
         seconds = report.compute_seconds or report.seconds
@@ -52,7 +56,8 @@ class StepTimes:
         keep = max(math.exp(-report.seconds / _DECAY_SECONDS), _KEPT)
         self.steps = self.steps * keep + steps
         self.seconds = self.seconds * keep + seconds
-        self.reported_at, self.interval = now, report.seconds
+        self.reported_at = now
+        self.interval = report.seconds
 
     def is_known(self, now: float) -> bool:
         """Return whether there are times, and recent ones."""

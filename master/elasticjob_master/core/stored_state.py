@@ -37,7 +37,10 @@ class _Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StoredHolder(_Part, frozen=True):
-    """A member's leases of one data set, as runs of positions: those of its latest request, and of earlier ones."""
+    """A member's leases of one data set, as runs of positions.
+
+    Those of its latest request, and of earlier ones.
+    """
 
     uid: str
     request_id: str = ""
@@ -68,7 +71,10 @@ class StoredLedger(_Part, frozen=True):
 
 
 class StoredKeyValue(_Part, frozen=True):
-    """The key-value store and the passed barriers of the present round; `answers` are results of additions."""
+    """The key-value store and the passed barriers of the present round.
+
+    `answers` are results of additions.
+    """
 
     round: int = 0
     values: dict[str, bytes] = {}
@@ -129,20 +135,24 @@ class EncodedState:
 def encode(state: StoredState) -> bytes:
     """Return the state as compressed JSON.
 
-    The UIDs take most of its size, because they are random and do not compress. So each UID is written once, with its
-    member, and everywhere else as a colon and the member's position; no UID contains a colon.
+    The UIDs take most of its size, because they are random and do not compress. So each UID is
+    written once, with its member, and everywhere else as a colon and the member's position; no UID
+    contains a colon.
     """
     short = {member.pod_uid: f":{number}" for number, member in enumerate(state.members)}
     return zlib.compress(msgspec.json.encode(_with_uids(state, short)), 1)
 
 
 def encode_within(state: StoredState, largest: int | None) -> EncodedState:
-    """Encode the state in at most `largest` bytes (None: no limit), if necessary without the least important parts.
+    """Encode the state in at most `largest` bytes (None.
+
+    No limit), if necessary without the least important parts.
 
     Raises:
         StateTooLarge: it takes more even without them.
     """
-    data, left_out = encode(state), []
+    data = encode(state)
+    left_out = []
     for name, without in _DISPENSABLE:
         if largest is None or len(data) <= largest:
             break
@@ -172,9 +182,13 @@ def decode(data: bytes) -> StoredState:
         text = inflater.decompress(data, _LARGEST)
         version = msgspec.json.decode(text, type=_Versioned).version
         if version != VERSION:
-            raise UnreadableState(f"the stored state has version {version}; this master reads version {VERSION}")
+            raise UnreadableState(
+                f"the stored state has version {version}; this master reads version {VERSION}"
+            )
         state = msgspec.json.decode(text, type=StoredState)
-        return _with_uids(state, {f":{number}": member.pod_uid for number, member in enumerate(state.members)})
+        return _with_uids(
+            state, {f":{number}": member.pod_uid for number, member in enumerate(state.members)}
+        )
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableState(f"the stored state is damaged: {error}") from error
 
@@ -182,7 +196,12 @@ def decode(data: bytes) -> StoredState:
 def _with_uids(state: StoredState, names: Mapping[str, str]) -> StoredState:
     """Return the state with other UIDs for the members of the world and the holders of leases."""
     ledgers = [
-        replace(ledger, holders=[replace(holder, uid=names.get(holder.uid, holder.uid)) for holder in ledger.holders])
+        replace(
+            ledger,
+            holders=[
+                replace(holder, uid=names.get(holder.uid, holder.uid)) for holder in ledger.holders
+            ],
+        )
         for ledger in state.ledgers
     ]
     return replace(state, world=[names.get(uid, uid) for uid in state.world], ledgers=ledgers)

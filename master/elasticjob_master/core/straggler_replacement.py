@@ -1,8 +1,9 @@
 """Replacing a straggler by a new pod: whom, when it pays, and when it would do harm.
 
-That a member is slow does not say why. Its node may be; or its work is more than that of the others, as of a rank that
-saves, and then whoever gets that work is as slow. So at most one member at a time is replaced, a few in the life of the
-job, with pauses that double, and none whose work has been done as slowly on another node.
+That a member is slow does not say why. Its node may be; or its work is more than that of the
+others, as of a rank that saves, and then whoever gets that work is as slow. So at most one member
+at a time is replaced, a few in the life of the job, with pauses that double, and none whose work
+has been done as slowly on another node.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ class Straggler:
     def replaced_by(self, plan: int) -> Replaced:
         """Return what is remembered of it when this plan replaces it."""
         who = self.slowness.member.identity
-        return Replaced(plan, who.pod_name, who.role, who.index, self.rank, who.node_name, self.since)
+        return Replaced(
+            plan, who.pod_name, who.role, who.index, self.rank, who.node_name, self.since
+        )
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,9 @@ def judge(
         elif wall < memory.next_at:
             refusals.append(f"the next replacement may begin at {format_time(memory.next_at)}")
         else:
-            return Verdict(straggler, _reason(straggler, len(memory.replaced) + 1, most, cost, horizon))
+            return Verdict(
+                straggler, _reason(straggler, len(memory.replaced) + 1, most, cost, horizon)
+            )
     return Verdict(None, said if said in refusals else refusals[0])
 
 
@@ -163,13 +168,21 @@ def created(memory: ReplacementMemory, replaced: Replaced, wall: float) -> Repla
 
 
 def ended(memory: ReplacementMemory, replacement: int | None, wall: float) -> ReplacementMemory:
-    """Return the memory when the latest plan has ended; `replacement` is the member that took over, if one has."""
+    """Return the memory when the latest plan has ended.
+
+    `replacement` is the member that took over, if one has.
+    """
     replaced = list(memory.replaced)
     if replacement is None:
         replaced = [each for each in replaced if each.plan != memory.plan]
     else:
-        replaced = [replace(each, replacement=replacement) if each.plan == memory.plan else each for each in replaced]
-    return replace(memory, replaced=tuple(replaced), ended=True, next_at=wall + _pause(memory.plans))
+        replaced = [
+            replace(each, replacement=replacement) if each.plan == memory.plan else each
+            for each in replaced
+        ]
+    return replace(
+        memory, replaced=tuple(replaced), ended=True, next_at=wall + _pause(memory.plans)
+    )
 
 
 def _pause(plans: int) -> float:
@@ -177,15 +190,20 @@ def _pause(plans: int) -> float:
     return float(min(_FIRST_PAUSE * 2.0 ** min(plans - 1, 20), _LONGEST_PAUSE))
 
 
-def _refusal(memory: ReplacementMemory, straggler: Straggler, *, cost: float, horizon: float) -> str:
+def _refusal(
+    memory: ReplacementMemory, straggler: Straggler, *, cost: float, horizon: float
+) -> str:
     """Return why this straggler is not replaced, whatever else is; empty: nothing forbids it."""
-    slow, who = straggler.slowness, straggler.slowness.member.identity
+    slow = straggler.slowness
+    who = straggler.slowness.member.identity
     if straggler.kept:
         return f"{who.pod_name} keeps its process and what it holds when the world changes (onWorldChange Keep)"
     if slow.stragglers > max(1, slow.members // _MOST_PART):
         return f"{slow.stragglers} of the role {who.role} are slow at the same time, so it is not their nodes"
     for earlier in memory.replaced:
-        same_work = who.index == earlier.replacement or (straggler.rank >= 0 and straggler.rank == earlier.rank)
+        same_work = who.index == earlier.replacement or (
+            straggler.rank >= 0 and straggler.rank == earlier.rank
+        )
         same_node = who.node_name and who.node_name == earlier.node
         if same_work and who.role == earlier.role and not same_node:
             return f"{who.pod_name} is as slow as {earlier.pod} on another node: it is the work, not the node"
@@ -196,7 +214,8 @@ def _refusal(memory: ReplacementMemory, straggler: Straggler, *, cost: float, ho
 
 def _saved(straggler: Straggler, horizon: float) -> float:
     """Return the seconds of training that a member as fast as the slowest other one would save."""
-    slow, own = straggler.slowness, straggler.step_seconds
+    slow = straggler.slowness
+    own = straggler.step_seconds
     if slow.member.step_times.own_work:
         return horizon * max(0.0, 1 - slow.slowest_other / own)
     # Who reports no work of its own waits for nobody, so that it slows down only itself.
@@ -204,7 +223,9 @@ def _saved(straggler: Straggler, horizon: float) -> float:
 
 
 def _reason(straggler: Straggler, number: int, most: int, cost: float, horizon: float) -> str:
-    own, middle, saved = straggler.step_seconds, straggler.slowness.median, _saved(straggler, horizon)
+    own = straggler.step_seconds
+    middle = straggler.slowness.median
+    saved = _saved(straggler, horizon)
     return (
         f"{straggler.pod} needs {own:.3g} s for a step, the median of its role {middle:.3g} s, for "
         f"{_duration(straggler.seconds)}: a pod as fast as the others saves {_duration(saved)} of the next "

@@ -1,7 +1,9 @@
-"""Stragglers: members that take much longer for a step than the others of their role, for a sustained time.
+"""Stragglers.
 
-Members that wait for each other at every step all take as long as the slowest one. Then only the time of each member's
-own work shows which one that is. Where no member reports that time, no straggler is found.
+Members that take much longer for a step than the others of their role, for a sustained time.
+Members that wait for each other at every step all take as long as the slowest one. Then only the
+time of each member's own work shows which one that is. Where no member reports that time, no
+straggler is found.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ def slownesses(members: Iterable[Member], *, factor: float, now: float) -> list[
     by_group: dict[tuple[str, bool], list[Member]] = {}
     for member in everyone:
         if member.step_times.is_known(now):
-            by_group.setdefault((member.identity.role, member.step_times.own_work), []).append(member)
+            by_group.setdefault((member.identity.role, member.step_times.own_work), []).append(
+                member
+            )
     marked = Counter(member.identity.role for member in everyone if member.step_times.straggler)
     found = []
     for group, middle in _medians(by_group).items():
@@ -57,15 +61,20 @@ def slownesses(members: Iterable[Member], *, factor: float, now: float) -> list[
     return found
 
 
-def update_stragglers(members: Iterable[Member], *, factor: float, seconds: float, now: float) -> list[Member]:
-    """Mark members that were over `factor` times the median of their role for so many seconds; return changed ones.
+def update_stragglers(
+    members: Iterable[Member], *, factor: float, seconds: float, now: float
+) -> list[Member]:
+    """Mark members that were over `factor` times the median of their role for so many seconds.
 
+    Return changed ones.
     A mark is removed when the member was below half that excess over the median for as long.
     """
     by_group: dict[tuple[str, bool], list[Member]] = {}
     for member in members:
         if member.step_times.is_known(now):
-            by_group.setdefault((member.identity.role, member.step_times.own_work), []).append(member)
+            by_group.setdefault((member.identity.role, member.step_times.own_work), []).append(
+                member
+            )
         else:
             member.step_times.change_pending_since = None
     medians = _medians(by_group)
@@ -81,7 +90,10 @@ def update_stragglers(members: Iterable[Member], *, factor: float, seconds: floa
 
 
 def _medians(by_group: Mapping[tuple[str, bool], list[Member]]) -> dict[tuple[str, bool], float]:
-    """Return each role's median step time: of its members that report their own work, if there are any."""
+    """Return each role's median step time.
+
+    Of its members that report their own work, if there are any.
+    """
     return {
         (role, own_work): median(member.step_times.step_seconds for member in present)
         for (role, own_work), present in by_group.items()
@@ -97,5 +109,6 @@ def _mark_changes(step_times: StepTimes, slow: bool, seconds: float, now: float)
         step_times.change_pending_since = now
     if now - step_times.change_pending_since < seconds:
         return False
-    step_times.straggler, step_times.change_pending_since = slow, None
+    step_times.straggler = slow
+    step_times.change_pending_since = None
     return True

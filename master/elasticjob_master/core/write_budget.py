@@ -1,9 +1,9 @@
 """When the state may be written again: soon if a request waits for it, rarely otherwise.
 
-Each write costs the API server work, so in the long run there is at most one every `pause` seconds. But a client that
-waits for several writes one after the other, as the members of a new world do at their first barriers, would wait for
-as many pauses. So writes that requests wait for may follow each other quickly until a budget, a token bucket, is used
-up; it fills up again with time.
+Each write costs the API server work, so in the long run there is at most one every `pause` seconds.
+But a client that waits for several writes one after the other, as the members of a new world do at
+their first barriers, would wait for as many pauses. So writes that requests wait for may follow
+each other quickly until a budget, a token bucket, is used up; it fills up again with time.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ class WriteBudget:
         self._full = max(self._full, now) + self._pause
 
     def seconds_until_write(self, now: float, *, waited_for: bool) -> float:
-        """Return the seconds until the next write may begin; `waited_for`: a request waits for it."""
+        """Return the seconds until the next write may begin.
+
+        `waited_for`: a request waits for it.
+        """
         due = self._full - (self._burst - 1) * self._pause if waited_for else self._next_unwaited
         return max(0.0, due - now, self._next - now)

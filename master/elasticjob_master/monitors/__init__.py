@@ -1,1 +1,4 @@
-"""What watches the job from tick to tick: its health, its history, and its throughput for the auto-scaler."""
+"""What watches the job from tick to tick.
+
+Its health, its history, and its throughput for the auto-scaler.
+"""

@@ -26,7 +26,12 @@ class Activity:
 
 
 def present_activity(
-    window: MeasurementWindow, job: JobView, scaling: JobScaling, now: float, *, plan_requested: bool
+    window: MeasurementWindow,
+    job: JobView,
+    scaling: JobScaling,
+    now: float,
+    *,
+    plan_requested: bool,
 ) -> Activity:
     """Return what the auto-scaler does, for people.
 
@@ -50,16 +55,25 @@ def present_activity(
 
 
 def awaited(job: JobView, scaling: JobScaling, available: list[Member]) -> str:
-    """Return what is missing for the whole job to train at its size; empty, if everything is in place."""
+    """Return what is missing for the whole job to train at its size.
+
+    Empty, if everything is in place.
+    """
     rendezvous = job.rendezvous
     if rendezvous.phase != "training" or rendezvous.confirmed_at is None:
-        return f"the world to train, which is {rendezvous.phase}" if rendezvous.phase != "training" else "all processes"
+        return (
+            f"the world to train, which is {rendezvous.phase}"
+            if rendezvous.phase != "training"
+            else "all processes"
+        )
     if job.members.disconnected:
         return f"{len(job.members.disconnected)} members to connect again"
     if job.progress.round != rendezvous.round or not job.progress.reporter_count():
         return "the first step of the present world"
     there = sum(m.identity.role == scaling.role for m in available)
-    return "" if there == scaling.desired else f"{scaling.desired} members, of which {there} are there"
+    return (
+        "" if there == scaling.desired else f"{scaling.desired} members, of which {there} are there"
+    )
 
 
 def available_members(job: JobView) -> list[Member]:

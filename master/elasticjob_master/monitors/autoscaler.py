@@ -30,14 +30,21 @@ from elasticjob_master.core.autoscale.scaling_memory import (
 )
 from elasticjob_master.core.autoscale.usage import UsageSamples
 from elasticjob_master.core.rendezvous.members import Member
-from elasticjob_master.monitors.activity import Activity, available_members, awaited, present_activity
+from elasticjob_master.monitors.activity import (
+    Activity,
+    available_members,
+    awaited,
+    present_activity,
+)
 from elasticjob_master.monitors.training_rest import TrainingRest
 from elasticjob_master.monitors.view import JobView
 
 log = logging.getLogger(__name__)
 
 _HORIZON = 3600.0
-"""Seconds of training that a change can pay in, when the training does not report how long it will take."""
+"""Seconds of training that a change can pay in, when the training does not report how long it will
+take.
+"""
 _USAGE_SAMPLES = 20
 """In one measurement, at least."""
 _LONGEST_USAGE_PAUSE = 15.0
@@ -67,7 +74,9 @@ class AutoScaler:
         """What the members may use, in the present window."""
         self._missing_since: float | None = None
         self._considered: JobScaling | None = None
-        """What the last decision was made for: there is no other one until that or a measurement is new."""
+        """What the last decision was made for: there is no other one until that or a measurement is
+        new.
+        """
         self.reason = ""
         self.profile: tuple[profile.ProfiledJob, ...] = ()
         self.decided_at = 0.0
@@ -78,11 +87,13 @@ class AutoScaler:
         """Go on with what an earlier master had learned."""
         self.memory = memory
 
-    # --- plans -------------------------------------------------------------------------------------------------------
+    # --- plans
+    # -------------------------------------------------------------------------------------------------------
 
     def plan_created(self, decision: ScalingDecision) -> None:
         """The plan of a decision exists."""
-        self.memory, self._considered = decision.memory, None
+        self.memory = decision.memory
+        self._considered = None
 
     def plan_not_created(self) -> None:
         """The plan of the latest decision could not be created: decide again."""
@@ -94,11 +105,20 @@ class AutoScaler:
         Args:
             requested_size: the size it asks for; None when it is about something else.
         """
-        memory, before = self.memory, self.memory.asked
+        memory = self.memory
+        before = self.memory.asked
         if requested_size is not None:
-            heading = 0 if before is None or requested_size == before else 1 if requested_size > before else -1
+            heading = (
+                0
+                if before is None or requested_size == before
+                else 1
+                if requested_size > before
+                else -1
+            )
             turned = memory.turned or (heading != 0 and memory.heading == -heading)
-            memory = structs.replace(memory, asked=requested_size, heading=heading or memory.heading, turned=turned)
+            memory = structs.replace(
+                memory, asked=requested_size, heading=heading or memory.heading, turned=turned
+            )
         self.memory = structs.replace(memory, moves=memory.moves + 1)
 
     def plan_ended(self, plan: EndedPlan, *, wall: float) -> None:
@@ -120,21 +140,33 @@ class AutoScaler:
         self._considered = None
 
     def straggler_replaced(self, *, since: float, size: int) -> None:
-        """A straggler has left: what was measured while it slowed the others down says nothing any more."""
+        """A straggler has left.
+
+        What was measured while it slowed the others down says nothing any more.
+        """
         self._measure_anew()
         self._considered = None
         self.memory = without_rates_since(self.memory, since, size)
 
-    # --- time --------------------------------------------------------------------------------------------------------
+    # --- time
+    # --------------------------------------------------------------------------------------------------------
 
     def world_changed(self) -> None:
         """Something has changed in the world; what was measured so far does not count."""
         self._window.restart()
 
     def tick(
-        self, job: JobView, scaling: JobScaling | None, now: float, *, wall: float, plan_requested: bool
+        self,
+        job: JobView,
+        scaling: JobScaling | None,
+        now: float,
+        *,
+        wall: float,
+        plan_requested: bool,
     ) -> ScalingDecision | None:
-        """Go on measuring; return a decision that a plan is to be created of, when it is time for one.
+        """Go on measuring.
+
+        Return a decision that a plan is to be created of, when it is time for one.
 
         Args:
             job: what is measured.
@@ -144,14 +176,22 @@ class AutoScaler:
             plan_requested: a plan of an earlier decision is being created.
         """
         progress = job.progress
-        self._window.record_samples(world_round=progress.round, samples=progress.samples, step=progress.step, now=now)
+        self._window.record_samples(
+            world_round=progress.round, samples=progress.samples, step=progress.step, now=now
+        )
         if scaling is None:
             return None
         may_decide = scaling.enabled and not scaling.plan_unfinished and not plan_requested
         available = available_members(job)
-        if may_decide and self.profile and (first := self._first_decision(job, scaling, now, wall)) is not None:
+        if (
+            may_decide
+            and self.profile
+            and (first := self._first_decision(job, scaling, now, wall)) is not None
+        ):
             return self._decided(first, wall)
-        if now - self._usage_sampled_at >= min(_LONGEST_USAGE_PAUSE, scaling.cooldown / _USAGE_SAMPLES):
+        if now - self._usage_sampled_at >= min(
+            _LONGEST_USAGE_PAUSE, scaling.cooldown / _USAGE_SAMPLES
+        ):
             self._usage_sampled_at = now
             self._sample_usage(scaling, available, wall)
         if awaited(job, scaling, available):
@@ -159,8 +199,10 @@ class AutoScaler:
             return self._without_missing(job, scaling, available, now, wall, may_decide=may_decide)
         self._missing_since = None
         if scaling.roles != self._resources:
-            # Changed in place: how much of the old resources was used, and how fast the job was, says nothing now.
-            self._resources, self._roles = scaling.roles, {}
+            # Changed in place: how much of the old resources was used, and how fast the job was,
+            # says nothing now.
+            self._resources = scaling.roles
+            self._roles = {}
             self._measure_anew()
         if self._measure(scaling, available, now, wall) or self._rest.latest is None:
             self._rest.look(progress, self.memory, now, wall)
@@ -168,14 +210,22 @@ class AutoScaler:
             return None
         if self._window.windows and scaling != self._considered:
             self._considered = scaling
-            return self._decided(decide(self.memory, self._inputs(job, scaling, now, wall, self.memory)), wall)
+            return self._decided(
+                decide(self.memory, self._inputs(job, scaling, now, wall, self.memory)), wall
+            )
         return self._early_decision(job, scaling, available, now, wall)
 
-    def _first_decision(self, job: JobView, scaling: JobScaling, now: float, wall: float) -> ScalingDecision | None:
+    def _first_decision(
+        self, job: JobView, scaling: JobScaling, now: float, wall: float
+    ) -> ScalingDecision | None:
         """Return with what the job begins by its profile, as long as nothing was measured or decided."""
         memory = self.memory
         begun = memory.asked is not None or memory.rates
-        known = all(len(each.indices) >= each.desired for each in scaling.roles.values() if each.is_unwritten)
+        known = all(
+            len(each.indices) >= each.desired
+            for each in scaling.roles.values()
+            if each.is_unwritten
+        )
         if begun or memory.moves or memory.judged or not known:
             return None
         peaks = profile.needed(self.profile)
@@ -203,10 +253,19 @@ class AutoScaler:
         memory = lowering.with_steady_use(memory, self._role_usage(scaling, available))
         inputs = replace(self._inputs(job, scaling, now, wall, memory), window_is_over=False)
         decision = decide(memory, inputs)
-        return self._decided(decision, wall) if decision.size is not None and decision.size > scaling.desired else None
+        return (
+            self._decided(decision, wall)
+            if decision.size is not None and decision.size > scaling.desired
+            else None
+        )
 
-    def _measure(self, scaling: JobScaling, available: list[Member], now: float, wall: float) -> bool:
-        """Take what was measured into the memory, when a window is over; return whether there was anything."""
+    def _measure(
+        self, scaling: JobScaling, available: list[Member], now: float, wall: float
+    ) -> bool:
+        """Take what was measured into the memory, when a window is over.
+
+        Return whether there was anything.
+        """
         measured = self._window.observe(size=scaling.desired, cooldown=scaling.cooldown, now=now)
         if measured is None or measured.rate <= 0:
             return False
@@ -222,7 +281,10 @@ class AutoScaler:
         return True
 
     def _decided(self, decision: ScalingDecision, wall: float) -> ScalingDecision | None:
-        """Return the decision if a plan is to be created of it; otherwise remember that nothing is to be done."""
+        """Return the decision if a plan is to be created of it.
+
+        Otherwise remember that nothing is to be done.
+        """
         if not decision.changes_nothing:
             self._explain(decision, wall, log_it=True)
             return decision
@@ -234,15 +296,25 @@ class AutoScaler:
 
     def _explain(self, decision: ScalingDecision, wall: float, *, log_it: bool) -> None:
         """Keep the reason of a decision for those who ask."""
-        self.reason, self.decided_at = decision.reason, wall
+        self.reason = decision.reason
+        self.decided_at = wall
         if log_it:
             log.info("auto-scaling: %s", decision.reason)
 
     def _without_missing(
-        self, job: JobView, scaling: JobScaling, available: list[Member], now: float, wall: float, *, may_decide: bool
+        self,
+        job: JobView,
+        scaling: JobScaling,
+        available: list[Member],
+        now: float,
+        wall: float,
+        *,
+        may_decide: bool,
     ) -> ScalingDecision | None:
         """Fall back to the members that are there when the others have been missing for too long."""
-        there = {member.identity.index for member in available if member.identity.role == scaling.role}
+        there = {
+            member.identity.index for member in available if member.identity.role == scaling.role
+        }
         missing = scaling.indices - there
         if not missing or job.rendezvous.phase != "training" or scaling.plan_unfinished:
             self._missing_since = None
@@ -253,30 +325,43 @@ class AutoScaler:
             return None
         self._missing_since = now
         bounds = needs.bounds_by_need(scaling, self.memory.peaks)
-        decision = pending.fall_back(self.memory, missing, size=scaling.desired, bounds=bounds, wall=wall)
+        decision = pending.fall_back(
+            self.memory, missing, size=scaling.desired, bounds=bounds, wall=wall
+        )
         return None if decision is None else self._decided(decision, wall)
 
-    def activity(self, job: JobView, scaling: JobScaling, now: float, *, plan_requested: bool) -> Activity:
+    def activity(
+        self, job: JobView, scaling: JobScaling, now: float, *, plan_requested: bool
+    ) -> Activity:
         """Return what it does at present; the arguments are those of `tick`."""
         return present_activity(self._window, job, scaling, now, plan_requested=plan_requested)
 
-    # --- what the members use ----------------------------------------------------------------------------------------
+    # --- what the members use
+    # ----------------------------------------------------------------------------------------
 
     def _sample_usage(self, scaling: JobScaling, available: list[Member], wall: float) -> None:
-        """Look at what the members use now: peaks count in every phase of the job, the rest while it is steady."""
+        """Look at what the members use now.
+
+        Peaks count in every phase of the job, the rest while it is steady.
+        """
         limits = {m.uid: _resources_of(scaling, m) for m in available}
         self._usage.add(available, limits, warm=self._window.measured_from is not None)
         for role in scaling.roles:
             uses = [member.usage for member in available if member.identity.role == role]
             if uses:
-                cpu, used = max(use.cpu_cores for use in uses), max(use.memory_bytes for use in uses)
+                cpu = max(use.cpu_cores for use in uses)
+                used = max(use.memory_bytes for use in uses)
                 self.memory = lowering.with_peaks(self.memory, role, cpu=cpu, used=used, wall=wall)
 
     def _role_usage(self, scaling: JobScaling, available: list[Member]) -> dict[str, RoleUsage]:
         """Return what the members have used in the window that is over, by role."""
         found: dict[str, RoleUsage] = {}
         for role, resources in scaling.roles.items():
-            uses = [self._usage.usage_of(m, resources.of_member(m)) for m in available if m.identity.role == role]
+            uses = [
+                self._usage.usage_of(m, resources.of_member(m))
+                for m in available
+                if m.identity.role == role
+            ]
             found[role] = RoleUsage(
                 tuple(use for use in uses if use),
                 resources.most_memory,
@@ -286,7 +371,10 @@ class AutoScaler:
         return found
 
     def objective(self, scaling: JobScaling) -> Objective:
-        """Return what the size is chosen for; with what was left when a window last ended, if that matters."""
+        """Return what the size is chosen for.
+
+        With what was left when a window last ended, if that matters.
+        """
         wanted = scaling.objective
         return replace(wanted, rest=self._rest.latest) if wanted.kind == "Deadline" else wanted
 
@@ -302,7 +390,9 @@ class AutoScaler:
             horizon=training_left(job, now),
             wall=wall,
             roles=self._roles,
-            servers=tuple(role for role in SERVER_ROLES if role in scaling.roles and role != scaling.role),
+            servers=tuple(
+                role for role in SERVER_ROLES if role in scaling.roles and role != scaling.role
+            ),
             free_resources=scaling.free_resources,
             unwritten={
                 role: UnwrittenRole(tuple(sorted(each.indices)), best_effort=not each.requests)

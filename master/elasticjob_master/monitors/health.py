@@ -1,5 +1,6 @@
-"""Watches the training's health: finds stalls and stragglers, and when the training has to be started anew.
+"""Watches the training's health.
 
+Finds stalls and stragglers, and when the training has to be started anew.
 The rules are in `core.stall` and `core.stragglers`; here they get what the job's state says.
 """
 
@@ -11,7 +12,13 @@ from dataclasses import dataclass
 
 from elasticjob_master.core import stragglers
 from elasticjob_master.core.progress import Report
-from elasticjob_master.core.stall import MOST_RESTARTS, StallDetector, StallRule, StoredStall, TrainingActivity
+from elasticjob_master.core.stall import (
+    MOST_RESTARTS,
+    StallDetector,
+    StallRule,
+    StoredStall,
+    TrainingActivity,
+)
 from elasticjob_master.monitors.findings import NewEvent
 from elasticjob_master.monitors.view import JobView
 
@@ -58,7 +65,10 @@ class HealthMonitor:
         return self.stall.since
 
     def step_finished(self, report: Report, *, process_round: int, wall: float) -> NewEvent | None:
-        """Take a report of the present world's steps; return the end of the stall that it ends, if it does."""
+        """Take a report of the present world's steps.
+
+        Return the end of the stall that it ends, if it does.
+        """
         if self.stall.step_finished(report.seconds, wall, process_round=process_round):
             return _event("Resumed", f"step {report.step} is finished")
         return None
@@ -87,14 +97,25 @@ class HealthMonitor:
         wall: float,
     ) -> None:
         """Go on with what an earlier master knew; see `StallDetector.restore`."""
-        self.stall.restore(stall, process_round=process_round, stepped_in_round=stepped_in_round, wall=wall)
+        self.stall.restore(
+            stall, process_round=process_round, stepped_in_round=stepped_in_round, wall=wall
+        )
         self.stragglers = tuple(sorted(stragglers))
 
     def _check_stall(self, job: JobView, now: float, wall: float, events: list[NewEvent]) -> bool:
-        """Let the stall detector see the time that has passed; return whether the training is to be started anew."""
-        health, stall, before = job.health, self.stall, self.stall.since
-        rule = StallRule(health.stall_factor, float(health.stall_seconds), restart=health.on_stall == "Restart")
-        restart = stall.advance(now, wall, activity=_activity(job), process_round=job.rendezvous.round, rule=rule)
+        """Let the stall detector see the time that has passed.
+
+        Return whether the training is to be started anew.
+        """
+        health = job.health
+        stall = self.stall
+        before = self.stall.since
+        rule = StallRule(
+            health.stall_factor, float(health.stall_seconds), restart=health.on_stall == "Restart"
+        )
+        restart = stall.advance(
+            now, wall, activity=_activity(job), process_round=job.rendezvous.round, rule=rule
+        )
         if before is None and stall.since is not None:
             message = f"no step for {stall.limit(rule):.0f} s; the last one is {job.progress.step}"
             events.append(_event("Stalled", message, warning=True))
@@ -108,7 +129,10 @@ class HealthMonitor:
     def _check_stragglers(self, job: JobView, now: float, events: list[NewEvent]) -> None:
         health = job.health
         changed = stragglers.update_stragglers(
-            job.members, factor=health.straggler_factor, seconds=float(health.straggler_seconds), now=now
+            job.members,
+            factor=health.straggler_factor,
+            seconds=float(health.straggler_seconds),
+            now=now,
         )
         for member in changed:
             step_times = member.step_times
@@ -118,7 +142,9 @@ class HealthMonitor:
                 events.append(_event("StragglerFound", f"{takes}, {bound}", warning=True))
             else:
                 events.append(_event("StragglerRecovered", takes))
-        self.stragglers = tuple(sorted(m.identity.pod_name for m in job.members if m.step_times.straggler))
+        self.stragglers = tuple(
+            sorted(m.identity.pod_name for m in job.members if m.step_times.straggler)
+        )
 
 
 def _activity(job: JobView) -> TrainingActivity:

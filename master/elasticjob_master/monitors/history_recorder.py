@@ -1,4 +1,7 @@
-"""Finds what belongs into a job's history: who came and went, its worlds and plans, and how fast it is."""
+"""Finds what belongs into a job's history.
+
+Who came and went, its worlds and plans, and how fast it is.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ class HistoryRecorder:
         self._sample_due = 0.0
 
     def tick(self, job: JobView, now: float, *, wall: float) -> Sample | None:
-        """Return a sample, not numbered yet, if it is time for one; before the first world there is none."""
+        """Return a sample, not numbered yet, if it is time for one.
+
+        Before the first world there is none.
+        """
         if now < self._sample_due or not job.rendezvous.round:
             return None
         self._sample_due = now + SAMPLE_SECONDS
@@ -41,17 +47,30 @@ def sample(job: JobView, now: float, *, wall: float) -> Sample:
 
 
 def decided(
-    job: JobView, round_before: int, commands: Iterable[Command], removed: Iterable[Member], now: float
+    job: JobView,
+    round_before: int,
+    commands: Iterable[Command],
+    removed: Iterable[Member],
+    now: float,
 ) -> Iterator[NewEvent]:
-    """Return the events of a decision: a new world, members that have to leave or to start again, removed members."""
+    """Return the events of a decision.
+
+    A new world, members that have to leave or to start again, removed members.
+    """
     rendezvous = job.rendezvous
     if rendezvous.round > round_before:
-        yield NewEvent("WorldFormed", f"round {rendezvous.round} with {len(rendezvous.world)} members")
+        yield NewEvent(
+            "WorldFormed", f"round {rendezvous.round} with {len(rendezvous.world)} members"
+        )
     for command in commands:
         if isinstance(command, Exit) and command.problem:
             member = job.members.get(command.uid)
-            message = f"{command.uid if member is None else member.identity.pod_name}: {command.problem}"
-            if not job.history.has_event("NodeUnfit", message):  # the command is repeated on a new stream
+            message = (
+                f"{command.uid if member is None else member.identity.pod_name}: {command.problem}"
+            )
+            if not job.history.has_event(
+                "NodeUnfit", message
+            ):  # the command is repeated on a new stream
                 yield NewEvent("NodeUnfit", message)
         elif isinstance(command, Stop) and command.reason:
             member = job.members.get(command.uid)
@@ -66,16 +85,20 @@ def decided(
 def plan_changed(history: HistoryView, plan: ScalePlan) -> NewEvent | None:
     """Return the event of a plan that was made or has ended, unless it is recorded already.
 
-    So each is recorded once, whenever a master gets to see it. The end of a plan whose beginning is not recorded is
-    not recorded either: it happened long ago.
+    So each is recorded once, whenever a master gets to see it. The end of a plan whose beginning is
+    not recorded is not recorded either: it happened long ago.
     """
-    name, spec, status = plan.metadata.name, plan.spec, plan.status
+    name = plan.metadata.name
+    spec = plan.spec
+    status = plan.status
     made = f"{name} ({spec.source}): {spec.reason}" if spec.reason else f"{name} ({spec.source})"
     if status.phase not in FINISHED:
         return None if history.has_event("PlanMade", made) else NewEvent("PlanMade", made)
     if not history.has_event("PlanMade", made):
         return None
-    ended = f"{name}: {status.phase}; {status.message}" if status.message else f"{name}: {status.phase}"
+    ended = (
+        f"{name}: {status.phase}; {status.message}" if status.message else f"{name}: {status.phase}"
+    )
     return None if history.has_event("PlanEnded", ended) else NewEvent("PlanEnded", ended)
 
 
@@ -86,5 +109,11 @@ def _member_removed(member: Member, now: float) -> NewEvent:
         return NewEvent("MemberLost", f"{pod}: last heard of {silent:.1f} s ago")
     if member.node_check.stage == "failed":
         return NewEvent("MemberLeft", f"{pod}: its node is not fit")
-    how = "succeeded" if member.succeeded else "ended with its process" if member.exiting else "drained"
+    how = (
+        "succeeded"
+        if member.succeeded
+        else "ended with its process"
+        if member.exiting
+        else "drained"
+    )
     return NewEvent("MemberLeft", f"{pod}: {how}")

@@ -9,7 +9,12 @@ from collections.abc import Iterable
 
 from elasticjob_master.core import straggler_replacement, stragglers
 from elasticjob_master.core.rendezvous.members import Member
-from elasticjob_master.core.straggler_replacement import Replaced, ReplacementMemory, Straggler, Verdict
+from elasticjob_master.core.straggler_replacement import (
+    Replaced,
+    ReplacementMemory,
+    Straggler,
+    Verdict,
+)
 from elasticjob_master.core.stragglers import Slowness
 from elasticjob_master.monitors.view import JobView
 
@@ -30,15 +35,27 @@ class StragglerReplacer:
         self.memory = ReplacementMemory()
         self.why_not = ""
         self._slow: dict[str, tuple[float, float]] = {}
-        """By UID: the seconds for which a straggler was slow while all trained, and since when, in wall time."""
+        """By UID: the seconds for which a straggler was slow while all trained, and since when, in
+        wall time.
+        """
         self._checked_at = 0.0
 
     def restore(self, memory: ReplacementMemory) -> None:
-        """Go on with what an earlier master has replaced; how long others have been slow is observed anew."""
+        """Go on with what an earlier master has replaced.
+
+        How long others have been slow is observed anew.
+        """
         self.memory = memory
 
     def tick(
-        self, job: JobView, now: float, *, wall: float, plan_under_way: bool, cost: float, horizon: float
+        self,
+        job: JobView,
+        now: float,
+        *,
+        wall: float,
+        plan_under_way: bool,
+        cost: float,
+        horizon: float,
     ) -> Verdict | None:
         """Return a verdict with a straggler to replace, when it is time for it.
 
@@ -52,9 +69,11 @@ class StragglerReplacer:
         """
         if now - self._checked_at < _CHECK_SECONDS:
             return None
-        elapsed, self._checked_at = min(now - self._checked_at, 2 * _CHECK_SECONDS), now
+        elapsed = min(now - self._checked_at, 2 * _CHECK_SECONDS)
+        self._checked_at = now
         if job.health.on_straggler != "Replace":
-            self._slow, self.why_not = {}, ""
+            self._slow = {}
+            self.why_not = ""
             return None
         if not _trains(job):
             return None
@@ -67,23 +86,36 @@ class StragglerReplacer:
             return None
         most = job.health.max_straggler_replacements
         verdict = straggler_replacement.judge(
-            self.memory, lasting, most=most, cost=cost, horizon=horizon, wall=wall, said=self.why_not
+            self.memory,
+            lasting,
+            most=most,
+            cost=cost,
+            horizon=horizon,
+            wall=wall,
+            said=self.why_not,
         )
         self.why_not = "" if verdict.replace else verdict.reason
         return verdict if verdict.replace else None
 
     def plan_created(self, number: int, straggler: Straggler, *, wall: float) -> None:
         """The plan that replaces a straggler exists."""
-        self.memory = straggler_replacement.created(self.memory, straggler.replaced_by(number), wall)
+        self.memory = straggler_replacement.created(
+            self.memory, straggler.replaced_by(number), wall
+        )
 
     def plan_adopted(self, number: int, pod: str, member: Member | None, *, wall: float) -> None:
         """Such a plan exists, which an earlier master created and had no time to remember."""
         who = None if member is None else member.identity
-        replaced = Replaced(number, pod, who.role if who else "", who.index if who else -1, since=wall)
+        replaced = Replaced(
+            number, pod, who.role if who else "", who.index if who else -1, since=wall
+        )
         self.memory = straggler_replacement.created(self.memory, replaced, wall)
 
     def plan_ended(self, replacement: int | None, *, wall: float) -> Replaced | None:
-        """The latest plan has ended; return what it has replaced, if this was not known and it has."""
+        """The latest plan has ended.
+
+        Return what it has replaced, if this was not known and it has.
+        """
         if self.memory.ended:
             return None
         self.memory = straggler_replacement.ended(self.memory, replacement, wall)
@@ -91,28 +123,47 @@ class StragglerReplacer:
         return next((each for each in self.memory.replaced if each.plan == self.memory.plan), None)
 
     def _count(self, job: JobView, slow: Iterable[Slowness], elapsed: float, wall: float) -> None:
-        """Count the time for which each straggler was slow; it begins anew when a mark is removed."""
+        """Count the time for which each straggler was slow.
+
+        It begins anew when a mark is removed.
+        """
         marked = {member.uid for member in job.members if member.step_times.straggler}
         self._slow = {uid: counted for uid, counted in self._slow.items() if uid in marked}
         for each in slow:
-            seconds, since = self._slow.get(each.member.uid, (0.0, wall - job.health.straggler_seconds))
+            seconds, since = self._slow.get(
+                each.member.uid, (0.0, wall - job.health.straggler_seconds)
+            )
             self._slow[each.member.uid] = (seconds + elapsed, since)
 
     def _lasting(self, job: JobView, slow: Iterable[Slowness]) -> list[Straggler]:
         """Return those of the world's stragglers that have been slow for long enough."""
         ranks = {uid: rank for rank, uid in enumerate(job.rendezvous.world)}
-        sizes, least = job.rendezvous.sizes or {}, straggler_replacement.LASTING_FACTOR * job.health.straggler_seconds
+        sizes = job.rendezvous.sizes or {}
+        least = straggler_replacement.LASTING_FACTOR * job.health.straggler_seconds
         found = []
         for each in slow:
-            uid, role = each.member.uid, each.member.identity.role
+            uid = each.member.uid
+            role = each.member.identity.role
             seconds, since = self._slow[uid]
             if seconds >= least and uid in ranks:
-                found.append(Straggler(each, ranks[uid], seconds, since, kept=role in sizes and sizes[role].kept))
+                found.append(
+                    Straggler(
+                        each, ranks[uid], seconds, since, kept=role in sizes and sizes[role].kept
+                    )
+                )
         return found
 
 
 def _trains(job: JobView) -> bool:
     """Return whether the whole world trains, so that the times of its steps can be compared."""
     rendezvous = job.rendezvous
-    steady = rendezvous.phase == "training" and rendezvous.confirmed_at is not None and rendezvous.finished_at is None
-    return steady and not job.members.disconnected and not any(member.suspected for member in job.members)
+    steady = (
+        rendezvous.phase == "training"
+        and rendezvous.confirmed_at is not None
+        and rendezvous.finished_at is None
+    )
+    return (
+        steady
+        and not job.members.disconnected
+        and not any(member.suspected for member in job.members)
+    )

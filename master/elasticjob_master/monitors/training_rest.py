@@ -20,14 +20,17 @@ class TrainingRest:
     def __init__(self) -> None:
         self.latest: Rest | None = None
         self._step_samples = 0.0
-        """Samples of a step; 0: not known yet. While no speed is known, a step has as many as it had."""
+        """Samples of a step; 0: not known yet. While no speed is known, a step has as many as it
+        had.
+        """
 
     def look(self, progress: ProgressView, memory: ScalingMemory, now: float, wall: float) -> None:
         """Look at the progress; the times are those of `AutoScaler.tick`."""
         if not progress.total_steps:
             self.latest = None
             return
-        rate, steps = progress.samples_per_second(now), progress.steps_per_second(now)
+        rate = progress.samples_per_second(now)
+        steps = progress.steps_per_second(now)
         if rate > 0 and steps > 0:
             self._step_samples = rate / steps
         if self._step_samples:

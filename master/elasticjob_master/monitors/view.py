@@ -1,4 +1,7 @@
-"""What the monitors read of a job: properties only, so that the type checker finds a monitor that writes to the job."""
+"""What the monitors read of a job.
+
+Properties only, so that the type checker finds a monitor that writes to the job.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +103,10 @@ class HistoryView(Protocol):
 
 
 class JobView(Protocol):
-    """All that a monitor reads. The controller has this shape; tests may use anything else that has."""
+    """All that a monitor reads.
+
+    The controller has this shape; tests may use anything else that has.
+    """
 
     @property
     def members(self) -> MembersView:

@@ -1,12 +1,13 @@
 """The state in the job's ConfigMap, which belongs to one master at a time.
 
-A master begins with a claim: it writes its mark to the ConfigMap. Every write names the version of the ConfigMap that
-it replaces. So no write of an earlier master succeeds after the claim, and that master finds the mark and ends. A state
-that is empty or gone, with or without the mark of an earlier master, is nobody's: the master writes its own back.
+A master begins with a claim: it writes its mark to the ConfigMap. Every write names the version of
+the ConfigMap that it replaces. So no write of an earlier master succeeds after the claim, and that
+master finds the mark and ends. A state that is empty or gone, with or without the mark of an
+earlier master, is nobody's: the master writes its own back.
 
-A service account that is deleted and made again is another one, and its earlier tokens are refused for ever. So a
-master whose token is refused for a while ends, and the operator starts one in a new pod, which gets a token of the new
-account.
+A service account that is deleted and made again is another one, and its earlier tokens are refused
+for ever. So a master whose token is refused for a while ends, and the operator starts one in a new
+pod, which gets a token of the new account.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ from elasticjob_master.persistence.store import CredentialsRefused, StoreFailed,
 
 _KEY = "state"
 _REQUEST_SECONDS = 8.0
-"""For one claim, write or check: a connection that is dead without an error must not hold up the next attempt."""
+"""For one claim, write or check: a connection that is dead without an error must not hold up the
+next attempt.
+"""
 _ATTEMPTS = 3
 _UNAUTHORIZED = 401
 _REFUSED_SECONDS = 30.0
-"""How long the token may be refused: an API server that has just started may refuse good ones, and a token that was
-replaced is read again after 10 s at the latest (`TOKEN_SECONDS`)."""
+"""How long the token may be refused: an API server that has just started may refuse good ones, and
+a token that was replaced is read again after 10 s at the latest (`TOKEN_SECONDS`).
+"""
 _MARK = re.compile(r"([0-9]{1,15})-([0-9a-f]{16})")
 
 
@@ -100,7 +104,10 @@ class ConfigMapStore:
         self._refused_since: float | None = None
 
     async def claim(self) -> bytes | None:
-        """Mark the state as this master's and return it. Raises `StoreFailed`, also when there is no ConfigMap yet."""
+        """Mark the state as this master's and return it.
+
+        Raises `StoreFailed`, also when there is no ConfigMap yet.
+        """
         found = await self._in_time(self._claim())
         try:
             return base64.b64decode(found.state, validate=True) if found.state else None
@@ -149,7 +156,8 @@ class ConfigMapStore:
             latest = 0 if found.mark is None else found.mark.claimed_at
             self._mark = self._mark._replace(claimed_at=max(int(time.time() * 1000), latest + 1))
             if await self._patch({}):
-                return found  # the version is that of the claim: nobody has written since this was read
+                # the version is that of the claim: nobody has written since this was read
+                return found
 
     async def _save(self, text: str) -> None:
         if self._taken_over:
@@ -162,10 +170,18 @@ class ConfigMapStore:
         raise StoreFailed(f"ConfigMap {self._name} is being changed by somebody, again and again")
 
     async def _patch(self, content: dict[str, Any]) -> bool:
-        """Write the mark and this, unless the ConfigMap has changed; return whether it is written."""
-        marked = {"resourceVersion": self._version, "annotations": {names.ANNOTATION_STATE_OF: str(self._mark)}}
+        """Write the mark and this, unless the ConfigMap has changed.
+
+        Return whether it is written.
+        """
+        marked = {
+            "resourceVersion": self._version,
+            "annotations": {names.ANNOTATION_STATE_OF: str(self._mark)},
+        }
         try:
-            answer = await self._kube.patch(CONFIG_MAPS, self._namespace, self._name, {"metadata": marked, **content})
+            answer = await self._kube.patch(
+                CONFIG_MAPS, self._namespace, self._name, {"metadata": marked, **content}
+            )
         except Conflict:
             return False
         self._version = answer["metadata"]["resourceVersion"]
@@ -181,5 +197,7 @@ class ConfigMapStore:
         found = await self._get()
         if found.mark is not None and found.mark > self._mark:
             self._taken_over = True
-            raise TakenOver(f"ConfigMap {self._namespace}/{self._name} was written by another master")
+            raise TakenOver(
+                f"ConfigMap {self._namespace}/{self._name} was written by another master"
+            )
         return found

@@ -33,12 +33,17 @@ def store_ledger(ledger: Ledger) -> StoredLedger:
         returned=ledger.returned,
         restored_round=ledger.restored_round,
         restored_from=ledger.restored_from,
-        holders=[_store_holder(uid, holder) for uid, holder in ledger.holders().items() if holder.leased],
+        holders=[
+            _store_holder(uid, holder) for uid, holder in ledger.holders().items() if holder.leased
+        ],
     )
 
 
 def restore_ledger(stored: StoredLedger, members: Members) -> Ledger:
-    """Return a ledger; what was leased to somebody who is no member any more waits: nobody's end would free it."""
+    """Return a ledger.
+
+    What was leased to somebody who is no member any more waits: nobody's end would free it.
+    """
     account = Ledger(
         Dataset(
             name=stored.name,
@@ -54,11 +59,19 @@ def restore_ledger(stored: StoredLedger, members: Members) -> Ledger:
         )
     )
     holders = [(stored.uid, _holder(stored)) for stored in stored.holders]
-    orphaned = [position for uid, holder in holders if members.get(uid) is None for position in holder.leased]
+    orphaned = [
+        position
+        for uid, holder in holders
+        if members.get(uid) is None
+        for position in holder.leased
+    ]
     waiting = [*unpack(stored.waiting, most=_MOST), *orphaned]
-    account.resume_from(fresh=stored.fresh, waiting=waiting, failed=unpack(stored.failed, most=_MOST))
+    account.resume_from(
+        fresh=stored.fresh, waiting=waiting, failed=unpack(stored.failed, most=_MOST)
+    )
     account.returned = stored.returned + len(orphaned)
-    account.restored_round, account.restored_from = stored.restored_round, stored.restored_from
+    account.restored_round = stored.restored_round
+    account.restored_from = stored.restored_from
     for uid, holder in holders:
         if members.get(uid) is not None:
             account.resume_holder(uid, holder)
@@ -68,7 +81,10 @@ def restore_ledger(stored: StoredLedger, members: Members) -> Ledger:
 def _store_holder(uid: str, holder: Holder) -> StoredHolder:
     latest = holder.leased.intersection(holder.latest)
     return StoredHolder(
-        uid=uid, request_id=holder.request_id, latest=pack(latest), earlier=pack(holder.leased - latest)
+        uid=uid,
+        request_id=holder.request_id,
+        latest=pack(latest),
+        earlier=pack(holder.leased - latest),
     )
 
 

@@ -1,4 +1,7 @@
-"""Puts the stored state together from its parts, and hands the parts back: each component knows its own."""
+"""Puts the stored state together from its parts, and hands the parts back.
+
+Each component knows its own.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from elasticjob_master.persistence.store import Store
 
 def take(controller: Controller, *, job_uid: str) -> StoredState:
     """Return all that a later master must know."""
-    rendezvous, hosts = controller.rendezvous, controller.hosts
+    rendezvous = controller.rendezvous
+    hosts = controller.hosts
     return StoredState(
         job_uid=job_uid,
         master_starts=controller.master_starts,
@@ -87,7 +91,9 @@ def restore(controller: Controller, state: StoredState) -> None:
     controller.continue_after(state.master_starts)
 
 
-def encode(controller: Controller, *, job_uid: str, largest: int | None = None) -> stored_state.EncodedState:
+def encode(
+    controller: Controller, *, job_uid: str, largest: int | None = None
+) -> stored_state.EncodedState:
     """Return the stored form, in at most `largest` bytes. Raises `StateTooLarge`."""
     return stored_state.encode_within(take(controller, job_uid=job_uid), largest)
 
@@ -98,4 +104,6 @@ def connect(controller: Controller, state_writer: StateWriter, store: Store) -> 
         controller.share_state()
     controller.on_change = state_writer.changed
     controller.on_store_needed = state_writer.write_now
-    state_writer.on_stored = lambda state, began_at: controller.stored(state.round, state.host_version, began_at)
+    state_writer.on_stored = lambda state, began_at: controller.stored(
+        state.round, state.host_version, began_at
+    )

@@ -1,4 +1,7 @@
-"""When the state is stored: the first change at once, later ones together, soon when somebody waits for it."""
+"""When the state is stored.
+
+The first change at once, later ones together, soon when somebody waits for it.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,10 @@ class StateWriter:
             self._wake.set()
 
     async def wait_until_stored(self, change: int) -> None:
-        """Return when all changes up to a number are stored. Raises `NotStored` when that takes too long."""
+        """Return when all changes up to a number are stored.
+
+        Raises `NotStored` when that takes too long.
+        """
         if self._awaited < change:
             self._awaited = change
             self._wake.set()
@@ -84,10 +90,15 @@ class StateWriter:
                 while self._stored < change:
                     await self._written.wait()
         except TimeoutError as error:
-            raise NotStored("the master's state cannot be stored at the moment; try again") from error
+            raise NotStored(
+                "the master's state cannot be stored at the moment; try again"
+            ) from error
 
     async def run(self) -> None:
-        """Write whenever something has changed, for ever. Raises `TakenOver` or `CredentialsRefused`."""
+        """Write whenever something has changed, for ever.
+
+        Raises `TakenOver` or `CredentialsRefused`.
+        """
         self._checked_at = self._now()
         while True:
             await self._wait_until_due()
@@ -108,7 +119,9 @@ class StateWriter:
             if self._hurried:
                 return
             if self._changes != self._stored:
-                wait = self._write_budget.seconds_until_write(self._now(), waited_for=self._awaited > self._stored)
+                wait = self._write_budget.seconds_until_write(
+                    self._now(), waited_for=self._awaited > self._stored
+                )
             if not wait:
                 return
             with suppress(TimeoutError):
@@ -128,7 +141,8 @@ class StateWriter:
         """Write now if something has changed."""
         changes = self._changes
         if changes != self._stored:
-            taken_at, busy = time.monotonic(), time.thread_time()
+            taken_at = time.monotonic()
+            busy = time.thread_time()
             self._hurried = False
             with self._noting_failure():
                 taken = self._take_snapshot()
@@ -138,8 +152,10 @@ class StateWriter:
             self._write_budget.record_write(self._now(), snapshot_seconds=snapshot_seconds)
             self._stored = changes
             self._unstored_since = None if changes == self._changes else taken_at
-            self.stored_bytes, self.writes = len(taken.data), self.writes + 1
-            written, self._written = self._written, asyncio.Event()
+            self.stored_bytes = len(taken.data)
+            self.writes = self.writes + 1
+            written = self._written
+            self._written = asyncio.Event()
             written.set()
             self.on_stored(taken, taken_at)
 
@@ -158,12 +174,18 @@ class StateWriter:
         return asyncio.get_running_loop().time()
 
     def _take_snapshot(self) -> EncodedState:
-        """Return the present state as it is to be stored. Raises `StoreFailed` when it does not fit."""
+        """Return the present state as it is to be stored.
+
+        Raises `StoreFailed` when it does not fit.
+        """
         try:
             taken = self._snapshot()
         except StateTooLarge as error:
             raise StoreFailed(str(error)) from error
         if taken.left_out != self.left_out:
             self.left_out = taken.left_out
-            log.warning("the state is stored without: %s", ", ".join(taken.left_out) or "nothing, it fits again")
+            log.warning(
+                "the state is stored without: %s",
+                ", ".join(taken.left_out) or "nothing, it fits again",
+            )
         return taken

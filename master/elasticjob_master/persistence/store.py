@@ -1,4 +1,7 @@
-"""Where the state is stored for the next master: a file or nowhere; on Kubernetes in a ConfigMap, see `config_map`."""
+"""Where the state is stored for the next master: a file or nowhere.
+
+On Kubernetes in a ConfigMap, see `config_map`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ class TakenOver(Exception):
 
 
 class CredentialsRefused(Exception):
-    """The API server does not know this master's account any more: only a new pod gets other credentials."""
+    """The API server does not know this master's account any more.
+
+    Only a new pod gets other credentials.
+    """
 
 
 class StoreFailed(Exception):
@@ -35,7 +41,10 @@ class Store(Protocol):
     largest: int | None
 
     async def claim(self) -> bytes | None:
-        """Make the state this master's, and return what is stored, or None. Raises `StoreFailed`."""
+        """Make the state this master's, and return what is stored, or None.
+
+        Raises `StoreFailed`.
+        """
 
     async def save(self, data: bytes) -> None:
         """Store, all or nothing. Raises `StoreFailed`, `TakenOver` or `CredentialsRefused`."""

@@ -1,4 +1,7 @@
-"""Who may call what: the job's token all, the token that follows from it what reads, and everybody the health."""
+"""Who may call what.
+
+The job's token all, the token that follows from it what reads, and everybody the health.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ _DISCOVERY = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"]
 _SHARDS = shards_pb2.DESCRIPTOR.services_by_name["ShardService"]
 
 OPEN_TO_ALL = frozenset({"/grpc.health.v1.Health/Check"})
-"""What needs no token: whether the master lives is no secret. To watch it is not free, so that wants one."""
+"""What needs no token: whether the master lives is no secret. To watch it is not free, so that
+wants one.
+"""
 READING = frozenset(
     {
         *(f"/{_JOB.full_name}/{method.name}" for method in _JOB.methods),
@@ -23,7 +28,9 @@ READING = frozenset(
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
     }
 )
-"""What the token that reads may call: nothing here joins the job, changes anything, or waits beyond a limit."""
+"""What the token that reads may call: nothing here joins the job, changes anything, or waits beyond
+a limit.
+"""
 
 
 class Access(Enum):

@@ -1,4 +1,7 @@
-"""What the master answers when it is asked about the job, as messages: by JobService, on the dashboard, and stored."""
+"""What the master answers when it is asked about the job, as messages.
+
+By JobService, on the dashboard, and stored.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ def status(controller: Controller, config: Config) -> pb.JobStatus:
 
 def progress(controller: Controller) -> pb.Progress:
     """Return step, rates and what is wrong with the training."""
-    source, now = controller.progress, controller.now()
+    source = controller.progress
+    now = controller.now()
     eta = source.eta_seconds(now)
     return pb.Progress(
         step=source.step,
@@ -59,7 +63,9 @@ def members(controller: Controller) -> pb.MemberList:
 def world(controller: Controller) -> agent_pb2.World:
     """Return the members that train together, in the order of their ranks."""
     rendezvous = controller.rendezvous
-    present = [member for member in map(controller.members.get, rendezvous.world) if member is not None]
+    present = [
+        member for member in map(controller.members.get, rendezvous.world) if member is not None
+    ]
     return agent_pb2.World(round=rendezvous.round, members=map(protobuf.member, present))
 
 
@@ -75,9 +81,11 @@ def autoscaling(controller: Controller) -> pb.Autoscaling:
 
 def report(controller: Controller, config: Config) -> pb.Report:
     """Return the sum of the training up to now."""
-    account, source = controller.accounting, controller.progress
+    account = controller.accounting
+    source = controller.progress
     training = account.seconds("training")
-    goodput, hours = account.goodput, account.hours
+    goodput = account.goodput
+    hours = account.hours
     return pb.Report(
         outcome=None if config.standalone else outcome(controller.job_status),
         began=account.began,
@@ -105,7 +113,9 @@ def report(controller: Controller, config: Config) -> pb.Report:
 
 def stored_answers(controller: Controller, config: Config) -> pb.StoredAnswers:
     """Return all of it, of a bounded number of members."""
-    known = sorted(controller.members, key=lambda member: (member.identity.role, member.identity.index))
+    known = sorted(
+        controller.members, key=lambda member: (member.identity.role, member.identity.index)
+    )
     listed = known[:MOST_MEMBERS]
     ranks = {uid: rank for rank, uid in enumerate(controller.rendezvous.world)}
     return pb.StoredAnswers(

@@ -15,7 +15,9 @@ from elasticjob_master.monitors.view import JobView
 from elasticjob_master.scaling_control import ScalingControl
 
 
-def autoscaling(control: ScalingControl, job: JobView, now: float, *, wall: float) -> pb.Autoscaling:
+def autoscaling(
+    control: ScalingControl, job: JobView, now: float, *, wall: float
+) -> pb.Autoscaling:
     """Return what is known; nothing of a job that has no role to scale.
 
     Args:
@@ -24,10 +26,12 @@ def autoscaling(control: ScalingControl, job: JobView, now: float, *, wall: floa
         now: the clock of all decisions.
         wall: seconds since the epoch.
     """
-    scaling, memory = control.job_scaling, control.autoscaler.memory
+    scaling = control.job_scaling
+    memory = control.autoscaler.memory
     if scaling is None:
         return pb.Autoscaling(decision_seconds=-1.0)
-    activity, belief = control.activity(job, scaling, now), control.belief(scaling)
+    activity = control.activity(job, scaling, now)
+    belief = control.belief(scaling)
     bounds = control.bounds(scaling)
     objective = control.autoscaler.objective(scaling)
     seconds = activity.decision_seconds
@@ -54,22 +58,33 @@ def autoscaling(control: ScalingControl, job: JobView, now: float, *, wall: floa
         best_to=belief.best[1] if belief.best else 0,
         sizes=[_size(each, objective) for each in belief.sizes],
         roles=[
-            _role(role, memory.peaks.get(role, RolePeaks()), outcome(memory, role)) for role in sorted(scaling.roles)
+            _role(role, memory.peaks.get(role, RolePeaks()), outcome(memory, role))
+            for role in sorted(scaling.roles)
         ],
-        objective=objective_text(objective, memory.rates.get(scaling.desired, 0.0), scaling.desired),
+        objective=objective_text(
+            objective, memory.rates.get(scaling.desired, 0.0), scaling.desired
+        ),
     )
 
 
 def _size(source: SizeBelief, objective: Objective) -> pb.SizeBelief:
-    measured, expected = source.measured, source.expected
+    measured = source.measured
+    expected = source.expected
     message = pb.SizeBelief(size=source.size)
     if measured is not None:
-        message.samples_per_second, message.windows, message.measured = measured.mean, measured.weight, measured.at
+        message.samples_per_second = measured.mean
+        message.windows = measured.weight
+        message.measured = measured.at
         message.relative_error = source.error
     if expected is not None:
-        message.expected, message.expected_from, message.expected_to = expected.rate, expected.low, expected.high
-        message.too_small, message.too_large = expected.too_small, expected.too_large
-    message.means = meaning_text(objective, message.samples_per_second or message.expected, source.size)
+        message.expected = expected.rate
+        message.expected_from = expected.low
+        message.expected_to = expected.high
+        message.too_small = expected.too_small
+        message.too_large = expected.too_large
+    message.means = meaning_text(
+        objective, message.samples_per_second or message.expected, source.size
+    )
     return message
 
 

@@ -1,8 +1,9 @@
 """Closes connections of strangers to the master's ports, in time and beyond a bound.
 
-gRPC can refuse connections beyond a number, but then it refuses the job's own agents as well, and it tells of none
-before there is a call on it. But its sockets are this process' own. So they are found in /proc, and closed by a
-shutdown, upon which gRPC, or the HTTP server, gives the connection up as if the other end had closed it.
+gRPC can refuse connections beyond a number, but then it refuses the job's own agents as well, and
+it tells of none before there is a call on it. But its sockets are this process' own. So they are
+found in /proc, and closed by a shutdown, upon which gRPC, or the HTTP server, gives the connection
+up as if the other end had closed it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 1.0
 _SHARE_OF_TIME = 0.02
-"""That sweeps may take, at most: one looks at every open file, and with thousands of them comes less often."""
+"""That sweeps may take, at most: one looks at every open file, and with thousands of them comes
+less often.
+"""
 
 _HANDLERS: Mapping[tuple[bool, bool], Callable[..., Any]] = {
     (False, False): grpc.unary_unary_rpc_method_handler,
@@ -45,23 +48,38 @@ class Callers:
 
     def __init__(self) -> None:
         self._callers: dict[str, Peer | None] = {}
-        """By what gRPC calls it; None: it has not been parsed yet, as nothing is to be done at each call."""
+        """By what gRPC calls it; None: it has not been parsed yet, as nothing is to be done at each
+        call.
+        """
         self._streams: dict[str, int] = {}
 
     def kinds(self) -> KindOf:
         """Return a function that tells who is at the other end, as it is known now."""
         for text in [text for text, peer in self._callers.items() if peer is None]:
             self._callers[text] = peer_of(text)
-        callers, agents = set(self._callers.values()), {self._callers.get(text) for text in self._streams}
-        return lambda peer: "agent" if peer in agents else "caller" if peer in callers else "stranger"
+        callers = set(self._callers.values())
+        agents = {self._callers.get(text) for text in self._streams}
+        return lambda peer: (
+            "agent" if peer in agents else "caller" if peer in callers else "stranger"
+        )
 
     def forget_all_but(self, present: set[Peer]) -> None:
         """Forget whose connections have ended."""
-        self._callers = {text: peer for text, peer in self._callers.items() if peer is None or peer in present}
+        self._callers = {
+            text: peer for text, peer in self._callers.items() if peer is None or peer in present
+        }
 
     def noting(self, handler: Any, *, agents: bool) -> Any:
-        """Return a method's handler that notes its callers; `agents`: those of its calls that last are agents."""
-        behave = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+        """Return a method's handler that notes its callers.
+
+        `agents`: those of its calls that last are agents.
+        """
+        behave = (
+            handler.unary_unary
+            or handler.unary_stream
+            or handler.stream_unary
+            or handler.stream_stream
+        )
         make = _HANDLERS[handler.request_streaming, handler.response_streaming]
         noted = self._noting_agent(behave) if agents else self._noting_caller(behave)
         return make(noted, handler.request_deserializer, handler.response_serializer)
@@ -127,7 +145,9 @@ class ConnectionGuard:
         self._ports = ports
         self._members = members
         self._since: dict[int, tuple[int, Peer, float] | None] = {}
-        """By inode of a socket: its port, other end, and when it was found; None: it is of no concern."""
+        """By inode of a socket: its port, other end, and when it was found; None: it is of no
+        concern.
+        """
         self._on_sweep = on_sweep
         self.closed = 0
 
@@ -160,7 +180,10 @@ class ConnectionGuard:
 
     def _found(self, file: int, now: float) -> tuple[int, Peer, float] | None:
         with suppress(OSError), socket.socket(fileno=os.dup(file)) as found:
-            if found.family in (socket.AF_INET, socket.AF_INET6) and found.getsockname()[1] in self._ports:
+            if (
+                found.family in (socket.AF_INET, socket.AF_INET6)
+                and found.getsockname()[1] in self._ports
+            ):
                 address, port = found.getpeername()[:2]
                 return found.getsockname()[1], normalized(address, port), now
         return None

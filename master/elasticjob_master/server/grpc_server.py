@@ -116,17 +116,23 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
 
 
 async def _refuse_stranger(_messages: Any, context: Any) -> None:
-    await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{names.TOKEN_METADATA} must be 'Bearer <token of this job>'")
+    await context.abort(
+        grpc.StatusCode.UNAUTHENTICATED,
+        f"{names.TOKEN_METADATA} must be 'Bearer <token of this job>'",
+    )
 
 
 async def _refuse_reader(_messages: Any, context: Any) -> None:
-    await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this token only reads; the job's own token may do more")
+    await context.abort(
+        grpc.StatusCode.PERMISSION_DENIED, "this token only reads; the job's own token may do more"
+    )
 
 
 def leave_gone_callers_out_of_the_log() -> None:
     """Keep grpc from logging an error, with a traceback, for each answer that nobody waits for any more.
 
-    It means to be silent about them, but often learns only after the failed write that the caller has gone.
+    It means to be silent about them, but often learns only after the failed write that the caller
+    has gone.
     """
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_no_gone_caller)
 
@@ -150,16 +156,26 @@ class GrpcServer:
         interceptors = [TokenInterceptor(config.token, self.calls, self.callers)]
         self._server = server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
         server.add_generic_rpc_handlers((AgentService(controller).handler(),))
-        discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(DiscoveryService(controller), server)
-        shards_pb2_grpc.add_ShardServiceServicer_to_server(ShardService(controller, state_writer), server)
-        rendezvous_pb2_grpc.add_RendezvousServiceServicer_to_server(RendezvousService(controller, state_writer), server)
+        discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(
+            DiscoveryService(controller), server
+        )
+        shards_pb2_grpc.add_ShardServiceServicer_to_server(
+            ShardService(controller, state_writer), server
+        )
+        rendezvous_pb2_grpc.add_RendezvousServiceServicer_to_server(
+            RendezvousService(controller, state_writer), server
+        )
         horovod_pb2_grpc.add_HorovodServiceServicer_to_server(HorovodService(controller), server)
-        remote_shell_pb2_grpc.add_RemoteShellServiceServicer_to_server(RemoteShellService(controller), server)
+        remote_shell_pb2_grpc.add_RemoteShellServiceServicer_to_server(
+            RemoteShellService(controller), server
+        )
         self._job_service = JobService(controller, config)
         job_pb2_grpc.add_JobServiceServicer_to_server(self._job_service, server)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        reflection.enable_server_reflection(
+            (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
 
     async def start(self) -> int:
         """Listen and serve; return the port."""
@@ -188,7 +204,9 @@ class GrpcServer:
     async def stop(self) -> None:
         """Refuse new calls, give the present ones a moment, and end."""
         self._job_service.end_watches()
-        with suppress(TimeoutError):  # somebody who watches the health and does not read holds it up
+        with suppress(
+            TimeoutError
+        ):  # somebody who watches the health and does not read holds it up
             async with asyncio.timeout(_LAST_HEALTH_SECONDS):
                 await self._health.enter_graceful_shutdown()
         await self._server.stop(0.2)

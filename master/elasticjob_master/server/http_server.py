@@ -39,7 +39,9 @@ _ERRORS_OF_SENDERS = (HttpProcessingError, web.RequestPayloadError, ConnectionEr
 class HttpServer:
     """The HTTP server of one master."""
 
-    def __init__(self, controller: Controller, state_writer: StateWriter, metrics: Metrics, config: Config) -> None:
+    def __init__(
+        self, controller: Controller, state_writer: StateWriter, metrics: Metrics, config: Config
+    ) -> None:
         self._controller = controller
         self._state_writer = state_writer
         self._serves_job = False
@@ -56,13 +58,17 @@ class HttpServer:
         application.router.add_get("/healthz", self._healthy)
         application.router.add_get("/readyz", self._ready)
         application.router.add_get("/metrics", self._show_metrics)
-        self._runner = web.AppRunner(application, access_log=None, handle_signals=False, logger=_log())
+        self._runner = web.AppRunner(
+            application, access_log=None, handle_signals=False, logger=_log()
+        )
 
     async def start(self) -> int:
         """Listen and serve; return the port. Raises `CannotListen`."""
         await self._runner.setup()
         assert self._runner.server is not None
-        self._runner.server.request_factory = _accepting_no_path(self._runner.server.request_factory)
+        self._runner.server.request_factory = _accepting_no_path(
+            self._runner.server.request_factory
+        )
         context = None if self._config.tls is None else _context(self._config.tls)
         try:
             self._listening = await asyncio.get_running_loop().create_server(
@@ -73,12 +79,17 @@ class HttpServer:
                 ssl_handshake_timeout=None if context is None else _HANDSHAKE_SECONDS,
             )
         except OSError as error:
-            raise CannotListen(f"cannot listen on {self._config.address}:{self._config.http_port}: {error}") from error
+            raise CannotListen(
+                f"cannot listen on {self._config.address}:{self._config.http_port}: {error}"
+            ) from error
         port: int = self._listening.sockets[0].getsockname()[1]
         return port
 
     def serve_job(self) -> None:
-        """Answer everything: the state of the job is there. Before, only the probes are answered."""
+        """Answer everything: the state of the job is there.
+
+        Before, only the probes are answered.
+        """
         self._serves_job = True
 
     async def stop(self) -> None:
@@ -88,14 +99,22 @@ class HttpServer:
         await self._runner.cleanup()
 
     def kinds(self) -> KindOf:
-        """Return a function that tells who is at the other end: a stranger, until there has been a request."""
+        """Return a function that tells who is at the other end.
+
+        A stranger, until there has been a request.
+        """
         server = self._runner.server
-        present = set() if server is None else {_peer(each.transport) for each in server.connections}
+        present = (
+            set() if server is None else {_peer(each.transport) for each in server.connections}
+        )
         self._callers = callers = self._callers & present
         return lambda peer: "caller" if peer in callers else "stranger"
 
     def _admit(self) -> asyncio.Protocol:
-        """Serve a new connection; for one too many the oldest is closed, so that idle clients keep nobody out."""
+        """Serve a new connection.
+
+        For one too many the oldest is closed, so that idle clients keep nobody out.
+        """
         server = self._runner.server
         assert server is not None
         if len(server.connections) >= MOST_CONNECTIONS:
@@ -111,15 +130,21 @@ class HttpServer:
 
     async def _hosts(self, request: web.Request) -> web.Response:
         self._check_token(request)
-        return web.Response(text=self._controller.hosts.value.text(addresses="addresses" in request.query))
+        return web.Response(
+            text=self._controller.hosts.value.text(addresses="addresses" in request.query)
+        )
 
     async def _dashboard(self, _request: web.Request) -> web.Response:
-        return web.Response(text=self._page.text, content_type="text/html", headers=self._page.headers)
+        return web.Response(
+            text=self._page.text, content_type="text/html", headers=self._page.headers
+        )
 
     async def _status(self, request: web.Request) -> web.Response:
         self._check_token(request)
         body = page_data(stored_answers(self._controller, self._config))
-        return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+        return web.Response(
+            body=body, content_type="application/json", headers={"Cache-Control": "no-store"}
+        )
 
     def _check_token(self, request: web.Request) -> None:
         if self._tokens.access(request.headers.get(names.TOKEN_METADATA)) is Access.NONE:
@@ -129,8 +154,8 @@ class HttpServer:
     async def _healthy(self, _request: web.Request) -> web.Response:
         """Answer: that alone says that the event loop, in which everything happens, goes round.
 
-        It depends on nothing else. A master whose API server is away still serves its agents, and another one in its
-        place could do no more.
+        It depends on nothing else. A master whose API server is away still serves its agents, and
+        another one in its place could do no more.
         """
         return web.Response(text="ok\n")
 
@@ -171,7 +196,10 @@ def _accepting_no_path(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _log() -> logging.Logger:
-    """What is no HTTP is its sender's mistake: status 400, and no traceback in the log, which anybody could fill."""
+    """What is no HTTP is its sender's mistake.
+
+    Status 400, and no traceback in the log, which anybody could fill.
+    """
     log = logging.getLogger(f"{__name__}.server")
     log.addFilter(_is_our_error)
     return log
@@ -183,9 +211,11 @@ def _is_our_error(record: logging.LogRecord) -> bool:
 
 def _context(tls: Tls) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    # The ssl module reads keys from files only: these are in memory, and there is no other place in a pod to write to.
+    # The ssl module reads keys from files only: these are in memory, and there is no other place in
+    # a pod to write to.
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
+        certificate = Path(folder, "tls.crt")
+        key = Path(folder, "tls.key")
         certificate.write_bytes(tls.certificate)
         key.touch(mode=0o600)
         key.write_bytes(tls.key)

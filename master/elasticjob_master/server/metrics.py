@@ -25,7 +25,10 @@ _SHARD_STATES = ("done", "leased", "waiting", "failed")
 
 @dataclass(frozen=True)
 class CallCounts:
-    """Numbers of gRPC calls since this master's start; methods that do not exist do not become keys."""
+    """Numbers of gRPC calls since this master's start.
+
+    Methods that do not exist do not become keys.
+    """
 
     taken: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=lambda: Counter(token=0, right=0, method=0))
@@ -34,7 +37,9 @@ class CallCounts:
 class Metrics(Collector):
     """The metrics of one master, in a registry of their own."""
 
-    def __init__(self, controller: Controller, state_writer: StateWriter, calls: CallCounts) -> None:
+    def __init__(
+        self, controller: Controller, state_writer: StateWriter, calls: CallCounts
+    ) -> None:
         self._controller = controller
         self._state_writer = state_writer
         self._calls = calls
@@ -67,12 +72,24 @@ class Metrics(Collector):
             "state",
             {state: states[state] for state in get_args(MemberState)},
         )
-        yield _gauge("elasticjob_connected_agents", "Agents with an open stream.", len(controller.streams))
+        yield _gauge(
+            "elasticjob_connected_agents", "Agents with an open stream.", len(controller.streams)
+        )
         yield _gauge("elasticjob_round", "The present world's round.", controller.rendezvous.round)
-        yield _gauge("elasticjob_world_size", "Members of the present world.", len(controller.rendezvous.world))
-        yield _counter("elasticjob_plans_emitted", "ScalePlans made by this job.", controller.plans.last_number)
-        plans = GaugeMetricFamily("elasticjob_plans", "The job's ScalePlans.", labels=["source", "phase"])
-        for labels, number in Counter((p.source, p.phase) for p in controller.plans.summaries()).items():
+        yield _gauge(
+            "elasticjob_world_size",
+            "Members of the present world.",
+            len(controller.rendezvous.world),
+        )
+        yield _counter(
+            "elasticjob_plans_emitted", "ScalePlans made by this job.", controller.plans.last_number
+        )
+        plans = GaugeMetricFamily(
+            "elasticjob_plans", "The job's ScalePlans.", labels=["source", "phase"]
+        )
+        for labels, number in Counter(
+            (p.source, p.phase) for p in controller.plans.summaries()
+        ).items():
             plans.add_metric(labels, number)
         yield plans
         yield _counters(
@@ -86,37 +103,70 @@ class Metrics(Collector):
         controller = self._controller
         known = autoscaling(controller.scaling, controller, controller.now(), wall=time.time())
         measured = sum(size.samples_per_second > 0 for size in known.sizes)
-        yield _gauge("elasticjob_autoscaling_enabled", "1 when the auto-scaler may change the job.", known.enabled)
-        yield _gauge("elasticjob_autoscaling_settled", "1 when its search has settled.", known.settled_size > 0)
-        yield _gauge("elasticjob_autoscaling_measured_sizes", "Sizes of which the throughput is known.", measured)
-        best = {"lowest": known.best_from, "highest": known.best_to}
-        yield _gauges("elasticjob_autoscaling_best_size", "The best size; 0: not known.", "bound", best)
         yield _gauge(
-            "elasticjob_rescale_cost_seconds", "Training that a rescale costs; 0: unknown.", known.rescale_seconds
+            "elasticjob_autoscaling_enabled",
+            "1 when the auto-scaler may change the job.",
+            known.enabled,
+        )
+        yield _gauge(
+            "elasticjob_autoscaling_settled",
+            "1 when its search has settled.",
+            known.settled_size > 0,
+        )
+        yield _gauge(
+            "elasticjob_autoscaling_measured_sizes",
+            "Sizes of which the throughput is known.",
+            measured,
+        )
+        best = {"lowest": known.best_from, "highest": known.best_to}
+        yield _gauges(
+            "elasticjob_autoscaling_best_size", "The best size; 0: not known.", "bound", best
+        )
+        yield _gauge(
+            "elasticjob_rescale_cost_seconds",
+            "Training that a rescale costs; 0: unknown.",
+            known.rescale_seconds,
         )
         replaced = len(controller.scaling.replacer.memory.replaced)
-        yield _gauge("elasticjob_straggler_replacements", "Stragglers replaced over all masters.", replaced)
+        yield _gauge(
+            "elasticjob_straggler_replacements", "Stragglers replaced over all masters.", replaced
+        )
 
     def _training(self) -> Iterator[Metric]:
-        controller, progress, now = self._controller, self._controller.progress, self._controller.now()
+        controller = self._controller
+        progress = self._controller.progress
+        now = self._controller.now()
         yield _gauge("elasticjob_step", "The last finished step.", progress.step)
         yield _gauge("elasticjob_total_steps", "All steps; 0 when not known.", progress.total_steps)
-        rate, steps = progress.samples_per_second(now), progress.steps_per_second(now)
+        rate = progress.samples_per_second(now)
+        steps = progress.steps_per_second(now)
         yield _gauge("elasticjob_samples_per_second", "Throughput of all members.", rate)
         yield _gauge("elasticjob_steps_per_second", "How fast the step grows.", steps)
         yield _counter("elasticjob_samples", "Samples trained.", progress.samples)
         reported = progress.reported_at or 0
-        yield _gauge("elasticjob_last_report_timestamp_seconds", "When a step was last told; 0: never.", reported)
         yield _gauge(
-            "elasticjob_stalled", "1 when the training is stalled.", controller.health_monitor.stalled_since is not None
+            "elasticjob_last_report_timestamp_seconds",
+            "When a step was last told; 0: never.",
+            reported,
         )
         yield _gauge(
-            "elasticjob_stragglers", "Members much slower than the others.", len(controller.health_monitor.stragglers)
+            "elasticjob_stalled",
+            "1 when the training is stalled.",
+            controller.health_monitor.stalled_since is not None,
+        )
+        yield _gauge(
+            "elasticjob_stragglers",
+            "Members much slower than the others.",
+            len(controller.health_monitor.stragglers),
         )
 
     def _shards(self) -> Iterator[Metric]:
-        shards = GaugeMetricFamily("elasticjob_shards", "Shards by data set and state.", labels=["dataset", "state"])
-        returned = CounterMetricFamily("elasticjob_shards_returned", "Shards given or taken back.", labels=["dataset"])
+        shards = GaugeMetricFamily(
+            "elasticjob_shards", "Shards by data set and state.", labels=["dataset", "state"]
+        )
+        returned = CounterMetricFamily(
+            "elasticjob_shards_returned", "Shards given or taken back.", labels=["dataset"]
+        )
         for ledger in self._controller.ledgers:
             account = ledger.account()
             for place in _SHARD_STATES:
@@ -126,16 +176,32 @@ class Metrics(Collector):
         yield returned
 
     def _master(self) -> Iterator[Metric]:
-        controller, state_writer, calls = self._controller, self._state_writer, self._calls
-        yield _gauge("elasticjob_master_starts", "Starts of this job's master.", controller.master_starts)
+        controller = self._controller
+        state_writer = self._state_writer
+        calls = self._calls
+        yield _gauge(
+            "elasticjob_master_starts", "Starts of this job's master.", controller.master_starts
+        )
         yield _counter("elasticjob_heartbeats", "Heartbeats taken.", controller.heartbeats)
         yield _counters("elasticjob_grpc_calls", "Calls by method.", "method", calls.taken)
         yield _counters("elasticjob_grpc_refused_calls", "Calls not taken.", "why", calls.refused)
-        yield _gauge("elasticjob_state_bytes", "Size of the stored state.", state_writer.stored_bytes)
-        yield _gauge("elasticjob_state_left_out", "Parts the stored state has no room for.", len(state_writer.left_out))
-        yield _counter("elasticjob_state_writes", "Times the state was stored.", state_writer.writes)
+        yield _gauge(
+            "elasticjob_state_bytes", "Size of the stored state.", state_writer.stored_bytes
+        )
+        yield _gauge(
+            "elasticjob_state_left_out",
+            "Parts the stored state has no room for.",
+            len(state_writer.left_out),
+        )
+        yield _counter(
+            "elasticjob_state_writes", "Times the state was stored.", state_writer.writes
+        )
         unstored = state_writer.unstored_seconds()
-        yield _gauge("elasticjob_state_unstored_seconds", "Age of the oldest change that is not stored.", unstored)
+        yield _gauge(
+            "elasticjob_state_unstored_seconds",
+            "Age of the oldest change that is not stored.",
+            unstored,
+        )
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -35,7 +35,10 @@ _STATES = {
 
 
 def identity(request: agent.RegisterRequest, roles: Iterable[str]) -> Identity:
-    """Return the identity that an agent registers with. Raises `BadRequest`; `roles` empty means any."""
+    """Return the identity that an agent registers with.
+
+    Raises `BadRequest`; `roles` empty means any.
+    """
     for field, longest in (("pod_name", 253), ("pod_uid", 128), ("role", 20), ("node_name", 253)):
         value = getattr(request, field)
         if len(value) > longest or (not value and field != "node_name"):
@@ -48,13 +51,17 @@ def identity(request: agent.RegisterRequest, roles: Iterable[str]) -> Identity:
     if request.index > 100_000:
         raise BadRequest(f"index is {request.index}; it must be at most 100000")
     if request.incarnation > MOST_INCARNATIONS:
-        raise BadRequest(f"incarnation is {request.incarnation}; it must be at most {MOST_INCARNATIONS}")
+        raise BadRequest(
+            f"incarnation is {request.incarnation}; it must be at most {MOST_INCARNATIONS}"
+        )
     if not 1 <= request.slots <= MAX_SLOTS:
         raise BadRequest(f"slots is {request.slots}; it must be between 1 and {MAX_SLOTS}")
     try:
         ipaddress.ip_address(request.address)
     except ValueError as error:
-        raise BadRequest(f"address is {request.address[:80]!r}; it must be an IP address") from error
+        raise BadRequest(
+            f"address is {request.address[:80]!r}; it must be an IP address"
+        ) from error
     return Identity(
         pod_name=request.pod_name,
         pod_uid=request.pod_uid,
@@ -69,7 +76,9 @@ def identity(request: agent.RegisterRequest, roles: Iterable[str]) -> Identity:
 
 def usage(message: agent.ResourceUsage) -> Usage:
     """Return the resource usage in a heartbeat; what no node can have is held to what one can."""
-    cores = message.cpu_cores if 0.0 <= message.cpu_cores <= MOST_CORES else 0.0  # nor is it a number if it is NaN
+    cores = (
+        message.cpu_cores if 0.0 <= message.cpu_cores <= MOST_CORES else 0.0
+    )  # nor is it a number if it is NaN
     return Usage(
         cores,
         min(message.memory_bytes, MOST_BYTES),
@@ -94,7 +103,8 @@ def report(message: agent.StepReport) -> Report:
 
 def member(source: Member) -> agent.Member:
     """Return a member as clients and other members get it."""
-    who, used = source.identity, source.usage
+    who = source.identity
+    used = source.usage
     return agent.Member(
         pod_name=who.pod_name,
         pod_uid=who.pod_uid,
@@ -126,7 +136,10 @@ def peer(source: Member) -> Peer:
 
 def host_list(source: HostList) -> discovery.HostList:
     """Return a published host list."""
-    hosts = [discovery.Host(name=host.name, slots=host.slots, address=host.address) for host in source.hosts]
+    hosts = [
+        discovery.Host(name=host.name, slots=host.slots, address=host.address)
+        for host in source.hosts
+    ]
     return discovery.HostList(version=source.version, hosts=hosts)
 
 
@@ -159,7 +172,10 @@ def history(source: History, after: int = 0) -> job.History:
             )
             for each in source.samples(after)
         ],
-        events=[job.Event(time=each.time, reason=each.reason, message=each.text()) for each in source.events(after)],
+        events=[
+            job.Event(time=each.time, reason=each.reason, message=each.text())
+            for each in source.events(after)
+        ],
     )
 
 

@@ -1,1 +1,4 @@
-"""What the operator decides, from what it has observed and the time: no input or output, no clock, no randomness."""
+"""What the operator decides, from what it has observed and the time.
+
+No input or output, no clock, no randomness.
+"""

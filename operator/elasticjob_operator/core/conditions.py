@@ -1,6 +1,7 @@
-"""A job's conditions: set, unset, read. `Ready` and `Stalled` are in the terms of kstatus, which tools for GitOps read.
+"""A job's conditions: set, unset, read.
 
-Ready: the cluster is as the spec asks. Stalled: it will not come to that without an edit. Each function returns a new
+`Ready` and `Stalled` are in the terms of kstatus, which tools for GitOps read. Ready: the cluster
+is as the spec asks. Stalled: it will not come to that without an edit. Each function returns a new
 status; none changes what it is given.
 """
 
@@ -13,16 +14,27 @@ from elasticjob_api.meta import Condition
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
-COMPLETE, FAILED, READY, STALLED = "Complete", "Failed", "Ready", "Stalled"
+COMPLETE = "Complete"
+FAILED = "Failed"
+READY = "Ready"
+STALLED = "Stalled"
 
 
 def condition_of(status: ElasticJobStatus, condition_type: str) -> Condition | None:
     """Return a condition; None: it was never set."""
-    return next((condition for condition in status.conditions if condition.type == condition_type), None)
+    return next(
+        (condition for condition in status.conditions if condition.type == condition_type), None
+    )
 
 
 def with_condition(
-    job: ElasticJob, status: ElasticJobStatus, condition_type: str, holds: bool, reason: str, message: str, now: float
+    job: ElasticJob,
+    status: ElasticJobStatus,
+    condition_type: str,
+    holds: bool,
+    reason: str,
+    message: str,
+    now: float,
 ) -> ElasticJobStatus:
     """Set one condition; all others, also those that other programs have set, stay as they are."""
     old = condition_of(status, condition_type)
@@ -33,18 +45,31 @@ def with_condition(
         status=text,
         reason=reason,
         message=message,
-        last_transition_time=old.last_transition_time if old is not None and same else format_time(now),
+        last_transition_time=old.last_transition_time
+        if old is not None and same
+        else format_time(now),
         observed_generation=job.metadata.generation,
     )
     if old is None:
         return replace(status, conditions=[*status.conditions, new])
-    return replace(status, conditions=[new if condition is old else condition for condition in status.conditions])
+    return replace(
+        status,
+        conditions=[new if condition is old else condition for condition in status.conditions],
+    )
 
 
 def without_conditions(
-    job: ElasticJob, status: ElasticJobStatus, types: Iterable[str], reason: str, message: str, now: float
+    job: ElasticJob,
+    status: ElasticJobStatus,
+    types: Iterable[str],
+    reason: str,
+    message: str,
+    now: float,
 ) -> ElasticJobStatus:
-    """Return the status in which none of these conditions holds; one that was never set stays unset."""
+    """Return the status in which none of these conditions holds.
+
+    One that was never set stays unset.
+    """
     for condition_type in types:
         if condition_of(status, condition_type) is not None:
             status = with_condition(job, status, condition_type, False, reason, message, now)

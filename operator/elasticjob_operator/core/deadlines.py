@@ -1,7 +1,9 @@
-"""The deadlines of a job: how long it may be active, and how long its pods may wait for a node or an image.
+"""The deadlines of a job.
 
-A pending pod fails the job only where the job cannot do without it: where it is the master's, or its role has fewer
-ready members than it needs. For members that a plan adds beyond that, the plan's own time-out holds.
+How long it may be active, and how long its pods may wait for a node or an image. A pending pod
+fails the job only where the job cannot do without it: where it is the master's, or its role has
+fewer ready members than it needs. For members that a plan adds beyond that, the plan's own time-out
+holds.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def _check_pending_deadline(observed: Observed, status: ElasticJobStatus, now: f
     seconds = observed.job.spec.run_policy.pending_deadline_seconds
     if seconds is None:
         return None, None
-    pending = [pod for pod in observed.pods if pod.status.phase == "Pending" and not pod.terminating]
+    pending = [
+        pod for pod in observed.pods if pod.status.phase == "Pending" and not pod.terminating
+    ]
     created = [
         (pod.metadata.creation_timestamp, pod)
         for pod in pending

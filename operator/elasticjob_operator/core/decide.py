@@ -23,7 +23,11 @@ from elasticjob_operator.core.manifests.validation import validation_error
 from elasticjob_operator.core.members.changed_roles import status_with_roles, with_roles_of_status
 from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
 from elasticjob_operator.core.members.failure_policy import restart_rules_error
-from elasticjob_operator.core.members.lost_pods import CHECK_SECONDS, confirm_lost_pods, delete_tampered_pods
+from elasticjob_operator.core.members.lost_pods import (
+    CHECK_SECONDS,
+    confirm_lost_pods,
+    delete_tampered_pods,
+)
 from elasticjob_operator.core.members.master import reconcile_master
 from elasticjob_operator.core.members.reconcile import reconcile_members
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
@@ -45,8 +49,16 @@ from elasticjob_operator.core.model.actions import (
 from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.model.plan import current_indices
 from elasticjob_operator.core.quota.flavors import with_flavors
-from elasticjob_operator.core.quota.waiting import seconds_until_replaced, why_no_pods, why_plan_waits
-from elasticjob_operator.core.quota.workloads import delete_workloads, workloads_at_rest, workloads_while_active
+from elasticjob_operator.core.quota.waiting import (
+    seconds_until_replaced,
+    why_no_pods,
+    why_plan_waits,
+)
+from elasticjob_operator.core.quota.workloads import (
+    delete_workloads,
+    workloads_at_rest,
+    workloads_while_active,
+)
 from elasticjob_operator.core.repair import repair_statuses
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling, end_plans_and_requests
 from elasticjob_operator.core.scaling.scaling_result import ScalingResult
@@ -65,13 +77,17 @@ def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
         defaults: images for jobs that name none.
     """
     job = observed.job
-    if job.metadata.deletion_timestamp is not None or job.spec.run_policy.managed_by not in (None, names.MANAGED_BY):
+    if job.metadata.deletion_timestamp is not None or job.spec.run_policy.managed_by not in (
+        None,
+        names.MANAGED_BY,
+    ):
         return Decision()
     if job.status.phase not in (None, *job_status.FINISHED_PHASES):
         first: Sequence[Action] = patches.job_status(job, status_with_roles(observed))
         if first:
             return Decision(tuple(first))
-    unset, observed = unset_roles(observed), with_sizes(observed)
+    unset = unset_roles(observed)
+    observed = with_sizes(observed)
     written = fill_in(observed, unset) if job.status.phase not in job_status.FINISHED_PHASES else []
     observed = with_roles_of_status(observed)
     if first := repair_statuses(observed):
@@ -82,7 +98,9 @@ def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
     decision = _decide(observed, now, defaults)
     wait = CHECK_SECONDS if observed.kept else None
     return dataclasses.replace(
-        decision, actions=(*decision.actions, *written), requeue_after=shortest_wait(decision.requeue_after, wait)
+        decision,
+        actions=(*decision.actions, *written),
+        requeue_after=shortest_wait(decision.requeue_after, wait),
     )
 
 
@@ -113,22 +131,29 @@ def _initialize(observed: Observed, now: float, defaults: Defaults) -> Decision:
     waits = job.spec.run_policy.suspend or job.spec.run_policy.stop or why_no_pods(observed, now)
     if observed.masters or observed.last_refusal or waits:
         return Decision((*patches.job_status(job, status),))
-    # Of many jobs that are created together, each gets its master before any gets what its members need.
+    # Of many jobs that are created together, each gets its master before any gets what its members
+    # need.
     master = reconcile_master(observed, status, defaults=defaults, now=now)
-    return Decision((EnsureInfrastructure("First"), *patches.job_status(job, master.status), *master.creates))
+    return Decision(
+        (EnsureInfrastructure("First"), *patches.job_status(job, master.status), *master.creates)
+    )
 
 
 def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Decision:
     """Continue the running ScalePlan, repair members and master, and finish the job when that is due."""
     job = observed.job
     status = replace(job_status.without_suspension(job, job.status, now), retry_time=None)
-    scaling = advance_scaling(observed, status, now, why_waits=partial(why_plan_waits, observed, status, defaults))
+    scaling = advance_scaling(
+        observed, status, now, why_waits=partial(why_plan_waits, observed, status, defaults)
+    )
     waiting = waiting_roles(observed, scaling.status)
     members = reconcile_members(
         observed,
         scaling.status,
         staying=scaling.staying,
-        surplus={role: len(indices - scaling.counted[role]) for role, indices in scaling.staying.items()},
+        surplus={
+            role: len(indices - scaling.counted[role]) for role, indices in scaling.staying.items()
+        },
         overrides=scaling.overrides,
         waiting=waiting,
         defaults=defaults,
@@ -146,9 +171,16 @@ def _reconcile_active(observed: Observed, now: float, defaults: Defaults) -> Dec
         return end_job(observed, status, failure, now)
     status = job_status.with_phase(observed, status, now, waiting=waiting)
 
-    # A plan must be able to end although pods cannot be created: what it writes is written before all pod actions.
-    plan_writes = [action for action in scaling.actions if isinstance(action, PatchStatus | WriteBackReplicas)]
-    other_scaling = [action for action in scaling.actions if not isinstance(action, PatchStatus | WriteBackReplicas)]
+    # A plan must be able to end although pods cannot be created: what it writes is written before
+    # all pod actions.
+    plan_writes = [
+        action for action in scaling.actions if isinstance(action, PatchStatus | WriteBackReplicas)
+    ]
+    other_scaling = [
+        action
+        for action in scaling.actions
+        if not isinstance(action, PatchStatus | WriteBackReplicas)
+    ]
     actions: list[Action] = [*replace_outdated(observed, now), *master.deletes, *members.deletes]
     actions += [DeletePod(pod.name, pod.metadata.uid) for pod in excess(observed)]
     actions += [_with_flavors(observed, create) for create in master.creates]
@@ -192,16 +224,19 @@ def _prerequisites(
     master: ReconcileResult,
     message: str,
 ) -> list[Action]:
-    """Return what must be done before the status is written that uses up names for new pods; empty where nothing must.
+    """Return what must be done before the status is written that uses up names for new pods.
 
-    That is the infrastructure without which these pods could not start. It may be refused: so what scaling has decided
-    is written before it, and, if the last attempt was refused, the status message that says so.
+    Empty where nothing must. That is the infrastructure without which these pods could not start.
+    It may be refused: so what scaling has decided is written before it, and, if the last attempt
+    was refused, the status message that says so.
     """
     job = observed.job
     if master.creates:
         ensure = EnsureInfrastructure("All")
     elif members.creates and not observed.infrastructure_ensured:
-        ensure = EnsureInfrastructure("Rest" if job_status.has_no_members_yet(job.status) else "All")
+        ensure = EnsureInfrastructure(
+            "Rest" if job_status.has_no_members_yet(job.status) else "All"
+        )
     else:
         return []
     status = scaling.status if plan_writes else job.status
@@ -211,11 +246,16 @@ def _prerequisites(
 
 
 def _phase_events(before: ElasticJobStatus, after: ElasticJobStatus) -> list[EmitEvent]:
-    """Return the events of what an active job has become by the new status: resumed, running, healthy or not."""
+    """Return the events of what an active job has become by the new status.
+
+    Resumed, running, healthy or not.
+    """
     events = []
     if job_status.is_suspended(before):
         waited = job_status.waited_for_quota(before)
-        events.append(EmitEvent("JobResumed", "it has quota" if waited else "spec.runPolicy.suspend is false"))
+        events.append(
+            EmitEvent("JobResumed", "it has quota" if waited else "spec.runPolicy.suspend is false")
+        )
     if after.phase == "Running" and before.phase not in ("Running", "Scaling"):
         events.append(EmitEvent("JobRunning", f"{after.workers} workers are ready"))
     return [*events, *health_events(before, after)]
@@ -230,7 +270,14 @@ def _wait_for_quota(observed: Observed, why: str, now: float, defaults: Defaults
     """Suspend the job, with a Workload that waits for quota."""
     name = observed.job.metadata.name
     ended = f"spec.jobName: ElasticJob {name!r} {why}"
-    return _suspend(observed, now, reason=job_status.WAITING_FOR_QUOTA, cause=why, ended=ended, defaults=defaults)
+    return _suspend(
+        observed,
+        now,
+        reason=job_status.WAITING_FOR_QUOTA,
+        cause=why,
+        ended=ended,
+        defaults=defaults,
+    )
 
 
 def _suspend(
@@ -253,7 +300,9 @@ def _suspend(
         return end_job(observed, status, None, now)
     actions = [
         *result.deletes,
-        *end_plans_and_requests(observed, ended or f"spec.jobName: ElasticJob {job.metadata.name!r} is suspended", now),
+        *end_plans_and_requests(
+            observed, ended or f"spec.jobName: ElasticJob {job.metadata.name!r} is suspended", now
+        ),
     ]
     if defaults is not None:
         actions += workloads_at_rest(observed, status, now, defaults)
@@ -262,12 +311,18 @@ def _suspend(
     status = job_status.with_suspension(observed, status, now, reason=reason, cause=cause)
     is_new = status.phase == "Suspended" != job.status.phase
     events = [EmitEvent("JobSuspended", status.message)] if is_new else []
-    return decision_with_status(observed, status, actions, now, events=events, requeue_after=result.requeue_after)
+    return decision_with_status(
+        observed, status, actions, now, events=events, requeue_after=result.requeue_after
+    )
 
 
 def _retry(observed: Observed, policy: Retry, now: float) -> Decision:
-    """Delete the pods of the last attempt; when they are gone and the delay is over, begin the next one."""
-    job, status = observed.job, job_status.without_suspension(observed.job, observed.job.status, now)
+    """Delete the pods of the last attempt.
+
+    When they are gone and the delay is over, begin the next one.
+    """
+    job = observed.job
+    status = job_status.without_suspension(observed.job, observed.job.status, now)
     failure, deadline_left = check_active_deadline(job, status, now)
     if failure:
         return end_job(observed, status, failure, now)
@@ -278,7 +333,13 @@ def _retry(observed: Observed, policy: Retry, now: float) -> Decision:
     if not observed.pods and not left:
         event = EmitEvent("JobRetried", f"retry {status.retries} begins")
         return Decision((*actions, *patches.job_status(job, retry.begun_anew(status)), event))
-    status = job_status.with_retry(job, job_status.with_counts(observed, status), status.message, now)
+    status = job_status.with_retry(
+        job, job_status.with_counts(observed, status), status.message, now
+    )
     return decision_with_status(
-        observed, status, actions, now, requeue_after=shortest_wait(left or None, deadline_left, ended.requeue_after)
+        observed,
+        status,
+        actions,
+        now,
+        requeue_after=shortest_wait(left or None, deadline_left, ended.requeue_after),
     )

@@ -1,4 +1,7 @@
-"""What is known of a pod or a job when it ends, for those who ship logs: readable when the object is gone."""
+"""What is known of a pod or a job when it ends, for those who ship logs.
+
+Readable when the object is gone.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,12 @@ def pod_record(before: Pod | None, after: Pod | None, now: float) -> Json | None
     pod = after or before
     job = controlling_job(pod) if pod is not None else None
     member = member_of_name(job.name, pod.name) if pod is not None and job is not None else None
-    if pod is None or job is None or member is None or (before is not None and before.training_ended):
+    if (
+        pod is None
+        or job is None
+        or member is None
+        or (before is not None and before.training_ended)
+    ):
         return None
     if after is not None and not after.training_ended:
         return None
@@ -37,7 +45,12 @@ def pod_record(before: Pod | None, after: Pod | None, now: float) -> Json | None
         end["reason"] = _DELETED
     if words := last_words(pod):
         end["message"] = words[-_MAX_MESSAGE:]
-    whose = {"namespace": job.namespace, "job": job.name, "jobUid": job.uid, "uid": pod.metadata.uid}
+    whose = {
+        "namespace": job.namespace,
+        "job": job.name,
+        "jobUid": job.uid,
+        "uid": pod.metadata.uid,
+    }
     return {"kind": "Pod", **whose, **end}
 
 
@@ -48,7 +61,8 @@ def job_record(before: ElasticJob | None, after: ElasticJob | None) -> Json | No
         return None
     if before is not None and _ended(before) and (after is None or _end(before) == _end(after)):
         return None
-    status, metadata = job.status, job.metadata
+    status = job.status
+    metadata = job.metadata
     phase = str(status.phase) if status.phase else "New"
     reasons = [each.reason for each in status.conditions if each.type == phase]
     members = {

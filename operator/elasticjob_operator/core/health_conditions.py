@@ -1,7 +1,8 @@
 """The job's conditions TrainingStalled, Stragglers and UnfitNodes, and an event for each change of one.
 
-The master writes what it has detected into `status.progress`, and nothing else. The conditions are computed from all of
-that, so nothing is written while it stays the same. A condition that was never true is not in the status.
+The master writes what it has detected into `status.progress`, and nothing else. The conditions are
+computed from all of that, so nothing is written while it stays the same. A condition that was never
+true is not in the status.
 """
 
 from __future__ import annotations
@@ -26,12 +27,17 @@ class HealthCondition:
     message: str = ""
 
 
-TRAINING_STALLED, STRAGGLERS, UNFIT_NODES = "TrainingStalled", "Stragglers", "UnfitNodes"
+TRAINING_STALLED = "TrainingStalled"
+STRAGGLERS = "Stragglers"
+UNFIT_NODES = "UnfitNodes"
 CONDITION_TYPES = (TRAINING_STALLED, STRAGGLERS, UNFIT_NODES)
 
 
 def health_conditions(status: ElasticJobStatus) -> list[HealthCondition]:
-    """Return the conditions that follow from the master's progress report; none that is false and was never true."""
+    """Return the conditions that follow from the master's progress report.
+
+    None that is false and was never true.
+    """
     progress = status.progress or Progress()
     existing = {condition.type for condition in status.conditions}
     desired = (_stalled(progress), _stragglers(progress), _unfit_nodes(progress))
@@ -46,7 +52,9 @@ def health_events(before: ElasticJobStatus, after: ElasticJobStatus) -> list[Emi
         if new.type not in CONDITION_TYPES:
             continue
         was = old.get(new.type)
-        if new.status == "True" and (was is None or (was.status, was.message) != ("True", new.message)):
+        if new.status == "True" and (
+            was is None or (was.status, was.message) != ("True", new.message)
+        ):
             events.append(EmitEvent(new.reason, new.message, warning=True))
         elif new.status == "False" and was is not None and was.status == "True":
             events.append(EmitEvent(new.reason, _RESOLVED_NOTES[new.type]))
@@ -63,7 +71,9 @@ _RESOLVED_NOTES = {
 def _stalled(progress: Progress) -> HealthCondition:
     if progress.stalled_since is None:
         return HealthCondition(TRAINING_STALLED, False, "Resumed")
-    message = f"no step has been finished since {progress.stalled_since}; the last one is {progress.step}"
+    message = (
+        f"no step has been finished since {progress.stalled_since}; the last one is {progress.step}"
+    )
     return HealthCondition(TRAINING_STALLED, True, "Stalled", message)
 
 
@@ -79,7 +89,9 @@ def _stragglers(progress: Progress) -> HealthCondition:
 def _unfit_nodes(progress: Progress) -> HealthCondition:
     if not progress.unfit:
         return HealthCondition(UNFIT_NODES, False, "AllFit")
-    message = _join_first([f"{pod}: {problem}" for pod, problem in sorted(progress.unfit.items())], "; ")
+    message = _join_first(
+        [f"{pod}: {problem}" for pod, problem in sorted(progress.unfit.items())], "; "
+    )
     return HealthCondition(UNFIT_NODES, True, "NodeCheckFailed", message)
 
 

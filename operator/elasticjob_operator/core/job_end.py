@@ -1,4 +1,7 @@
-"""What becomes of a job whose training has ended: it begins anew, or has succeeded or failed and is cleaned up."""
+"""What becomes of a job whose training has ended.
+
+It begins anew, or has succeeded or failed and is cleaned up.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,43 @@ from elasticjob_operator.core.scaling.plan_queue import end_plans_and_requests
 from elasticjob_operator.core.status_writes import decision_with_status
 
 
-def end_job(observed: Observed, status: ElasticJobStatus, failure: JobFailure | None, now: float) -> Decision:
+def end_job(
+    observed: Observed, status: ElasticJobStatus, failure: JobFailure | None, now: float
+) -> Decision:
     """Finish the job, or begin it anew where its policy says so."""
-    job, policy = observed.job, observed.job.spec.run_policy.retry
+    job = observed.job
+    policy = observed.job.spec.run_policy.retry
     message = failure.message if failure else ""
     if policy is None or not retry.is_retried(job, failure):
         return finish_job(observed, status, "Failed" if failure else "Succeeded", message, now)
     status = retry.begin_to_retry(observed, status, policy, now)
     of_limit = f" of {policy.limit}" if policy.limit is not None else ""
     how = f"failed: {message}" if failure else "succeeded"
-    message = f"retry {status.retries}{of_limit} begins at {status.retry_time}, as the job has {how}"
+    message = (
+        f"retry {status.retries}{of_limit} begins at {status.retry_time}, as the job has {how}"
+    )
     status = job_status.with_retry(job, status, message, now)
-    return Decision((*patches.job_status(job, status), EmitEvent("JobRetrying", message, warning=failure is not None)))
+    return Decision(
+        (
+            *patches.job_status(job, status),
+            EmitEvent("JobRetrying", message, warning=failure is not None),
+        )
+    )
 
 
 def finish_job(
-    observed: Observed, status: ElasticJobStatus, phase: Phase, message: str, now: float, *, reason: str | None = None
+    observed: Observed,
+    status: ElasticJobStatus,
+    phase: Phase,
+    message: str,
+    now: float,
+    *,
+    reason: str | None = None,
 ) -> Decision:
-    """Write the last phase, with a reason other than its name if one is given; `clean_up_job` does everything else."""
+    """Write the last phase, with a reason other than its name if one is given.
+
+    `clean_up_job` does everything else.
+    """
     said = reason or phase
     status = job_status.finished(observed.job, status, phase, message, now, reason=said)
     event = EmitEvent(f"Job{said}", message or f"the job has {said}", warning=said == "Failed")
@@ -45,7 +67,8 @@ def finish_job(
 
 def clean_up_job(observed: Observed, now: float) -> Decision:
     """Delete a finished job's pods as its policy says, end what would scale it, and in time delete the job itself."""
-    job, policy = observed.job, observed.job.spec.run_policy
+    job = observed.job
+    policy = observed.job.spec.run_policy
     ttl_left = None
     if policy.ttl_seconds_after_finished is not None and job.status.completion_time is not None:
         ttl_left = parse_time(job.status.completion_time) + policy.ttl_seconds_after_finished - now
@@ -54,7 +77,11 @@ def clean_up_job(observed: Observed, now: float) -> Decision:
     result = ReconcileResult(_with_present_pods(observed))
     too_many = excess(observed)
     for pod in (*observed.pods, *observed.retained):
-        if pod.role == names.ROLE_MASTER or pod in too_many or _is_cleaned_up(pod, policy.clean_pod_policy):
+        if (
+            pod.role == names.ROLE_MASTER
+            or pod in too_many
+            or _is_cleaned_up(pod, policy.clean_pod_policy)
+        ):
             result.terminate(job, pod, now)
     reason = f"spec.jobName: ElasticJob {job.metadata.name!r} has ended ({job.status.phase})"
     return decision_with_status(
@@ -77,7 +104,8 @@ def _with_present_pods(observed: Observed) -> ElasticJobStatus:
         role: replace(
             replica,
             started_indices=format_indices(
-                parse_indices(replica.started_indices) & {pod.index for pod in observed.members(role)}
+                parse_indices(replica.started_indices)
+                & {pod.index for pod in observed.members(role)}
             ),
         )
         for role, replica in job.status.replica_statuses.items()

@@ -1,5 +1,6 @@
-"""The job's status: phase, conditions, message, counts, and the strings that `kubectl get` prints, such as `workers`.
+"""The job's status.
 
+Phase, conditions, message, counts, and the strings that `kubectl get` prints, such as `workers`.
 Each function returns a new status; none changes what it is given.
 """
 
@@ -9,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from elasticjob_api import names
-from elasticjob_api.elasticjob import MAX_DOMAINS, ElasticJob, ElasticJobStatus, Phase, ReplicaStatus
+from elasticjob_api.elasticjob import (
+    MAX_DOMAINS,
+    ElasticJob,
+    ElasticJobStatus,
+    Phase,
+    ReplicaStatus,
+)
 from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
@@ -29,7 +36,8 @@ from elasticjob_operator.core.members.terminations import permanently_failed
 from elasticjob_operator.core.model.observed import Observed
 
 FINISHED_PHASES: tuple[Phase, ...] = ("Succeeded", "Failed")
-_RUNNING, _SUSPENDED = "Running", "Suspended"
+_RUNNING = "Running"
+_SUSPENDED = "Suspended"
 _ACTIVE = (_RUNNING, "Scaling", "MasterReady", *CONDITION_TYPES)
 """The conditions that only a job with pods can have."""
 SUSPENDED_BY_USER = "spec.runPolicy.suspend is true"
@@ -39,7 +47,10 @@ _MAX_WAITING_LISTED = 3
 
 
 def initialized(job: ElasticJob, now: float) -> ElasticJobStatus:
-    """Return the first status of a job, with as many members as its spec asks for now; later only plans change them."""
+    """Return the first status of a job, with as many members as its spec asks for now.
+
+    Later only plans change them.
+    """
     roles = {
         role: ReplicaStatus(desired=spec.size, indices=format_indices(range(spec.size)))
         for role, spec in job.spec.replica_specs.items()
@@ -57,15 +68,26 @@ def initialized(job: ElasticJob, now: float) -> ElasticJobStatus:
 
 
 def finished(
-    job: ElasticJob, status: ElasticJobStatus, phase: Phase, message: str, now: float, *, reason: str
+    job: ElasticJob,
+    status: ElasticJobStatus,
+    phase: Phase,
+    message: str,
+    now: float,
+    *,
+    reason: str,
 ) -> ElasticJobStatus:
-    """Return the status of a job that has succeeded or failed; the reason is that of the condition."""
+    """Return the status of a job that has succeeded or failed.
+
+    The reason is that of the condition.
+    """
     status = replace(
         status, phase=phase, message=message, completion_time=format_time(now), current_plan=None, retry_time=None,
         observed_generation=job.metadata.generation, workers="",
     )  # fmt: skip
     succeeded = phase == "Succeeded"
-    status = with_condition(job, status, COMPLETE if succeeded else FAILED, True, reason, message, now)
+    status = with_condition(
+        job, status, COMPLETE if succeeded else FAILED, True, reason, message, now
+    )
     status = with_condition(job, status, READY, succeeded, f"Job{reason}", message, now)
     if not succeeded:
         status = with_condition(job, status, STALLED, True, f"Job{reason}", message, now)
@@ -105,12 +127,17 @@ def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatu
 def _topology_domains(observed: Observed, role: str, replica: ReplicaStatus) -> dict[str, str]:
     """Return the members of a role by topology domain, for the first so many domains by index.
 
-    What is stored stays for those whose node is not known: an operator that has just started may not have seen it yet.
+    What is stored stays for those whose node is not known: an operator that has just started may
+    not have seen it yet.
     """
     key = observed.job.spec.topology_key
     if key is None:
         return {}
-    stored = {index: domain for domain, indices in replica.topology_domains.items() for index in parse_indices(indices)}
+    stored = {
+        index: domain
+        for domain, indices in replica.topology_domains.items()
+        for index in parse_indices(indices)
+    }
     domains: dict[str, list[int]] = {}
     for pod in sorted(observed.members(role), key=lambda pod: pod.index):
         labels = observed.node_labels.get(pod.spec.node_name)
@@ -132,7 +159,9 @@ def with_phase(
     Roles that are `waiting` for others to start are named in the message.
     """
     job = observed.job
-    master = next((pod for pod in observed.masters if not pod.finished and not pod.terminating), None)
+    master = next(
+        (pod for pod in observed.masters if not pod.finished and not pod.terminating), None
+    )
     ready = master is not None and master.ready
     if master is not None and master.status.pod_ip:
         status = replace(status, master_address=f"{master.status.pod_ip}:{names.GRPC_PORT}")
@@ -160,13 +189,24 @@ def with_phase(
     scaling = status.current_plan is not None
     if scaling or condition_of(status, "Scaling") is not None:
         reason = "PlanRunning" if scaling else "AtRest"
-        status = with_condition(job, status, "Scaling", scaling, reason, status.current_plan or "", now)
+        status = with_condition(
+            job, status, "Scaling", scaling, reason, status.current_plan or "", now
+        )
     for health in health_conditions(status):
-        status = with_condition(job, status, health.type, health.holds, health.reason, health.message, now)
-    phase: Phase = "Starting" if any(replica.active for replica in status.replica_statuses.values()) else "Pending"
+        status = with_condition(
+            job, status, health.type, health.holds, health.reason, health.message, now
+        )
+    phase: Phase = (
+        "Starting"
+        if any(replica.active for replica in status.replica_statuses.values())
+        else "Pending"
+    )
     if started:
         phase = "Scaling" if scaling else "Running"
-    order = [f"{role} waits for {needed[0]}" for role, needed in sorted(waiting.items())[:_MAX_WAITING_LISTED]]
+    order = [
+        f"{role} waits for {needed[0]}"
+        for role, needed in sorted(waiting.items())[:_MAX_WAITING_LISTED]
+    ]
     parts = (
         missing,
         *order,
@@ -175,11 +215,18 @@ def with_phase(
         observed.last_refusal,
     )
     message = "; ".join(text for text in parts if text)
-    return replace(status, phase=phase, message=message, observed_generation=job.metadata.generation)
+    return replace(
+        status, phase=phase, message=message, observed_generation=job.metadata.generation
+    )
 
 
-def _with_readiness(job: ElasticJob, status: ElasticJobStatus, missing: str, now: float) -> ElasticJobStatus:
-    """Set whether an active job trains with enough members; `missing`: those without which it cannot start."""
+def _with_readiness(
+    job: ElasticJob, status: ElasticJobStatus, missing: str, now: float
+) -> ElasticJobStatus:
+    """Set whether an active job trains with enough members.
+
+    `missing`: those without which it cannot start.
+    """
     short = [role for role in status.replica_statuses if has_too_few_members(job, status, role)]
     reason = "Running" if not short and not missing else "Waiting" if missing else "TooFewMembers"
     message = missing or ", ".join(f"fewer {role}s are ready than minReplicas" for role in short)
@@ -195,7 +242,10 @@ def with_suspension(
     reason: str = _SUSPENDED,
     cause: str = SUSPENDED_BY_USER,
 ) -> ElasticJobStatus:
-    """Return the status of a job that is to be suspended: Suspended when it has no pods any more, else as it was."""
+    """Return the status of a job that is to be suspended.
+
+    Suspended when it has no pods any more, else as it was.
+    """
     job = observed.job
     status = replace(status, current_plan=None, observed_generation=job.metadata.generation)
     status = without_conditions(job, status, _ACTIVE, _SUSPENDED, cause, now)
@@ -204,7 +254,9 @@ def with_suspension(
         message += f"; {cause}" if cause != SUSPENDED_BY_USER else ""
         status = with_condition(job, status, _SUSPENDED, False, "Suspending", message, now)
         status = with_condition(job, status, READY, False, "Suspending", message, now)
-        return replace(status, phase=_RUNNING if status.phase == "Scaling" else status.phase, message=message)
+        return replace(
+            status, phase=_RUNNING if status.phase == "Scaling" else status.phase, message=message
+        )
     status = with_condition(job, status, _SUSPENDED, True, reason, cause, now)
     status = with_condition(
         job, status, READY, reason == _SUSPENDED, reason, cause, now
@@ -212,7 +264,9 @@ def with_suspension(
     return replace(status, phase=_SUSPENDED, message=cause, start_time=None, master_address=None)
 
 
-def with_stop(observed: Observed, status: ElasticJobStatus, cause: str, now: float) -> ElasticJobStatus:
+def with_stop(
+    observed: Observed, status: ElasticJobStatus, cause: str, now: float
+) -> ElasticJobStatus:
     """Return the status of a job that ends for good as soon as its pods have ended."""
     status = without_conditions(observed.job, status, _ACTIVE, "Stopping", cause, now)
     status = with_condition(observed.job, status, READY, False, "Stopping", cause, now)
@@ -226,7 +280,9 @@ def with_stop(observed: Observed, status: ElasticJobStatus, cause: str, now: flo
     )
 
 
-def with_retry(job: ElasticJob, status: ElasticJobStatus, message: str, now: float) -> ElasticJobStatus:
+def with_retry(
+    job: ElasticJob, status: ElasticJobStatus, message: str, now: float
+) -> ElasticJobStatus:
     """Return the status of a job whose attempt has ended, and which begins anew."""
     status = without_conditions(job, status, _ACTIVE, "Retrying", message, now)
     status = with_condition(job, status, READY, False, "Retrying", message, now)
@@ -240,7 +296,10 @@ def with_retry(job: ElasticJob, status: ElasticJobStatus, message: str, now: flo
 
 
 def without_suspension(job: ElasticJob, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
-    """Return the status of a job that is not to be suspended; when it was, its active time begins anew."""
+    """Return the status of a job that is not to be suspended.
+
+    When it was, its active time begins anew.
+    """
     suspended = condition_of(status, _SUSPENDED)
     if suspended is not None and (suspended.status, suspended.reason) != ("False", "Resumed"):
         status = with_condition(job, status, _SUSPENDED, False, "Resumed", "", now)
@@ -267,19 +326,29 @@ def has_no_members_yet(status: ElasticJobStatus) -> bool:
 def has_too_few_members(job: ElasticJob, status: ElasticJobStatus, role: str) -> bool:
     """Whether a role has fewer ready members than the job needs to start or, once it has started, to go on.
 
-    So has a role that is not there: `dependsOn` names one in an invalid job that somebody else's status calls active.
+    So has a role that is not there: `dependsOn` names one in an invalid job that somebody else's
+    status calls active.
     """
     replica = status.replica_statuses.get(role)
     if replica is None:
         return True
     started = has_started(status)
-    needed = job.spec.replica_specs[role].min_replicas if started else _start_size(job, role, replica)
+    needed = (
+        job.spec.replica_specs[role].min_replicas if started else _start_size(job, role, replica)
+    )
     return _ready_or_succeeded(replica) < needed
 
 
 def printed_role(job: ElasticJob) -> str:
-    """Return the role whose size `kubectl get` prints: worker, or the first one of a job that has none."""
-    return names.ROLE_WORKER if names.ROLE_WORKER in job.spec.replica_specs else next(iter(job.spec.replica_specs))
+    """Return the role whose size `kubectl get` prints.
+
+    Worker, or the first one of a job that has none.
+    """
+    return (
+        names.ROLE_WORKER
+        if names.ROLE_WORKER in job.spec.replica_specs
+        else next(iter(job.spec.replica_specs))
+    )
 
 
 def _selector(job: ElasticJob) -> str:
@@ -337,7 +406,10 @@ def _missing_members(job: ElasticJob, status: ElasticJobStatus) -> str:
 
 
 def _too_many_members(job: ElasticJob, status: ElasticJobStatus) -> list[str]:
-    """Return for which roles the status has more members than the spec allows; pods beyond it are not created."""
+    """Return for which roles the status has more members than the spec allows.
+
+    Pods beyond it are not created.
+    """
     bounds = {role: spec.max_replicas for role, spec in job.spec.replica_specs.items()}
     return [
         f"status.replicaStatuses.{role}.indices: {replica.desired} members are above maxReplicas {most}"
@@ -356,8 +428,18 @@ def _pending_restarts(job: ElasticJob, status: ElasticJobStatus, now: float) -> 
         if backoff.seconds_left(wait, now, longest=longest)
     ]
     master = status.master.back_off
-    waits += [(master.until, "the master")] if master is not None and backoff.seconds_left(master, now) else []
-    more = f" and {len(waits) - _MAX_RESTARTS_LISTED} more" if len(waits) > _MAX_RESTARTS_LISTED else ""
-    listed = ", ".join(f"{member} at {until}" for until, member in sorted(waits)[:_MAX_RESTARTS_LISTED])
+    waits += (
+        [(master.until, "the master")]
+        if master is not None and backoff.seconds_left(master, now)
+        else []
+    )
+    more = (
+        f" and {len(waits) - _MAX_RESTARTS_LISTED} more"
+        if len(waits) > _MAX_RESTARTS_LISTED
+        else ""
+    )
+    listed = ", ".join(
+        f"{member} at {until}" for until, member in sorted(waits)[:_MAX_RESTARTS_LISTED]
+    )
     failure = f"; last failure: {status.last_failure}" if status.last_failure else ""
     return f"restarts: {listed}{more}{failure}" if listed else ""

@@ -1,7 +1,8 @@
 """Repairs statuses before anything is decided by them: somebody else may have written them.
 
-A status is the operator's memory, and it is the operator that writes it. But whoever may write a status can give it
-any value that its schema allows. So what the operator relies on is checked against the job's spec and its pods first.
+A status is the operator's memory, and it is the operator that writes it. But whoever may write a
+status can give it any value that its schema allows. So what the operator relies on is checked
+against the job's spec and its pods first.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def repair_statuses(observed: Observed) -> list[Action]:
 
     Empty where all is sound. Nothing else is decided before.
     """
-    job, notes = observed.job, list[str]()
+    job = observed.job
+    notes = list[str]()
     actions: list[Action] = []
     if (repair := observed.repairs.get(job.metadata.uid)) is not None and repair.patch:
         actions.append(PatchJobStatus(repair.patch))
@@ -49,7 +51,8 @@ def repair_statuses(observed: Observed) -> list[Action]:
         actions += patches.job_status(job, status)
         notes += found
     for item in (*observed.plans, *all_scalers(observed)):
-        repaired, found = _schema_repair(observed, item), _schema_notes(observed, item)
+        repaired = _schema_repair(observed, item)
+        found = _schema_notes(observed, item)
         if not repaired and isinstance(item, ScalePlan):
             status_of_plan, found = _sound_plan_status(job, item)
             repaired = [*patches.plan_status(item, status_of_plan)]
@@ -63,12 +66,17 @@ def repair_statuses(observed: Observed) -> list[Action]:
 def sound_job_status(job: ElasticJob, pods: Iterable[Pod]) -> tuple[ElasticJobStatus, list[str]]:
     """Return the status with roles, indices, names and resources as they can be, and what had to change."""
     notes: list[str] = []
-    old, members = job.status.replica_statuses, list(pods)
+    old = job.status.replica_statuses
+    members = list(pods)
     roles = {
-        role: _sound_role(job, role, old.get(role), [pod for pod in members if pod.role == role], notes)
+        role: _sound_role(
+            job, role, old.get(role), [pod for pod in members if pod.role == role], notes
+        )
         for role in job.spec.replica_specs
     }
-    notes += [f"status.replicaStatuses.{role}: no role of the job" for role in old if role not in roles]
+    notes += [
+        f"status.replicaStatuses.{role}: no role of the job" for role in old if role not in roles
+    ]
     status = job.status if roles == old else replace(job.status, replica_statuses=roles)
     if not _is_time_or_none(status.start_time):
         notes.append("status.startTime is no time")
@@ -76,9 +84,13 @@ def sound_job_status(job: ElasticJob, pods: Iterable[Pod]) -> tuple[ElasticJobSt
     if not _is_time_or_none(status.completion_time):
         notes.append("status.completionTime is no time")
         status = replace(status, completion_time=None)
-    highest = max((pod.incarnation + 1 for pod in members if pod.role == names.ROLE_MASTER), default=0)
+    highest = max(
+        (pod.incarnation + 1 for pod in members if pod.role == names.ROLE_MASTER), default=0
+    )
     if not highest <= status.master.incarnations <= _MAX_INCARNATIONS:
-        notes.append(f"status.master.incarnations: {status.master.incarnations}, and there is a pod {highest - 1}")
+        notes.append(
+            f"status.master.incarnations: {status.master.incarnations}, and there is a pod {highest - 1}"
+        )
         status = replace(status, master=replace(status.master, incarnations=highest))
     return status, notes
 
@@ -97,9 +109,14 @@ def _sound_role(
         present = frozenset(pod.index for pod in pods if not pod.finished)
         size = job.spec.replica_specs[role].size
         members = with_size(present, size, used=present, keep=frozenset(), first=frozenset())
-        notes.append(f"{path}.indices: {replica.indices[:60]!r} cannot be; the members are {format_indices(members)}")
+        notes.append(
+            f"{path}.indices: {replica.indices[:60]!r} cannot be; the members are {format_indices(members)}"
+        )
         changes |= {"indices": format_indices(members), "desired": len(members)}
-    for field, outside in (("succeeded_indices", "succeededIndices"), ("started_indices", "startedIndices")):
+    for field, outside in (
+        ("succeeded_indices", "succeededIndices"),
+        ("started_indices", "startedIndices"),
+    ):
         if _readable(getattr(replica, field)) is None:
             notes.append(f"{path}.{outside}: {getattr(replica, field)[:60]!r} cannot be")
             changes[field] = ""
@@ -114,7 +131,10 @@ def _sound_role(
     if (resources := _sound_resources(job, replica.resources)) != replica.resources:
         notes.append(f"{path}.resources: {replica.resources} is more than a member can have")
         changes["resources"] = resources
-    by_index = {index: _sound_own_resources(job, role, each) for index, each in replica.resources_by_index.items()}
+    by_index = {
+        index: _sound_own_resources(job, role, each)
+        for index, each in replica.resources_by_index.items()
+    }
     if by_index != replica.resources_by_index:
         notes.append(f"{path}.resourcesByIndex: more than a member can have")
         changes["resources_by_index"] = by_index
@@ -123,14 +143,22 @@ def _sound_role(
 
 def _sound_plan_status(job: ElasticJob, plan: ScalePlan) -> tuple[ScalePlanStatus, list[str]]:
     """Return the status of a plan that has begun with what can be executed of it, and what had to change."""
-    status, roles, notes = plan.status, job.spec.replica_specs, list[str]()
+    status = plan.status
+    roles = job.spec.replica_specs
+    notes = list[str]()
     if status.phase is None or status.phase in FINISHED:
         return status, notes
     changes: dict[str, Any] = {
-        field: {role: text for role, text in sizes.items() if role in roles and _readable(text) is not None}
+        field: {
+            role: text
+            for role, text in sizes.items()
+            if role in roles and _readable(text) is not None
+        }
         for field, sizes in (("targets", status.targets), ("before", status.before))
     }
-    changes["spec_replicas"] = {role: size for role, size in status.spec_replicas.items() if role in roles}
+    changes["spec_replicas"] = {
+        role: size for role, size in status.spec_replicas.items() if role in roles
+    }
     changes["resources_by_index"] = {
         role: {index: _sound_own_resources(job, role, each) for index, each in given.items()}
         for role, given in status.resources_by_index.items()
@@ -138,7 +166,9 @@ def _sound_plan_status(job: ElasticJob, plan: ScalePlan) -> tuple[ScalePlanStatu
     }
     changes["migrations"] = _sound_migrations(job, plan)
     for field in ("start_time", "execution_time", "resize_time"):
-        changes[field] = getattr(status, field) if _is_time_or_none(getattr(status, field)) else None
+        changes[field] = (
+            getattr(status, field) if _is_time_or_none(getattr(status, field)) else None
+        )
     changes = {field: value for field, value in changes.items() if value != getattr(status, field)}
     notes = [f"status.{_outside(field)} has what the plan cannot have" for field in changes]
     return (replace(status, **changes) if changes else status), notes
@@ -164,15 +194,30 @@ def _role_plans(plan: ScalePlan) -> Iterable[RolePlan]:
 
 
 def _sound_resources(job: ElasticJob, resources: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the resources without those that no member can have: above the limit of all members, or no quantity."""
+    """Return the resources without those that no member can have.
+
+    Above the limit of all members, or no quantity.
+    """
     limit = limits_by_resource(job.spec.autoscaling.resource_limits)
-    return {name: value for name, value in resources.items() if _is_possible(name, value, limit.get(name))}
+    return {
+        name: value
+        for name, value in resources.items()
+        if _is_possible(name, value, limit.get(name))
+    }
 
 
-def _sound_own_resources(job: ElasticJob, role: str, resources: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the same for one member: restarts may have given it more memory than plans may request."""
-    sound, memory = _sound_resources(job, resources), resources.get("memory")
-    if memory is not None and _is_possible("memory", memory, str(most_memory(job.spec.replica_specs[role]))):
+def _sound_own_resources(
+    job: ElasticJob, role: str, resources: Mapping[Any, Any]
+) -> dict[Any, Any]:
+    """Return the same for one member.
+
+    Restarts may have given it more memory than plans may request.
+    """
+    sound = _sound_resources(job, resources)
+    memory = resources.get("memory")
+    if memory is not None and _is_possible(
+        "memory", memory, str(most_memory(job.spec.replica_specs[role]))
+    ):
         sound["memory"] = memory
     return sound
 
@@ -205,7 +250,8 @@ def _outside(field: str) -> str:
 
 
 def _schema_repair(observed: Observed, item: ScalePlan | ScaleIn | ScaleOut) -> list[Action]:
-    repair, metadata = observed.repairs.get(item.metadata.uid), item.metadata
+    repair = observed.repairs.get(item.metadata.uid)
+    metadata = item.metadata
     if repair is None or not repair.patch:
         return []
     kind: Any = type(item).__name__

@@ -1,12 +1,19 @@
-"""Begins a job anew after it has ended, as `runPolicy.retry` says: with new pods of all members, and of the master.
+"""Begins a job anew after it has ended, as `runPolicy.retry` says.
 
-Like a suspension, which the job then resumes from: its pods end in the same order, a running ScalePlan is undone, and
-what the master has stored stays, so that shards that are done are not trained again. Counted restarts begin at zero.
+With new pods of all members, and of the master. Like a suspension, which the job then resumes from:
+its pods end in the same order, a running ScalePlan is undone, and what the master has stored stays,
+so that shards that are done are not trained again. Counted restarts begin at zero.
 """
 
 from __future__ import annotations
 
-from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, MasterStatus, ReplicaStatus, Retry
+from elasticjob_api.elasticjob import (
+    ElasticJob,
+    ElasticJobStatus,
+    MasterStatus,
+    ReplicaStatus,
+    Retry,
+)
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
@@ -25,13 +32,19 @@ def is_retried(job: ElasticJob, failure: JobFailure | None) -> bool:
         return False
     if failure is None:
         return retry.policy == "Always"
-    return failure.kind != "Deadline" and not (failure.kind == "Permanent" and retry.policy == "OnTransient")
+    return failure.kind != "Deadline" and not (
+        failure.kind == "Permanent" and retry.policy == "OnTransient"
+    )
 
 
-def begin_to_retry(observed: Observed, status: ElasticJobStatus, retry: Retry, now: float) -> ElasticJobStatus:
+def begin_to_retry(
+    observed: Observed, status: ElasticJobStatus, retry: Retry, now: float
+) -> ElasticJobStatus:
     """Return the status of a job whose pods end now, so that it can begin anew."""
     seconds = spread_seconds(
-        retry.min_delay_seconds, retry.max_delay_seconds, f"{observed.job.metadata.uid}/{status.retries}"
+        retry.min_delay_seconds,
+        retry.max_delay_seconds,
+        f"{observed.job.metadata.uid}/{status.retries}",
     )
     status = without_running_plan(observed, status)
     return replace(
@@ -56,7 +69,10 @@ def seconds_left(status: ElasticJobStatus, retry: Retry, now: float) -> float:
 
 
 def begun_anew(status: ElasticJobStatus) -> ElasticJobStatus:
-    """Return the status with which the next attempt begins: its members, names and resources are those of the last."""
+    """Return the status with which the next attempt begins.
+
+    Its members, names and resources are those of the last.
+    """
     roles = {role: _begun_anew(replica) for role, replica in status.replica_statuses.items()}
     master = MasterStatus(incarnations=status.master.incarnations)
     return replace(status, phase="Pending", retry_time=None, replica_statuses=roles, master=master)
@@ -76,14 +92,19 @@ def _begun_anew(replica: ReplicaStatus) -> ReplicaStatus:
 
 
 def _with_failed_pods_outdated(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
-    """Return the status in which failed pods are older than their members' latest: so they stay for `kubectl logs`.
+    """Return the status in which failed pods are older than their members' latest.
 
+    So they stay for `kubectl logs`.
     Their members' next pods get later names in any case.
     """
     roles = dict(status.replica_statuses)
     for pod in observed.pods:
         replica = roles.get(pod.role)
-        if replica is not None and pod.index in parse_indices(replica.indices) and may_be_retained(observed.job, pod):
+        if (
+            replica is not None
+            and pod.index in parse_indices(replica.indices)
+            and may_be_retained(observed.job, pod)
+        ):
             number = replica.incarnations + 1
             by_index = {**replica.incarnation_by_index, str(pod.index): number}
             roles[pod.role] = replace(replica, incarnations=number, incarnation_by_index=by_index)

@@ -1,7 +1,7 @@
-"""Which roles wait for others before the job has started (`dependsOn`): such as for servers that must be there first.
+"""Which roles wait for others before the job has started (`dependsOn`).
 
-It is about the start only, also after a suspension or in another attempt. Once the job runs, members come and go
-without waiting for each other.
+Such as for servers that must be there first. It is about the start only, also after a suspension or
+in another attempt. Once the job runs, members come and go without waiting for each other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ def waiting_roles(observed: Observed, status: ElasticJobStatus) -> dict[str, lis
     if job_status.has_started(counted):
         return {}
     waiting = {
-        role: [needed for needed in spec.depends_on if job_status.has_too_few_members(job, counted, needed)]
+        role: [
+            needed
+            for needed in spec.depends_on
+            if job_status.has_too_few_members(job, counted, needed)
+        ]
         for role, spec in job.spec.replica_specs.items()
     }
     return {role: needed for role, needed in waiting.items() if needed}

@@ -1,4 +1,7 @@
-"""When the job's status is written: before the actions that it describes, and seldom where only counts have changed."""
+"""When the job's status is written.
+
+Before the actions that it describes, and seldom where only counts have changed.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,18 @@ def decision_with_status(
     return Decision((*prerequisites, *status_write, *actions, *events), requeue_after)
 
 
-def _seconds_until_counts_are_written(observed: Observed, status: ElasticJobStatus, now: float) -> float:
-    """Return how long the write of a status may wait in which nothing but counts has changed; 0 for not at all."""
-    if status == observed.job.status or not job_status.only_counts_differ(observed.job.status, status):
+def _seconds_until_counts_are_written(
+    observed: Observed, status: ElasticJobStatus, now: float
+) -> float:
+    """Return how long the write of a status may wait in which nothing but counts has changed.
+
+    0 for not at all.
+    """
+    if status == observed.job.status or not job_status.only_counts_differ(
+        observed.job.status, status
+    ):
         return 0.0
     wait = observed.status_written_at + COUNTS_WRITE_INTERVAL - now
-    return wait if 0 < wait <= COUNTS_WRITE_INTERVAL else 0.0  # a longer one: the clock was set back
+    return (
+        wait if 0 < wait <= COUNTS_WRITE_INTERVAL else 0.0
+    )  # a longer one: the clock was set back

@@ -1,6 +1,7 @@
-"""Stops a job that its user ends for good: drained as in a suspension, so that its work is saved, then Failed.
+"""Stops a job that its user ends for good.
 
-There is no phase of its own for it: whoever waits for the end of a job knows two of them. The reason tells it apart.
+Drained as in a suspension, so that its work is saved, then Failed. There is no phase of its own for
+it: whoever waits for the end of a job knows two of them. The reason tells it apart.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ _CAUSE = "spec.runPolicy.stop is true"
 
 
 def stop_job(observed: Observed, now: float) -> Decision:
-    """Delete the pods that have not ended; when none is left, end the job, which may have succeeded meanwhile."""
-    job, live = observed.job, [pod for pod in observed.pods if not pod.finished]
+    """Delete the pods that have not ended.
+
+    When none is left, end the job, which may have succeeded meanwhile.
+    """
+    job = observed.job
+    live = [pod for pod in observed.pods if not pod.finished]
     result = with_members_at_rest(observed)
     status = job_status.with_counts(observed, result.status)
     if has_succeeded(job, status, current_indices(status)):

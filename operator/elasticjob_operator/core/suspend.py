@@ -1,7 +1,8 @@
 """Suspends a job: deletes its pods, and keeps in its status what it is resumed with.
 
-A running ScalePlan is undone, so that the job is resumed with one definite size. Members are deleted first, and drain
-within their grace period; then the master, whose state stays in its ConfigMap.
+A running ScalePlan is undone, so that the job is resumed with one definite size. Members are
+deleted first, and drain within their grace period; then the master, whose state stays in its
+ConfigMap.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def suspend(observed: Observed, now: float) -> ReconcileResult:
 
 
 def with_members_at_rest(observed: Observed) -> ReconcileResult:
-    """Return the status of a job whose pods all end now: no plan runs, and those that have succeeded are known."""
+    """Return the status of a job whose pods all end now.
+
+    No plan runs, and those that have succeeded are known.
+    """
     result = ReconcileResult(without_running_plan(observed, observed.job.status))
     for role, pods in pods_by_role(observed).items():
         replica = result.status.replica_statuses[role]
@@ -46,8 +50,11 @@ def with_members_at_rest(observed: Observed) -> ReconcileResult:
         newly_succeeded = {pod.index for pod in pods if is_done(spec, pod)}
         newly_succeeded &= parse_indices(replica.indices)
         succeeded = format_indices(parse_indices(replica.succeeded_indices) | newly_succeeded)
-        # From here on a missing pod was deleted and has not vanished; and after resuming no restart waits any more.
-        result.set_replica_status(role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={}))
+        # From here on a missing pod was deleted and has not vanished; and after resuming no restart
+        # waits any more.
+        result.set_replica_status(
+            role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={})
+        )
     return result
 
 
@@ -58,8 +65,9 @@ def end_pods(result: ReconcileResult, job: ElasticJob, pods: Sequence[Pod], now:
 
 
 def replace_outdated(observed: Observed, now: float) -> list[DeletePod]:
-    """Return the pods to delete now because they have a Secret whose contents are lost: in the order of a suspension.
+    """Return the pods to delete now because they have a Secret whose contents are lost.
 
+    In the order of a suspension.
     Nobody who has the new contents can join them, so the job would lose one member after the other.
     """
     if not observed.secret_made_anew:
@@ -79,7 +87,10 @@ def _created(pod: Pod) -> float:
 
 
 def _first_to_end(job: ElasticJob, pods: Sequence[Pod]) -> list[Pod]:
-    """Return the pods to delete now: who saves something ends before those that it may be saved to, the master last."""
+    """Return the pods to delete now.
+
+    Who saves something ends before those that it may be saved to, the master last.
+    """
     members = [pod for pod in pods if pod.role != names.ROLE_MASTER]
     stages = {role: suspend_stage(job, role) for role in {pod.role for pod in members}}
     first = min(stages.values(), default=0)
@@ -93,20 +104,27 @@ def without_running_plan(observed: Observed, status: ElasticJobStatus) -> Elasti
             continue
         membership = membership_of(status, plan)
         is_return = is_return_plan(observed.job, plan.metadata.name)
-        kept = membership.counted if is_return or _is_written_back(observed, plan) else membership.before
+        kept = (
+            membership.counted
+            if is_return or _is_written_back(observed, plan)
+            else membership.before
+        )
         replicas = {
             role: keep_only_members(replica, kept.get(role, parse_indices(replica.indices)))
             for role, replica in status.replica_statuses.items()
         }
         status = replace(status, replica_statuses=replicas)
-    if status.current_plan is not None and all(plan.metadata.name != status.current_plan for plan in observed.plans):
+    if status.current_plan is not None and all(
+        plan.metadata.name != status.current_plan for plan in observed.plans
+    ):
         status = _with_size_of_spec(observed, status)
     return status
 
 
 def _with_size_of_spec(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
     """Return the job's status with as many members as its spec says, because the plan in progress was deleted."""
-    replicas, sizes = dict(status.replica_statuses), sizes_to_return_to(observed)
+    replicas = dict(status.replica_statuses)
+    sizes = sizes_to_return_to(observed)
     for role, replica in replicas.items():
         indices = parse_indices(replica.indices)
         used = indices | {pod.index for pod in observed.members(role)}
@@ -117,7 +135,10 @@ def _with_size_of_spec(observed: Observed, status: ElasticJobStatus) -> ElasticJ
 
 
 def _is_written_back(observed: Observed, plan: ScalePlan) -> bool:
-    """Whether the spec has the plan's size already: the write before the one of the plan's own end."""
+    """Whether the spec has the plan's size already.
+
+    The write before the one of the plan's own end.
+    """
     roles = observed.job.spec.replica_specs
     return any(
         roles[role].size == len(parse_indices(plan.status.targets.get(role, ""))) != expected

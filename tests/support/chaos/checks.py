@@ -1,4 +1,7 @@
-"""What must hold after a chaos run: requests have ended and done what they say, and nothing is left."""
+"""What must hold after a chaos run.
+
+Requests have ended and done what they say, and nothing is left.
+"""
 
 from __future__ import annotations
 
@@ -37,26 +40,38 @@ ALL_KINDS = (
 )
 _OF_KUBERNETES = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
 _MOST_MORE = (30, 20, 5)
-"""How many more MB, open files and asyncio tasks an operator may have after the run than one that has just started."""
+"""How many more MB, open files and asyncio tasks an operator may have after the run than one that
+has just started.
+"""
 _WAITING_TASKS = 3
 """An operator with more tasks leads."""
-_LEFT_SECONDS, _REST_SECONDS = 60, 10
+_LEFT_SECONDS = 60
+_REST_SECONDS = 10
 
 
 async def check_requests(job: Job) -> list[str]:
-    """Return what is wrong with a job's requests: each ends, says why it failed, and has done exactly what it asked."""
+    """Return what is wrong with a job's requests.
+
+    Each ends, says why it failed, and has done exactly what it asked.
+    """
     try:
-        await until("all requests have ended", job.unfinished, lambda left: not left, seconds=_LEFT_SECONDS)
+        await until(
+            "all requests have ended", job.unfinished, lambda left: not left, seconds=_LEFT_SECONDS
+        )
     except AssertionError:
         return await job.unfinished()
     return [text for item in await job.requests() for text in wrong(item, _asked(job, item))]
 
 
 async def rescales(job: Job) -> list[tuple[float, int]]:
-    """Return when another size was requested, on the monotonic clock, and which one; of the plans that succeeded."""
+    """Return when another size was requested, on the monotonic clock, and which one.
+
+    Of the plans that succeeded.
+    """
     found = []
     for item in await job.requests():
-        asked, status = _asked(job, item), item.get("status", {})
+        asked = _asked(job, item)
+        status = item.get("status", {})
         if asked is not None and status.get("phase") == "Succeeded":
             before, targets = _sizes(status)
             found += [(asked.at, targets)] if before != targets else []
@@ -64,7 +79,10 @@ async def rescales(job: Job) -> list[tuple[float, int]]:
 
 
 def _asked(job: Job, item: Json) -> Asked | None:
-    """Return what a plan was asked to do; None for a plan of the operator or master, or a request that is no plan."""
+    """Return what a plan was asked to do.
+
+    None for a plan of the operator or master, or a request that is no plan.
+    """
     if item["kind"] != "ScalePlan":
         return None
     for owner in item["metadata"].get("ownerReferences", ()):
@@ -74,15 +92,23 @@ def _asked(job: Job, item: Json) -> Asked | None:
 
 
 def _sizes(status: Json) -> tuple[int, int]:
-    before, targets = (len(parse_indices(status.get(key, {}).get("worker", ""))) for key in ("before", "targets"))
+    before, targets = (
+        len(parse_indices(status.get(key, {}).get("worker", ""))) for key in ("before", "targets")
+    )
     return before, targets
 
 
 def wrong(item: Json, asked: Asked | None) -> list[str]:
-    """Return what is wrong with a request that has ended; `asked` is what its plan was to do, if that is known."""
-    status, name = item.get("status", {}), f"{item['kind']} {item['metadata']['name']}"
+    """Return what is wrong with a request that has ended.
+
+    `asked` is what its plan was to do, if that is known.
+    """
+    status = item.get("status", {})
+    name = f"{item['kind']} {item['metadata']['name']}"
     phase = status.get("phase", "")
-    if phase in ("Failed", "ScaleFailed", "Cancelled", "PartiallySucceeded") and not status.get("message"):
+    if phase in ("Failed", "ScaleFailed", "Cancelled", "PartiallySucceeded") and not status.get(
+        "message"
+    ):
         return [f"{name} is {phase} and does not say why"]
     if asked is None or phase != "Succeeded":
         return []
@@ -120,7 +146,11 @@ async def check_processes(uids: set[str]) -> list[str]:
     """Return the processes of pods that are gone; `uids` are those of all pods of the run."""
 
     def left() -> list[str]:
-        return [f"process {found.first} of pod {uid}" for uid, found in processes.of_pods().items() if uid in uids]
+        return [
+            f"process {found.first} of pod {uid}"
+            for uid, found in processes.of_pods().items()
+            if uid in uids
+        ]
 
     try:
         await until("no process is left", left, lambda found: not found, seconds=_LEFT_SECONDS)
@@ -130,7 +160,10 @@ async def check_processes(uids: set[str]) -> list[str]:
 
 
 async def check_operators(cluster: ChaosCluster) -> list[str]:
-    """Compare the leading operator at rest, after the run, with a new one: memory, open files, asyncio tasks."""
+    """Compare the leading operator at rest, after the run, with a new one.
+
+    Memory, open files, asyncio tasks.
+    """
     await asyncio.sleep(KEEP_ALIVE_SECONDS + _REST_SECONDS)  # until it has closed idle connections
     after = _leading(cluster)
     before = {name: cluster.pid(name) for name in OPERATORS}
@@ -138,7 +171,9 @@ async def check_operators(cluster: ChaosCluster) -> list[str]:
         cluster.cluster.children[name].terminate()
 
     def renewed() -> bool:
-        others = all(cluster.pid(name) != before[name] and cluster.tasks(name) for name in OPERATORS)
+        others = all(
+            cluster.pid(name) != before[name] and cluster.tasks(name) for name in OPERATORS
+        )
         return others and _leading(cluster)[2] > _WAITING_TASKS
 
     await until("a new operator leads", renewed, seconds=60)
@@ -154,8 +189,14 @@ async def check_operators(cluster: ChaosCluster) -> list[str]:
 
 
 def _leading(cluster: ChaosCluster) -> tuple[int, int, int]:
-    """Return memory in MB, open files and tasks of the operator that leads: the one with more tasks."""
-    return max(((*cluster.usage(name), cluster.tasks(name)) for name in OPERATORS), key=lambda usage: usage[2])
+    """Return memory in MB, open files and tasks of the operator that leads.
+
+    The one with more tasks.
+    """
+    return max(
+        ((*cluster.usage(name), cluster.tasks(name)) for name in OPERATORS),
+        key=lambda usage: usage[2],
+    )
 
 
 def errors_in_log(text: str) -> list[str]:

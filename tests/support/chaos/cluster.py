@@ -1,5 +1,6 @@
-"""The cluster of a chaos run: control plane, process node and operators, each started again when it ends.
+"""The cluster of a chaos run.
 
+Control plane, process node and operators, each started again when it ends.
 Operators and pods reach the API server by a proxy each, which the run can cut.
 """
 
@@ -87,7 +88,9 @@ class ChaosCluster:
     def start(self, name: str) -> None:
         """Start a process."""
         command, environ = self.commands[name]
-        self.cluster.children[name] = daemons.start(name, command, state=self.cluster.state, environ=environ)
+        self.cluster.children[name] = daemons.start(
+            name, command, state=self.cluster.state, environ=environ
+        )
 
     async def keep_running(self) -> None:
         """Start again whatever has ended, as a Deployment or a kubelet would, until cancelled."""
@@ -121,17 +124,27 @@ async def chaos_cluster(directory: Path, record: Record) -> AsyncIterator[ChaosC
         async with contextlib.AsyncExitStack() as stack:
             ports = {name: free_port() for name in ("operator", "masters")}
             proxies = {
-                name: await stack.enter_async_context(cuttable_proxy("127.0.0.1", port, to=("127.0.0.1", cluster.port)))
+                name: await stack.enter_async_context(
+                    cuttable_proxy("127.0.0.1", port, to=("127.0.0.1", cluster.port))
+                )
                 for name, port in ports.items()
             }
             made = ChaosCluster(
-                directory, cluster, record, proxies, _commands(directory, cluster, ports, clock), tmpfs, clock
+                directory,
+                cluster,
+                record,
+                proxies,
+                _commands(directory, cluster, ports, clock),
+                tmpfs,
+                clock,
             )
             await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
             await apply_policies(cluster.kubeconfig, REPOSITORY / "policies")
             for name in (components.NODE, *OPERATORS):
                 made.start(name)
-            await until("the node is ready", lambda: asyncio.to_thread(_node_ready, cluster), seconds=60)
+            await until(
+                "the node is ready", lambda: asyncio.to_thread(_node_ready, cluster), seconds=60
+            )
             running = asyncio.create_task(made.keep_running())
             try:
                 yield made
@@ -157,9 +170,17 @@ def _commands(
         {"LD_PRELOAD": str(directory / "clock.so")} if clock else {}
     )
     kubeconfig = directory / "operator.kubeconfig"
-    kubeconfig.write_text(cluster.kubeconfig.read_text().replace(f":{cluster.port}", f":{ports['operator']}"))
+    kubeconfig.write_text(
+        cluster.kubeconfig.read_text().replace(f":{cluster.port}", f":{ports['operator']}")
+    )
     operator = [sys.executable, "-m", "elasticjob_operator.main", "--namespace", NAMESPACE]
-    operator += ["--kubeconfig", str(kubeconfig), "--master-image", "master:1", "--network-policies"]
+    operator += [
+        "--kubeconfig",
+        str(kubeconfig),
+        "--master-image",
+        "master:1",
+        "--network-policies",
+    ]
     node = components.node_command(cluster.state, {"cpu": "64", "memory": "64Gi"})
     node += ["--pods-api-server", f"https://127.0.0.1:{ports['masters']}"]
     node += [f"--inherit={name}" for name in shifted]
@@ -167,7 +188,10 @@ def _commands(
     return {
         "etcd": (components.etcd_command(programs), environ),
         "kube-apiserver": (components.api_server_command(programs, cluster.port), environ),
-        **{name: (command, environ) for name, command in components.controller_commands(programs).items()},
+        **{
+            name: (command, environ)
+            for name, command in components.controller_commands(programs).items()
+        },
         # The node itself keeps its clock: its containers inherit the variables.
         components.NODE: (node, {**environ, **shifted}),
         **{
@@ -181,11 +205,16 @@ def _compile_clock(library: Path) -> bool:
     compiler = shutil.which("cc")
     if compiler is None:
         return False
-    done = subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, HERE / "clock.c", "-ldl"], check=False)
+    done = subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O2", "-o", library, HERE / "clock.c", "-ldl"], check=False
+    )
     return done.returncode == 0
 
 
 def _mount(folder: Path) -> bool:
     """Make a folder a small file system of its own; needs root."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "chaos", str(folder)]
-    return os.geteuid() == 0 and subprocess.run(command, check=False, capture_output=True).returncode == 0
+    return (
+        os.geteuid() == 0
+        and subprocess.run(command, check=False, capture_output=True).returncode == 0
+    )

@@ -49,7 +49,9 @@ class Faults:
             if hit and verb in _LAST:
                 await asyncio.sleep(fault.seconds)
 
-    async def _strike(self, fault: Fault, verb: str, what: str, undo: contextlib.ExitStack) -> str | None:
+    async def _strike(
+        self, fault: Fault, verb: str, what: str, undo: contextlib.ExitStack
+    ) -> str | None:
         if verb in ("kill", "freeze"):
             return self._signal(fault, what, freeze=verb == "freeze", undo=undo)
         if verb in ("reset", "cut", "silence"):
@@ -62,7 +64,9 @@ class Faults:
             return await self.objects.delete(fault, what)
         return await self.objects.tamper(fault, what)
 
-    def _signal(self, fault: Fault, what: str, *, freeze: bool, undo: contextlib.ExitStack) -> str | None:
+    def _signal(
+        self, fault: Fault, what: str, *, freeze: bool, undo: contextlib.ExitStack
+    ) -> str | None:
         pids, name = self._processes(fault, what)
         for pid in pids:
             processes.send(pid, signal.SIGSTOP if freeze else signal.SIGKILL)
@@ -79,13 +83,21 @@ class Faults:
         pod, found = self._pod(fault, masters=what == "master")
         if pod is None or found is None:
             return [], ""
-        chosen = {"master": [found.first], "agent": [found.first], "training": list(found.others[:1])}
+        chosen = {
+            "master": [found.first],
+            "agent": [found.first],
+            "training": list(found.others[:1]),
+        }
         return chosen.get(what, [found.first, *found.others]), pod.metadata.name
 
     def _alive(self, name: str) -> list[int]:
-        return [self.cluster.pid(name)] if self.cluster.cluster.children[name].poll() is None else []
+        return (
+            [self.cluster.pid(name)] if self.cluster.cluster.children[name].poll() is None else []
+        )
 
-    def _pod(self, fault: Fault, *, masters: bool) -> tuple[WatchedPod | None, processes.PodProcesses | None]:
+    def _pod(
+        self, fault: Fault, *, masters: bool
+    ) -> tuple[WatchedPod | None, processes.PodProcesses | None]:
         of_pods = processes.of_pods()
         running = self.objects.copies.masters() if masters else self.pods.running(masters=False)
         pod = pick([pod for pod in running if pod.metadata.uid in of_pods], fault.target)

@@ -1,9 +1,10 @@
-"""A training whose workers do not wait for each other: each commits what it has trained, then reports it done.
+"""A training whose workers do not wait for each other.
 
+Each commits what it has trained, then reports it done.
 Usage: independent_training.py FOLDER SAMPLES STEP_SECONDS
 
-A commit is a line of the process's own file in `FOLDER/volume`, which may be full. `FOLDER/log` has every sample that
-is trained, and which of them are stored: those are never leased again.
+A commit is a line of the process's own file in `FOLDER/volume`, which may be full. `FOLDER/log` has
+every sample that is trained, and which of them are stored: those are never leased again.
 """
 
 from __future__ import annotations
@@ -22,10 +23,15 @@ SHARD_SIZE = 4
 
 def main() -> None:
     """Train what is left to train."""
-    folder, samples, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    log, unstored = Log(folder / "log"), list[int]()
+    folder = Path(sys.argv[1])
+    samples = int(sys.argv[2])
+    seconds = float(sys.argv[3])
+    log = Log(folder / "log")
+    unstored = list[int]()
     commits = folder / "volume" / log.path.name
-    shards = elasticjob.shards("numbers", size=samples, shard_size=SHARD_SIZE, shuffle=True, seed=1, prefetch=8)
+    shards = elasticjob.shards(
+        "numbers", size=samples, shard_size=SHARD_SIZE, shuffle=True, seed=1, prefetch=8
+    )
     for step, shard in enumerate(shards, start=1):
         time.sleep(seconds)
         log.write(trained=shard.id)

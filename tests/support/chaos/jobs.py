@@ -13,7 +13,14 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_api.scaleplan import FINISHED
 from elasticjob_kube.errors import AlreadyExists, KubeError, NotFound, TryLater
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    Resource,
+)
 from elasticjob_kube.session import Kube
 
 from tests.support.chaos.cluster import NAMESPACE, REPOSITORY, ChaosCluster
@@ -23,7 +30,9 @@ Json = dict[str, Any]
 STEP_SECONDS = 0.08
 REQUEST_KINDS = (SCALE_INS, SCALE_OUTS, SCALE_PLANS)
 LOST_SECONDS = 5
-"""The least there is: a frozen member is lost after three times as long, while its connection is there."""
+"""The least there is: a frozen member is lost after three times as long, while its connection is
+there.
+"""
 
 
 @dataclass(frozen=True)
@@ -64,18 +73,28 @@ class Job:
     @property
     def will_be_suspended(self) -> bool:
         """Whether it is suspended, or will be."""
-        return len(self.suspended) < 2 * sum(request.kind == "suspend" for request in self.draw.requests)
+        return len(self.suspended) < 2 * sum(
+            request.kind == "suspend" for request in self.draw.requests
+        )
 
     def manifest(self) -> Json:
         """Return the ElasticJob."""
-        command = [sys.executable, "-m", f"tests.support.chaos.{self.draw.program}_training", str(self.folder)]
+        command = [
+            sys.executable,
+            "-m",
+            f"tests.support.chaos.{self.draw.program}_training",
+            str(self.folder),
+        ]
         environ = {"PYTHONPATH": str(REPOSITORY), "TMPDIR": str(self.cluster.volume / "tmp")}
         container = {
             "name": "train",
             "image": "train:1",
             "command": [*command, str(self.draw.samples), str(STEP_SECONDS)],
             "env": [{"name": name, "value": value} for name, value in environ.items()],
-            "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+            "resources": {
+                "requests": {"cpu": "10m", "memory": "64Mi"},
+                "limits": {"memory": "512Mi"},
+            },
         }
         worker = {
             "replicas": self.draw.workers,
@@ -95,18 +114,27 @@ class Job:
                 "autoscaling": {"enabled": self.draw.auto, "cooldownSeconds": 8},
                 "health": {"lostSeconds": LOST_SECONDS},
                 "master": {"restartLimit": 10000},
-                "runPolicy": {"cleanPodPolicy": "All", "backoffLimit": 10000, "planHistoryLimit": 100},
+                "runPolicy": {
+                    "cleanPodPolicy": "All",
+                    "backoffLimit": 10000,
+                    "planHistoryLimit": 100,
+                },
                 "replicaSpecs": {"worker": worker},
             },
         }
 
     async def run(self, seconds: float) -> Json | None:
-        """Create the job and make its requests; return its status at its end, None if there is none in this time."""
+        """Create the job and make its requests.
+
+        Return its status at its end, None if there is none in this time.
+        """
         (self.folder / "log").mkdir(parents=True)
         (self.cluster.volume / self.name).mkdir()
         (self.folder / "volume").symlink_to(self.cluster.volume / self.name)
         await self.insist(lambda: self.kube.create(ELASTIC_JOBS, NAMESPACE, self.manifest()))
-        self.cluster.record.write("job", name=self.name, program=self.draw.program, samples=self.draw.samples)
+        self.cluster.record.write(
+            "job", name=self.name, program=self.draw.program, samples=self.draw.samples
+        )
         users = asyncio.create_task(self._make_requests())
         try:
             async with asyncio.timeout(seconds):
@@ -121,7 +149,9 @@ class Job:
 
     async def status(self) -> Json:
         """Return its status."""
-        found: Json = (await self.insist(lambda: self.kube.get(ELASTIC_JOBS, NAMESPACE, self.name))).get("status", {})
+        found: Json = (
+            await self.insist(lambda: self.kube.get(ELASTIC_JOBS, NAMESPACE, self.name))
+        ).get("status", {})
         return found
 
     async def pods(self) -> Json:
@@ -136,7 +166,9 @@ class Job:
         for resource in REQUEST_KINDS:
             listed = await self.insist(lambda: self.kube.list(resource, NAMESPACE))  # noqa: B023
             found += [
-                {**item, "kind": resource.kind} for item in listed["items"] if item["spec"]["jobName"] == self.name
+                {**item, "kind": resource.kind}
+                for item in listed["items"]
+                if item["spec"]["jobName"] == self.name
             ]
         return found
 
@@ -145,7 +177,8 @@ class Job:
         return [
             f"{item['kind']} {item['metadata']['name']} is {item.get('status', {}).get('phase')}"
             for item in await self.requests()
-            if item.get("status", {}).get("phase") not in (*FINISHED, "ScaleSucceeded", "ScaleFailed")
+            if item.get("status", {}).get("phase")
+            not in (*FINISHED, "ScaleSucceeded", "ScaleFailed")
         ]
 
     async def delete(self) -> None:
@@ -153,7 +186,10 @@ class Job:
         await self.insist(lambda: self.kube.delete(ELASTIC_JOBS, NAMESPACE, self.name))
 
     async def insist(self, call: Callable[[], Awaitable[Json]]) -> Json:
-        """Make a call until the API server has answered; what exists or is gone already is an answer."""
+        """Make a call until the API server has answered.
+
+        What exists or is gone already is an answer.
+        """
         while True:
             try:
                 return await call()
@@ -165,34 +201,57 @@ class Job:
     async def _make_requests(self) -> None:
         for number, request in enumerate(self.draw.requests):
             await asyncio.sleep(request.after)
-            self.cluster.record.write("request", job=self.name, kind=request.kind, amount=request.amount)
+            self.cluster.record.write(
+                "request", job=self.name, kind=request.kind, amount=request.amount
+            )
             try:
                 await self._make(request, f"{self.name}-{number}-{request.kind}")
             except KubeError as error:
-                self.cluster.record.write("refused", job=self.name, kind=request.kind, message=str(error))
+                self.cluster.record.write(
+                    "refused", job=self.name, kind=request.kind, message=str(error)
+                )
 
     async def _make(self, request: Request, name: str) -> None:
         amount = request.amount
         specs: dict[str, tuple[Resource, Json]] = {
             "out": (SCALE_OUTS, {"count": amount, "timeoutSeconds": 60}),
             "in": (SCALE_INS, {"count": amount, "timeoutSeconds": 60}),
-            "plan": (SCALE_PLANS, {"replicaResourceSpecs": {"worker": {"replicas": amount}}, "timeoutSeconds": 60}),
-            "migrate": (SCALE_PLANS, {"migratePods": [{"role": "worker", "index": 0}], "timeoutSeconds": 60}),
+            "plan": (
+                SCALE_PLANS,
+                {"replicaResourceSpecs": {"worker": {"replicas": amount}}, "timeoutSeconds": 60},
+            ),
+            "migrate": (
+                SCALE_PLANS,
+                {"migratePods": [{"role": "worker", "index": 0}], "timeoutSeconds": 60},
+            ),
             "resources": (
                 SCALE_PLANS,
-                {"replicaResourceSpecs": {"worker": {"resource": {"cpu": f"{amount}1m"}}}, "timeoutSeconds": 60},
+                {
+                    "replicaResourceSpecs": {"worker": {"resource": {"cpu": f"{amount}1m"}}},
+                    "timeoutSeconds": 60,
+                },
             ),
         }
         if request.kind in specs:
             resource, spec = specs[request.kind]
-            body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
+            body = {
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                "metadata": {"name": name},
+            }
             self.asked[resource.kind, name] = Asked(request, time.monotonic())
             await self.insist(
-                lambda: self.kube.create(resource, NAMESPACE, {**body, "spec": {"jobName": self.name, **spec}})
+                lambda: self.kube.create(
+                    resource, NAMESPACE, {**body, "spec": {"jobName": self.name, **spec}}
+                )
             )
         elif request.kind == "scale":
             body = {"spec": {"replicas": amount}}
-            await self.insist(lambda: self.kube.patch(ELASTIC_JOBS, NAMESPACE, self.name, body, subresource="scale"))
+            await self.insist(
+                lambda: self.kube.patch(
+                    ELASTIC_JOBS, NAMESPACE, self.name, body, subresource="scale"
+                )
+            )
         elif request.kind == "edit":
             await self._patch({"replicaSpecs": {"worker": {"replicas": amount}}})
         else:
@@ -208,4 +267,6 @@ class Job:
             self.suspended.append(time.monotonic())
 
     async def _patch(self, spec: Json) -> None:
-        await self.insist(lambda: self.kube.patch(ELASTIC_JOBS, NAMESPACE, self.name, {"spec": spec}))
+        await self.insist(
+            lambda: self.kube.patch(ELASTIC_JOBS, NAMESPACE, self.name, {"spec": spec})
+        )

@@ -1,5 +1,6 @@
-"""How long training stood still in a job, read from the logs of its processes and from the record. Pure.
+"""How long training stood still in a job, read from the logs of its processes and from the record.
 
+Pure.
 All times are in seconds on the monotonic clock. What a user has suspended is left out.
 """
 
@@ -92,9 +93,17 @@ def measure(
 
 
 def _add(
-    to: list[float], samples: list[_Sample], since: float, suspended: Sequence[float], *, size: int | None
+    to: list[float],
+    samples: list[_Sample],
+    since: float,
+    suspended: Sequence[float],
+    *,
+    size: int | None,
 ) -> None:
-    """Add the time until the first sample of a later world, of a size; nothing if there is none or it was suspended."""
+    """Add the time until the first sample of a later world, of a size.
+
+    Nothing if there is none or it was suspended.
+    """
     earlier = max((sample.round for sample in samples if sample.at <= since), default=0)
     later = (s.at for s in samples if s.at > since and s.round > earlier and size in (None, s.size))
     until = next(later, None)
@@ -103,9 +112,13 @@ def _add(
 
 
 def _spread(values: Sequence[float]) -> str:
-    """Return median, 99th percentile and longest; the 99th percentile is the least value that 99 % do not exceed."""
+    """Return median, 99th percentile and longest.
+
+    The 99th percentile is the least value that 99 % do not exceed.
+    """
     if not values:
         return "-"
     ordered = sorted(values)
-    median, most = ordered[len(ordered) // 2], ordered[math.ceil(len(ordered) * 0.99) - 1]
+    median = ordered[len(ordered) // 2]
+    most = ordered[math.ceil(len(ordered) * 0.99) - 1]
     return f"{len(ordered)}: p50 {median:.1f} s, p99 {most:.1f} s, longest {ordered[-1]:.1f} s"

@@ -56,7 +56,10 @@ PROGRESS: tuple[Json, ...] = (
     {"step": 2**53, "totalSteps": 1, "samplesPerSecond": 1e308, "etaSeconds": 2**53},
     {"step": 0, "lastReportTime": "9999-12-31T23:59:59Z", "stalledSince": "0001-01-01T00:00:00Z"},
     {"stragglers": [f"pod-{number}" for number in range(100)], "rate": "x" * 1000},
-    {"metrics": {f"metric-{number}": 1e300 for number in range(64)}, "unfit": {"nobody": "y" * 1000}},
+    {
+        "metrics": {f"metric-{number}": 1e300 for number in range(64)},
+        "unfit": {"nobody": "y" * 1000},
+    },
 )
 LABELS: tuple[tuple[str, str | None], ...] = (
     (names.LABEL_INDEX, "0"),
@@ -111,9 +114,15 @@ class ObjectFaults:
             return LEASES, names.OPERATOR, ""
         if what in ("plan", "request"):
             kinds = (SCALE_PLANS,) if what == "plan" else (SCALE_INS, SCALE_OUTS)
-            found = [(kind, str(item["metadata"]["name"]), "") for kind in kinds for item in await self._items(kind)]
+            found = [
+                (kind, str(item["metadata"]["name"]), "")
+                for kind in kinds
+                for item in await self._items(kind)
+            ]
             return pick(found, fault.target)
-        jobs = {"config-map": self.copies.config_maps, "account": self.copies.accounts}.get(what, self._all_jobs)()
+        jobs = {"config-map": self.copies.config_maps, "account": self.copies.accounts}.get(
+            what, self._all_jobs
+        )()
         job = pick(jobs, fault.target)
         if job is None:
             return None
@@ -126,7 +135,10 @@ class ObjectFaults:
         return _OF_THE_MASTER[what], names.master_service(job), job
 
     async def tamper(self, fault: Fault, what: str) -> str | None:
-        """Falsify a label with all rights, or a status with the rights of the job's master; return what was written."""
+        """Falsify a label with all rights, or a status with the rights of the job's master.
+
+        Return what was written.
+        """
         if what == "labels":
             pod = pick([*self.pods.running(masters=False), *self.copies.masters()], fault.target)
             label, value = LABELS[int(fault.choice * len(LABELS))]
@@ -141,8 +153,11 @@ class ObjectFaults:
         choices = STATUSES if what == "status" else PROGRESS
         status = choices[int(fault.choice * len(choices))]
         body = {"status": status if what == "status" else {"progress": status}}
-        account, folder = names.master_service(job), self.cluster.directory
-        kubeconfig = await kubeconfig_of(account, self.cluster.cluster, self.kube, NAMESPACE, folder)
+        account = names.master_service(job)
+        folder = self.cluster.directory
+        kubeconfig = await kubeconfig_of(
+            account, self.cluster.cluster, self.kube, NAMESPACE, folder
+        )
         async with connect(user_agent="elasticjob-chaos", kubeconfig=kubeconfig) as master:
             try:
                 await master.patch(ELASTIC_JOBS, NAMESPACE, job, body, subresource="status")

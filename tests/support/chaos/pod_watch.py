@@ -1,4 +1,7 @@
-"""Watches all pods of a chaos run: no member may ever have two that live, whatever their labels say."""
+"""Watches all pods of a chaos run.
+
+No member may ever have two that live, whatever their labels say.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,9 @@ class WatchedPod(msgspec.Struct):
     @property
     def member(self) -> tuple[str, str, str]:
         """UID of the job, role and index; the master's index is empty."""
-        variables = {one.name: one.value for container in self.spec.containers for one in container.env}
+        variables = {
+            one.name: one.value for container in self.spec.containers for one in container.env
+        }
         return (
             variables.get(names.ENV_JOB_UID, ""),
             variables.get(names.ENV_ROLE, names.ROLE_MASTER),
@@ -87,7 +92,9 @@ class PodWatch:
     def __init__(self, kube: Kube, namespace: str, finding: Callable[[str], None]) -> None:
         self._finding = finding
         self._pods: dict[str, WatchedPod] = {}
-        self._informer = Informer(kube, PODS, WatchedPod, namespace=namespace, on_change=self._on_change)
+        self._informer = Informer(
+            kube, PODS, WatchedPod, namespace=namespace, on_change=self._on_change
+        )
         self.seen = 0
         """The number of changes."""
         self.uids: set[str] = set()
@@ -111,6 +118,10 @@ class PodWatch:
             return
         self._pods[pod.metadata.uid] = after
         self.uids.add(pod.metadata.uid)
-        twins = [one.metadata.name for one in self._pods.values() if one.live and one.member == after.member]
+        twins = [
+            one.metadata.name
+            for one in self._pods.values()
+            if one.live and one.member == after.member
+        ]
         if after.live and len(twins) > 1 and (before is None or not before.live):
             self._finding(f"two live pods of one member: {', '.join(sorted(twins))}")

@@ -12,7 +12,10 @@ from elasticjob_localcluster.node.process_tree import marker, process_table
 
 @dataclass(frozen=True)
 class PodProcesses:
-    """The processes of one pod: its container's first one (the master, or the agent), and all below it."""
+    """The processes of one pod.
+
+    Its container's first one (the master, or the agent), and all below it.
+    """
 
     first: int
     others: tuple[int, ...]
@@ -20,13 +23,16 @@ class PodProcesses:
 
 def of_pods() -> dict[str, PodProcesses]:
     """Return the processes of all pods on this machine, by UID of the pod."""
-    table, found = process_table(), dict[str, list[int]]()
+    table = process_table()
+    found = dict[str, list[int]]()
     for pid in table:
         if owner := marker(pid):
             found.setdefault(owner.split("/")[1], []).append(pid)
     pods = {}
     for uid, pids in found.items():
-        leaders = [pid for pid in pids if table[pid].session == pid and table[pid].parent not in pids]
+        leaders = [
+            pid for pid in pids if table[pid].session == pid and table[pid].parent not in pids
+        ]
         if leaders:
             first = min(leaders)
             pods[uid] = PodProcesses(first, tuple(pid for pid in sorted(pids) if pid != first))

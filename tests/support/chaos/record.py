@@ -26,7 +26,9 @@ class Record:
     jobs: int = 0
     samples: int = 0
     twice: int = 0
-    """Samples that were trained again, because the process that had trained them did not report them in time."""
+    """Samples that were trained again, because the process that had trained them did not report
+    them in time.
+    """
     findings: list[str] = field(default_factory=list)
     latencies: Latencies = field(default_factory=Latencies)
     _kills: dict[str, list[float]] = field(default_factory=dict)
@@ -47,7 +49,9 @@ class Record:
         self.write("fault", kind=kind, seconds=seconds, hit=hit)
         (self.faults if hit else self.missed)[kind] += 1
         if hit and kind in DISTURBING:
-            self._kills.setdefault(hit.removeprefix("Pod ").split("-worker")[0], []).append(time.monotonic())
+            self._kills.setdefault(hit.removeprefix("Pod ").split("-worker")[0], []).append(
+                time.monotonic()
+            )
 
     def kills(self, job: str) -> list[float]:
         """Return when members of a job were killed, on the monotonic clock."""

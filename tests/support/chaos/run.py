@@ -51,7 +51,10 @@ class Run:
     """A run while its cluster is there."""
 
     def __init__(self, options: Options, cluster: ChaosCluster, kube: Kube, pods: PodWatch) -> None:
-        self.options, self.cluster, self.kube, self.pods = options, cluster, kube, pods
+        self.options = options
+        self.cluster = cluster
+        self.kube = kube
+        self.pods = pods
         self.record = cluster.record
         self.live: dict[str, Job] = {}
         copies = SingleCopies(kube, pods, self.live)
@@ -66,7 +69,9 @@ class Run:
         self.record.began = time.monotonic()
         self.record.write("began", monotonic=self.record.began)
         draws = draw_jobs(self.options.seed)
-        await asyncio.gather(self._all_faults(), *(self._stream(draws) for _ in range(self.options.jobs_at_a_time)))
+        await asyncio.gather(
+            self._all_faults(), *(self._stream(draws) for _ in range(self.options.jobs_at_a_time))
+        )
 
     async def _all_faults(self) -> None:
         async with asyncio.TaskGroup() as striking:
@@ -86,11 +91,14 @@ class Run:
                 del self.live[job.name]
 
     async def _one(self, job: Job) -> None:
-        began, self.record.jobs = self.record.seconds, self.record.jobs + 1
+        began = self.record.seconds
+        self.record.jobs = self.record.jobs + 1
         status = await job.run(max(0.0, self._seconds - began) + self.options.settle_seconds)
         if status is None or status.get("phase") != "Succeeded":
             now = status or await job.status()
-            self.record.finding(f"{job.name}: {now.get('phase')} and not Succeeded: {now.get('message')!r}"[:600])
+            self.record.finding(
+                f"{job.name}: {now.get('phase')} and not Succeeded: {now.get('message')!r}"[:600]
+            )
             self.record.write("not ended", job=job.name, status=now, pods=await job.pods())
         else:
             account = account_of(job.draw.program, job.folder, job.draw.samples)
@@ -100,22 +108,30 @@ class Run:
                 self.record.finding(f"{job.name} ({job.draw.program}): {text}")
             for text in await checks.check_requests(job):
                 self.record.finding(f"{job.name}: {text}")
-            kills, rescales = self.record.kills(job.name), await checks.rescales(job)
-            measure(self.record.latencies, read_logs(job.folder / "log"), kills, rescales, job.suspended)
+            kills = self.record.kills(job.name)
+            rescales = await checks.rescales(job)
+            measure(
+                self.record.latencies, read_logs(job.folder / "log"), kills, rescales, job.suspended
+            )
             self.record.say(f"{job.name} succeeded after {self.record.seconds - began:.0f} s")
         await job.delete()
 
     async def after(self) -> None:
         """Check that nothing is left."""
         for event in (await self.kube.list(EVENTS, NAMESPACE))["items"]:
-            said = {key: event.get(key) for key in ("reason", "note", "eventTime", "deprecatedLastTimestamp")}
+            said = {
+                key: event.get(key)
+                for key in ("reason", "note", "eventTime", "deprecatedLastTimestamp")
+            }
             self.record.write("event", **said, name=(event.get("regarding") or {}).get("name"))
         found = await checks.check_nothing_left(self.cluster, self.kube)
         found += await checks.check_processes(self.pods.uids)
         found += await checks.check_operators(self.cluster)
         for name in OPERATORS:
             text = self.cluster.cluster.log_file(name).read_text(errors="replace")
-            found += [f"{name} has logged an exception: {line}" for line in checks.errors_in_log(text)]
+            found += [
+                f"{name} has logged an exception: {line}" for line in checks.errors_in_log(text)
+            ]
         for text in found:
             self.record.finding(text)
 
@@ -123,7 +139,13 @@ class Run:
 async def run(options: Options, directory: Path) -> Record:
     """Run, and return the record."""
     record = Record(directory / "actions.jsonl")
-    record.write("run", seed=options.seed, minutes=options.minutes, gap=options.gap, faults=sorted(options.faults))
+    record.write(
+        "run",
+        seed=options.seed,
+        minutes=options.minutes,
+        gap=options.gap,
+        faults=sorted(options.faults),
+    )
     async with _started(options, directory, record) as made:
         await made.jobs_and_faults()
         await made.after()

@@ -1,4 +1,7 @@
-"""Counts the samples of a job from the logs of its training processes. Pure but for reading the files."""
+"""Counts the samples of a job from the logs of its training processes.
+
+Pure but for reading the files.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,11 @@ def read_logs(folder: Path) -> list[ProcessLog]:
     """Read all logs of a job; the last line of a process that was killed may be a part of one."""
     logs = []
     for path in sorted(folder.glob("*.jsonl")):
-        lines = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        lines = [
+            json.loads(line)
+            for line in path.read_text().splitlines(keepends=True)
+            if line.endswith("\n")
+        ]
         if lines:
             logs.append(ProcessLog(path.stem, lines[0], lines[1:]))
     return logs
@@ -55,7 +62,11 @@ def read_logs(folder: Path) -> list[ProcessLog]:
 def account_of(program: str, folder: Path, samples: int) -> Account:
     """Count the samples of a job that has succeeded."""
     logs = read_logs(folder / "log")
-    account = _independent(logs, samples) if program == "independent" else _synchronous(logs, folder, samples)
+    account = (
+        _independent(logs, samples)
+        if program == "independent"
+        else _synchronous(logs, folder, samples)
+    )
     trained = Counter(shard for log in logs for shard in log.all("trained"))
     account.again = sum(trained.values()) - len(trained)
     ranks = Counter((log.begin["round"], log.begin["rank"]) for log in logs)
@@ -75,20 +86,31 @@ def _independent(logs: list[ProcessLog], samples: int) -> Account:
         for shard in line.get("stored", ()):
             stored_at[shard] = min(line["at"], stored_at.get(shard, line["at"]))
     for log in logs:
-        late = [shard for shard in log.all("trained") if stored_at.get(shard, log.begin["at"]) < log.begin["at"]]
+        late = [
+            shard
+            for shard in log.all("trained")
+            if stored_at.get(shard, log.begin["at"]) < log.begin["at"]
+        ]
         if late:
-            account.findings.append(f"{log.name} has leased shards that were stored before it began: {late[:_SHOWN]}")
+            account.findings.append(
+                f"{log.name} has leased shards that were stored before it began: {late[:_SHOWN]}"
+            )
     return account
 
 
 def _synchronous(logs: list[ProcessLog], folder: Path, samples: int) -> Account:
-    size, final = synchronous_training.SHARD_SIZE, synchronous_training.newest(folder / "volume")
+    size = synchronous_training.SHARD_SIZE
+    final = synchronous_training.newest(folder / "volume")
     model = Counter(shard for shard, _, _ in final["model"])
     account = Account(samples=model.total() * size)
     if not final["end"]:
         account.findings.append("the newest checkpoint is not that of the end")
     _compare(account, "in the model", model, samples // size)
-    trained = {(shard, log.begin["round"], log.begin["rank"]) for log in logs for shard in log.all("trained")}
+    trained = {
+        (shard, log.begin["round"], log.begin["rank"])
+        for log in logs
+        for shard in log.all("trained")
+    }
     if untrained := [each for each in map(tuple, final["model"]) if each not in trained]:
         account.findings.append(f"in the model, but not trained: {untrained[:_SHOWN]}")
     return account
@@ -96,7 +118,9 @@ def _synchronous(logs: list[ProcessLog], folder: Path, samples: int) -> Account:
 
 def _compare(account: Account, where: str, found: Counter[int], shards: int) -> None:
     if missing := sorted(set(range(shards)) - found.keys()):
-        account.findings.append(f"{len(missing)} of {shards} shards lost, not {where}: {missing[:_SHOWN]}")
+        account.findings.append(
+            f"{len(missing)} of {shards} shards lost, not {where}: {missing[:_SHOWN]}"
+        )
     if twice := sorted(shard for shard, number in found.items() if number > 1):
         account.findings.append(f"{len(twice)} shards twice {where}: {twice[:_SHOWN]}")
     if strange := sorted(found.keys() - set(range(shards))):

@@ -1,7 +1,8 @@
-"""What a chaos run does, drawn from its seed alone: faults with their times, jobs, and the requests made of each job.
+"""What a chaos run does, drawn from its seed alone.
 
-A draw does not depend on what the run meets: a target is drawn as a number from 0 to 1, and is one of those that are
-there at the time. Which kinds of faults are on changes nothing in the draws of the others.
+Faults with their times, jobs, and the requests made of each job. A draw does not depend on what the
+run meets: a target is drawn as a number from 0 to 1, and is one of those that are there at the
+time. Which kinds of faults are on changes nothing in the draws of the others.
 """
 
 from __future__ import annotations
@@ -11,26 +12,45 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 FAULTS = {
-    **dict.fromkeys(("kill-operator", "kill-master", "kill-agent", "kill-training"), "SIGKILL of a process"),
-    **dict.fromkeys(("kill-api-server", "kill-etcd"), "SIGKILL; it is started again after a second"),
-    **dict.fromkeys(("freeze-operator", "freeze-master", "freeze-agent", "freeze-training"), "SIGSTOP, then SIGCONT"),
+    **dict.fromkeys(
+        ("kill-operator", "kill-master", "kill-agent", "kill-training"), "SIGKILL of a process"
+    ),
+    **dict.fromkeys(
+        ("kill-api-server", "kill-etcd"), "SIGKILL; it is started again after a second"
+    ),
+    **dict.fromkeys(
+        ("freeze-operator", "freeze-master", "freeze-agent", "freeze-training"),
+        "SIGSTOP, then SIGCONT",
+    ),
     "freeze-pod": "the same for an agent and its training process at once, as for a machine that stands still",
     **dict.fromkeys(("freeze-api-server", "freeze-etcd"), "SIGSTOP, then SIGCONT"),
-    **dict.fromkeys(("reset-operator", "reset-masters"), "all connections to the API server are reset"),
     **dict.fromkeys(
-        ("cut-operator", "cut-masters"), "nothing gets through to the API server for a while, and no error"
+        ("reset-operator", "reset-masters"), "all connections to the API server are reset"
     ),
-    **dict.fromkeys(("silence-operator", "silence-masters"), "present connections are half open, and remain so"),
+    **dict.fromkeys(
+        ("cut-operator", "cut-masters"),
+        "nothing gets through to the API server for a while, and no error",
+    ),
+    **dict.fromkeys(
+        ("silence-operator", "silence-masters"), "present connections are half open, and remain so"
+    ),
     "full-disk": "the volume with checkpoints, and the agents' temporary files, is full for a while",
     "full-disk-etcd": "etcd can write no more, and ends; it is started again after a second",
     **dict.fromkeys(("delete-worker", "delete-master"), "a pod is deleted"),
-    **dict.fromkeys(("delete-service", "delete-secret", "delete-config-map"), "an object of a job is deleted"),
-    **dict.fromkeys(("delete-role", "delete-role-binding", "delete-account"), "an object of a job is deleted"),
+    **dict.fromkeys(
+        ("delete-service", "delete-secret", "delete-config-map"), "an object of a job is deleted"
+    ),
+    **dict.fromkeys(
+        ("delete-role", "delete-role-binding", "delete-account"), "an object of a job is deleted"
+    ),
     "delete-network-policy": "an object of a job is deleted",
     "delete-plan": "a ScalePlan, waiting, executed or finished, is deleted",
     "delete-request": "a ScaleIn or ScaleOut is deleted",
     "delete-lease": "the Lease of the operators is deleted",
-    **dict.fromkeys(("clock-operator", "clock-master", "clock-worker"), "the wall clock jumps, and jumps back later"),
+    **dict.fromkeys(
+        ("clock-operator", "clock-master", "clock-worker"),
+        "the wall clock jumps, and jumps back later",
+    ),
     "tamper-status": "the status of a job is written with the rights of its master",
     "tamper-progress": "odd values of progress are written with the rights of the job's master",
     "tamper-labels": "a label of a pod is changed by hand",
@@ -64,7 +84,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class Request:
-    """A request of a user, `after` seconds after the one before it; `amount` is a count, size or number of seconds."""
+    """A request of a user, `after` seconds after the one before it.
+
+    `amount` is a count, size or number of seconds.
+    """
 
     kind: str
     after: float
@@ -84,8 +107,14 @@ class JobDraw:
 
 
 def draw_faults(seed: int, seconds: float, gap: float) -> list[Fault]:
-    """Return all faults of a run, one every `gap` seconds on average; every kind comes before one comes twice."""
-    rng, found, bag, at = random.Random(f"faults {seed}"), list[Fault](), list[str](), gap
+    """Return all faults of a run, one every `gap` seconds on average.
+
+    Every kind comes before one comes twice.
+    """
+    rng = random.Random(f"faults {seed}")
+    found = list[Fault]()
+    bag = list[str]()
+    at = gap
     while at < seconds:
         bag = bag or rng.sample(list(FAULTS), len(FAULTS))
         long = rng.random() < 0.25
@@ -96,7 +125,9 @@ def draw_faults(seed: int, seconds: float, gap: float) -> list[Fault]:
 
 
 def switched_on(choice: str) -> set[str]:
-    """Return the kinds of faults that are on: those named, or all but those that are named with a minus.
+    """Return the kinds of faults that are on.
+
+    Those named, or all but those that are named with a minus.
 
     Raises:
         ValueError: a name is none of a kind.
@@ -105,7 +136,9 @@ def switched_on(choice: str) -> set[str]:
     without = {name.removeprefix("-") for name in named if name.startswith("-")}
     only = {name for name in named if not name.startswith("-")}
     if unknown := sorted((without | only) - FAULTS.keys() - {"none"}):
-        raise ValueError(f"no fault is called {', '.join(unknown)}; there are {', '.join(FAULTS)} and none")
+        raise ValueError(
+            f"no fault is called {', '.join(unknown)}; there are {', '.join(FAULTS)} and none"
+        )
     return {name for name in FAULTS if (not only or name in only) and name not in without}
 
 
@@ -127,6 +160,11 @@ def draw_jobs(seed: int) -> Iterator[JobDraw]:
 
 def _requests(rng: random.Random, kinds: Collection[str]) -> Iterator[Request]:
     for kind in rng.sample(sorted(kinds), rng.randint(3, len(kinds))):
-        amounts = {"plan": (1, MOST_WORKERS), "scale": (1, MOST_WORKERS), "edit": (1, MOST_WORKERS), "suspend": (1, 12)}
+        amounts = {
+            "plan": (1, MOST_WORKERS),
+            "scale": (1, MOST_WORKERS),
+            "edit": (1, MOST_WORKERS),
+            "suspend": (1, 12),
+        }
         low, high = amounts.get(kind, (1, 2))
         yield Request(kind, round(rng.uniform(1, 10), 1), rng.randint(low, high))

@@ -1,7 +1,8 @@
-"""Spares the only copy of a job's state, which is in its ConfigMap and in its master: one of them may be destroyed.
+"""Spares the only copy of a job's state, which is in its ConfigMap and in its master.
 
-The master writes a ConfigMap again that was deleted (docs/guarantees.md). Until then no fault may end the master, and
-where there is no master that can write, none may delete the ConfigMap. Whoever destroys both has destroyed the state.
+One of them may be destroyed. The master writes a ConfigMap again that was deleted
+(docs/guarantees.md). Until then no fault may end the master, and where there is no master that can
+write, none may delete the ConfigMap. Whoever destroys both has destroyed the state.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class SingleCopies:
 
     def masters(self) -> list[WatchedPod]:
         """Return the running masters that may end, by name."""
-        kept = {pod.metadata.uid for job in self._only_master if (pod := self._master(job)) is not None}
+        kept = {
+            pod.metadata.uid for job in self._only_master if (pod := self._master(job)) is not None
+        }
         return [pod for pod in self._pods.running(masters=True) if pod.metadata.uid not in kept]
 
     def accounts(self) -> list[str]:
@@ -50,8 +53,15 @@ class SingleCopies:
         return sorted(self._jobs.keys() - self._only_master)
 
     def config_maps(self) -> list[str]:
-        """Return the jobs whose ConfigMap may be deleted: a master is there, may write, and will not be suspended."""
-        return [name for name, job in sorted(self._jobs.items()) if self._writes(name) and not job.will_be_suspended]
+        """Return the jobs whose ConfigMap may be deleted.
+
+        A master is there, may write, and will not be suspended.
+        """
+        return [
+            name
+            for name, job in sorted(self._jobs.items())
+            if self._writes(name) and not job.will_be_suspended
+        ]
 
     def deleted_account(self, job: str) -> None:
         """Note that the account of a job is deleted: its present master can write no more."""
@@ -71,5 +81,9 @@ class SingleCopies:
     def _master(self, job: str) -> WatchedPod | None:
         """Return a job's master, the newest if one is still ending."""
         prefix = f"{names.master_service(job)}-"
-        found = [pod for pod in self._pods.running(masters=True) if f"{pod.metadata.name}-".startswith(prefix)]
+        found = [
+            pod
+            for pod in self._pods.running(masters=True)
+            if f"{pod.metadata.name}-".startswith(prefix)
+        ]
         return max(found, key=lambda pod: pod.metadata.creation_timestamp, default=None)

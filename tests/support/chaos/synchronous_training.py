@@ -1,5 +1,6 @@
-"""A data-parallel training: all processes agree after every step, and save the model with the account of its data.
+"""A data-parallel training.
 
+All processes agree after every step, and save the model with the account of its data.
 Usage: synchronous_training.py FOLDER SAMPLES STEP_SECONDS
 
 The model is the list of what it was trained with: [shard, round, rank].
@@ -31,7 +32,11 @@ def newest(volume: Path) -> Json:
 
 def load(checkpoint: Path | None) -> Json:
     """Return the model of a checkpoint; an empty one if there is none."""
-    loaded: Json = json.loads((checkpoint / "model").read_text()) if checkpoint else {"model": [], "end": False}
+    loaded: Json = (
+        json.loads((checkpoint / "model").read_text())
+        if checkpoint
+        else {"model": [], "end": False}
+    )
     return loaded
 
 
@@ -43,7 +48,9 @@ class Training:
         self.log = Log(folder / "log")
         self.world = elasticjob.world()
         self.agreement = Agreement()
-        self.checkpointer = elasticjob.Checkpointer(folder / "volume", any_rank=self._any_rank, timeout=5)
+        self.checkpointer = elasticjob.Checkpointer(
+            folder / "volume", any_rank=self._any_rank, timeout=5
+        )
         found = self.checkpointer.found
         self.model: list[list[int]] = load(Path(found) if found else None)["model"]
         self.end = False
@@ -58,18 +65,31 @@ class Training:
             if shard is not None:
                 time.sleep(self.seconds)
                 self.log.write(trained=shard.id)
-            mine = {"trained": None if shard is None else shard.id, "finished": self.shards.finished}
+            mine = {
+                "trained": None if shard is None else shard.id,
+                "finished": self.shards.finished,
+            }
             told = self.agreement.gather(mine)
-            trained = [(rank, each["trained"]) for rank, each in enumerate(told) if each["trained"] is not None]
+            trained = [
+                (rank, each["trained"])
+                for rank, each in enumerate(told)
+                if each["trained"] is not None
+            ]
             self.model += [[shard, self.world.round, rank] for rank, shard in trained]
             end = not trained and all(each["finished"] for each in told)
-            step, self.end = self.agreement.answer((len(self.model), end) if self.world.rank == 0 else None)
+            step, self.end = self.agreement.answer(
+                (len(self.model), end) if self.world.rank == 0 else None
+            )
             if self.end:
                 self.checkpointer.finish(step, self._save)
                 return
             if shard is not None:
                 self.shards.done(shard)
-            report = {"samples": SHARD_SIZE, "compute_seconds": self.seconds} if shard is not None else {}
+            report = (
+                {"samples": SHARD_SIZE, "compute_seconds": self.seconds}
+                if shard is not None
+                else {}
+            )
             self.checkpointer.step(step, self._save, due=steps % SAVED_EVERY == 0, **report)
 
     def _any_rank(self, mine: bool) -> bool:

@@ -1,6 +1,7 @@
-"""What the trainings of a chaos run share: the log of all samples, and the agreement of a world's processes.
+"""What the trainings of a chaos run share.
 
-Times in the log are those of the monotonic clock, which all processes of the machine share and no fault changes.
+The log of all samples, and the agreement of a world's processes. Times in the log are those of the
+monotonic clock, which all processes of the machine share and no fault changes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from elasticjob_api import names
 
 PASSING = 200
 """The exit code of an error that passes: the member is restarted, and it is nobody's fault."""
-_FIRST_PORT, _PORTS = 21_000, 9_000
+_FIRST_PORT = 21_000
+_PORTS = 9_000
 
 
 class Log:
@@ -41,7 +43,10 @@ class WorldEnded(Exception):
 
 
 class Agreement:
-    """All processes of a world tell rank 0 something, and get rank 0's answer: a stand-in for a collective."""
+    """All processes of a world tell rank 0 something, and get rank 0's answer.
+
+    A stand-in for a collective.
+    """
 
     def __init__(self) -> None:
         """Connect all processes of this world.
@@ -84,7 +89,10 @@ class Agreement:
 
 
 def end_of_world() -> NoReturn:
-    """Wait until the agent ends this process, as one that hangs in a collective would; then give up."""
+    """Wait until the agent ends this process, as one that hangs in a collective would.
+
+    Then give up.
+    """
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         time.sleep(0.1)

@@ -1,9 +1,10 @@
-"""A TensorFlow program of the kind that TFJobs were made for: static cluster, variables on servers, a graph per worker.
+"""A TensorFlow program of the kind that TFJobs were made for.
 
-Learns y = 3 x. Runs as `python between_graph_training.py FOLDER STEPS`; TF_CONFIG says which process this is. The
-chief, or the first worker where there is none, saves when it is asked to stop; the first worker does so when the others
-have ended their last step. A file `finish` in the folder ends the training, too. Each worker appends to `account` what
-it has done in its world.
+Static cluster, variables on servers, a graph per worker. Learns y = 3 x. Runs as `python
+between_graph_training.py FOLDER STEPS`; TF_CONFIG says which process this is. The chief, or the
+first worker where there is none, saves when it is asked to stop; the first worker does so when the
+others have ended their last step. A file `finish` in the folder ends the training, too. Each worker
+appends to `account` what it has done in its world.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any
 import elasticjob
 import tensorflow.compat.v1 as tf  # type: ignore[import-untyped]
 
-TRUTH, RATE = 3.0, 0.05
+TRUTH = 3.0
+RATE = 0.05
 STEP_SECONDS = 0.01
 OTHERS_END_SECONDS = 10.0
 READY_SECONDS = 300.0
@@ -26,12 +28,14 @@ READY_SECONDS = 300.0
 
 def main() -> None:
     """Serve variables, train until all workers together have done the steps, or look at the checkpoints."""
-    folder, steps = Path(sys.argv[1]), int(sys.argv[2])
+    folder = Path(sys.argv[1])
+    steps = int(sys.argv[2])
     config = json.loads(os.environ["TF_CONFIG"])
     if config["task"]["type"] == "evaluator":
         evaluate(folder)
         return
-    cluster, task = tf.train.ClusterSpec(config["cluster"]), config["task"]
+    cluster = tf.train.ClusterSpec(config["cluster"])
+    task = config["task"]
     server = tf.train.Server(cluster, job_name=task["type"], task_index=task["index"])
     if task["type"] == "ps":
         server.join()
@@ -49,12 +53,16 @@ class Stop(tf.train.SessionRunHook):  # type: ignore[misc]
 
 def train(folder: Path, steps: int, target: str, config: dict[str, Any]) -> None:
     """Do steps on the servers' variables, together with the other workers."""
-    cluster, task, store = config["cluster"], config["task"], elasticjob.KeyValue()
+    cluster = config["cluster"]
+    task = config["task"]
+    store = elasticjob.KeyValue()
     is_chief = task["type"] == "chief" or ("chief" not in cluster and task["index"] == 0)
     workers = len(cluster["worker"])
     tf.disable_eager_execution()
     device = f"/job:{task['type']}/task:{task['index']}"
-    with tf.device(tf.train.replica_device_setter(worker_device=device, cluster=tf.train.ClusterSpec(cluster))):
+    with tf.device(
+        tf.train.replica_device_setter(worker_device=device, cluster=tf.train.ClusterSpec(cluster))
+    ):
         step = tf.train.get_or_create_global_step()
         weight = tf.get_variable("weight", initializer=0.0)
         x = tf.random.uniform([16])
@@ -71,10 +79,13 @@ def train(folder: Path, steps: int, target: str, config: dict[str, Any]) -> None
         "config": tf.ConfigProto(device_filters=["/job:ps", device]),
     }
     if not is_chief:
-        store.wait("ready", timeout=READY_SECONDS)  # MonitoredTrainingSession itself looks every 30 s only
+        store.wait(
+            "ready", timeout=READY_SECONDS
+        )  # MonitoredTrainingSession itself looks every 30 s only
     with tf.train.MonitoredTrainingSession(master=target, **options) as session:
         first = done = int(session.run_step_fn(lambda step_context: step_context.session.run(step)))
-        own, value = 0, 0.0
+        own = 0
+        value = 0.0
         store.set("ready", b"")
         print(f"round {elasticjob.world().round}: {workers} workers from step {first}", flush=True)
         while not (session.should_stop() or Path(folder, "finish").exists()):
@@ -87,7 +98,15 @@ def train(folder: Path, steps: int, target: str, config: dict[str, Any]) -> None
         others_have_ended(store, config, is_chief=is_chief)
         # What the session saves at its end, if this is the chief, has the steps of all.
     saved = int(tf.train.load_variable(str(folder), "global_step")) if is_chief else None
-    account(folder, task=task["type"], index=task["index"], workers=workers, first=first, own=own, saved=saved)
+    account(
+        folder,
+        task=task["type"],
+        index=task["index"],
+        workers=workers,
+        first=first,
+        own=own,
+        saved=saved,
+    )
     if elasticjob.should_stop():
         elasticjob.confirm_stop()
     else:
@@ -95,14 +114,22 @@ def train(folder: Path, steps: int, target: str, config: dict[str, Any]) -> None
         Path(folder, f"ended-{task['index']}").write_text(text)
 
 
-def others_have_ended(store: elasticjob.KeyValue, config: dict[str, Any], *, is_chief: bool) -> None:
-    """Say that this worker has ended its last step; as the first of the workers, wait until all have."""
-    task, workers = config["task"], config["cluster"]["worker"]
+def others_have_ended(
+    store: elasticjob.KeyValue, config: dict[str, Any], *, is_chief: bool
+) -> None:
+    """Say that this worker has ended its last step.
+
+    As the first of the workers, wait until all have.
+    """
+    task = config["task"]
+    workers = config["cluster"]["worker"]
     if task["type"] == "worker" and not is_chief:
         store.set(f"ended-{task['index']}", b"")
     elif task["type"] == "worker" and len(workers) > 1:
         try:
-            store.wait(*(f"ended-{index}" for index in range(1, len(workers))), timeout=OTHERS_END_SECONDS)
+            store.wait(
+                *(f"ended-{index}" for index in range(1, len(workers))), timeout=OTHERS_END_SECONDS
+            )
         except (TimeoutError, elasticjob.AgentError) as error:
             print(f"a worker does not end: {error}", flush=True)
 
@@ -120,8 +147,11 @@ def evaluate(folder: Path) -> None:
     while not elasticjob.should_stop():
         newest = tf.train.latest_checkpoint(str(folder))
         if newest is not None and newest != seen:
-            reader, seen = tf.train.load_checkpoint(newest), newest
-            text = f"step {reader.get_tensor('global_step')}, weight {reader.get_tensor('weight'):.1f}"
+            reader = tf.train.load_checkpoint(newest)
+            seen = newest
+            text = (
+                f"step {reader.get_tensor('global_step')}, weight {reader.get_tensor('weight'):.1f}"
+            )
             Path(folder, "evaluated").write_text(text)
         time.sleep(0.2)
     elasticjob.confirm_stop()

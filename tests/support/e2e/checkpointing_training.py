@@ -2,9 +2,9 @@
 
 Usage: checkpointing_training.py FOLDER
 
-The folder is shared by all workers of a job. `step` in it is the checkpoint, written only by
-a graceful stop; `worlds` gets a line `round size step` for each world that trains; the training ends with success
-when there is a file `finish`.
+The folder is shared by all workers of a job. `step` in it is the checkpoint, written only by a
+graceful stop; `worlds` gets a line `round size step` for each world that trains; the training ends
+with success when there is a file `finish`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import elasticjob
 
 def main() -> None:
     """Count until the end."""
-    folder, world = Path(sys.argv[1]), elasticjob.world()
+    folder = Path(sys.argv[1])
+    world = elasticjob.world()
     saved = folder / "step"
     step = int(saved.read_text()) if saved.exists() else 0
     if world.rank == 0:

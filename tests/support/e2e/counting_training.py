@@ -1,4 +1,7 @@
-"""A training of N steps that needs no folder; its source is the argument of `python -c`, so any cluster can run it."""
+"""A training of N steps that needs no folder.
+
+Its source is the argument of `python -c`, so any cluster can run it.
+"""
 
 import sys
 import time

@@ -43,7 +43,12 @@ class KubectlUser:
 
     def wait(self, what: str, path: str, value: str) -> None:
         """`kubectl wait` until a field has a value; fail with the object and the job's state."""
-        arguments = ("wait", f"--for=jsonpath={{{path}}}={value}", what, f"--timeout={SECONDS:.0f}s")
+        arguments = (
+            "wait",
+            f"--for=jsonpath={{{path}}}={value}",
+            what,
+            f"--timeout={SECONDS:.0f}s",
+        )
         answer = self.kubectl(*arguments, check=False)
         if "condition met" not in answer:
             found = self.kubectl("get", what, "-o", "yaml", check=False)
@@ -57,7 +62,11 @@ class KubectlUser:
         """Return the job, its pods and its plans as text."""
         mine = f"{names.LABEL_JOB_NAME}={self.job}"
         pods = self.kubectl("get", "pods", "-l", mine, "-o", "wide", check=False)
-        return self.kubectl("get", f"ej/{self.job}", "-o", "yaml", check=False) + pods + self.kubectl("get", "sp,ej")
+        return (
+            self.kubectl("get", f"ej/{self.job}", "-o", "yaml", check=False)
+            + pods
+            + self.kubectl("get", "sp,ej")
+        )
 
     def pods(self) -> dict[str, str]:
         """Return name and UID of the job's workers that have not failed and are not leaving."""
@@ -82,7 +91,10 @@ class KubectlUser:
         return self.status(what)
 
     def begin(self, size: int = 2) -> dict[str, str]:
-        """Scale the job to this many workers, if it has another size; return name and UID of each."""
+        """Scale the job to this many workers, if it has another size.
+
+        Return name and UID of each.
+        """
         self.wait(f"ej/{self.job}", ".status.phase", "Running")
         if self.get(f"ej/{self.job}")["spec"]["replicaSpecs"]["worker"]["replicas"] != size:
             self.kubectl("scale", f"ej/{self.job}", f"--replicas={size}")

@@ -1,4 +1,7 @@
-"""The operator that works for a test: a process of its own, or the one that is deployed in the cluster."""
+"""The operator that works for a test.
+
+A process of its own, or the one that is deployed in the cluster.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ class LocalOperator:
         environ = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*command, "--master-image", images.MASTER], env=environ, stdout=log, stderr=subprocess.STDOUT
+                [*command, "--master-image", images.MASTER],
+                env=environ,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
 
     def kill(self) -> None:
@@ -90,7 +96,9 @@ class DeployedOperator:
 
     def log(self, since: datetime) -> str:
         """Return the log of all replicas."""
-        return self._kubectl("logs", "-l", OPERATOR_LABEL, f"--since-time={since:%Y-%m-%dT%H:%M:%SZ}", "--tail=-1")
+        return self._kubectl(
+            "logs", "-l", OPERATOR_LABEL, f"--since-time={since:%Y-%m-%dT%H:%M:%SZ}", "--tail=-1"
+        )
 
     def _kubectl(self, *arguments: str) -> str:
         return self.cluster.kubectl("-n", OPERATOR_NAMESPACE, *arguments)
@@ -100,7 +108,8 @@ class DeployedOperator:
 def run_operator(cluster: TargetCluster, namespace: str) -> Iterator[Operator]:
     """Run an operator for a namespace; its log is printed at the end."""
     if cluster.deployed:
-        deployed, began = DeployedOperator(cluster), datetime.now(UTC)
+        deployed = DeployedOperator(cluster)
+        began = datetime.now(UTC)
         try:
             yield deployed
         finally:

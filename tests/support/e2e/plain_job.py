@@ -1,4 +1,7 @@
-"""A job of containers that know nothing of this project: a shell or one program, and a variable that breaks loaders."""
+"""A job of containers that know nothing of this project.
+
+A shell or one program, and a variable that breaks loaders.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,8 @@ def plain_job(image: str, command: list[str], **spec: object) -> Json:
         "spec": {
             "framework": "custom",
             "runPolicy": {"cleanPodPolicy": "None", "startPolicy": "AllReady"},
-            "replicaSpecs": {"worker": {**worker, "template": {"spec": {"containers": [container], **spec}}}},
+            "replicaSpecs": {
+                "worker": {**worker, "template": {"spec": {"containers": [container], **spec}}}
+            },
         },
     }

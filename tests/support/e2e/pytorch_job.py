@@ -15,7 +15,9 @@ from elasticjob_kube.session import Json
 
 from tests.support.e2e.sandbox import EXAMPLES
 
-STEPS_PER_EPOCH, BATCH, CHECKPOINT_STEPS = 12, 125, 100
+STEPS_PER_EPOCH = 12
+BATCH = 125
+CHECKPOINT_STEPS = 100
 SLOTS = 2
 SCRIPT = EXAMPLES / "frameworks" / "pytorch" / "train.py"
 RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}}
@@ -24,16 +26,28 @@ _SOURCES = ":".join(str(EXAMPLES.parent / folder) for folder in ("agent", "api",
 
 @cache
 def python() -> str:
-    """Return the interpreter that has PyTorch: FRAMEWORK_PYTHON, else the system's; skip where there is none."""
+    """Return the interpreter that has PyTorch: FRAMEWORK_PYTHON, else the system's.
+
+    Skip where there is none.
+    """
     program = os.environ.get("FRAMEWORK_PYTHON", "/usr/bin/python3")
-    found = subprocess.run([program, "-c", "import torch"], capture_output=True, check=False) if program else None
+    found = (
+        subprocess.run([program, "-c", "import torch"], capture_output=True, check=False)
+        if program
+        else None
+    )
     if found is None or found.returncode != 0:
-        pytest.skip(f"{program} has no PyTorch: make e2e FRAMEWORK=pytorch installs it (Debian's, as root)")
+        pytest.skip(
+            f"{program} has no PyTorch: make e2e FRAMEWORK=pytorch installs it (Debian's, as root)"
+        )
     return program
 
 
 def torchrun(python: str, logs: Path) -> list[str]:
-    """Return the command of a Python's torchrun; Debian's, of 1.13 with Python 3.11, needs the options of logs."""
+    """Return the command of a Python's torchrun.
+
+    Debian's, of 1.13 with Python 3.11, needs the options of logs.
+    """
     return [python, "-m", "torch.distributed.run", "-r", "1", "-t", "1", "--log_dir", str(logs)]
 
 
@@ -60,7 +74,9 @@ def pytorch_job(name: str, folder: Path, *, epochs: int, command: list[str]) -> 
     (container,) = pod["containers"]
     container["command"] = [*command, str(SCRIPT)]
     container["resources"] = RESOURCES
-    container["env"] = [{"name": key, "value": value} for key, value in variables(folder, epochs=epochs).items()]
+    container["env"] = [
+        {"name": key, "value": value} for key, value in variables(folder, epochs=epochs).items()
+    ]
     container["volumeMounts"] = [{"name": "checkpoints", "mountPath": str(folder)}]
     pod["volumes"] = [{"name": "checkpoints", "hostPath": {"path": str(folder)}}]
     return job

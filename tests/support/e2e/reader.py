@@ -24,8 +24,21 @@ Json = dict[str, Any]
 _CORE_EVENTS = Resource("", "v1", "events", "Event")
 _QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 _KINDS = {
-    **{"ej": ELASTIC_JOBS, "sp": SCALE_PLANS, "scaleplan": SCALE_PLANS, "scalein": SCALE_INS, "scaleout": SCALE_OUTS},
-    **{"pod": PODS, "service": SERVICES, "node": NODES, "event": _CORE_EVENTS, "quota": _QUOTAS, "cm": CONFIG_MAPS},
+    **{
+        "ej": ELASTIC_JOBS,
+        "sp": SCALE_PLANS,
+        "scaleplan": SCALE_PLANS,
+        "scalein": SCALE_INS,
+        "scaleout": SCALE_OUTS,
+    },
+    **{
+        "pod": PODS,
+        "service": SERVICES,
+        "node": NODES,
+        "event": _CORE_EVENTS,
+        "quota": _QUOTAS,
+        "cm": CONFIG_MAPS,
+    },
 }
 
 
@@ -34,7 +47,9 @@ class Reader:
 
     def __init__(self, kubeconfig: Path) -> None:
         self._configuration = client.Configuration()
-        config.load_kube_config(config_file=str(kubeconfig), client_configuration=self._configuration)
+        config.load_kube_config(
+            config_file=str(kubeconfig), client_configuration=self._configuration
+        )
         self._connections = RESTClientObject(self._configuration).pool_manager
 
     def get(self, namespace: str, what: str) -> Json:
@@ -53,6 +68,8 @@ class Reader:
         answer = self._connections.request(
             "GET", self._configuration.host + path, fields=query, headers=headers, timeout=30
         )
-        assert answer.status == 200, f"{path}: {answer.status} {answer.data.decode(errors='replace')}"
+        assert answer.status == 200, (
+            f"{path}: {answer.status} {answer.data.decode(errors='replace')}"
+        )
         found: Json = json.loads(answer.data)
         return found

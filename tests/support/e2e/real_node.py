@@ -1,4 +1,7 @@
-"""What the tests of a real node share: a job that any cluster can run, and a record of all changes of its pods."""
+"""What the tests of a real node share.
+
+A job that any cluster can run, and a record of all changes of its pods.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,21 @@ RESOURCES = {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory":
 def counting_job(name: str, *, replicas: int = 1, steps: int = 10**6, **container: Any) -> Json:
     """Return a job whose workers count steps; `container` overrides fields of its one container."""
     command = ["python", "-c", COUNTING.read_text(), str(steps)]
-    main = {"name": "train", "image": images.TRAINER, "command": command, "resources": RESOURCES, **container}
+    main = {
+        "name": "train",
+        "image": images.TRAINER,
+        "command": command,
+        "resources": RESOURCES,
+        **container,
+    }
     return of_workers(name, {"containers": [main]}, replicas=replicas)
 
 
 def start_job(sandbox: Sandbox, job: Json) -> tuple[KubectlUser, dict[str, str]]:
-    """Apply a job and wait until all its workers train; return its user, and name and UID of the workers."""
+    """Apply a job and wait until all its workers train.
+
+    Return its user, and name and UID of the workers.
+    """
     user = KubectlUser(sandbox, job["metadata"]["name"])
     sandbox.apply(job)
     size = job["spec"]["replicaSpecs"]["worker"]["replicas"]
@@ -59,7 +71,9 @@ def container(user: KubectlUser, pod: str) -> Json:
 def limit_by_default(sandbox: Sandbox, **defaults: Json) -> None:
     """Give the namespace a LimitRange for containers."""
     spec = {"limits": [{"type": "Container", **defaults}]}
-    sandbox.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": spec})
+    sandbox.apply(
+        {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": spec}
+    )
 
 
 class PodRecorder:
@@ -70,7 +84,10 @@ class PodRecorder:
 
     def states(self, job: str) -> list[tuple[str, Json]]:
         """Return the events of a job's workers: ADDED, MODIFIED or DELETED, and the pod."""
-        text, at, found, decoder = self._record.read_text(), 0, [], json.JSONDecoder()
+        text = self._record.read_text()
+        at = 0
+        found = []
+        decoder = json.JSONDecoder()
         while at < len(text):
             try:
                 event, at = decoder.raw_decode(text, at)
@@ -78,7 +95,10 @@ class PodRecorder:
                 break  # the rest is still being written
             at += len(text[at:]) - len(text[at:].lstrip())
             labels = event["object"]["metadata"]["labels"]
-            if (labels.get(names.LABEL_JOB_NAME), labels.get(names.LABEL_ROLE)) == (job, names.ROLE_WORKER):
+            if (labels.get(names.LABEL_JOB_NAME), labels.get(names.LABEL_ROLE)) == (
+                job,
+                names.ROLE_WORKER,
+            ):
                 found.append((event["type"], event["object"]))
         return found
 
@@ -104,9 +124,12 @@ class PodRecorder:
 @contextmanager
 def record_pods(sandbox: Sandbox, folder: Path) -> Iterator[PodRecorder]:
     """Watch the pods of a test's namespace while in the block, from its beginning on, however late kubectl starts."""
-    record, path = folder / "pods.json", f"/api/v1/namespaces/{sandbox.namespace}/pods"
+    record = folder / "pods.json"
+    path = f"/api/v1/namespaces/{sandbox.namespace}/pods"
     there = json.loads(sandbox.kubectl("get", "--raw", path))
-    record.write_text("".join(json.dumps({"type": "ADDED", "object": pod}) + "\n" for pod in there["items"]))
+    record.write_text(
+        "".join(json.dumps({"type": "ADDED", "object": pod}) + "\n" for pod in there["items"])
+    )
     since = f"{path}?watch=true&resourceVersion={there['metadata']['resourceVersion']}"
     with recorded(sandbox, record, "get", "--raw", since):
         yield PodRecorder(record)

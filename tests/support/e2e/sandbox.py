@@ -1,4 +1,7 @@
-"""A test's namespace with its operator: the end-to-end tests change it with kubectl and observe it as the demo does."""
+"""A test's namespace with its operator.
+
+The end-to-end tests change it with kubectl and observe it as the demo does.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,12 @@ class Sandbox:
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """Run kubectl in the namespace and return what it printed."""
         done = subprocess.run(
-            self.command(*arguments), input=stdin, capture_output=True, text=True, timeout=120, check=False
+            self.command(*arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         print("$ kubectl", *arguments, "\n", done.stdout[:2000], done.stderr)
         assert not check or done.returncode == 0, done.stderr
@@ -71,7 +79,10 @@ class Sandbox:
                 environ = process.environ()
             except psutil.Error:
                 continue
-            if (environ.get(names.ENV_POD_NAME), environ.get(names.ENV_NAMESPACE)) == (pod, self.namespace):
+            if (environ.get(names.ENV_POD_NAME), environ.get(names.ENV_NAMESPACE)) == (
+                pod,
+                self.namespace,
+            ):
                 found.append(process)
         return sorted(found, key=lambda process: process.create_time())
 

@@ -20,7 +20,14 @@ LEAVING_NODE = "leaving-node"
 LEAVING_TAINT = "elasticjob.dev/leaves-in-a-test"
 
 
-def job(name: str, folder: Path, *, replicas: int = 1, command: list[str] | None = None, **container: Any) -> Json:
+def job(
+    name: str,
+    folder: Path,
+    *,
+    replicas: int = 1,
+    command: list[str] | None = None,
+    **container: Any,
+) -> Json:
     """Return a job whose workers count steps, or run another command."""
     main = {
         "name": "train",
@@ -30,7 +37,9 @@ def job(name: str, folder: Path, *, replicas: int = 1, command: list[str] | None
         "volumeMounts": [{"name": name, "mountPath": str(path)} for name, path in shared(folder)],
     }
     volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, path in shared(folder)]
-    return of_workers(name, {"containers": [{**main, **container}], "volumes": volumes}, replicas=replicas)
+    return of_workers(
+        name, {"containers": [{**main, **container}], "volumes": volumes}, replicas=replicas
+    )
 
 
 def of_workers(name: str, pod_spec: Json, *, replicas: int) -> Json:
@@ -56,7 +65,10 @@ def of_workers(name: str, pod_spec: Json, *, replicas: int) -> Json:
 
 
 def shared(folder: Path) -> list[tuple[str, Path]]:
-    """Return the folders that tests and containers have under the same path: the training's and our programs'."""
+    """Return the folders that tests and containers have under the same path.
+
+    The training's and our programs'.
+    """
     return [("folder", folder), ("programs", TRAINER.parent)]
 
 
@@ -66,7 +78,10 @@ def trainer(folder: Path) -> list[str]:
 
 
 def one_worker_per_node(port: int) -> Callable[[str, Path], Json]:
-    """Make a job for which the cluster has room for one worker: a port of the node can be given to one pod only."""
+    """Make a job for which the cluster has room for one worker.
+
+    A port of the node can be given to one pod only.
+    """
     return lambda name, folder: job(name, folder, ports=[{"containerPort": port, "hostPort": port}])
 
 
@@ -84,11 +99,12 @@ def flaky(name: str, folder: Path) -> Json:
 def begun_anew(name: str, folder: Path) -> Json:
     """Return a job of two workers, the first of which fails for good; what begins anew trains."""
     here = shlex.quote(str(folder))
-    script = (
-        f"cd {here}; if mkdir first 2>/dev/null; then echo no luck; exit 210; fi; exec {shlex.join(trainer(folder))}"
-    )
+    script = f"cd {here}; if mkdir first 2>/dev/null; then echo no luck; exit 210; fi; exec {shlex.join(trainer(folder))}"
     made = job(name, folder, replicas=2, command=["sh", "-c", script])
-    made["spec"]["runPolicy"] |= {"retry": {"limit": 1, "minDelaySeconds": 1}, "startPolicy": "AllReady"}
+    made["spec"]["runPolicy"] |= {
+        "retry": {"limit": 1, "minDelaySeconds": 1},
+        "startPolicy": "AllReady",
+    }
     return made
 
 
@@ -119,19 +135,31 @@ def lowered(name: str, folder: Path) -> Json:
     )
     resources = {"requests": {"memory": "64Mi"}, "limits": {"memory": "256Mi"}}
     made = job(name, folder, command=["python", "-c", script, str(folder)], resources=resources)
-    made["spec"]["replicaSpecs"]["worker"]["restartLimit"] = made["spec"]["runPolicy"]["backoffLimit"] = 0
+    made["spec"]["replicaSpecs"]["worker"]["restartLimit"] = made["spec"]["runPolicy"][
+        "backoffLimit"
+    ] = 0
     return made
 
 
 def told(name: str, folder: Path) -> Json:
     """Return a job whose workers write down what their arguments and a variable of theirs say."""
-    command = ["sh", "-c", 'cd "$1"; shift; echo "$ELASTICJOB_POD_IP $* $LOG" > $ELASTICJOB_RANK', "sh", str(folder)]
+    command = [
+        "sh",
+        "-c",
+        'cd "$1"; shift; echo "$ELASTICJOB_POD_IP $* $LOG" > $ELASTICJOB_RANK',
+        "sh",
+        str(folder),
+    ]
     made = job(
         name,
         folder,
         replicas=2,
         command=command,
-        args=["$(ELASTICJOB_RANK)/$(ELASTICJOB_WORLD_SIZE)", "$(ELASTICJOB_COORDINATOR_HOST)", "$$(ELASTICJOB_RANK)"],
+        args=[
+            "$(ELASTICJOB_RANK)/$(ELASTICJOB_WORLD_SIZE)",
+            "$(ELASTICJOB_COORDINATOR_HOST)",
+            "$$(ELASTICJOB_RANK)",
+        ],
         env=[{"name": "LOG", "value": "$(ELASTICJOB_WORKER_HOSTS)"}],
     )
     made["spec"]["runPolicy"]["startPolicy"] = "AllReady"
@@ -145,7 +173,9 @@ def evicted(name: str, folder: Path) -> Json:
     preferred = [{"weight": 100, "preference": here}]
     made["spec"]["replicaSpecs"]["worker"]["template"]["spec"] |= {
         "tolerations": [{"key": LEAVING_TAINT, "operator": "Exists"}],
-        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}},
+        "affinity": {
+            "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
+        },
     }
     return made
 

@@ -11,17 +11,43 @@ from tests.support.self_signed import self_signed
 
 
 class SecondNode:
-    """A process that a test may kill: it has the administrator's rights and a self-signed certificate."""
+    """A process that a test may kill.
 
-    def __init__(self, kubeconfig: Path, directory: Path, name: str, *, taints: Sequence[str] = ()) -> None:
+    It has the administrator's rights and a self-signed certificate.
+    """
+
+    def __init__(
+        self, kubeconfig: Path, directory: Path, name: str, *, taints: Sequence[str] = ()
+    ) -> None:
         """Start it; pods that name it, or tolerate its taints, may run on it."""
         self.name = name
         self._directory = directory
         certificate = str(_write_certificate(directory))
-        files = ["--serving-cert", certificate, "--serving-key", certificate, "--client-ca", certificate]
-        where = ["--kubeconfig", str(kubeconfig), "--name", name, "--state", str(directory / "state")]
+        files = [
+            "--serving-cert",
+            certificate,
+            "--serving-key",
+            certificate,
+            "--client-ca",
+            certificate,
+        ]
+        where = [
+            "--kubeconfig",
+            str(kubeconfig),
+            "--name",
+            name,
+            "--state",
+            str(directory / "state"),
+        ]
         options = [f"--register-with-taints={taint}" for taint in taints]
-        self._command = [sys.executable, "-m", "elasticjob_localcluster.node", *where, *files, *options]
+        self._command = [
+            sys.executable,
+            "-m",
+            "elasticjob_localcluster.node",
+            *where,
+            *files,
+            *options,
+        ]
         self.start()
 
     def start(self) -> None:

@@ -2,10 +2,11 @@
 
 Usage: sharded_training.py FOLDER SHARDS
 
-Every worker writes each shard it has trained as a line into `trained-<its index>`.
-While there is a file `hang`, processes of the round that is written in it stop working; those of later rounds wait
-until there is a file `go`. Where there is a file `wait-at`, the steps after the one written in it wait for `go`, too.
-While there is a file `slow`, the worker whose index is written in it is ten times slower.
+Every worker writes each shard it has trained as a line into `trained-<its index>`. While there is a
+file `hang`, processes of the round that is written in it stop working; those of later rounds wait
+until there is a file `go`. Where there is a file `wait-at`, the steps after the one written in it
+wait for `go`, too. While there is a file `slow`, the worker whose index is written in it is ten
+times slower.
 """
 
 from __future__ import annotations
@@ -20,22 +21,30 @@ from elasticjob_api import names
 
 STEP_SECONDS = 0.02
 PREFETCH = 750
-"""Half of the shards of the test that kills the master, so two workers lease all of them at once. A lease of the last
-second before a kill may be forgotten, and its shard trained twice (docs/data.md); here there is no such lease."""
+"""Half of the shards of the test that kills the master, so two workers lease all of them at once. A
+lease of the last second before a kill may be forgotten, and its shard trained twice (docs/data.md);
+here there is no such lease.
+"""
 
 
 def main() -> None:
     """Train what is left to train."""
-    folder, world, index = Path(sys.argv[1]), elasticjob.world(), os.environ[names.ENV_INDEX]
+    folder = Path(sys.argv[1])
+    world = elasticjob.world()
+    index = os.environ[names.ENV_INDEX]
     mine = folder / f"trained-{index}"
     step = len(mine.read_text().splitlines()) if mine.exists() else 0
     shards = elasticjob.shards("numbers", size=int(sys.argv[2]), shard_size=1, prefetch=PREFETCH)
     for shard in shards:
         hangs = folder / "hang"
         wait_at = folder / "wait-at"
-        while wait_at.exists() and step >= int(wait_at.read_text()) and not (folder / "go").exists():
+        while (
+            wait_at.exists() and step >= int(wait_at.read_text()) and not (folder / "go").exists()
+        ):
             time.sleep(0.02)
-        while hangs.exists() and (world.round == int(hangs.read_text()) or not (folder / "go").exists()):
+        while hangs.exists() and (
+            world.round == int(hangs.read_text()) or not (folder / "go").exists()
+        ):
             time.sleep(0.02)
         slow = folder / "slow"
         seconds = STEP_SECONDS * (10 if slow.exists() and slow.read_text() == index else 1)

@@ -1,8 +1,9 @@
-"""Parameter servers that sum, and workers that add to every one of them; they find each other by lists of addresses.
+"""Parameter servers that sum, and workers that add to every one of them.
 
-Run as `summing_servers.py --job_name=ps|worker --task_index=N --ps_hosts=HOST:PORT,... --worker_hosts=... FOLDER`.
-Worker N adds N + 1, waits until every server has the sum of all workers, and writes it to the file FOLDER/worker-N.
-Standard library only.
+They find each other by lists of addresses. Run as `summing_servers.py --job_name=ps|worker
+--task_index=N --ps_hosts=HOST:PORT,... --worker_hosts=... FOLDER`. Worker N adds N + 1, waits until
+every server has the sum of all workers, and writes it to the file FOLDER/worker-N. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ def main() -> None:
     parser.add_argument("--task_index", type=int, required=True)
     parser.add_argument("folder", type=Path)
     asked = parser.parse_args()
-    servers = [(host, int(port)) for host, port in (each.rsplit(":", 1) for each in asked.ps_hosts.split(","))]
+    servers = [
+        (host, int(port))
+        for host, port in (each.rsplit(":", 1) for each in asked.ps_hosts.split(","))
+    ]
     if asked.job_name == "ps":
         Sum(servers[asked.task_index]).serve_forever()
     workers = len(asked.worker_hosts.split(","))

@@ -1,4 +1,7 @@
-"""The cluster that the end-to-end tests work on: the embedded one, or the one of `pytest --kubeconfig`."""
+"""The cluster that the end-to-end tests work on.
+
+The embedded one, or the one of `pytest --kubeconfig`.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +51,25 @@ class TargetCluster:
 
     def kubectl(self, *arguments: str) -> str:
         """Run kubectl and return what it printed."""
-        return subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=60, check=True).stdout
+        return subprocess.run(
+            self.command(*arguments), capture_output=True, text=True, timeout=60, check=True
+        ).stdout
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the nodes."""
-        found: list[dict[str, Any]] = json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
+        found: list[dict[str, Any]] = json.loads(self.kubectl("get", "nodes", "-o", "json"))[
+            "items"
+        ]
         return found
 
     def is_here(self) -> bool:
-        """Whether this machine is the only node: then files and pod addresses are the same for tests and pods."""
-        mine = {each.address for all_of_one in psutil.net_if_addrs().values() for each in all_of_one}
+        """Whether this machine is the only node.
+
+        Then files and pod addresses are the same for tests and pods.
+        """
+        mine = {
+            each.address for all_of_one in psutil.net_if_addrs().values() for each in all_of_one
+        }
         theirs = [
             address["address"]
             for node in self.nodes()
@@ -73,7 +85,9 @@ def existing_cluster(kubeconfig: Path) -> TargetCluster:
     if kubectl is None:
         pytest.fail("--kubeconfig needs kubectl in PATH", pytrace=False)
     target = TargetCluster(kubeconfig, Path(kubectl).parent, real=True)
-    found = target.kubectl("get", "deployments", "-n", OPERATOR_NAMESPACE, "-l", OPERATOR_LABEL, "-o", "name")
+    found = target.kubectl(
+        "get", "deployments", "-n", OPERATOR_NAMESPACE, "-l", OPERATOR_LABEL, "-o", "name"
+    )
     if not found.strip():
         target.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
     return TargetCluster(kubeconfig, target.bin, real=True, deployed=bool(found.strip()))

@@ -1,8 +1,9 @@
-"""A PyTorch program whose torchruns meet in etcd, as those of TorchElastic did: no agent and no library of ours.
+"""A PyTorch program whose torchruns meet in etcd, as those of TorchElastic did.
 
-Runs as `torch_elastic_training.py FOLDER --task=N`, until there is a file `finish` in the folder. A step is a sum over
-all processes; the first one keeps the number of steps in the file `step`, from which the next world goes on. Each
-process appends a line `TASK SIZE FIRST` to `worlds` when it has done a step, and `TASK end LAST` at its end.
+No agent and no library of ours. Runs as `torch_elastic_training.py FOLDER --task=N`, until there is
+a file `finish` in the folder. A step is a sum over all processes; the first one keeps the number of
+steps in the file `step`, from which the next world goes on. Each process appends a line `TASK SIZE
+FIRST` to `worlds` when it has done a step, and `TASK end LAST` at its end.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ TIMEOUT = timedelta(seconds=60)
 
 def main() -> None:
     """Train in the world that torchrun has formed."""
-    folder, task = Path(sys.argv[1]), sys.argv[2].removeprefix("--task=")
+    folder = Path(sys.argv[1])
+    task = sys.argv[2].removeprefix("--task=")
     dist.init_process_group("gloo", timeout=TIMEOUT)
     kept = folder / "step"
     begin = torch.tensor([int(kept.read_text()) if dist.get_rank() == 0 and kept.exists() else 0])

@@ -1,6 +1,7 @@
 """A job of a real framework under test: what is done to it, and what the worlds of its log must be.
 
-Its program prints `round R size N from step S` when a world begins, and `round R size N stopped after step S`.
+Its program prints `round R size N from step S` when a world begins, and `round R size N stopped
+after step S`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ class Trial:
     timings: dict[str, float] = field(default_factory=dict)
 
     async def trains(self, pods: int, *, after_round: int = 0, beyond: int = 0) -> int:
-        """Wait until a world of so many pods, of a later round, has finished a step beyond one; return its round."""
+        """Wait until a world of so many pods, of a later round, has finished a step beyond one.
+
+        Return its round.
+        """
 
         def at_work() -> int | None:
             status = self.observer.status
@@ -46,13 +50,18 @@ class Trial:
             trained = status.progress.step > beyond and status.round > after_round
             return status.round if formed and trained else None
 
-        return await self.observer.until(f"a world of {pods} that trains beyond {beyond}", at_work, seconds=SECONDS)
+        return await self.observer.until(
+            f"a world of {pods} that trains beyond {beyond}", at_work, seconds=SECONDS
+        )
 
     async def timed(self, what: str, pods: int) -> None:
         """Wait for the first step of the next world, and note the seconds since now."""
-        begun, status = time.monotonic(), self.observer.status
+        begun = time.monotonic()
+        status = self.observer.status
         await self.trains(pods, after_round=status.round, beyond=-1)
-        print(f"MEASURED {self.name}: {what}: the world is formed after {time.monotonic() - begun:.1f} s")
+        print(
+            f"MEASURED {self.name}: {what}: the world is formed after {time.monotonic() - begun:.1f} s"
+        )
         await self.trains(pods, after_round=status.round, beyond=self.observer.status.progress.step)
         self.timings[what] = time.monotonic() - begun
         print(f"MEASURED {self.name}: {what}: {self.timings[what]:.1f} s")
@@ -64,7 +73,10 @@ class Trial:
         await self.timed(f"{before} to {pods} pods: request to next step", pods)
 
     def kill_process(self, rank: int) -> str:
-        """Kill one training process; return the index of its member, as any one may have joined first."""
+        """Kill one training process.
+
+        Return the index of its member, as any one may have joined first.
+        """
         process = self._process_of(rank)
         index = process.environ()[names.ENV_INDEX]
         process.send_signal(signal.SIGKILL)
@@ -76,7 +88,9 @@ class Trial:
         for pod in self.observer.pods:
             for process in self.sandbox.processes(pod):
                 words = process.cmdline()
-                starter = any("torch.distributed.run" in word or "elasticjob-agent" in word for word in words)
+                starter = any(
+                    "torch.distributed.run" in word or "elasticjob-agent" in word for word in words
+                )
                 if not starter and words[0].startswith(self.python) and "train.py" in words[-1]:
                     found.append(process)
         return found
@@ -84,17 +98,26 @@ class Trial:
     async def lives_through_kill_of_the_master(self, pods: int) -> None:
         """Kill the master, and wait until a later one sees the same world go on."""
         status = self.observer.status
-        starts, round_, step = status.master_starts, status.round, status.progress.step
+        starts = status.master_starts
+        round_ = status.round
+        step = status.progress.step
         self.sandbox.processes(f"{self.name}-master")[0].send_signal(signal.SIGKILL)
-        await self.observer.until("a new master", lambda: self.observer.status.master_starts > starts, seconds=SECONDS)
+        await self.observer.until(
+            "a new master", lambda: self.observer.status.master_starts > starts, seconds=SECONDS
+        )
         await self.trains(pods, beyond=step)
-        assert self.observer.status.round == round_, "the world was formed anew although only the master had gone"
-        # A process that fails while an agent is still away is excused: the loss of that one may be the cause.
+        assert self.observer.status.round == round_, (
+            "the world was formed anew although only the master had gone"
+        )
+        # A process that fails while an agent is still away is excused: the loss of that one may be
+        # the cause.
         await until("reports of all agents", self._all_have_reported)
 
     async def _all_have_reported(self) -> bool:
         """Whether the present master knows what each of the members uses, which no earlier one tells it."""
-        async with open_master(Cluster(self.sandbox.kube, self.sandbox.namespace), self.name) as master:
+        async with open_master(
+            Cluster(self.sandbox.kube, self.sandbox.namespace), self.name
+        ) as master:
             found: job_pb2.MemberList = await master.get("Members")
         return all(member.usage.memory_bytes for member in found.members)
 
@@ -102,12 +125,16 @@ class Trial:
         """Wait until the job has succeeded."""
         observer = self.observer
         await observer.until(
-            "the job's success", lambda: observer.job and observer.job.status.phase == "Succeeded", seconds=2 * SECONDS
+            "the job's success",
+            lambda: observer.job and observer.job.status.phase == "Succeeded",
+            seconds=2 * SECONDS,
         )
 
     def log(self) -> str:
         """Return what all pods that are there have printed; rank 0 is in any of them."""
-        listed = self.sandbox.kubectl("get", "pods", "-l", f"{names.LABEL_ROLE}=worker", "-o", "name")
+        listed = self.sandbox.kubectl(
+            "get", "pods", "-l", f"{names.LABEL_ROLE}=worker", "-o", "name"
+        )
         return "".join(self.sandbox.kubectl("logs", pod) for pod in listed.split())
 
     def _process_of(self, rank: int) -> psutil.Process:
@@ -117,12 +144,17 @@ class Trial:
 
 def _rank(process: psutil.Process) -> int:
     environment = process.environ()
-    return int(environment.get("RANK") or environment[names.ENV_RANK])  # those of torchrun have their own RANK
+    return int(
+        environment.get("RANK") or environment[names.ENV_RANK]
+    )  # those of torchrun have their own RANK
 
 
 @dataclass(frozen=True)
 class World:
-    """What rank 0 has printed of one world: processes that took part, first step, and last step if it was stopped."""
+    """What rank 0 has printed of one world.
+
+    Processes that took part, first step, and last step if it was stopped.
+    """
 
     round: int
     size: int
@@ -132,10 +164,15 @@ class World:
 
 def worlds(log: str) -> list[World]:
     """Return the worlds of a log, in their order."""
-    begun = sorted(set(re.findall(r"round (\d+) size (\d+) from step (\d+)", log)), key=lambda found: int(found[0]))
+    begun = sorted(
+        set(re.findall(r"round (\d+) size (\d+) from step (\d+)", log)),
+        key=lambda found: int(found[0]),
+    )
     stopped = dict(re.findall(r"round (\d+) (?:size \d+ )?stopped after step (\d+)", log))
     return [
-        World(int(number), int(size), int(first), int(stopped[number]) if number in stopped else None)
+        World(
+            int(number), int(size), int(first), int(stopped[number]) if number in stopped else None
+        )
         for number, size, first in begun
     ]
 

@@ -21,12 +21,16 @@ from tests.support.fuzz.random_messages import RandomMessages
 
 CONNECT = "elasticjob.v1.AgentService.Connect"
 UNARY_SECONDS = 20.0
-"""An answer that takes longer is a problem: what waits by request waits for a fraction of a second here."""
+"""An answer that takes longer is a problem: what waits by request waits for a fraction of a second
+here.
+"""
 WATCH_SECONDS = 1.5
 TOGETHER = 24
 Code = grpc.StatusCode
 _OURS = ("Internal error from Core", "Locally cancelled by application!")
-"""What this end of a stream says when the other ends it during a write, or when this one breaks it off."""
+"""What this end of a stream says when the other ends it during a write, or when this one breaks it
+off.
+"""
 Metadata = tuple[tuple[str, str | bytes], ...]
 _NEVER = frozenset({Code.UNKNOWN, Code.INTERNAL, Code.DATA_LOSS})
 """What a server answers that did not expect to be asked so."""
@@ -73,7 +77,8 @@ class Attack:
 
     async def _some(self, end: int) -> None:
         while self.sent < end and len(self.problems) < 20:
-            unasked, self.unasked = self.unasked[:1], self.unasked[1:]
+            unasked = self.unasked[:1]
+            self.unasked = self.unasked[1:]
             method = unasked[0] if unasked else self.generator.rng.choice(self.methods)
             if method.client_streaming:
                 await self._stream(method)
@@ -83,12 +88,17 @@ class Attack:
 
     def _draw(self, method: MethodDescriptor, *, corrupt_share: float = 0.3) -> bytes:
         data = self.generator.message(method.input_type).SerializeToString()
-        return self.generator.corrupted(data) if self.generator.rng.random() < corrupt_share else data
+        return (
+            self.generator.corrupted(data) if self.generator.rng.random() < corrupt_share else data
+        )
 
     async def _ask(self, method: MethodDescriptor) -> None:
-        path, data = f"/{method.containing_service.full_name}/{method.name}", self._draw(method)
+        path = f"/{method.containing_service.full_name}/{method.name}"
+        data = self._draw(method)
         if method.server_streaming:
-            watching: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self.channel.unary_stream(path)
+            watching: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self.channel.unary_stream(
+                path
+            )
             watch = watching(data, timeout=WATCH_SECONDS, metadata=self.metadata)
             try:
                 received = await watch.read()
@@ -96,7 +106,9 @@ class Attack:
                     self._check_answer(method, data, Code.OK, answer=received)
                     watch.cancel()
                 else:
-                    self._check_answer(method, data, await watch.code(), details=await watch.details())
+                    self._check_answer(
+                        method, data, await watch.code(), details=await watch.details()
+                    )
             except grpc.aio.AioRpcError as error:
                 self._check_answer(method, data, error.code(), details=error.details())
             return
@@ -109,7 +121,8 @@ class Attack:
 
     async def _stream(self, method: MethodDescriptor) -> None:
         """Send some messages on one stream; now and then it breaks off."""
-        path, rng = f"/{method.containing_service.full_name}/{method.name}", self.generator.rng
+        path = f"/{method.containing_service.full_name}/{method.name}"
+        rng = self.generator.rng
         talking: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream(path)
         stream = talking(timeout=UNARY_SECONDS, metadata=self.metadata)
         reading = asyncio.create_task(_drain(stream))
@@ -127,7 +140,8 @@ class Attack:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
             pass  # refused in the middle
         await reading
-        code, details = await stream.code(), await stream.details()
+        code = await stream.code()
+        details = await stream.details()
         if details in _OURS:
             self.answers[method.full_name, "broken off"] += 1
         else:
@@ -144,7 +158,9 @@ class Attack:
         data = made.SerializeToString()
         self.sent += 1
         try:
-            await self.channel.unary_unary(path)(data, timeout=UNARY_SECONDS, metadata=self.metadata)
+            await self.channel.unary_unary(path)(
+                data, timeout=UNARY_SECONDS, metadata=self.metadata
+            )
             self._check_answer(register, data, Code.OK)
         except grpc.aio.AioRpcError as error:
             self._check_answer(register, data, error.code(), details=error.details())
@@ -156,7 +172,8 @@ class Attack:
     ) -> None:  # fmt: skip
         self.answers[method.full_name, code.name] += 1
         wrong = code in _NEVER if self.allowed is None else code not in self.allowed
-        # A watch and a long wait send nothing until something changes; nothing else may be left without an answer.
+        # A watch and a long wait send nothing until something changes; nothing else may be left
+        # without an answer.
         watch = method.server_streaming and not method.client_streaming
         if code is Code.DEADLINE_EXCEEDED and details == "Deadline Exceeded" and not watch:
             wrong = wrong or not _asks_to_wait(method, data)

@@ -1,4 +1,7 @@
-"""Two well-behaved agents beside bad ones: their streams stay, they are in every world, their ledger is exact."""
+"""Two well-behaved agents beside bad ones.
+
+Their streams stay, they are in every world, their ledger is exact.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ from tests.support.wait import until
 OPTIONS = ("--standalone", "--framework=custom", "--min=1", "--workers=2")
 MEGABYTE = 2**20
 GROWTH = 16 * MEGABYTE
-"""What the limits allow to be kept of all inputs; a few hundred bytes kept of each of 100,000 inputs are more."""
+"""What the limits allow to be kept of all inputs; a few hundred bytes kept of each of 100,000
+inputs are more.
+"""
 LOG_PER_INPUT = 400
 """Bytes: a line each."""
 DATASET = "the-bystanders-own"
@@ -33,7 +38,10 @@ NEWEST = MOST_INCARNATIONS
 
 @asynccontextmanager
 async def master_with_bystanders(folder: Path, *options: str) -> AsyncIterator[Master]:
-    """Run a master with two well-behaved agents; check in the end that all three are as they were."""
+    """Run a master with two well-behaved agents.
+
+    Check in the end that all three are as they were.
+    """
     async with (
         run_master(folder, *OPTIONS, *options, f"--state-file={folder / 'state'}") as master,
         master.channel() as channel,
@@ -53,7 +61,9 @@ async def check_unharmed(master: Master, channel: grpc.aio.Channel) -> AsyncIter
     start = master.log.stat().st_size
     yield
     assert master.process.returncode is None, master.log.read_text()
-    health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
+    health = await health_pb2_grpc.HealthStub(channel).Check(
+        health_pb2.HealthCheckRequest(), timeout=20
+    )
     assert health.status == health_pb2.HealthCheckResponse.SERVING
     status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest(), timeout=20)
     assert status.master_starts == 1
@@ -69,7 +79,8 @@ async def bystanders(channel: grpc.aio.Channel) -> AsyncIterator[list[Agent]]:
     """Let two agents train and lease shards while in the block; then check their state."""
     agents = [await Agent(index, NEWEST).join(channel) for index in (0, 1)]
     await until("a world of two", lambda: all(agent.running for agent in agents))
-    shards, first = ShardServiceStub(channel), agents[0]
+    shards = ShardServiceStub(channel)
+    first = agents[0]
     declared = shards_pb2.CreateDatasetRequest(dataset=DATASET, size=10**6, shard_size=1, epochs=1)
     await shards.CreateDataset(declared)
     done: set[int] = set()
@@ -100,7 +111,9 @@ async def bystanders(channel: grpc.aio.Channel) -> AsyncIterator[list[Agent]]:
         assert agent.task is not None
         if agent.task.done():
             raise AssertionError(f"{agent.name} has lost its stream: {await agent.stream.code()}")
-        assert all(agent.uid in [m.pod_uid for m in start.world.members[:2]] for start in agent.started), "oldest first"
+        assert all(
+            agent.uid in [m.pod_uid for m in start.world.members[:2]] for start in agent.started
+        ), "oldest first"
     ledger = await shards.GetLedger(shards_pb2.GetLedgerRequest(dataset=DATASET))
     assert len(done) <= ledger.done <= len(done) + 3, "the account is not exact"
     await _wait_until_alone(channel, agents)

@@ -1,5 +1,6 @@
-"""Random messages: well-formed ones with every kind of value, made from their descriptors, and corrupted bytes.
+"""Random messages.
 
+Well-formed ones with every kind of value, made from their descriptors, and corrupted bytes.
 What is drawn depends on the seed only, so a failure can be repeated.
 """
 
@@ -19,7 +20,20 @@ TEXTS = (
     "'\";--", "\0", "\x7f", "\u202e", "é", "\U0001f600", "x" * 63, "x" * 64, "x" * 253, "x" * 254, "x" * 5000,
     "ß" * 300,
 )  # fmt: skip
-FLOATS = (0.0, -0.0, 1.0, -1.0, 0.05, 1e-300, 1e300, -1e300, float("nan"), float("inf"), float("-inf"), 5e-324)
+FLOATS = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.05,
+    1e-300,
+    1e300,
+    -1e300,
+    float("nan"),
+    float("inf"),
+    float("-inf"),
+    5e-324,
+)
 _MOST_DEPTH = 4
 _INTEGERS: Mapping[int, tuple[int, int]] = {
     FieldDescriptor.TYPE_INT32: (-(2**31), 2**31 - 1),
@@ -30,7 +44,9 @@ _INTEGERS: Mapping[int, tuple[int, int]] = {
 }
 
 Known = Mapping[str, Callable[[], Sequence[Any]]]
-"""By a field's name: values that exist in the server under test, so that some inputs pass its checks."""
+"""By a field's name: values that exist in the server under test, so that some inputs pass its
+checks.
+"""
 
 
 class RandomMessages:
@@ -47,12 +63,16 @@ class RandomMessages:
 
     def message(self, kind: Descriptor, *, depth: int = 0) -> Message:
         """Return a well-formed message; every other one makes sense in most of its fields."""
-        rng, made = self.rng, message_factory.GetMessageClass(kind)()
+        rng = self.rng
+        made = message_factory.GetMessageClass(kind)()
         if depth == 0:
             self._known_share = rng.choice((0.75, 0.98))
         chosen = {oneof.name: rng.choice(oneof.fields) for oneof in kind.oneofs}
         for field in kind.fields:
-            if field.containing_oneof is not None and chosen[field.containing_oneof.name] is not field:
+            if (
+                field.containing_oneof is not None
+                and chosen[field.containing_oneof.name] is not field
+            ):
                 continue
             if rng.random() < 0.85:
                 self._fill(made, field, depth)
@@ -60,7 +80,8 @@ class RandomMessages:
 
     def corrupted(self, data: bytes) -> bytes:
         """Return bytes near those of a message, or far from them."""
-        rng, kind = self.rng, self.rng.randrange(6)
+        rng = self.rng
+        kind = self.rng.randrange(6)
         if kind == 0 or not data:
             return rng.randbytes(int(2 ** rng.uniform(0, 12)))
         at = rng.randrange(len(data))
@@ -86,7 +107,9 @@ class RandomMessages:
         if kind is not None and kind.GetOptions().map_entry:
             entries = getattr(made, field.name)
             for _ in range(self._count()):
-                entries[self._scalar(kind.fields_by_name["key"])] = self._scalar(kind.fields_by_name["value"])
+                entries[self._scalar(kind.fields_by_name["key"])] = self._scalar(
+                    kind.fields_by_name["value"]
+                )
         elif kind is not None:
             if depth < _MOST_DEPTH:
                 for _ in range(self._count() if field.is_repeated else 1):

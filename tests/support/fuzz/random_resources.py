@@ -1,4 +1,7 @@
-"""Random custom resources and changes of them: mostly what the schema allows, with some values it does not."""
+"""Random custom resources and changes of them.
+
+Mostly what the schema allows, with some values it does not.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,33 @@ _TEXTS = (
     "1e300",
     "9" * 40,
 )
-_NUMBERS = (-(2**63), -1, 0, 1, 2, 7, 100, 2**31 - 1, 2**31, 2**53, 2**63 - 1, 2**64, 10**40, 0.5, -0.0, 1e308)
-_TEMPLATE: Json = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
+_NUMBERS = (
+    -(2**63),
+    -1,
+    0,
+    1,
+    2,
+    7,
+    100,
+    2**31 - 1,
+    2**31,
+    2**53,
+    2**63 - 1,
+    2**64,
+    10**40,
+    0.5,
+    -0.0,
+    1e308,
+)
+_TEMPLATE: Json = {
+    "spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}
+}
 _BASES: dict[Resource, tuple[Json, ...]] = {
     ELASTIC_JOBS: (
-        {"framework": "custom", "replicaSpecs": {"worker": {"replicas": 1, "maxReplicas": 3, "template": _TEMPLATE}}},
+        {
+            "framework": "custom",
+            "replicaSpecs": {"worker": {"replicas": 1, "maxReplicas": 3, "template": _TEMPLATE}},
+        },
         {
             "framework": "tensorflow",
             "replicaSpecs": {"worker": {"template": _TEMPLATE}, "ps": {"template": _TEMPLATE}},
@@ -74,8 +99,15 @@ class RandomResources:
         metadata: Json = {"name": name}
         if self.rng.random() < 0.1:
             field = self.rng.choice(("labels", "annotations", "ownerReferences"))
-            metadata[field] = self.rng.choice(({"a": "x" * 200_000}, {"a": self._junk()}, self._junk()))
-        body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
+            metadata[field] = self.rng.choice(
+                ({"a": "x" * 200_000}, {"a": self._junk()}, self._junk())
+            )
+        body = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": metadata,
+            "spec": spec,
+        }
         return self._text(body)
 
     def change(self, resource: Resource, part: str) -> bytes:
@@ -91,7 +123,9 @@ class RandomResources:
 
     def _text(self, body: Json) -> bytes:
         """Return the JSON; in a few, some bytes are damaged."""
-        data = _DEEP.sub(_deep, json.dumps(body, ensure_ascii=self.rng.random() < 0.5)).encode("utf-8", "replace")
+        data = _DEEP.sub(_deep, json.dumps(body, ensure_ascii=self.rng.random() < 0.5)).encode(
+            "utf-8", "replace"
+        )
         if self.rng.random() < 0.05:
             position = self.rng.randrange(len(data))
             damage = self.rng.choice((b"", b"\xff", b"\x00", b"{", b'"', rb"\ud800", b"9" * 400))
@@ -151,7 +185,9 @@ class RandomResources:
             case "boolean":
                 return rng.random() < 0.5
         if schema.get("format") == "date-time":
-            return rng.choice(("2026-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"))
+            return rng.choice(
+                ("2026-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
+            )
         return rng.choice((*_TEXTS, "x" * min(schema.get("maxLength", 100_000), 100_000)))
 
     def _junk(self) -> Any:
@@ -175,6 +211,7 @@ class RandomResources:
 
 
 def _deep(hole: re.Match[str]) -> str:
-    depth, bracket = int(hole[1]), hole[2]
+    depth = int(hole[1])
+    bracket = hole[2]
     start, end = ('{"a":', "}") if bracket == "{" else ("[", "]")
     return start * depth + "1" + end * depth

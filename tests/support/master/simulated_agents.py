@@ -53,7 +53,9 @@ class SimulatedAgent:
 class SimulatedRendezvous:
     """A rendezvous with simulated agents; the test advances the time."""
 
-    def __init__(self, *, minimum: int = MINIMUM, desired: int = 3, rules: Rules | None = None) -> None:
+    def __init__(
+        self, *, minimum: int = MINIMUM, desired: int = 3, rules: Rules | None = None
+    ) -> None:
         self.now = 1000.0
         self.members = Members()
         self.rendezvous = Rendezvous(self.members, rules=rules, timing=Timing(lost=10.0))
@@ -68,7 +70,9 @@ class SimulatedRendezvous:
         incarnation = self.incarnations.get((role, index), -1) + 1
         self.incarnations[role, index] = incarnation
         uid = f"{index}.{incarnation}" if role == "worker" else f"{role}-{index}.{incarnation}"
-        agent = SimulatedAgent(Identity(f"j-{role}-{uid}", uid, role, index, incarnation, f"10.0.0.{index}"))
+        agent = SimulatedAgent(
+            Identity(f"j-{role}-{uid}", uid, role, index, incarnation, f"10.0.0.{index}")
+        )
         self.agents[uid] = agent
         self.connect(agent)
         return agent
@@ -83,7 +87,11 @@ class SimulatedRendezvous:
         agent.connected = True
         agent.inbox.clear()
         self.rendezvous.connected(
-            uid, self.now, running_round=agent.running, draining=agent.draining, joined_round=agent.joined
+            uid,
+            self.now,
+            running_round=agent.running,
+            draining=agent.draining,
+            joined_round=agent.joined,
         )
         if agent.running == 0 and agent.unreported is not None:
             process_round, code, asked = agent.unreported
@@ -97,7 +105,9 @@ class SimulatedRendezvous:
         self.advance()
 
     def kill(self, agent: SimulatedAgent) -> None:
-        agent.ended, agent.running, agent.joined = True, 0, 0
+        agent.ended = True
+        agent.running = 0
+        agent.joined = 0
         if agent.connected:
             self.disconnect(agent)
 
@@ -111,9 +121,18 @@ class SimulatedRendezvous:
             self.end_process(agent, 1, asked=False, retry=retry)
 
     def end_process(
-        self, agent: SimulatedAgent, code: int, *, asked: bool, retry: bool = False, seconds_ago: float = 0.0
+        self,
+        agent: SimulatedAgent,
+        code: int,
+        *,
+        asked: bool,
+        retry: bool = False,
+        seconds_ago: float = 0.0,
     ) -> None:
-        process_round, agent.running, agent.joined, agent.told = agent.running, 0, 0, []
+        process_round = agent.running
+        agent.running = 0
+        agent.joined = 0
+        agent.told = []
         agent.unreported = (process_round, code, asked)
         if agent.connected:
             self.rendezvous.process_exited(
@@ -221,7 +240,11 @@ class SimulatedRendezvous:
         return [agent for agent in self.agents.values() if not agent.ended]
 
     def running(self) -> list[str]:
-        return [agent.identity.pod_uid for agent in self.alive() if agent.running == self.rendezvous.round > 0]
+        return [
+            agent.identity.pod_uid
+            for agent in self.alive()
+            if agent.running == self.rendezvous.round > 0
+        ]
 
 
 def world_of(count: int, **options: int) -> tuple[SimulatedRendezvous, list[SimulatedAgent]]:

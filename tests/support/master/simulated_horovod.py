@@ -1,4 +1,7 @@
-"""Horovod processes that go on from world to world, below simulated agents; the real rendezvous is their driver."""
+"""Horovod processes that go on from world to world, below simulated agents.
+
+The real rendezvous is their driver.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 from elasticjob_api.refusals import NotCurrent, NotReadyYet
-from elasticjob_master.core.rendezvous.commands import Command, Drain, Exit, HostsUpdated, Start, Stop
+from elasticjob_master.core.rendezvous.commands import (
+    Command,
+    Drain,
+    Exit,
+    HostsUpdated,
+    Start,
+    Stop,
+)
 from elasticjob_master.core.rendezvous.members import Members
 from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
-from elasticjob_master.core.rendezvous.stored_member import StoredMember, restore_member, store_member
+from elasticjob_master.core.rendezvous.stored_member import (
+    StoredMember,
+    restore_member,
+    store_member,
+)
 
 from tests.support.master.simulated_agents import SimulatedAgent, SimulatedRendezvous
 
@@ -57,7 +71,11 @@ class SimulatedHorovod(SimulatedRendezvous):
         agent.connected = True
         agent.inbox.clear()
         self.rendezvous.connected(
-            uid, self.now, running_round=agent.running, draining=agent.draining, joined_round=self.joined_round(uid)
+            uid,
+            self.now,
+            running_round=agent.running,
+            draining=agent.draining,
+            joined_round=self.joined_round(uid),
         )
         if agent.running == 0 and agent.unreported is not None:
             process_round, code, asked = agent.unreported
@@ -69,7 +87,13 @@ class SimulatedHorovod(SimulatedRendezvous):
         super().kill(agent)
 
     def end_process(
-        self, agent: SimulatedAgent, code: int, *, asked: bool, retry: bool = False, seconds_ago: float = 0.0
+        self,
+        agent: SimulatedAgent,
+        code: int,
+        *,
+        asked: bool,
+        retry: bool = False,
+        seconds_ago: float = 0.0,
     ) -> None:
         self._process_gone(agent)
         super().end_process(agent, code, asked=asked, retry=retry, seconds_ago=seconds_ago)
@@ -78,7 +102,12 @@ class SimulatedHorovod(SimulatedRendezvous):
         """The others of its world get errors in their next step, and ask for another world."""
         gone = self.processes.pop(agent.identity.pod_uid, None)
         for process in self.processes.values():
-            if gone is not None and gone.joined and process.joined == gone.joined and process.phase == "training":
+            if (
+                gone is not None
+                and gone.joined
+                and process.joined == gone.joined
+                and process.phase == "training"
+            ):
                 process.phase = "asking"
 
     def check(self, command: Command) -> None:
@@ -86,7 +115,8 @@ class SimulatedHorovod(SimulatedRendezvous):
             super().check(command)
 
     def handle_command(self, agent: SimulatedAgent) -> None:
-        uid, command = agent.identity.pod_uid, agent.inbox[0]
+        uid = agent.identity.pod_uid
+        command = agent.inbox[0]
         match command:
             case HostsUpdated():
                 agent.inbox.popleft()
@@ -108,7 +138,11 @@ class SimulatedHorovod(SimulatedRendezvous):
         if process.phase == "importing":
             process.phase = "asking"
         elif process.phase == "training":
-            world = [p for p in self.processes.values() if p.joined == process.joined and p.phase == "training"]
+            world = [
+                p
+                for p in self.processes.values()
+                if p.joined == process.joined and p.phase == "training"
+            ]
             if any(p.announced > p.joined for p in world):
                 for each in world:  # all ranks leave it at the same commit
                     each.phase = "asking"
@@ -133,9 +167,13 @@ class SimulatedHorovod(SimulatedRendezvous):
     def _take_place(self, agent: SimulatedAgent, process: HorovodProcess) -> None:
         rendezvous = self.rendezvous
         if not process.joined:
-            assert process.started == rendezvous.round, "its environment has the rank and size of another world"
+            assert process.started == rendezvous.round, (
+                "its environment has the rank and size of another world"
+            )
         if self.told.setdefault(rendezvous.round, rendezvous.world) != rendezvous.world:
-            raise AssertionError(f"round {rendezvous.round} is {rendezvous.world}, was {self.told[rendezvous.round]}")
+            raise AssertionError(
+                f"round {rendezvous.round} is {rendezvous.world}, was {self.told[rendezvous.round]}"
+            )
         others = [self.processes[uid] for uid in rendezvous.world if uid in self.processes]
         for other in others:
             known = other.joined == rendezvous.round or other.phase == "asking"
@@ -147,10 +185,18 @@ class SimulatedHorovod(SimulatedRendezvous):
         for other in others:
             other.has_state = True
         for other in self.processes.values():
-            waits = other.phase == "training" and other.joined not in (process.joined, rendezvous.round)
-            if waits and agent.identity.pod_uid in self.told[other.joined] and other.joined > process.joined:
+            waits = other.phase == "training" and other.joined not in (
+                process.joined,
+                rendezvous.round,
+            )
+            if (
+                waits
+                and agent.identity.pod_uid in self.told[other.joined]
+                and other.joined > process.joined
+            ):
                 raise AssertionError(f"{other} waits for one that is told {rendezvous.round}")
-        process.joined, process.phase = rendezvous.round, "training"
+        process.joined = rendezvous.round
+        process.phase = "training"
         if agent.connected:
             rendezvous.joined(agent.identity.pod_uid, rendezvous.round)
             self.advance()
@@ -160,8 +206,12 @@ class SimulatedHorovod(SimulatedRendezvous):
         return [store_member(member) for member in self.members]
 
     def restart_master(self, stored: list[StoredMember] | None = None) -> None:
-        """Have another master go on from what this one has stored, now or earlier; all streams end."""
-        before, stored = self.rendezvous, stored or self.stored_members()
+        """Have another master go on from what this one has stored, now or earlier.
+
+        All streams end.
+        """
+        before = self.rendezvous
+        stored = stored or self.stored_members()
         self.members = Members()
         self.rendezvous = Rendezvous(self.members, rules=RULES, timing=Timing(lost=10.0))
         self.rendezvous.sizes = before.sizes

@@ -1,7 +1,8 @@
-"""A whole job in virtual time: the real controller, state writer and shard service, and the real agents' decisions.
+"""A whole job in virtual time.
 
-The network, the training processes, the operator and the store are simulated. The master can be killed at any moment;
-the next one continues from the state stored by then.
+The real controller, state writer and shard service, and the real agents' decisions. The network,
+the training processes, the operator and the store are simulated. The master can be killed at any
+moment; the next one continues from the state stored by then.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_master import control_loop
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.progress import Report
-from elasticjob_master.core.rendezvous.commands import Check, Command, Drain, Exit, MemberRemoved, Start, Stop
+from elasticjob_master.core.rendezvous.commands import (
+    Check,
+    Command,
+    Drain,
+    Exit,
+    MemberRemoved,
+    Start,
+    Stop,
+)
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.stored_state import decode
@@ -36,7 +45,8 @@ ROLE = "worker"
 DATASET = "data"
 SHARDS = 300
 GRACE = 6.0
-SERVER_TIMEOUT, AGENT_TIMEOUT = 9.0, 15.0
+SERVER_TIMEOUT = 9.0
+AGENT_TIMEOUT = 15.0
 """Seconds after which each end of a cut connection closes it."""
 
 AgentMessage = Callable[[Controller, Member], None]
@@ -66,8 +76,9 @@ class StoredObject:
 
 
 class SimulatedStore:
-    """One master's store, which takes some time; the state of a master killed meanwhile may be stored or not.
+    """One master's store, which takes some time.
 
+    The state of a master killed meanwhile may be stored or not.
     Attributes:
         cut: nothing gets through.
     """
@@ -118,7 +129,9 @@ class SimulatedMaster:
         self.controller = Controller(framework=job.framework)
         self.controller.set_health(job.health)
         self.store = SimulatedStore(job.rng, job.stored)
-        self.state_writer = StateWriter(self.store, lambda: snapshot.encode(self.controller, job_uid="j"))
+        self.state_writer = StateWriter(
+            self.store, lambda: snapshot.encode(self.controller, job_uid="j")
+        )
         data = self.store.take()
         if data is not None:
             snapshot.restore(self.controller, decode(data))
@@ -147,7 +160,8 @@ class SimulatedStream:
     """An ordered stream with delays between an agent and one master, until one end closes it."""
 
     def __init__(self, agent: SimulatedAgent, master: SimulatedMaster) -> None:
-        self.agent, self.master = agent, master
+        self.agent = agent
+        self.master = master
         self.up: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
         self.down: asyncio.Queue[Command | None] = asyncio.Queue()
         self.broken = False
@@ -158,7 +172,8 @@ class SimulatedStream:
 
     async def serve(self, running: int, draining: bool) -> None:
         """Be the master's end of the stream."""
-        controller, uid = self.master.controller, self.agent.uid
+        controller = self.master.controller
+        uid = self.agent.uid
         member = controller.connect(uid, self.send, running_round=running, draining=draining)
         assert member is not None, "it has just registered"
         while not self.broken:
@@ -172,7 +187,8 @@ class SimulatedStream:
 
     async def take(self, queue: asyncio.Queue[Any], timeout: float) -> Any:
         """Return the next message in one direction; None when this end of the stream has closed."""
-        job, silent = self.agent.job, 0.0
+        job = self.agent.job
+        silent = 0.0
         while not self.broken and silent < timeout:
             if self.agent.cut:
                 silent += 0.1
@@ -191,7 +207,9 @@ class SimulatedAgent:
     def __init__(self, job: SimulatedJob, index: int, incarnation: int) -> None:
         self.job = job
         self.uid = f"{index}.{incarnation}"
-        self.identity = Identity(f"j-worker-{self.uid}", self.uid, ROLE, index, incarnation, f"10.0.0.{index}")
+        self.identity = Identity(
+            f"j-worker-{self.uid}", self.uid, ROLE, index, incarnation, f"10.0.0.{index}"
+        )
         self.state = State()
         self.process: SimulatedProcess | None = None
         self.stream: SimulatedStream | None = None
@@ -218,7 +236,10 @@ class SimulatedAgent:
         if self.state.last_exit is not None:
             self._report_exit(self.state.last_exit)
         beats = self.job.spawn(self._send_heartbeats(stream))
-        while not self.ended and (command := await stream.take(stream.down, AGENT_TIMEOUT)) is not None:
+        while (
+            not self.ended
+            and (command := await stream.take(stream.down, AGENT_TIMEOUT)) is not None
+        ):
             if not self.ended:
                 self._handle_command(command)
         beats.cancel()
@@ -227,7 +248,9 @@ class SimulatedAgent:
 
     async def _send_heartbeats(self, stream: SimulatedStream) -> None:
         while True:
-            stream.up.put_nowait(lambda controller, member: controller.heartbeat(member, member.usage))
+            stream.up.put_nowait(
+                lambda controller, member: controller.heartbeat(member, member.usage)
+            )
             await asyncio.sleep(2.0)
 
     def send(self, message: AgentMessage) -> None:
@@ -235,7 +258,11 @@ class SimulatedAgent:
             self.stream.up.put_nowait(message)
 
     def _report_exit(self, last: lifecycle.Exited) -> None:
-        self.send(lambda job, member: job.exited(member, last.round, last.code, requested=last.asked, retry=last.retry))
+        self.send(
+            lambda job, member: job.exited(
+                member, last.round, last.code, requested=last.asked, retry=last.retry
+            )
+        )
 
     def _handle_command(self, command: Command) -> None:
         match command:
@@ -296,7 +323,8 @@ class SimulatedAgent:
         """End the agent; without `notify` the master finds out only by its silence."""
         if self.ended:
             return
-        self.ended, self.cut = True, not notify
+        self.ended = True
+        self.cut = not notify
         if self.stream is not None and notify:
             self.stream.up.put_nowait(None)
         if self.process is not None:
@@ -305,10 +333,15 @@ class SimulatedAgent:
 
 
 class SimulatedProcess:
-    """A training process. It steps only together with all others of its world, and trains one shard in each step."""
+    """A training process.
+
+    It steps only together with all others of its world, and trains one shard in each step.
+    """
 
     def __init__(self, agent: SimulatedAgent, process_round: int) -> None:
-        self.agent, self.job, self.round = agent, agent.job, process_round
+        self.agent = agent
+        self.job = agent.job
+        self.round = process_round
         self.stopping = self.hangs = False
         self.step = 0
         self._leased: list[int] = []
@@ -351,10 +384,15 @@ class SimulatedProcess:
         self.die(0)
 
     async def _one_step(self) -> None:
-        job, agent = self.job, self.agent
+        job = self.job
+        agent = self.agent
         if not self._leased:
             request = pb.LeaseShardsRequest(
-                dataset=DATASET, pod_uid=agent.uid, count=4, request_id=f"{job.rng.random()}", round=self.round
+                dataset=DATASET,
+                pod_uid=agent.uid,
+                count=4,
+                request_id=f"{job.rng.random()}",
+                round=self.round,
             )
             answer = await job.call("LeaseShards", request, agent)
             self._leased = [shard.id for shard in answer.shards]
@@ -373,10 +411,15 @@ class SimulatedProcess:
 
 
 class SimulatedJob:
-    """The job: its master, if there is one, its agents, and an operator that maintains the desired ones."""
+    """The job.
+
+    Its master, if there is one, its agents, and an operator that maintains the desired ones.
+    """
 
     def __init__(self, seed: int, loop: Any, *, framework: str, health: Mapping[str, Any]) -> None:
-        self.rng, self.loop, self.framework = random.Random(seed), loop, framework
+        self.rng = random.Random(seed)
+        self.loop = loop
+        self.framework = framework
         self.health = Health(**health)
         self.stored = StoredObject()
         self.master: SimulatedMaster | None = None
@@ -403,7 +446,8 @@ class SimulatedJob:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.loop.fail(error)
 
-    # --- the operator ------------------------------------------------------------------------------------------------
+    # --- the operator
+    # ------------------------------------------------------------------------------------------------
 
     def start_master(self) -> None:
         self.master = SimulatedMaster(self)
@@ -427,16 +471,21 @@ class SimulatedJob:
         await asyncio.sleep(self.rng.uniform(0, 2))
         if master is self.master:
             self.update_master()
-            request = pb.CreateDatasetRequest(dataset=DATASET, size=SHARDS, shard_size=1, epochs=1, shuffle=True)
+            request = pb.CreateDatasetRequest(
+                dataset=DATASET, size=SHARDS, shard_size=1, epochs=1, shuffle=True
+            )
             with suppress(Aborted):
                 await master.shards.CreateDataset(request, Context())
 
     def update_master(self) -> None:
         if self.master is not None:
-            # Horovod's launcher is somewhere else; without one, the processes would ask the master for their places.
+            # Horovod's launcher is somewhere else; without one, the processes would ask the master
+            # for their places.
             sizes = {ROLE: RoleSize(1, len(self.desired)), "launcher": RoleSize(0, 0)}
             self.master.controller.resize(sizes, all_ready=False, stop_seconds=GRACE)
-            leaving = {a.identity.pod_name: GRACE for i, a in self.agents.items() if i not in self.desired}
+            leaving = {
+                a.identity.pod_name: GRACE for i, a in self.agents.items() if i not in self.desired
+            }
             self.master.controller.drain(leaving)
 
     def scale(self, size: int) -> None:
@@ -461,12 +510,16 @@ class SimulatedJob:
         self.add(index)
         self.update_master()
 
-    # --- requests of the processes -----------------------------------------------------------------------------------
+    # --- requests of the processes
+    # -----------------------------------------------------------------------------------
 
-    def check_start(self, process_round: int, master: SimulatedMaster, agent: SimulatedAgent) -> None:
-        """Check the start of an agent in a world: the agent is in it, all agents get the same one, from the right one.
+    def check_start(
+        self, process_round: int, master: SimulatedMaster, agent: SimulatedAgent
+    ) -> None:
+        """Check the start of an agent in a world.
 
-        What an earlier master sends has left it within the fence, and is on its way as long as its stream lives.
+        The agent is in it, all agents get the same one, from the right one. What an earlier master
+        sends has left it within the fence, and is on its way as long as its stream lives.
         """
         world = master.controller.rendezvous.world
         if master.superseded_at is not None:
@@ -475,17 +528,28 @@ class SimulatedJob:
             assert late <= most, (
                 f"{agent.uid} is started in round {process_round} {late:.1f} s after another master began"
             )
-        assert agent.uid in world, f"{agent.uid} is started in round {process_round}, which is {world}"
+        assert agent.uid in world, (
+            f"{agent.uid} is started in round {process_round}, which is {world}"
+        )
         for other, known in self.worlds.setdefault(process_round, {}).items():
-            assert tuple(known) == tuple(world), f"round {process_round}: {other} got {known}, {agent.uid} {world}"
+            assert tuple(known) == tuple(world), (
+                f"round {process_round}: {other} got {known}, {agent.uid} {world}"
+            )
         self.worlds[process_round][agent.uid] = world
 
     def missing_peers(self, process_round: int) -> str:
-        """Return what delays a process' next step: "" nothing, "some" peers that start or hang, "others" lost peers."""
+        """Return what delays a process' next step.
+
+        "" nothing, "some" peers that start or hang, "others" lost peers.
+        """
         world = next(iter(self.worlds[process_round].values()))
         if self.framework == "horovod":
             return ""
-        here = [a for a in self.agents.values() if a.process is not None and a.process.round == process_round]
+        here = [
+            a
+            for a in self.agents.values()
+            if a.process is not None and a.process.round == process_round
+        ]
         if {a.uid for a in here}.issuperset(world):
             self.met.add(process_round)
             return "some" if any(a.process is not None and a.process.hangs for a in here) else ""
@@ -501,17 +565,23 @@ class SimulatedJob:
                     if not master.ended and not agent.cut and self.rng.random() > 0.02:
                         return answer
                 except Aborted as error:
-                    if error.code is not grpc.StatusCode.UNAVAILABLE and error.code is not grpc.StatusCode.NOT_FOUND:
+                    if (
+                        error.code is not grpc.StatusCode.UNAVAILABLE
+                        and error.code is not grpc.StatusCode.NOT_FOUND
+                    ):
                         raise
             await asyncio.sleep(0.5)
 
     async def report(self, shard: int, agent: SimulatedAgent, process_round: int) -> None:
-        request = pb.ReportShardsRequest(dataset=DATASET, pod_uid=agent.uid, done=[shard], round=process_round)
+        request = pb.ReportShardsRequest(
+            dataset=DATASET, pod_uid=agent.uid, done=[shard], round=process_round
+        )
         answer = await self.call("ReportShards", request, agent)
         if not answer.stale:
             self.done.add(shard)
 
-    # --- faults ------------------------------------------------------------------------------------------------------
+    # --- faults
+    # ------------------------------------------------------------------------------------------------------
 
     async def kill_master(self, seconds: float) -> None:
         if self.master is not None:
@@ -529,7 +599,9 @@ class SimulatedJob:
         """Inject a random fault."""
         alive = [agent for agent in self.agents.values() if not agent.ended]
         agent = self.rng.choice(alive) if alive else None
-        fault = self.rng.choice(("master", "master", "cut", "pod", "crash", "hang", "drain", "scale", "node"))
+        fault = self.rng.choice(
+            ("master", "master", "cut", "pod", "crash", "hang", "drain", "scale", "node")
+        )
         if fault == "master":
             self.spawn(self.kill_master(self.rng.choice((0.0, 0.5, 4.0, 14.0))))
         elif fault == "scale":
@@ -545,7 +617,9 @@ class SimulatedJob:
         elif agent.process is not None:
             if fault == "crash":
                 agent.process.die(self.rng.choice((1, 139)))
-            elif self.framework != "horovod":  # its processes detect by themselves that one of them hangs
+            elif (
+                self.framework != "horovod"
+            ):  # its processes detect by themselves that one of them hangs
                 agent.process.hangs = True
 
     def state(self) -> str:
@@ -558,7 +632,9 @@ class SimulatedJob:
             for a in self.agents.values()
         }
         members = list(self.master.controller.members)
-        ledgers = [(ledger.account(), ledger.holders()) for ledger in self.master.controller.ledgers]
+        ledgers = [
+            (ledger.account(), ledger.holders()) for ledger in self.master.controller.ledgers
+        ]
         return (
             f"{ledgers}\nphase {rendezvous.phase} round {rendezvous.round} world {rendezvous.world}\n"
             f"failed {rendezvous.world_failed} incomplete {rendezvous.world_incomplete} agents {agents}\n"

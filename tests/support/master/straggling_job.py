@@ -34,10 +34,18 @@ class StragglingJob:
     """
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, members: int, *, health: Health | None = None, kept: bool = False
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        members: int,
+        *,
+        health: Health | None = None,
+        kept: bool = False,
     ) -> None:
-        self.second, self.step = 0, 0
-        monkeypatch.setattr(scaling_control, "time", SimpleNamespace(time=lambda: EPOCH + self.second))
+        self.second = 0
+        self.step = 0
+        monkeypatch.setattr(
+            scaling_control, "time", SimpleNamespace(time=lambda: EPOCH + self.second)
+        )
         self.replaced: list[tuple[float, Member, str]] = []
         self.next_node = "spare"
         self._health = health or Health(on_straggler="Replace")
@@ -54,7 +62,9 @@ class StragglingJob:
     def _member(self, index: int, node: str) -> Member:
         name = f"j-worker-{index}-{self.second}"
         identity = Identity(name, f"uid-{name}", "worker", index, node_name=node)
-        return Member(identity, 1 + self.second, disconnected_since=None, process_round=1, started=True)
+        return Member(
+            identity, 1 + self.second, disconnected_since=None, process_round=1, started=True
+        )
 
     def _begin(self, members: list[Member]) -> None:
         """Form the next world of these, by rank."""
@@ -63,8 +73,15 @@ class StragglingJob:
             if controller.members.get(member.uid) is None:
                 controller.members.insert(member)
         rendezvous = controller.rendezvous
-        world, round_ = tuple(member.uid for member in members), rendezvous.round + 1
-        rendezvous.restore(phase="training", process_round=round_, world=world, finished=False, now=float(self.second))
+        world = tuple(member.uid for member in members)
+        round_ = rendezvous.round + 1
+        rendezvous.restore(
+            phase="training",
+            process_round=round_,
+            world=world,
+            finished=False,
+            now=float(self.second),
+        )
         rendezvous.confirmed_at = float(self.second)
 
     def world(self) -> list[Member]:
@@ -78,8 +95,10 @@ class StragglingJob:
 
     def restart_master(self) -> None:
         """Let another master go on with what this one has stored."""
-        before, self.controller = self.controller, Controller(framework="jax", sizes=self._sizes)
-        scaling, rendezvous = self.controller.scaling, self.controller.rendezvous
+        before = self.controller
+        self.controller = Controller(framework="jax", sizes=self._sizes)
+        scaling = self.controller.scaling
+        rendezvous = self.controller.rendezvous
         scaling.replacer.restore(before.scaling.replacer.memory)
         scaling.autoscaler.restore(before.scaling.autoscaler.memory)
         self.controller.plans.restore(before.plans.last_number)
@@ -109,16 +128,28 @@ class StragglingJob:
         for member, each in zip(world, own, strict=True):
             member.last_heard_at = float(self.second)
             round_ = self.controller.rendezvous.round
-            report = Report(round_, self.step, samples=steps, seconds=TICK, steps=steps, compute_seconds=each * steps)
-            self.controller.progress.add_report(member.uid, report, now=float(self.second), wall=EPOCH + self.second)
+            report = Report(
+                round_,
+                self.step,
+                samples=steps,
+                seconds=TICK,
+                steps=steps,
+                compute_seconds=each * steps,
+            )
+            self.controller.progress.add_report(
+                member.uid, report, now=float(self.second), wall=EPOCH + self.second
+            )
             member.step_times.add(report, steps, float(self.second))
 
-    # --- plans -------------------------------------------------------------------------------------------------------
+    # --- plans
+    # -------------------------------------------------------------------------------------------------------
 
     def _decided(self, _role: str, decision: ScalingDecision) -> None:
         assert decision.straggler is not None
         assert self._under_way is None, "a second plan beside one that is under way"
-        self.replaced.append((float(self.second), decision.straggler.slowness.member, decision.reason))
+        self.replaced.append(
+            (float(self.second), decision.straggler.slowness.member, decision.reason)
+        )
         number = self.controller.plans.next_number
         self._under_way = (number, decision)
         self._put(number, "Executing")
@@ -127,14 +158,17 @@ class StragglingJob:
     def _put(self, number: int, phase: PlanPhase) -> None:
         metadata = ObjectMeta(name=f"j-auto-{number}", uid=f"plan-{number}")
         status = ScalePlanStatus(phase=phase)
-        self.controller.plans.put(ScalePlan(metadata=metadata, spec=ScalePlanSpec(job_name="j"), status=status), number)
+        self.controller.plans.put(
+            ScalePlan(metadata=metadata, spec=ScalePlanSpec(job_name="j"), status=status), number
+        )
 
     def execute_plan(self) -> None:
         """End the plan that is under way: the new member takes over, if it can be had."""
         assert self._under_way is not None
         (number, decision), self._under_way = self._under_way, None
         assert decision.straggler is not None
-        old, scaling = decision.straggler.slowness.member, self.controller.scaling
+        old = decision.straggler.slowness.member
+        scaling = self.controller.scaling
         ended = EndedPlan(number, "Failed", None, 0, "no room")
         if self.next_node:
             taken = {member.identity.index for member in self.world()}

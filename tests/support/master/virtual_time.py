@@ -1,4 +1,7 @@
-"""An event loop in virtual time, which advances only when no task can run: hours take milliseconds, reproducibly."""
+"""An event loop in virtual time, which advances only when no task can run.
+
+Hours take milliseconds, reproducibly.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-6  # the resolution of a float at such times
         self._selector = self
         self._failure: BaseException | None = None
-        self.set_exception_handler(lambda _, context: self.fail(context.get("exception") or RuntimeError(context)))
+        self.set_exception_handler(
+            lambda _, context: self.fail(context.get("exception") or RuntimeError(context))
+        )
 
     def time(self) -> float:
         return self._now
@@ -52,7 +57,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.run_forever()
         self.close()
 
-    # --- methods that BaseEventLoop calls: it waits by calling a selector, which is this loop ------------------------
+    # --- methods that BaseEventLoop calls: it waits by calling a selector, which is this loop
+    # ------------------------
 
     def select(self, timeout: float | None) -> list[Any]:
         if timeout is None:

@@ -7,7 +7,13 @@ from typing import Any
 from elasticjob_api import names
 from elasticjob_kube.resources import VOLUME_CLAIMS
 
-from tests.support.simulator.raw_objects import claims_of, is_terminating, owners, pod_index, pod_role
+from tests.support.simulator.raw_objects import (
+    claims_of,
+    is_terminating,
+    owners,
+    pod_index,
+    pod_role,
+)
 from tests.support.simulator.recorded_history import RecordedHistory
 
 Json = dict[str, Any]
@@ -23,13 +29,16 @@ class ClaimInvariants:
     def check(self, before: Json | None, after: Json | None, actor: Any) -> None:
         item = after or before
         assert item is not None
-        name, labels = item["metadata"]["name"], item["metadata"]["labels"]
+        name = item["metadata"]["name"]
+        labels = item["metadata"]["labels"]
         if before is not None:
             assert actor is None, f"the operator changes or deletes the claim {name}"
             if is_terminating(item):
                 self.history.deleted_claims.add(name)
             by_its_user = is_terminating(before)
-            assert after or by_its_user or name not in self._kept, f"the claim {name} is deleted, and was to be kept"
+            assert after or by_its_user or name not in self._kept, (
+                f"the claim {name} is deleted, and was to be kept"
+            )
             return
         job = self.history.job_with(labels[names.LABEL_JOB_UID])
         if job is None:
@@ -41,9 +50,14 @@ class ClaimInvariants:
 
     def check_pod(self, pod: Json, job: Json) -> None:
         """A new pod has the claims of its own index, and they are there and no other job's."""
-        role, index, name = pod_role(pod), pod_index(pod), pod["metadata"]["name"]
+        role = pod_role(pod)
+        index = pod_index(pod)
+        name = pod["metadata"]["name"]
         templates = job["spec"]["replicaSpecs"].get(role, {}).get("volumeClaimTemplates", ())
-        wanted = [f"{each['metadata']['name']}-{job['metadata']['name']}-{role}-{index}" for each in templates]
+        wanted = [
+            f"{each['metadata']['name']}-{job['metadata']['name']}-{role}-{index}"
+            for each in templates
+        ]
         assert claims_of(pod) == wanted, f"{name} has the claims {claims_of(pod)}"
         for claim in wanted:
             found = self.history.objects[VOLUME_CLAIMS].get(claim)

@@ -1,6 +1,7 @@
-"""A cluster in memory with one job and an operator: its real decisions, store and executor over a fake API server.
+"""A cluster in memory with one job and an operator.
 
-The operator decides, and pods start, drain and end, only when the test calls for it, so every history is repeatable.
+Its real decisions, store and executor over a fake API server. The operator decides, and pods start,
+drain and end, only when the test calls for it, so every history is repeatable.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from elasticjob_api.elasticjob import MAX_RESTART_DELAY_SECONDS, ElasticJob
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.times import parse_time
 from elasticjob_kube.informer import Informer
-from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    NODES,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    Resource,
+)
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.members.backoff import seconds_left
 from elasticjob_operator.core.model.observed import Defaults, Pod
@@ -34,7 +43,8 @@ from elasticjob_operator.workload_executor import WorkloadExecutor
 from tests.support.simulator.fake_kube import Crash, FakeKube, copied
 
 Json = dict[str, Any]
-NAMESPACE, JOB = "ns", "job"
+NAMESPACE = "ns"
+JOB = "job"
 CUSTOM = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)
 DEFAULTS = Defaults(master_image="master:1", agent_image="agent:1")
 
@@ -52,7 +62,10 @@ class Operator:
             on_change=lambda old, new: _void(self.store.update_pod(old, new)),
         )
         self.nodes: Informer[Node] = Informer(
-            self.session, NODES, Node, on_change=lambda old, new: _void(self.store.update_node(old, new))
+            self.session,
+            NODES,
+            Node,
+            on_change=lambda old, new: _void(self.store.update_node(old, new)),
         )
         events = Events(self.session, "simulator")
         pod_executor = PodExecutor(self.session, self.pods, self.store.pods, events)
@@ -87,7 +100,10 @@ class Operator:
             await self.quota.first()
 
     async def work(self, now: float, *, rounds: int = 60) -> float | None:
-        """Decide and execute until there is nothing to do; return the seconds after which to do so again."""
+        """Decide and execute until there is nothing to do.
+
+        Return the seconds after which to do so again.
+        """
         for _ in range(rounds):
             job = self.store.job(JobKey(NAMESPACE, JOB))
             if job is None:
@@ -105,7 +121,9 @@ class Operator:
 class Cluster:
     """A cluster, a job in it, and the operator, which may die."""
 
-    def __init__(self, *, replicas: int | None = 2, least: int = 1, most: int | None = 6, **spec: Any) -> None:
+    def __init__(
+        self, *, replicas: int | None = 2, least: int = 1, most: int | None = 6, **spec: Any
+    ) -> None:
         self.kube, self.now = FakeKube(), time.time() + 10
         self.kube.after_write = self.check
         self.operator = Operator(self.kube)
@@ -132,7 +150,10 @@ class Cluster:
         self.kube.crash_in, self.kube.lose_answer_in = faults
 
     async def run_operator(self) -> bool:
-        """Let the operator observe and reconcile once; return False when it died. A new process takes its place."""
+        """Let the operator observe and reconcile once; return False when it died.
+
+        A new process takes its place.
+        """
         self.now += 2
         try:
             await self.operator.watch()
@@ -165,10 +186,18 @@ class Cluster:
             return None
         if status.retry_time is not None:
             return parse_time(status.retry_time)
-        waits = [wait for replica in status.replica_statuses.values() for wait in replica.back_off.values()]
+        waits = [
+            wait
+            for replica in status.replica_statuses.values()
+            for wait in replica.back_off.values()
+        ]
         waits += [status.master.back_off] if status.master.back_off is not None else []
         longest = MAX_RESTART_DELAY_SECONDS
-        found = (self.now + left for wait in waits if (left := seconds_left(wait, self.now, longest=longest)))
+        found = (
+            self.now + left
+            for wait in waits
+            if (left := seconds_left(wait, self.now, longest=longest))
+        )
         return min(found, default=None)
 
     def run_pods(self) -> None:
@@ -180,13 +209,16 @@ class Cluster:
             for name in plan["status"].get("drainingPods", ())
         }
         for pod in self.kube.all(PODS):
-            name, phase = pod["metadata"]["name"], pod["status"]["phase"]
+            name = pod["metadata"]["name"]
+            phase = pod["status"]["phase"]
             if "deletionTimestamp" in pod["metadata"]:
                 self.kube.remove(PODS, name)
             elif name in draining and phase == "Running":
                 self.end(name, names.EXIT_DRAINED)
             elif phase == "Pending":
-                self.kube.set_status(PODS, name, phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+                self.kube.set_status(
+                    PODS, name, phase="Running", conditions=[{"type": "Ready", "status": "True"}]
+                )
 
     def end(self, name: str, code: int, reason: str = "Error") -> None:
         """Let a pod's training container end."""
@@ -213,7 +245,10 @@ class Cluster:
                 with_pod.add(member)
 
     def check_final_state(self) -> None:
-        """Check what holds when nothing changes any more: the job has its pods, and all plans and requests ended."""
+        """Check what holds when nothing changes any more.
+
+        The job has its pods, and all plans and requests ended.
+        """
         job = self.job()
         for role, replica in job.status.replica_statuses.items():
             wanted = parse_indices(replica.indices) - parse_indices(replica.succeeded_indices)

@@ -1,4 +1,7 @@
-"""What reacts to the operator after random delays: kubelets, the garbage collector and the agents in the pods."""
+"""What reacts to the operator after random delays.
+
+Kubelets, the garbage collector and the agents in the pods.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,9 @@ class ClusterReactions:
     """
 
     def __init__(self, kube: FakeKube, rng: random.Random, note: Callable[..., None]) -> None:
-        self.kube, self.rng, self.note = kube, rng, note
+        self.kube = kube
+        self.rng = rng
+        self.note = note
         self.on_lost_node: set[str] = set()
         self.undisturbed = False
         self.speed = rng.choice((0.2, 1.0, 5.0))
@@ -68,9 +73,12 @@ class ClusterReactions:
 
     async def create_nodes(self) -> None:
         for number in range(4):
-            await self.kube.create(NODES, None, {"metadata": {"name": f"node-{number}"}, "spec": {}, "status": {}})
+            await self.kube.create(
+                NODES, None, {"metadata": {"name": f"node-{number}"}, "spec": {}, "status": {}}
+            )
 
-    # --- reactions ----------------------------------------------------------------------------------------------------
+    # --- reactions
+    # ----------------------------------------------------------------------------------------------------
 
     def on_change(self, kind: str, resource: Resource, name: str, raw: bytes) -> None:
         if resource is PODS:
@@ -94,7 +102,9 @@ class ClusterReactions:
             self._collect_soon()
 
     def _after_random_delay(self, what: Callable[..., None], *args: Any) -> None:
-        self._after(self.rng.random() ** 2 * (1.0 if self.undisturbed else 5.0 * self.speed), what, *args)
+        self._after(
+            self.rng.random() ** 2 * (1.0 if self.undisturbed else 5.0 * self.speed), what, *args
+        )
 
     def _after(self, seconds: float, what: Callable[..., None], *args: Any) -> None:
         asyncio.get_running_loop().call_later(seconds, what, *args)
@@ -111,15 +121,28 @@ class ClusterReactions:
         nodes = [node["metadata"]["name"] for node in self.kube.all(NODES) if not node["spec"]]
         nodes = [node for node in nodes if node not in excluded]
         if not nodes or (self.rng.random() < self.unschedulable_rate and not self.undisturbed):
-            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "0/3 nodes",
+            }
             if pod["status"].get("conditions") != [condition]:
                 self.kube.set_status(PODS, name, conditions=[condition])
             self._after(30.0, self._start, name, uid)
             return
         pod["spec"]["nodeName"] = self.rng.choice(nodes)
         resources = pod["spec"]["containers"][0].get("resources", {})
-        running = [{"name": pod["spec"]["containers"][0]["name"], "resources": resources, "state": {"running": {}}}]
-        self.kube.set_status(PODS, name, phase="Running", conditions=[], podIP="10.0.0.1", containerStatuses=running)
+        running = [
+            {
+                "name": pod["spec"]["containers"][0]["name"],
+                "resources": resources,
+                "state": {"running": {}},
+            }
+        ]
+        self.kube.set_status(
+            PODS, name, phase="Running", conditions=[], podIP="10.0.0.1", containerStatuses=running
+        )
         self._after_random_delay(self._get_ready, name, uid)
 
     def _get_ready(self, name: str, uid: str) -> None:
@@ -128,14 +151,24 @@ class ClusterReactions:
             self.kube.set_status(PODS, name, conditions=[{"type": "Ready", "status": "True"}])
             rate = self.finishing_rate if has_agent(pod) else 10 * self.finishing_rate
             if self.rng.random() < rate and not self.undisturbed:
-                self._after(self.rng.uniform(1, 100), self.end, name, uid, "Succeeded", 0, "Completed")
+                self._after(
+                    self.rng.uniform(1, 100), self.end, name, uid, "Succeeded", 0, "Completed"
+                )
 
     def _end_terminating(self, name: str, uid: str) -> None:
         if name in self.on_lost_node or self._pod(name, uid) is None:
             return
         if self.rng.random() < 0.3:
             end = ("Failed", names.EXIT_DRAINED, "Error")
-            self.end(name, uid, *(end if has_agent(self.kube.objects[PODS, name]) else ("Succeeded", 0, "Completed")))
+            self.end(
+                name,
+                uid,
+                *(
+                    end
+                    if has_agent(self.kube.objects[PODS, name])
+                    else ("Succeeded", 0, "Completed")
+                ),
+            )
             self._after_random_delay(self._remove, name, uid)
         else:
             self._remove(name, uid)
@@ -145,7 +178,10 @@ class ClusterReactions:
             self.kube.remove(PODS, name)
 
     def _drain(self, raw: bytes) -> None:
-        """The master commands the agents of a draining plan's pods to stop; each does so later, or misses it."""
+        """The master commands the agents of a draining plan's pods to stop.
+
+        Each does so later, or misses it.
+        """
         plan = msgspec.json.decode(raw)
         if plan.get("status", {}).get("phase") != "Draining":
             return
@@ -158,7 +194,12 @@ class ClusterReactions:
                 code = 0 if self.rng.random() < self.finishing_rate else names.EXIT_DRAINED
                 phase = "Failed" if code else "Succeeded"
                 self._after_random_delay(
-                    self.end, name, pod["metadata"]["uid"], phase, code, "Error" if code else "Completed"
+                    self.end,
+                    name,
+                    pod["metadata"]["uid"],
+                    phase,
+                    code,
+                    "Error" if code else "Completed",
                 )
 
     def _on_resize(self, name: str, raw: bytes) -> None:
@@ -176,11 +217,17 @@ class ClusterReactions:
         if pod["status"]["containerStatuses"][0].get("resources") == container.get("resources", {}):
             return
         how = self.rng.choice(self.resize_results)
-        kept = [c for c in pod["status"].get("conditions", ()) if not c["type"].startswith("PodResize")]
+        kept = [
+            c for c in pod["status"].get("conditions", ()) if not c["type"].startswith("PodResize")
+        ]
         self.note("kubelet: resize of", name, "is", how)
         if how == "InForce":
             running = [
-                {"name": container["name"], "resources": container.get("resources", {}), "state": {"running": {}}}
+                {
+                    "name": container["name"],
+                    "resources": container.get("resources", {}),
+                    "state": {"running": {}},
+                }
             ]
             self.kube.set_status(PODS, name, containerStatuses=running, conditions=kept)
         elif how != "Ignored":
@@ -217,7 +264,9 @@ class ClusterReactions:
             if not is_terminating(job):
                 continue
             uid = job["metadata"]["uid"]
-            if any(owner["uid"] == uid for item in self.kube.objects.values() for owner in owners(item)):
+            if any(
+                owner["uid"] == uid for item in self.kube.objects.values() for owner in owners(item)
+            ):
                 self._collect_soon()
             else:
                 self.kube.remove(ELASTIC_JOBS, job["metadata"]["name"])
@@ -231,10 +280,14 @@ class ClusterReactions:
             elif is_terminating(claim):
                 self.kube.remove(VOLUME_CLAIMS, claim["metadata"]["name"])
 
-    # --- disturbances -------------------------------------------------------------------------------------------------
+    # --- disturbances
+    # -------------------------------------------------------------------------------------------------
 
     async def disturb_pods(self) -> None:
-        """Let something happen to random pods: they fail, vanish, lose their node, are deleted or get unready."""
+        """Let something happen to random pods.
+
+        They fail, vanish, lose their node, are deleted or get unready.
+        """
         rng = self.rng
         pods = [pod for pod in self.kube.all(PODS) if owners(pod) and is_live(pod)]
         if not pods:
@@ -242,7 +295,8 @@ class ClusterReactions:
         victims = rng.sample(pods, min(len(pods), rng.choice((1, 1, 1, 2, 9))))
         number = rng.random()
         for pod in victims:
-            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+            name = pod["metadata"]["name"]
+            uid = pod["metadata"]["uid"]
             if number < 0.5:
                 phase, code, reason = rng.choice(POD_ENDS)
                 self.note("cluster: end of", name, phase, code, reason)
@@ -260,8 +314,14 @@ class ClusterReactions:
                 self.kube.mark_deleted(PODS, name)
             elif number < 0.83 and not is_terminating(pod):
                 self.note("cluster: eviction of", name, "is announced")
-                target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-                self.kube.set_status(PODS, name, conditions=[*pod["status"].get("conditions", ()), target])
+                target = {
+                    "type": "DisruptionTarget",
+                    "status": "True",
+                    "reason": "EvictionByEvictionAPI",
+                }
+                self.kube.set_status(
+                    PODS, name, conditions=[*pod["status"].get("conditions", ()), target]
+                )
                 self._after(rng.uniform(0, 60), self._evict, name, uid)
             elif number < 0.88 and "nodeName" in pod["spec"]:
                 self._announce_node_removal(pod["spec"]["nodeName"])
@@ -272,12 +332,22 @@ class ClusterReactions:
                 self._announce_node_problem(pod["spec"]["nodeName"])
 
     def _announce_node_problem(self, node: str) -> None:
-        """Give a node, or now and then all of them, a condition that jobs may name; it passes, or comes to stay."""
+        """Give a node, or now and then all of them, a condition that jobs may name.
+
+        It passes, or comes to stay.
+        """
         everywhere = self.rng.random() < 0.2
-        for name in [each["metadata"]["name"] for each in self.kube.all(NODES)] if everywhere else [node]:
+        for name in (
+            [each["metadata"]["name"] for each in self.kube.all(NODES)] if everywhere else [node]
+        ):
             self._set_node_problem(name, "True")
             for _ in range(self.rng.choice((0, 1, 1, 3))):
-                self._after(self.rng.uniform(1, 120), self._set_node_problem, name, self.rng.choice(("False", "True")))
+                self._after(
+                    self.rng.uniform(1, 120),
+                    self._set_node_problem,
+                    name,
+                    self.rng.choice(("False", "True")),
+                )
 
     def _set_node_problem(self, node: str, status: str) -> None:
         condition = {"type": NODE_PROBLEM, "status": status}
@@ -296,7 +366,9 @@ class ClusterReactions:
 
     def _announce_node_removal(self, node: str) -> None:
         """Cordon or taint a node as if it were about to go; later it goes, or stays after all."""
-        taint = {"key": self.rng.choice(("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"))}
+        taint = {
+            "key": self.rng.choice(("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"))
+        }
         self.note("cluster:", node, "is leaving")
         leaving = self.rng.choice(({"unschedulable": True}, {"taints": [taint]}))
         self.kube.edit(NODES, node, lambda spec: spec.update(leaving))
@@ -317,17 +389,25 @@ class ClusterReactions:
         if pod is None or not is_live(pod):
             return
         if phase == "Lost":
-            self.kube.set_status(PODS, name, phase="Failed", reason="NodeLost", conditions=[], containerStatuses=[])
+            self.kube.set_status(
+                PODS, name, phase="Failed", reason="NodeLost", conditions=[], containerStatuses=[]
+            )
             return
         evicted = phase == "Evicted"
-        terminated = {"exitCode": code, "reason": reason, "message": self.rng.choice(("", "out of luck"))}
+        terminated = {
+            "exitCode": code,
+            "reason": reason,
+            "message": self.rng.choice(("", "out of luck")),
+        }
         first = pod["spec"]["containers"][0]["name"]
         self.kube.set_status(
             PODS,
             name,
             phase="Failed" if evicted else phase,
             reason="Evicted" if evicted else "",
-            conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "Eviction"}] if evicted else [],
+            conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "Eviction"}]
+            if evicted
+            else [],
             containerStatuses=[{"name": first, "state": {"terminated": terminated}}],
         )
 
@@ -339,7 +419,8 @@ class ClusterReactions:
         for pod in self.kube.all(PODS):
             if not owners(pod):
                 continue
-            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+            name = pod["metadata"]["name"]
+            uid = pod["metadata"]["uid"]
             if is_terminating(pod):
                 self._after_random_delay(self._remove, name, uid)
             elif pod["status"].get("phase") == "Pending":

@@ -1,7 +1,7 @@
 """An API server in memory, which the operator's code uses in place of its session.
 
-It has resource versions, UID preconditions and merge patches like the real one, and can lose an answer or kill the
-operator at any write.
+It has resource versions, UID preconditions and merge patches like the real one, and can lose an
+answer or kill the operator at any write.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ class FakeKube:
         if (resource, name) in self.objects:
             raise AlreadyExists(409, "AlreadyExists", f"{resource.plural} {name!r} already exists")
         made = copied(body)
-        made["metadata"] |= {"uid": f"{self.version + 1:08x}-0000-4000-8000-000000000000", "generation": 1}
+        made["metadata"] |= {
+            "uid": f"{self.version + 1:08x}-0000-4000-8000-000000000000",
+            "generation": 1,
+        }
         made["metadata"]["creationTimestamp"] = self._time(self.version + 1)
         if resource == PODS:
             used = name, str(made["metadata"].get("ownerReferences"))
@@ -105,7 +108,8 @@ class FakeKube:
         subresource: str = "",
     ) -> Json:
         answered = self._write()
-        found, before = await self.get(resource, namespace or "", name), await self.get(resource, namespace or "", name)
+        found = await self.get(resource, namespace or "", name)
+        before = await self.get(resource, namespace or "", name)
         if kind == "merge-patch":
             wanted = body.get("metadata", {})
             for field, error in (("uid", Conflict), ("resourceVersion", Conflict)):
@@ -113,7 +117,10 @@ class FakeKube:
                     raise error(409, "Conflict", f"{field} is not {wanted[field]}")
             _merge(found, {"status": body["status"]} if subresource == "status" else body)
         else:
-            if body.get("metadata", {}).get("uid", found["metadata"]["uid"]) != found["metadata"]["uid"]:
+            if (
+                body.get("metadata", {}).get("uid", found["metadata"]["uid"])
+                != found["metadata"]["uid"]
+            ):
                 raise Conflict(409, "Conflict", "another UID")
             (container,) = body["spec"]["containers"]
             found["spec"]["containers"][0]["resources"] = container["resources"]
@@ -147,7 +154,8 @@ class FakeKube:
         answered()
         return found
 
-    # --- what the world does --------------------------------------------------------------------------------------
+    # --- what the world does
+    # --------------------------------------------------------------------------------------
 
     def remove(self, resource: Resource, name: str) -> None:
         gone = self.objects.pop((resource, name))
@@ -199,7 +207,9 @@ class FakeKube:
         ]
 
     def _of_role(self, role: str) -> builtins.list[Json]:
-        return [pod for pod in self.all(PODS) if pod["metadata"]["labels"].get(names.LABEL_ROLE) == role]
+        return [
+            pod for pod in self.all(PODS) if pod["metadata"]["labels"].get(names.LABEL_ROLE) == role
+        ]
 
     def _store(self, resource: Resource, item: Json) -> None:
         self.version += 1
@@ -216,7 +226,10 @@ class FakeKube:
         return f"2026-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
 
     def _write(self) -> Callable[[], None]:
-        """Count a write, which may kill the operator; return a function that ends it, which may lose the answer."""
+        """Count a write, which may kill the operator.
+
+        Return a function that ends it, which may lose the answer.
+        """
         self.writes += 1
         if self.crash_in is not None:
             self.crash_in -= 1
@@ -242,7 +255,10 @@ def _incarnation(pod: Json) -> int:
 
 
 def is_selected(item: Json, label: str) -> bool:
-    """Whether an object has the label that a list or watch selects by; every one where it selects by none."""
+    """Whether an object has the label that a list or watch selects by.
+
+    Every one where it selects by none.
+    """
     return not label or label in item["metadata"].get("labels", {})
 
 

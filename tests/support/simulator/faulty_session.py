@@ -1,8 +1,10 @@
-"""A Kubernetes session with faults: late, failing and lost requests, broken watches, and processes that die.
+"""A Kubernetes session with faults.
 
-Two things are assumed, because without them no operator could ensure that a member never has two live pods: the API
-server executes a request before its client's timeout, or never; and the creates of a dead process are executed before
-its lease has run out, or never. Its patches and deletes may be executed later than that.
+Late, failing and lost requests, broken watches, and processes that die. Two things are assumed,
+because without them no operator could ensure that a member never has two live pods: the API server
+executes a request before its client's timeout, or never; and the creates of a dead process are
+executed before its lease has run out, or never. Its patches and deletes may be executed later than
+that.
 """
 
 from __future__ import annotations
@@ -57,19 +59,25 @@ class Faults:
 
 @dataclass
 class Network:
-    """The network between operators and the API server: all watch events so far, and the present faults."""
+    """The network between operators and the API server.
+
+    All watch events so far, and the present faults.
+    """
 
     kube: FakeKube
     rng: random.Random
     faults: Faults
     trace: Callable[..., None]
-    events: dict[Resource, list[tuple[int, float, WatchEvent]]] = field(default_factory=lambda: defaultdict(list))
+    events: dict[Resource, list[tuple[int, float, WatchEvent]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def publish(self, kind: str, resource: Resource, raw: bytes, version: int) -> None:
         now = asyncio.get_running_loop().time()
         self.events[resource].append((version, now, WatchEvent(kind, msgspec.Raw(raw))))
-        waiters, self.waiters = self.waiters, []
+        waiters = self.waiters
+        self.waiters = []
         for future in waiters:
             if not future.done():
                 future.set_result(None)
@@ -81,7 +89,10 @@ class Network:
 
 
 class Client(Protocol):
-    """The process whose session it is; `superseded` when another process has got the lease after its death."""
+    """The process whose session it is.
+
+    `superseded` when another process has got the lease after its death.
+    """
 
     dead: bool
     superseded: bool
@@ -92,36 +103,55 @@ class FaultySession:
     """The part of `Kube` that the operator uses, over a network on which requests and answers get lost."""
 
     def __init__(self, network: Network, owner: Client) -> None:
-        self._network, self._kube, self._rng, self._owner = network, network.kube, network.rng, owner
+        self._network = network
+        self._kube = network.kube
+        self._rng = network.rng
+        self._owner = owner
 
     def low_priority(self) -> FaultySession:
         return self
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
-        found: Json = await self._call("get", resource, name, lambda: self._kube.get(resource, namespace, name))
+        found: Json = await self._call(
+            "get", resource, name, lambda: self._kube.get(resource, namespace, name)
+        )
         return found
 
     async def list(self, resource: Resource, namespace: str | None = None, **options: Any) -> Any:
-        return await self._call("list", resource, "", lambda: self._kube.list(resource, namespace, **options))
+        return await self._call(
+            "list", resource, "", lambda: self._kube.list(resource, namespace, **options)
+        )
 
     async def create(self, resource: Resource, namespace: str | None, body: Any) -> Json:
         if resource == EVENTS:
             return {}
         name = body["metadata"]["name"]
-        made: Json = await self._call("create", resource, name, lambda: self._kube.create(resource, namespace, body))
+        made: Json = await self._call(
+            "create", resource, name, lambda: self._kube.create(resource, namespace, body)
+        )
         return made
 
-    async def patch(self, resource: Resource, namespace: str | None, name: str, body: Any, **options: Any) -> Json:
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, body: Any, **options: Any
+    ) -> Json:
         if options.get("subresource") == "resize" and self._network.faults.no_resize:
             raise NotFound(404, "NotFound", "the server could not find the requested resource")
         patched: Json = await self._call(
-            "patch", resource, name, lambda: self._kube.patch(resource, namespace, name, body, **options)
+            "patch",
+            resource,
+            name,
+            lambda: self._kube.patch(resource, namespace, name, body, **options),
         )
         return patched
 
-    async def delete(self, resource: Resource, namespace: str | None, name: str, **options: Any) -> Json:
+    async def delete(
+        self, resource: Resource, namespace: str | None, name: str, **options: Any
+    ) -> Json:
         gone: Json = await self._call(
-            "delete", resource, name, lambda: self._kube.delete(resource, namespace, name, **options)
+            "delete",
+            resource,
+            name,
+            lambda: self._kube.delete(resource, namespace, name, **options),
         )
         return gone
 
@@ -136,9 +166,12 @@ class FaultySession:
     ) -> AsyncIterator[WatchEvent]:
         """Yield changes in their order, late, some twice, until the connection breaks.
 
-        An object without the label that is selected by is reported as deleted, as the API server does it.
+        An object without the label that is selected by is reported as deleted, as the API server
+        does it.
         """
-        events, rng, loop = self._network.events[resource], self._rng, asyncio.get_running_loop()
+        events = self._network.events[resource]
+        rng = self._rng
+        loop = asyncio.get_running_loop()
         position = bisect_right(events, int(resource_version), key=lambda entry: entry[0])
         while True:
             while position < len(events):
@@ -162,9 +195,15 @@ class FaultySession:
             await self._network.wait_for_more()
 
     async def _call(
-        self, verb: str, resource: Resource, name: str, execute: Callable[[], Coroutine[Any, Any, Any]]
+        self,
+        verb: str,
+        resource: Resource,
+        name: str,
+        execute: Callable[[], Coroutine[Any, Any, Any]],
     ) -> Any:
-        loop, rng, faults = asyncio.get_running_loop(), self._rng, self._network.faults
+        loop = asyncio.get_running_loop()
+        rng = self._rng
+        faults = self._network.faults
         answer: asyncio.Future[Any] = loop.create_future()
         if self._owner.dead:
             return await answer
@@ -196,7 +235,13 @@ class FaultySession:
                 error = TryLater(0, "TimeoutError", "no answer")
             if error is not None and resource != CONFIG_MAPS:  # which is asked for all the time
                 self._network.trace(
-                    verb, resource.plural, name, "->", type(error).__name__, error.status, error.message
+                    verb,
+                    resource.plural,
+                    name,
+                    "->",
+                    type(error).__name__,
+                    error.status,
+                    error.message,
                 )
             pause = rng.choice((0.1, 30.0)) if lost else rng.random() * faults.latency
             loop.call_later(pause, back, result, error)
@@ -216,8 +261,16 @@ class FaultySession:
 
     def _fault(self, verb: str, resource: Resource, faults: Faults, now: float) -> KubeError | None:
         rng = self._rng
-        if now < faults.denied_until and resource in faults.denied_kinds and verb in ("create", "patch"):
-            what = "exceeded quota: pods, requested: pods=1" if resource == PODS else "admission webhook says no"
+        if (
+            now < faults.denied_until
+            and resource in faults.denied_kinds
+            and verb in ("create", "patch")
+        ):
+            what = (
+                "exceeded quota: pods, requested: pods=1"
+                if resource == PODS
+                else "admission webhook says no"
+            )
             return Refused(403, "Forbidden", what)
         if verb != "get" and verb != "list" and rng.random() < faults.conflict_rate:
             return Conflict(409, "Conflict", "the object has been modified")

@@ -29,10 +29,12 @@ Json = dict[str, Any]
 def check_final_state(kube: FakeKube, now: float) -> None:
     """Every plan and request has ended, and every job has exactly the pods that it should have."""
     for plan in kube.all(SCALE_PLANS):
-        phase, name = plan.get("status", {}).get("phase"), plan["metadata"]["name"]
+        phase = plan.get("status", {}).get("phase")
+        name = plan["metadata"]["name"]
         assert phase in FINISHED_PLAN_PHASES, f"{name} has no end: {plan.get('status')}"
     for scaler in (*kube.all(SCALE_INS), *kube.all(SCALE_OUTS)):
-        phase, name = scaler.get("status", {}).get("phase"), scaler["metadata"]["name"]
+        phase = scaler.get("status", {}).get("phase")
+        name = scaler["metadata"]["name"]
         assert phase in FINISHED_SCALER_PHASES, f"{name} has no end: {scaler.get('status')}"
     jobs = {job["metadata"]["uid"]: job for job in kube.all(ELASTIC_JOBS)}
     for pod in kube.all(PODS):
@@ -44,9 +46,12 @@ def check_final_state(kube: FakeKube, now: float) -> None:
 
 
 def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
-    status, policy = job["status"], job["spec"].get("runPolicy", {})
+    status = job["status"]
+    policy = job["spec"].get("runPolicy", {})
     phase = status.get("phase")
-    assert status.get("currentPlan") is None, f"the job still has the plan {status.get('currentPlan')}"
+    assert status.get("currentPlan") is None, (
+        f"the job still has the plan {status.get('currentPlan')}"
+    )
     live = [pod for pod in pods if is_live(pod)]
     here = {(pod_role(pod), pod_index(pod)): pod["metadata"]["name"] for pod in live}
     if phase in FINISHED_JOB_PHASES:
@@ -54,8 +59,12 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
         stopped = any(each["reason"] == "Stopped" for each in status["conditions"])
         kept = policy.get("cleanPodPolicy") == "None" and not stopped
         assert not here or kept, f"an ended job has pods: {here}"
-        assert not [pod for pod in pods if pod_role(pod) == names.ROLE_MASTER], "an ended job has a master"
-        assert policy.get("cleanPodPolicy") != "All" or not _watched(pods), f"an ended job has pods: {pods}"
+        assert not [pod for pod in pods if pod_role(pod) == names.ROLE_MASTER], (
+            "an ended job has a master"
+        )
+        assert policy.get("cleanPodPolicy") != "All" or not _watched(pods), (
+            f"an ended job has pods: {pods}"
+        )
         return
     assert not policy.get("stop"), f"a job that was stopped is {phase}"
     if policy.get("suspend"):
@@ -70,14 +79,17 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
     assert all(is_ready(pod) for pod in live)
     for role, spec in job["spec"]["replicaSpecs"].items():
         replica = status["replicaStatuses"][role]
-        members, done = parsed(replica.get("indices", "")), parsed(replica.get("succeededIndices", ""))
+        members = parsed(replica.get("indices", ""))
+        done = parsed(replica.get("succeededIndices", ""))
         wanted = members - done - {index for other, index in _lost(job) if other == role}
         found = {int(index) for other, index in here if other == role}
         if is_short and spec.get("dependsOn") and not found:
             wanted = frozenset()  # those that it waits for may never be ready
         assert found == wanted, f"{role}: pods of {sorted(found)}, wanted {sorted(wanted)}"
         assert replica.get("desired", 0) == len(members)
-        assert replica.get("ready", 0) == replica.get("active", 0) == len(found), f"{role} is shown as {replica}"
+        assert replica.get("ready", 0) == replica.get("active", 0) == len(found), (
+            f"{role} is shown as {replica}"
+        )
         _check_size(kube, job, role, spec.get("replicas", 1), len(members))
 
 
@@ -89,16 +101,22 @@ def _check_retained(job: Json, pods: list[Json]) -> None:
     names_of = [pod["metadata"]["name"] for pod in retained]
     assert len(retained) <= MOST_RETAINED, f"{names_of} are left"
     for pod in retained:
-        role, index = pod_role(pod), pod_index(pod)
+        role = pod_role(pod)
+        index = pod_index(pod)
         ends = [each["state"]["terminated"] for each in pod["status"].get("containerStatuses", ())]
         codes = {end["exitCode"] for end in ends} - {names.EXIT_DRAINED}
         assert codes, f"{names_of} are left, also one that has not failed by itself"
         members = parsed(job["status"]["replicaStatuses"].get(role, {}).get("indices", ""))
-        assert role == names.ROLE_MASTER or int(index) in members, f"{names_of} are left, the members are {members}"
+        assert role == names.ROLE_MASTER or int(index) in members, (
+            f"{names_of} are left, the members are {members}"
+        )
 
 
 def _watched(pods: list[Json]) -> list[Json]:
-    """Return the pods with the label that the operator watches: nobody looks for one that is over and has lost it."""
+    """Return the pods with the label that the operator watches.
+
+    Nobody looks for one that is over and has lost it.
+    """
     return [pod for pod in pods if is_live(pod) or names.LABEL_JOB_UID in pod["metadata"]["labels"]]
 
 

@@ -1,6 +1,7 @@
 """What must hold after every single write to the cluster.
 
-Nothing here is computed by the operator's own functions, so that a mistake in them is not repeated by the check.
+Nothing here is computed by the operator's own functions, so that a mistake in them is not repeated
+by the check.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ Json = dict[str, Any]
 
 
 class Invariants:
-    """Checks every change, with who made it: `actor` is the operator's process, or None for everybody else."""
+    """Checks every change, with who made it.
+
+    `actor` is the operator's process, or None for everybody else.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.history = RecordedHistory(now)

@@ -40,19 +40,25 @@ class JobInvariants:
         if any(policy.get("suspend") or policy.get("stop") for policy in policies):
             self.history.suspended_at[uid] = self.history.now()
         for role, spec in after["spec"]["replicaSpecs"].items():
-            least, most = spec.get("minReplicas", 1), spec.get("maxReplicas", 10_000)
+            least = spec.get("minReplicas", 1)
+            most = spec.get("maxReplicas", 10_000)
             self.history.widen_bounds(uid, role, least, most)
         if before is None or before["metadata"]["uid"] != uid:
             return
-        old, new = before.get("status", {}), after.get("status", {})
+        old = before.get("status", {})
+        new = after.get("status", {})
         if "Retrying" in (old.get("phase"), new.get("phase")):
-            self.history.suspended_at[uid] = self.history.now()  # its pods are deleted in the same way
+            self.history.suspended_at[uid] = (
+                self.history.now()
+            )  # its pods are deleted in the same way
         begins_anew = bool(old.get("retryTime")) and not new.get("retryTime")
         if actor is None:
             self._note_lost_counts(uid, old, new)
             return
         if old.get("phase") in FINISHED_JOB_PHASES:
-            assert new.get("phase") == old["phase"], f"a job that has {old['phase']} is {new.get('phase')} again"
+            assert new.get("phase") == old["phase"], (
+                f"a job that has {old['phase']} is {new.get('phase')} again"
+            )
             assert new.get("completionTime") == old.get("completionTime")
         for role, replica in new.get("replicaStatuses", {}).items():
             was = old.get("replicaStatuses", {}).get(role, {})
@@ -62,20 +68,41 @@ class JobInvariants:
                 may_go_back = begins_anew and counter in ("restarts", "uncountedRestarts")
                 assert may_go_back or not goes_back, f"{counter} of {role} goes back"
             counted = replica.get("restarts", 0)
-            assert counted <= self.history.failures[uid, role], f"a failure of {role} is counted twice"
+            assert counted <= self.history.failures[uid, role], (
+                f"a failure of {role} is counted twice"
+            )
             if after["spec"]["replicaSpecs"].get(role, {}).get("restartOnSuccess"):
-                assert not replica.get("succeededIndices"), f"a {role} has succeeded for good, and is to run again"
-            done = parsed(replica.get("succeededIndices", "")) - parsed(was.get("succeededIndices", ""))
+                assert not replica.get("succeededIndices"), (
+                    f"a {role} has succeeded for good, and is to run again"
+                )
+            done = parsed(replica.get("succeededIndices", "")) - parsed(
+                was.get("succeededIndices", "")
+            )
             if after["spec"]["replicaSpecs"].get(role, {}).get("agent") == "None":
-                told = [index for index in done if (uid, role, str(index)) not in self.history.ended_by_itself]
+                told = [
+                    index
+                    for index in done
+                    if (uid, role, str(index)) not in self.history.ended_by_itself
+                ]
                 assert not told, f"{role} {told} have succeeded, and were only told to end"
             lost = replica.get("uncountedRestarts", 0) + counted
             assert lost <= self.history.losses[uid, role], f"a loss of {role} is counted twice"
             first = not old.get("replicaStatuses")
-            self._check_members(uid, role, was, replica, new, first=first or self._has_size_of_spec(after, role, old))
-        assert new.get("master", {}).get("incarnations", 0) >= old.get("master", {}).get("incarnations", 0)
+            self._check_members(
+                uid,
+                role,
+                was,
+                replica,
+                new,
+                first=first or self._has_size_of_spec(after, role, old),
+            )
+        assert new.get("master", {}).get("incarnations", 0) >= old.get("master", {}).get(
+            "incarnations", 0
+        )
         failed = self.history.failures[uid, names.ROLE_MASTER]
-        assert new.get("master", {}).get("restarts", 0) <= failed, "a failure of the master is counted twice"
+        assert new.get("master", {}).get("restarts", 0) <= failed, (
+            "a failure of the master is counted twice"
+        )
         if new.get("currentPlan") not in (None, old.get("currentPlan")):
             self._check_queue_order(new["currentPlan"], actor)
         for role, spec in after["spec"]["replicaSpecs"].items():
@@ -83,7 +110,10 @@ class JobInvariants:
                 self._check_write_back(uid, role, spec["replicas"], before)
 
     def _note_lost_counts(self, uid: str, old: Json, new: Json) -> None:
-        """Somebody else has written the status: what it does not count any more may be counted once more."""
+        """Somebody else has written the status.
+
+        What it does not count any more may be counted once more.
+        """
         for role, was in old.get("replicaStatuses", {}).items():
             replica = new.get("replicaStatuses", {}).get(role, {})
             lost = was.get("restartsByIndex", {}).keys() - replica.get("restartsByIndex", {}).keys()
@@ -92,20 +122,32 @@ class JobInvariants:
 
     def _has_size_of_spec(self, job: Json, role: str, old: Json) -> bool:
         """Whether a job that is suspended gets the size of its spec, since the plan in progress was deleted."""
-        plan, size = old.get("currentPlan"), job["spec"]["replicaSpecs"].get(role, {}).get("replicas", 1)
+        plan = old.get("currentPlan")
+        size = job["spec"]["replicaSpecs"].get(role, {}).get("replicas", 1)
         is_deleted = plan is not None and plan not in self.history.objects[SCALE_PLANS]
         suspended = self.history.may_be_suspended(job["metadata"]["uid"])
-        return suspended and is_deleted and job["status"]["replicaStatuses"][role].get("desired", 0) == size
+        return (
+            suspended
+            and is_deleted
+            and job["status"]["replicaStatuses"][role].get("desired", 0) == size
+        )
 
-    def _check_members(self, uid: str, role: str, was: Json, replica: Json, status: Json, *, first: bool) -> None:
+    def _check_members(
+        self, uid: str, role: str, was: Json, replica: Json, status: Json, *, first: bool
+    ) -> None:
         """The job's members change only by a plan that has begun and drained, and their number stays in the bounds."""
-        old, new = parsed(was.get("indices", "")), parsed(replica.get("indices", ""))
+        old = parsed(was.get("indices", ""))
+        new = parsed(replica.get("indices", ""))
         if first or old == new:
             return
-        candidates = [plan for plan in self.history.plans_of(uid) if plan.get("status", {}).get("startTime")]
+        candidates = [
+            plan for plan in self.history.plans_of(uid) if plan.get("status", {}).get("startTime")
+        ]
         may_be_suspended = self.history.may_be_suspended(uid)
         plans = [
-            plan for plan in candidates if _allows_members(plan, role, old, new, may_be_suspended=may_be_suspended)
+            plan
+            for plan in candidates
+            if _allows_members(plan, role, old, new, may_be_suspended=may_be_suspended)
         ]
         assert plans, f"{role} goes from {sorted(old)} to {sorted(new)}, which no plan says"
         gone = old - new
@@ -118,33 +160,55 @@ class JobInvariants:
         assert len(new) >= min(self.history.lowest_min_replicas[uid, role], len(old)), (
             f"{len(new)} {role}s are below minReplicas"
         )
-        desired, most = (
-            replica.get("desired", 0),
-            max(self.history.highest_max_replicas[uid, role], was.get("desired", 0)),
-        )
+        desired = replica.get("desired", 0)
+        most = max(self.history.highest_max_replicas[uid, role], was.get("desired", 0))
         if may_be_suspended:  # a plan that was deleted halfway may have left more
-            most = max([most, *(len(parsed(plan["status"].get("before", {}).get(role, ""))) for plan in plans)])
+            most = max(
+                [
+                    most,
+                    *(
+                        len(parsed(plan["status"].get("before", {}).get(role, "")))
+                        for plan in plans
+                    ),
+                ]
+            )
         assert desired <= most, f"{desired} {role}s are above maxReplicas"
         surplus = max(_surplus_of(plan, role) for plan in plans)
-        assert len(new) <= max(most + surplus, len(old)), f"{len(new)} {role}s, with {surplus} who leave, are too many"
+        assert len(new) <= max(most + surplus, len(old)), (
+            f"{len(new)} {role}s, with {surplus} who leave, are too many"
+        )
         for move in (move for plan in plans for move in plan["status"].get("migrations", ())):
-            if move["role"] == role and move["index"] in gone and move["phase"] == "Done" and not may_be_suspended:
+            if (
+                move["role"] == role
+                and move["index"] in gone
+                and move["phase"] == "Done"
+                and not may_be_suspended
+            ):
                 ready = (uid, role, str(move["replacement"])) in self.history.was_ready
-                assert ready, f"{role} {move['index']} goes, and its replacement {move['replacement']} was never ready"
+                assert ready, (
+                    f"{role} {move['index']} goes, and its replacement {move['replacement']} was never ready"
+                )
         for pod in self.history.all(PODS):
             if controller(pod) != uid or pod_role(pod) != role:
                 continue
             if int(pod_index(pod)) in gone:
                 self._check_drained(uid, role, pod, plans)
             elif int(pod_index(pod)) in new - old and not is_live(pod):
-                # A removed member that comes back is counted from the start, so its pod's end is counted once more.
+                # A removed member that comes back is counted from the start, so its pod's end is
+                # counted once more.
                 self.history.failures[uid, role] += 1
                 self.history.losses[uid, role] += 1
 
     def _check_drained(self, uid: str, role: str, pod: Json, plans: list[Json]) -> None:
         """A member that is removed has drained, or has had its time to do so."""
-        name, status = pod["metadata"]["name"], pod["status"]
-        if status.get("phase") != "Running" or is_terminating(pod) or not is_ready(pod) or not has_agent(pod):
+        name = pod["metadata"]["name"]
+        status = pod["status"]
+        if (
+            status.get("phase") != "Running"
+            or is_terminating(pod)
+            or not is_ready(pod)
+            or not has_agent(pod)
+        ):
             return
         if self.history.may_be_suspended(uid):
             return
@@ -158,7 +222,8 @@ class JobInvariants:
                 self.history.running_since[pod["metadata"]["uid"]]
                 > parse_time(said["startTime"]) - MAX_REPORT_DELAY_SECONDS
             ):
-                return  # the operator did not know that it was running when it chose the pods to drain
+                # the operator did not know that it was running when it chose the pods to drain
+                return
             rolled_back = int(pod_index(pod)) not in parsed(said["before"].get(role, ""))
             if (
                 said["phase"] in FINISHED_PLAN_PHASES
@@ -173,14 +238,24 @@ class JobInvariants:
         """A plan begins only if nothing that the operator has observed is ahead of it in the queue."""
         plan = self.history.objects[SCALE_PLANS].get(name)
         if "-back-" in name or (plan is not None and plan.get("status", {}).get("startTime")):
-            return  # the plan after a deleted one is ahead of all others; a plan that has begun goes on
+            # the plan after a deleted one is ahead of all others; a plan that has begun goes on
+            return
         observed = actor.store.last
         everyone = [*observed.plans, *observed.scale_ins, *observed.scale_outs]
-        positions = {item.metadata.uid: (item.metadata.creation_timestamp, item.metadata.uid) for item in everyone}
-        queue, owners_with_plan = [], {owner.uid for plan in observed.plans for owner in plan.metadata.owner_references}
+        positions = {
+            item.metadata.uid: (item.metadata.creation_timestamp, item.metadata.uid)
+            for item in everyone
+        }
+        queue = []
+        owners_with_plan = {
+            owner.uid for plan in observed.plans for owner in plan.metadata.owner_references
+        }
         auto = []
         for item in everyone:
-            if item.metadata.deletion_timestamp is not None or item.status.phase not in (None, "Pending"):
+            if item.metadata.deletion_timestamp is not None or item.status.phase not in (
+                None,
+                "Pending",
+            ):
                 continue
             is_plan = type(item).__name__ == "ScalePlan"
             if not is_plan and item.metadata.uid in owners_with_plan:
@@ -200,15 +275,20 @@ class JobInvariants:
 
     def _check_write_back(self, uid: str, role: str, replicas: int, before: Json) -> None:
         current = before.get("status", {}).get("currentPlan")
-        plan = next((plan for plan in self.history.plans_of(uid) if plan["metadata"]["name"] == current), None)
-        assert plan is not None, f"replicas of {role} is set to {replicas} without a plan"
-        was, at_begin = (
-            before["spec"]["replicaSpecs"][role].get("replicas", 1),
-            plan["status"]["specReplicas"].get(role),
+        plan = next(
+            (plan for plan in self.history.plans_of(uid) if plan["metadata"]["name"] == current),
+            None,
         )
-        assert was == at_begin, f"replicas of {role} was edited to {was}, and is overwritten with {replicas}"
+        assert plan is not None, f"replicas of {role} is set to {replicas} without a plan"
+        was = before["spec"]["replicaSpecs"][role].get("replicas", 1)
+        at_begin = plan["status"]["specReplicas"].get(role)
+        assert was == at_begin, (
+            f"replicas of {role} was edited to {was}, and is overwritten with {replicas}"
+        )
         target = parsed(plan["status"].get("targets", {}).get(role, ""))
-        assert len(target) == replicas, f"replicas of {role} is set to {replicas}, the plan comes to {sorted(target)}"
+        assert len(target) == replicas, (
+            f"replicas of {role} is set to {replicas}, the plan comes to {sorted(target)}"
+        )
 
 
 def _is_migrating(plan: Json) -> bool:
@@ -219,18 +299,27 @@ def _surplus_of(plan: Json, role: str) -> int:
     """Return how many members may have a replacement before they are gone."""
     status = plan["status"]
     moves: int = sum(move["role"] == role for move in status.get("migrations", ()))
-    before, targets = (parsed(status.get(field, {}).get(role, "")) for field in ("before", "targets"))
+    before, targets = (
+        parsed(status.get(field, {}).get(role, "")) for field in ("before", "targets")
+    )
     return moves + len(before - targets)
 
 
-def _allows_members(plan: Json, role: str, old: frozenset[int], new: frozenset[int], *, may_be_suspended: bool) -> bool:
+def _allows_members(
+    plan: Json, role: str, old: frozenset[int], new: frozenset[int], *, may_be_suspended: bool
+) -> bool:
     """Whether a plan can have changed one set of members to the other."""
     status = plan["status"]
-    before, targets = parsed(status.get("before", {}).get(role, "")), parsed(status.get("targets", {}).get(role, ""))
+    before = parsed(status.get("before", {}).get(role, ""))
+    targets = parsed(status.get("targets", {}).get(role, ""))
     moves = [m for m in status.get("migrations", ()) if m.get("role", "worker") == role]
     extra = {m["replacement"] for m in moves if m.get("replacement") is not None}
     moved = {m["index"] for m in moves if m.get("index") is not None}
-    if may_be_suspended or plan["spec"].get("onTimeout") == "Rollback" or status["phase"] in FINISHED_PLAN_PHASES:
+    if (
+        may_be_suspended
+        or plan["spec"].get("onTimeout") == "Rollback"
+        or status["phase"] in FINISHED_PLAN_PHASES
+    ):
         return new <= before | targets | extra and new >= (before & targets) - moved
     # Until the removed members have drained, they are members together with the new ones.
     both = before if "executionTime" not in status else frozenset[int]()

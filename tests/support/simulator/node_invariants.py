@@ -6,7 +6,13 @@ from typing import Any
 
 from elasticjob_kube.resources import PODS, SCALE_PLANS
 
-from tests.support.simulator.raw_objects import controller, excluded_nodes, owners, pod_index, pod_role
+from tests.support.simulator.raw_objects import (
+    controller,
+    excluded_nodes,
+    owners,
+    pod_index,
+    pod_role,
+)
 from tests.support.simulator.recorded_history import MAX_STALE_SECONDS, RecordedHistory
 
 Json = dict[str, Any]
@@ -35,15 +41,24 @@ class NodeInvariants:
 
     def check_plan(self, before: Json | None, after: Json | None, actor: Any) -> None:
         if after is None and before is not None and actor is None:
-            for key in [key for key, uid in self._tried.items() if uid == before["metadata"]["uid"]]:
+            for key in [
+                key for key, uid in self._tried.items() if uid == before["metadata"]["uid"]
+            ]:
                 del self._tried[key]  # its user has deleted the plan, which may be made once more
-        if before is not None or after is None or actor is None or "-condition-" not in after["metadata"]["name"]:
+        if (
+            before is not None
+            or after is None
+            or actor is None
+            or "-condition-" not in after["metadata"]["name"]
+        ):
             return
         plan = after["metadata"]["name"]
         (owner,) = owners(after)
         for entry in after["spec"]["migratePods"]:
             first = self._tried.setdefault((owner["uid"], entry["name"]), after["metadata"]["uid"])
-            assert first == after["metadata"]["uid"], f"{entry['name']} is in {plan}, and was in another plan"
+            assert first == after["metadata"]["uid"], (
+                f"{entry['name']} is in {plan}, and was in another plan"
+            )
             pod = self.history.objects[PODS].get(entry["name"])
             node = pod["spec"].get("nodeName", "") if pod is not None else None
             lately = self.history.now() - self._problem_at.get(node or "", 0.0) < MAX_STALE_SECONDS
@@ -52,15 +67,33 @@ class NodeInvariants:
 
     def check_created(self, pod: Json, job: Json) -> None:
         """The replacement of a member on a node with a problem does not run on another such node."""
-        plans = [plan for plan in self.history.all(SCALE_PLANS) if "-condition-" in plan["metadata"]["name"]]
-        running = [plan["status"] for plan in plans if plan.get("status", {}).get("phase") in ("Draining", "Executing")]
+        plans = [
+            plan
+            for plan in self.history.all(SCALE_PLANS)
+            if "-condition-" in plan["metadata"]["name"]
+        ]
+        running = [
+            plan["status"]
+            for plan in plans
+            if plan.get("status", {}).get("phase") in ("Draining", "Executing")
+        ]
         moves = [move for status in running for move in status.get("migrations", ())]
         starting = [(m["role"], str(m["replacement"])) for m in moves if m["phase"] == "Starting"]
         named = job["spec"]["runPolicy"].get("replaceOnNodeConditions")
-        if not named or controller(pod) != job["metadata"]["uid"] or (pod_role(pod), pod_index(pod)) not in starting:
+        if (
+            not named
+            or controller(pod) != job["metadata"]["uid"]
+            or (pod_role(pod), pod_index(pod)) not in starting
+        ):
             return
-        known = {name for name, since in self._problems.items() if self.history.now() - since > MAX_STALE_SECONDS}
-        assert known <= excluded_nodes(pod), f"{pod['metadata']['name']} may run on {known - excluded_nodes(pod)}"
+        known = {
+            name
+            for name, since in self._problems.items()
+            if self.history.now() - since > MAX_STALE_SECONDS
+        }
+        assert known <= excluded_nodes(pod), (
+            f"{pod['metadata']['name']} may run on {known - excluded_nodes(pod)}"
+        )
 
 
 def _is_sick(node: Json) -> bool:

@@ -1,4 +1,7 @@
-"""Nodes for tests of plans: kubelets that resize in place or do not, pods that never start, agents that never drain."""
+"""Nodes for tests of plans.
+
+Kubelets that resize in place or do not, pods that never start, agents that never drain.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +51,17 @@ class Nodes:
             self.run_pods()
             if alive and self.cluster.kube.version == before:
                 requests = [*self.cluster.kube.all(SCALE_INS), *self.cluster.kube.all(SCALE_OUTS)]
-                plans = [plan.get("status", {}).get("phase") in FINISHED for plan in self.cluster.kube.all(SCALE_PLANS)]
-                if all(plans) and all("completionTime" in request.get("status", {}) for request in requests):
+                plans = [
+                    plan.get("status", {}).get("phase") in FINISHED
+                    for plan in self.cluster.kube.all(SCALE_PLANS)
+                ]
+                if all(plans) and all(
+                    "completionTime" in request.get("status", {}) for request in requests
+                ):
                     return
-        raise AssertionError(f"no end: {[(p['metadata']['name'], p.get('status')) for p in self.plans()]}")
+        raise AssertionError(
+            f"no end: {[(p['metadata']['name'], p.get('status')) for p in self.plans()]}"
+        )
 
     async def until(self, holds: Callable[[], bool], *, turns: int = 100) -> None:
         """Let operator, kubelets and agents work until a condition holds."""
@@ -65,7 +75,10 @@ class Nodes:
         raise AssertionError(f"never so; the plans: {self.plans()}")
 
     async def run_operator(self) -> bool:
-        """Let the operator observe and reconcile once, as its queue would; return False when it died."""
+        """Let the operator observe and reconcile once, as its queue would.
+
+        Return False when it died.
+        """
         self.cluster.now += 2
         try:
             await self.cluster.operator.watch()
@@ -96,9 +109,15 @@ class Nodes:
     def run_pods(self) -> None:
         """Let every pod go one step on: start, drain, resize or terminate."""
         kube = self.cluster.kube
-        draining = {n for plan in self.plans() for n in plan.get("status", {}).get("drainingPods", ()) if self.agents}
+        draining = {
+            n
+            for plan in self.plans()
+            for n in plan.get("status", {}).get("drainingPods", ())
+            if self.agents
+        }
         for pod in kube.all(PODS):
-            name, phase = pod["metadata"]["name"], pod["status"]["phase"]
+            name = pod["metadata"]["name"]
+            phase = pod["status"]["phase"]
             if name in self.lost:
                 continue
             if "deletionTimestamp" in pod["metadata"]:
@@ -106,20 +125,34 @@ class Nodes:
             elif name in draining and phase == "Running":
                 self.cluster.end(name, names.EXIT_DRAINED)
             elif phase == "Pending" and (why := self.stuck(pod)):
-                unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+                unscheduled = {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": why,
+                }
                 if pod["status"].get("conditions") != [unscheduled]:
                     kube.set_status(PODS, name, conditions=[unscheduled])
             elif phase == "Pending":
-                kube.set_status(PODS, name, phase="Running", conditions=[_ready()], containerStatuses=[_reported(pod)])
+                kube.set_status(
+                    PODS,
+                    name,
+                    phase="Running",
+                    conditions=[_ready()],
+                    containerStatuses=[_reported(pod)],
+                )
             elif phase == "Running" and pod["status"]["containerStatuses"] != [_reported(pod)]:
                 self._resize(pod)
 
     def _resize(self, pod: Json) -> None:
-        name, message = pod["metadata"]["name"], "no room on the node"
+        name = pod["metadata"]["name"]
+        message = "no room on the node"
         if pod["status"]["containerStatuses"][0]["resources"] == _reported(pod)["resources"]:
             return
         if self.resizes == "InPlace":
-            self.cluster.kube.set_status(PODS, name, conditions=[_ready()], containerStatuses=[_reported(pod)])
+            self.cluster.kube.set_status(
+                PODS, name, conditions=[_ready()], containerStatuses=[_reported(pod)]
+            )
         elif self.resizes != "Silent":
             kind = "PodResizeInProgress" if self.resizes == "Error" else "PodResizePending"
             condition = {"type": kind, "status": "True", "reason": self.resizes, "message": message}
@@ -135,11 +168,15 @@ class Nodes:
 
     def live_pods(self, role: str = "worker") -> list[str]:
         pods = self.cluster.kube.pods(role)
-        return [p["metadata"]["name"] for p in pods if p["status"]["phase"] in ("Pending", "Running")]
+        return [
+            p["metadata"]["name"] for p in pods if p["status"]["phase"] in ("Pending", "Running")
+        ]
 
     def requests(self, resource: str) -> dict[str, Any]:
         return {
-            pod["metadata"]["name"]: pod["spec"]["containers"][0]["resources"]["requests"].get(resource)
+            pod["metadata"]["name"]: pod["spec"]["containers"][0]["resources"]["requests"].get(
+                resource
+            )
             for pod in self.cluster.kube.pods()
         }
 
@@ -152,7 +189,9 @@ def refuse_resizes(cluster: Cluster, message: str = "resizing is disabled") -> N
     """Let the API server refuse every resize."""
     patch = cluster.kube.patch
 
-    async def refusing(resource: Resource, namespace: str | None, name: str, body: Any, **options: Any) -> Json:
+    async def refusing(
+        resource: Resource, namespace: str | None, name: str, body: Any, **options: Any
+    ) -> Json:
         if options.get("subresource") == "resize":
             raise Refused(422, "Invalid", message)
         return await patch(resource, namespace, name, body, **options)
@@ -165,7 +204,11 @@ def limit_pods(cluster: Cluster, most: int) -> None:
     create = cluster.kube.create
 
     async def limited(resource: Resource, namespace: str | None, body: Any) -> Json:
-        if resource == PODS and len(cluster.kube.pods()) >= most and names.LABEL_INDEX in body["metadata"]["labels"]:
+        if (
+            resource == PODS
+            and len(cluster.kube.pods()) >= most
+            and names.LABEL_INDEX in body["metadata"]["labels"]
+        ):
             raise Refused(403, "Forbidden", f"exceeded quota: pods={most}")
         return await create(resource, namespace, body)
 

@@ -1,4 +1,7 @@
-"""The operator's process in a random history: its informer, work queue and reconciler over a session with faults."""
+"""The operator's process in a random history.
+
+Its informer, work queue and reconciler over a session with faults.
+"""
 
 from __future__ import annotations
 
@@ -40,16 +43,25 @@ class OperatorProcess:
     """One process of the operator, composed like the real one in main.py."""
 
     def __init__(self, network: Network, number: int) -> None:
-        self.number, self.dead, self.superseded = number, False, False
+        self.number = number
+        self.dead = False
+        self.superseded = False
         self.on_write: Callable[[], None] = lambda: None
         self._network, self._session = network, FaultySession(network, self)
         kube: Any = self._session
         self.store = _RecordingStore()
-        self.pods: Informer[Pod] = Informer(kube, PODS, Pod, label_selector=names.LABEL_JOB_UID, on_change=self._on_pod)
+        self.pods: Informer[Pod] = Informer(
+            kube, PODS, Pod, label_selector=names.LABEL_JOB_UID, on_change=self._on_pod
+        )
         self._events = Events(kube, f"operator-{number}")
         conditions = OwnConditions(kube, self._events)
         self._customs = custom_informers(kube, None, self.store, conditions, self._on_job)
-        executor = Executor(kube, self.store, PodExecutor(kube, self.pods, self.store.pods, self._events), self._events)
+        executor = Executor(
+            kube,
+            self.store,
+            PodExecutor(kube, self.pods, self.store.pods, self._events),
+            self._events,
+        )
         self._reconciler = Reconciler(kube, self.store, executor, DEFAULTS)
         self._rules = RulesWatch(kube, self.store, self._events, NAMESPACE)
         self._queue: WorkQueue[JobKey] = WorkQueue(self._work)
@@ -59,8 +71,14 @@ class OperatorProcess:
     def start(self) -> None:
         informers = (self.pods, *self._customs)
         kube: Any = self._session
-        works = (*(each.run() for each in informers), watch_nodes(kube, self.store, self._on_job, self._nodes_answered))
-        self._tasks = [*(asyncio.create_task(work) for work in works), asyncio.create_task(self._run())]
+        works = (
+            *(each.run() for each in informers),
+            watch_nodes(kube, self.store, self._on_job, self._nodes_answered),
+        )
+        self._tasks = [
+            *(asyncio.create_task(work) for work in works),
+            asyncio.create_task(self._run()),
+        ]
 
     def kill(self) -> None:
         """End it as SIGKILL does: from now on it sends nothing and gets no answer."""

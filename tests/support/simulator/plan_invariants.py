@@ -37,17 +37,23 @@ class PlanInvariants:
             for owner in owners(after):
                 if owner.get("kind") in ("ScaleIn", "ScaleOut"):
                     first = self.history.plan_of_request.get(owner["uid"])
-                    present = any(plan["metadata"]["uid"] == first for plan in self.history.all(SCALE_PLANS))
+                    present = any(
+                        plan["metadata"]["uid"] == first for plan in self.history.all(SCALE_PLANS)
+                    )
                     assert not present, f"{owner['name']} becomes a second plan"
-                    assert first not in self.history.executed, f"{owner['name']} is executed a second time"
+                    assert first not in self.history.executed, (
+                        f"{owner['name']} is executed a second time"
+                    )
                     self.history.plan_of_request[owner["uid"]] = after["metadata"]["uid"]
             return
-        name, old = before["metadata"]["name"], before.get("status", {})
+        name = before["metadata"]["name"]
+        old = before.get("status", {})
         if after is None:
             wanted = old.get("phase") in FINISHED_PLAN_PHASES or not self._is_wanted(before)
             assert wanted, f"{name} is deleted in phase {old.get('phase')}"
             return
-        new, uid = after.get("status", {}), after["metadata"]["uid"]
+        new = after.get("status", {})
+        uid = after["metadata"]["uid"]
         if old.get("phase") in FINISHED_PLAN_PHASES:
             assert new == old, f"{name} has ended and is changed"
             return
@@ -56,7 +62,8 @@ class PlanInvariants:
                 assert new.get(field) == old.get(field), f"{field} of {name} changes while it runs"
             for role, text in new.get("targets", {}).items():
                 sizes = [
-                    len(parsed(status[field].get(role, ""))) for status, field in ((old, "before"), (old, "targets"))
+                    len(parsed(status[field].get(role, "")))
+                    for status, field in ((old, "before"), (old, "targets"))
                 ]
                 assert len(parsed(text)) >= min(sizes), (
                     f"{name} is rolled back to less than it began with: {role} {text}"
@@ -67,14 +74,17 @@ class PlanInvariants:
             if new["phase"] != "Succeeded":
                 assert new.get("message"), f"{name} ends {new['phase']} without a reason"
             if new["phase"] == "Superseded":
-                assert after["spec"].get("source") == "Auto", f"{name} is dropped, though it is not an Auto plan"
+                assert after["spec"].get("source") == "Auto", (
+                    f"{name} is dropped, though it is not an Auto plan"
+                )
             if new["phase"] == "Cancelled" and old.get("startTime"):
                 self._check_size_restored(after)
             assert new.get("completionTime"), f"{name} has ended at no time"
 
     def _check_size_restored(self, plan: Json) -> None:
         """A plan that is cancelled because the job is suspended leaves the members from before it."""
-        job, status = self.history.objects[ELASTIC_JOBS].get(plan["spec"]["jobName"]), plan["status"]
+        job = self.history.objects[ELASTIC_JOBS].get(plan["spec"]["jobName"])
+        status = plan["status"]
         if (
             job is None
             or belongs_to_other_job(plan, job["metadata"]["uid"])
@@ -84,22 +94,33 @@ class PlanInvariants:
         policy = job["spec"].get("runPolicy", {})
         if not (policy.get("suspend") or policy.get("stop")) or status.get("migrations"):
             return
-        asked = {role: spec.get("replicas", 1) for role, spec in job["spec"]["replicaSpecs"].items()}
+        asked = {
+            role: spec.get("replicas", 1) for role, spec in job["spec"]["replicaSpecs"].items()
+        }
         if any(asked[role] != size for role, size in status.get("specReplicas", {}).items()):
             return  # the spec has the plan's size already, or was edited
         if "-back-" in plan["metadata"]["name"]:
-            return  # the plan before it was deleted in mid-scale: the job has the size of its spec, as this plan says
+            # the plan before it was deleted in mid-scale: the job has the size of its spec, as this
+            # plan says
+            return
         for role, text in status.get("before", {}).items():
             members = job["status"]["replicaStatuses"][role].get("indices", "")
-            assert parsed(members) == parsed(text), f"{role} {members} after the cancelled plan, not {text}"
+            assert parsed(members) == parsed(text), (
+                f"{role} {members} after the cancelled plan, not {text}"
+            )
 
     def _is_wanted(self, plan: Json) -> bool:
         """Whether an owner of the plan exists: deleting its ScaleIn or ScaleOut cancels it."""
-        alive = {item["metadata"]["uid"] for items in self.history.objects.values() for item in items.values()}
+        alive = {
+            item["metadata"]["uid"]
+            for items in self.history.objects.values()
+            for item in items.values()
+        }
         return any(owner["uid"] in alive for owner in owners(plan))
 
     def _check_begin(self, plan: Json, uid: str) -> None:
-        name, status = plan["metadata"]["name"], plan["status"]
+        name = plan["metadata"]["name"]
+        status = plan["status"]
         assert uid not in self.history.executed, f"{name} is executed twice"
         self.history.executed[uid] = name
         job = self.history.objects[ELASTIC_JOBS].get(plan["spec"]["jobName"])
@@ -116,14 +137,19 @@ class PlanInvariants:
         assert not others, f"{name} begins while {others} run"
         for role, text in status.get("before", {}).items():
             members = parsed(job["status"]["replicaStatuses"][role].get("indices", ""))
-            assert parsed(text) == members, f"{name} begins at {role} {text}, but the job has {sorted(members)}"
+            assert parsed(text) == members, (
+                f"{name} begins at {role} {text}, but the job has {sorted(members)}"
+            )
 
     def check_scaler(self, before: Json | None, after: Json | None, actor: Any) -> None:
         if actor is None or before is None:
             return
-        name, old = before["metadata"]["name"], before.get("status", {})
+        name = before["metadata"]["name"]
+        old = before.get("status", {})
         if after is None:
-            assert old.get("phase") in FINISHED_SCALER_PHASES, f"{name} is deleted in phase {old.get('phase')}"
+            assert old.get("phase") in FINISHED_SCALER_PHASES, (
+                f"{name} is deleted in phase {old.get('phase')}"
+            )
             return
         new = after.get("status", {})
         if old.get("phase") in FINISHED_SCALER_PHASES:

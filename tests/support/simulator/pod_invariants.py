@@ -34,17 +34,28 @@ class PodInvariants:
     def check(self, before: Json | None, after: Json | None, actor: Any) -> None:
         pod = after or before
         assert pod is not None
-        name, uid = pod["metadata"]["name"], controller(pod)
+        name = pod["metadata"]["name"]
+        uid = controller(pod)
         if uid is None:
             assert actor is None, f"pod {name} of another owner was touched"
             return
-        if before is not None and after is not None and before["metadata"]["labels"] != after["metadata"]["labels"]:
+        if (
+            before is not None
+            and after is not None
+            and before["metadata"]["labels"] != after["metadata"]["labels"]
+        ):
             self.history.tampered.add(pod["metadata"]["uid"])
-        job, role, index = self.history.job_with(uid), pod_role(pod), pod_index(pod)
+        job = self.history.job_with(uid)
+        role = pod_role(pod)
+        index = pod_index(pod)
         member = (uid, role, index)
         if after is not None and (is_ready(after) or after["status"].get("phase") == "Succeeded"):
             self.history.was_ready.add(member)
-        if after is not None and after["status"].get("phase") == "Succeeded" and not is_terminating(after):
+        if (
+            after is not None
+            and after["status"].get("phase") == "Succeeded"
+            and not is_terminating(after)
+        ):
             self.history.ended_by_itself.add(member)
         if after is not None and after["status"].get("phase") == "Running":
             self.history.running_since.setdefault(after["metadata"]["uid"], self.history.now())
@@ -66,21 +77,30 @@ class PodInvariants:
                 self._check_not_needed(before, job, actor.store.last)
 
     def _check_created(self, pod: Json, uid: str, job: Json | None) -> None:
-        name, role, index = pod["metadata"]["name"], pod_role(pod), pod_index(pod)
+        name = pod["metadata"]["name"]
+        role = pod_role(pod)
+        index = pod_index(pod)
         assert name not in self.history.names[uid], f"the name {name} is used twice"
         self.history.names[uid].add(name)
         if job is None or is_terminating(job):
             return
         status = job["status"]
-        assert status.get("phase") not in FINISHED_JOB_PHASES, f"{name} is created for a job that has ended"
+        assert status.get("phase") not in FINISHED_JOB_PHASES, (
+            f"{name} is created for a job that has ended"
+        )
         assert not status.get("retryTime"), f"{name} is created before the next attempt begins"
         if role != names.ROLE_MASTER:
             members = parsed(status["replicaStatuses"][role].get("indices", ""))
-            assert int(index) in members, f"{name} is created, but the job's members are {role} {sorted(members)}"
+            assert int(index) in members, (
+                f"{name} is created, but the job's members are {role} {sorted(members)}"
+            )
 
     def _check_deleted(self, before: Json, after: Json | None, job: Json) -> None:
         """A live pod may be deleted only if it is no member's, and by force only after its time to terminate."""
-        name, role, index, status = before["metadata"]["name"], pod_role(before), pod_index(before), job["status"]
+        name = before["metadata"]["name"]
+        role = pod_role(before)
+        index = pod_index(before)
+        status = job["status"]
         spec = job["spec"]["master"] if role == names.ROLE_MASTER and "master" in job["spec"] else (
             job["spec"]["replicaSpecs"].get(role, {})
         )  # fmt: skip
@@ -91,17 +111,28 @@ class PodInvariants:
             assert waited >= allowed - 1, f"{name} is removed by force after {waited:.0f} s"
             return
         assert after is not None, f"{name} is removed by force"
-        if not is_live(before) or status.get("phase") in (*FINISHED_JOB_PHASES, "Suspended", "Retrying"):
+        if not is_live(before) or status.get("phase") in (
+            *FINISHED_JOB_PHASES,
+            "Suspended",
+            "Retrying",
+        ):
             return
-        if self.history.may_be_suspended(job["metadata"]["uid"]) or before["metadata"]["uid"] in self.history.tampered:
+        if (
+            self.history.may_be_suspended(job["metadata"]["uid"])
+            or before["metadata"]["uid"] in self.history.tampered
+        ):
             return
         assert role != names.ROLE_MASTER, f"the healthy master {name} is deleted"
         members = parsed(status["replicaStatuses"][role].get("indices", ""))
-        assert int(index) not in members, f"{name} is deleted, but the job's members are {role} {sorted(members)}"
+        assert int(index) not in members, (
+            f"{name} is deleted, but the job's members are {role} {sorted(members)}"
+        )
 
     def _check_not_needed(self, failed: Json, job: Json, last: Observed) -> None:
         """A pod whose program has failed is deleted only if enough later ones stay, or nobody is left to read it."""
-        name, role, index = failed["metadata"]["name"], pod_role(failed), pod_index(failed)
+        name = failed["metadata"]["name"]
+        role = pod_role(failed)
+        index = pod_index(failed)
         policy = last.job.spec.run_policy
         if (
             policy.suspend
@@ -118,12 +149,22 @@ class PodInvariants:
             members = parsed(job["status"]["replicaStatuses"][role].get("indices", ""))
             if int(index) not in members or job["spec"]["replicaSpecs"][role].get("restartRules"):
                 return
-        if last.last_refusal or self.history.has_cluster_rules or failed["metadata"]["uid"] in self.history.tampered:
+        if (
+            last.last_refusal
+            or self.history.has_cluster_rules
+            or failed["metadata"]["uid"] in self.history.tampered
+        ):
             return
-        others = [pod.name for pod in last.pods if pod.status.phase == "Failed" and pod.name != name]
-        assert len(others) >= MOST_RETAINED, f"{name} is deleted, and of other failed pods only {others} stay"
+        others = [
+            pod.name for pod in last.pods if pod.status.phase == "Failed" and pod.name != name
+        ]
+        assert len(others) >= MOST_RETAINED, (
+            f"{name} is deleted, and of other failed pods only {others} stay"
+        )
 
-    def _count_terminations(self, before: Json | None, after: Json | None, uid: str, role: str) -> None:
+    def _count_terminations(
+        self, before: Json | None, after: Json | None, uid: str, role: str
+    ) -> None:
         """Count the terminations that the operator may count, each at most once."""
         if after is not None and before is not None and is_live(before) and not is_live(after):
             master = role == names.ROLE_MASTER  # which has no end of its own

@@ -1,5 +1,6 @@
-"""One random history of a job: random acts of users, pods and operators with faults, then none, until it is quiet.
+"""One random history of a job.
 
+Random acts of users, pods and operators with faults, then none, until it is quiet.
 Everything follows from one seed: the same seed gives the same history, to the last write.
 """
 
@@ -16,7 +17,15 @@ from unittest import mock
 
 import msgspec
 from elasticjob_api import names
-from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    NODES,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    Resource,
+)
 
 from tests.support.master.virtual_time import START, VirtualLoop
 from tests.support.simulator.cluster import CUSTOM
@@ -31,7 +40,9 @@ from tests.support.simulator.users import Users
 
 LEASE_SECONDS = 15.0
 QUIET_SECONDS = 700.0
-"""Longer than any pause of the operator, back-off of a restart or time-out of a plan in these histories."""
+"""Longer than any pause of the operator, back-off of a restart or time-out of a plan in these
+histories.
+"""
 MAX_SECONDS = 40_000.0
 MAX_WRITES = 5_000
 _LINES_SHOWN = 70
@@ -56,7 +67,9 @@ class History:
         self.lines_shown = _LINES_SHOWN
 
     def run(self) -> None:
-        most = mock.patch("elasticjob_operator.core.members.retained_pods.MAX_RETAINED_PODS", MOST_RETAINED)
+        most = mock.patch(
+            "elasticjob_operator.core.members.retained_pods.MAX_RETAINED_PODS", MOST_RETAINED
+        )
         with most, _without_logs_and_random_secrets():
             self.loop.run(self._main())
 
@@ -68,7 +81,8 @@ class History:
         lines = [line for entry in self.trace if (line := _line(entry))]
         return "\n".join(lines[-self.lines_shown :])
 
-    # --- the course of a history ------------------------------------------------------------------------------------
+    # --- the course of a history
+    # ------------------------------------------------------------------------------------
 
     async def _main(self) -> None:
         rng = self.rng
@@ -84,7 +98,8 @@ class History:
         await self._stop_faults()
         await self._wait_until_quiet()
         check_final_state(self.kube, self.loop.time())
-        # A new operator notices objects that were deleted while a watch was broken; it may delete old plans then.
+        # A new operator notices objects that were deleted while a watch was broken; it may delete
+        # old plans then.
         self.note("--- another operator at rest")
         for _ in range(2):
             version = self.kube.version
@@ -107,21 +122,32 @@ class History:
             await self.users.act()
 
     def _change_faults(self) -> None:
-        rng, faults, now = self.rng, self.faults, self.loop.time()
+        rng = self.rng
+        faults = self.faults
+        now = self.loop.time()
         bad = rng.random() < 0.6
         faults.latency = rng.choice((0.01, 0.5, 3.0)) if bad else 0.02
         faults.error_rate = rng.choice((0.0, 0.1, 0.5)) if bad else 0.0
         faults.lost_answer_rate = rng.choice((0.0, 0.2, 0.6)) if bad else 0.0
         faults.conflict_rate = rng.choice((0.0, 0.1)) if bad else 0.0
         faults.watch_delay = rng.choice((0.0, 2.0, 20.0)) if bad else 0.05
-        faults.delayed_kinds = frozenset(kind for kind in (*CUSTOM, PODS, NODES) if rng.random() < 0.6)
+        faults.delayed_kinds = frozenset(
+            kind for kind in (*CUSTOM, PODS, NODES) if rng.random() < 0.6
+        )
         faults.broken_watch_rate = rng.choice((0.0, 0.05, 0.3)) if bad else 0.0
         faults.repeated_event_rate = rng.choice((0.0, 0.3)) if bad else 0.0
         faults.denied_until = now + rng.uniform(5, 90) if rng.random() < 0.1 else 0.0
-        faults.denied_kinds = rng.choice(((PODS,), (PODS,), (ELASTIC_JOBS,), (SCALE_PLANS,), (SCALE_INS, SCALE_OUTS)))
+        faults.denied_kinds = rng.choice(
+            ((PODS,), (PODS,), (ELASTIC_JOBS,), (SCALE_PLANS,), (SCALE_INS, SCALE_OUTS))
+        )
         faults.no_resize = rng.random() < 0.2
         self.note(
-            "faults", *(f"{name}={value}" for name, value in vars(faults).items() if value and name != "delayed_kinds")
+            "faults",
+            *(
+                f"{name}={value}"
+                for name, value in vars(faults).items()
+                if value and name != "delayed_kinds"
+            ),
         )
 
     def _start_operator(self) -> None:
@@ -211,7 +237,8 @@ def _line(entry: tuple[Any, ...]) -> str:
 
 
 def _brief(resource: Resource, item: dict[str, Any]) -> str:
-    status, metadata = item.get("status", {}), item["metadata"]
+    status = item.get("status", {})
+    metadata = item["metadata"]
     leaving = " leaving" if "deletionTimestamp" in metadata else ""
     if resource == PODS:
         kept = {key: value for key, value in status.items() if key not in ("phase",)}
@@ -221,7 +248,16 @@ def _brief(resource: Resource, item: dict[str, Any]) -> str:
             role: (spec.get("replicas", 1), status.get("replicaStatuses", {}).get(role, {}))
             for role, spec in item["spec"]["replicaSpecs"].items()
         }
-        shown = [status.get("phase"), status.get("currentPlan"), status.get("message"), item["spec"].get("runPolicy")]
+        shown = [
+            status.get("phase"),
+            status.get("currentPlan"),
+            status.get("message"),
+            item["spec"].get("runPolicy"),
+        ]
         return f"{metadata['uid'][:8]}{leaving} {shown} {sizes} master {status.get('master')}"
-    spec = {key: value for key, value in item["spec"].items() if key != "jobName"} if not status else ""
+    spec = (
+        {key: value for key, value in item["spec"].items() if key != "jobName"}
+        if not status
+        else ""
+    )
     return f"{metadata['uid'][:8]}{leaving} {status or ''} {spec}"

@@ -30,7 +30,8 @@ def random_job(rng: random.Random) -> Json:
     policy |= rng.choice(({}, {"cleanPodPolicy": "All"}, {"cleanPodPolicy": "None"}))
     policy |= rng.choice(({}, {}, {}, {"ttlSecondsAfterFinished": rng.choice((0, 60))}))
     policy |= rng.choice(
-        ({},) * 9 + ({"activeDeadlineSeconds": 200}, {"pendingDeadlineSeconds": 40}, {"suspend": True})
+        ({},) * 9
+        + ({"activeDeadlineSeconds": 200}, {"pendingDeadlineSeconds": 40}, {"suspend": True})
     )
     policy |= rng.choice(({},) * 3 + ({"retry": _random_retry(rng)},))
     policy |= rng.choice(({}, {"planHistoryLimit": rng.choice((0, 1, 3))}))
@@ -41,7 +42,9 @@ def random_job(rng: random.Random) -> Json:
         first, second = rng.sample(roles, 2)
         specs[second]["dependsOn"] = [first]
     if framework == "horovod":
-        del specs["worker"]["template"]["spec"]["containers"][0]["command"]  # the launcher starts the training there
+        del specs["worker"]["template"]["spec"]["containers"][0][
+            "command"
+        ]  # the launcher starts the training there
     limits = rng.choice(({}, {}, {"cpu": "8"}))
     spec: Json = {"framework": framework, "runPolicy": policy, "replicaSpecs": specs}
     spec["autoscaling"] = {"resourceLimits": limits} | rng.choice(({}, {}, {"resize": "Replace"}))
@@ -56,7 +59,9 @@ def random_rule(rng: random.Random) -> Json:
         "action": rng.choice(("Ignore", "Restart", "RestartWithMoreMemory", "FailJob")),
         "exitCodes": [rng.choice((1, 3))],
     }
-    return rule | rng.choice(({}, {"minDelaySeconds": 400}, {"minDelaySeconds": 1, "maxDelaySeconds": 60}))
+    return rule | rng.choice(
+        ({}, {"minDelaySeconds": 400}, {"minDelaySeconds": 1, "maxDelaySeconds": 60})
+    )
 
 
 def node_conditions(rng: random.Random) -> list[Json]:
@@ -67,21 +72,30 @@ def node_conditions(rng: random.Random) -> list[Json]:
 def _random_retry(rng: random.Random) -> Json:
     retry: Json = {"policy": rng.choice(("OnFailure", "OnTransient", "Always"))}
     retry |= rng.choice(({}, {"limit": rng.choice((0, 1, 3))}))
-    return retry | rng.choice(({}, {"minDelaySeconds": 0}, {"minDelaySeconds": 5, "maxDelaySeconds": 60}))
+    return retry | rng.choice(
+        ({}, {"minDelaySeconds": 0}, {"minDelaySeconds": 5, "maxDelaySeconds": 60})
+    )
 
 
 def _random_role(rng: random.Random, role: str) -> Json:
     size = 1 if role in _SINGLE else rng.randrange(1, 6)
     spec: Json = job_body(size, rng.randrange(0, size + 1), size + rng.randrange(0, 5))["spec"]
     found: Json = spec["replicaSpecs"]["worker"]
-    found |= {"restartLimit": rng.choice((0, 3, 1000, 1000, 1000)), "drainSeconds": rng.choice((0, 5, 30))}
+    found |= {
+        "restartLimit": rng.choice((0, 3, 1000, 1000, 1000)),
+        "drainSeconds": rng.choice((0, 5, 30)),
+    }
     found |= rng.choice(({}, {}, {"podForceDeleteSeconds": rng.choice((0, 20))}))
-    found |= rng.choice(({},) * 5 + ({"completion": {"minSucceeded": 1}}, {"completion": {"minFailed": 2}}))
+    found |= rng.choice(
+        ({},) * 5 + ({"completion": {"minSucceeded": 1}}, {"completion": {"minFailed": 2}})
+    )
     found |= rng.choice(({},) * 5 + ({"restartRules": [random_rule(rng)]},))
     if role == "store":
         found |= {"agent": "None"} | rng.choice(({}, {"restartOnSuccess": True, "completion": {}}))
     if rng.random() < 0.3:
         claimed = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         found["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": claimed}]
-        found["persistentVolumeClaimRetentionPolicy"] = {"whenDeleted": rng.choice(("Delete", "Retain"))}
+        found["persistentVolumeClaimRetentionPolicy"] = {
+            "whenDeleted": rng.choice(("Delete", "Retain"))
+        }
     return found

@@ -8,7 +8,9 @@ from elasticjob_api import names
 
 Json = dict[str, Any]
 MOST_RETAINED = 2
-"""How many failed pods that have been replaced stay in a history: few, so that many histories reach the bound."""
+"""How many failed pods that have been replaced stay in a history: few, so that many histories reach
+the bound.
+"""
 FINISHED_JOB_PHASES = ("Succeeded", "Failed")
 FINISHED_PLAN_PHASES = ("Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled")
 FINISHED_SCALER_PHASES = ("ScaleSucceeded", "ScaleFailed")
@@ -29,14 +31,17 @@ def owners(item: Json) -> list[Json]:
 
 def requested_by(plan: Json) -> str:
     """Return the UID of the ScaleIn or ScaleOut that a plan is for; else its own."""
-    made_for = (owner["uid"] for owner in owners(plan) if owner.get("kind") in ("ScaleIn", "ScaleOut"))
+    made_for = (
+        owner["uid"] for owner in owners(plan) if owner.get("kind") in ("ScaleIn", "ScaleOut")
+    )
     uid: str = next(made_for, plan["metadata"]["uid"])
     return uid
 
 
 def controller(pod: Json) -> str | None:
-    """Return the UID of the job that a pod was made for: by its environment, as nobody can edit that.
+    """Return the UID of the job that a pod was made for.
 
+    By its environment, as nobody can edit that.
     Without an agent it has none, and its owner says it, which nobody edits in a history.
     """
     made_for = (owner["uid"] for owner in owners(pod) if owner["kind"] == "ElasticJob")
@@ -62,7 +67,11 @@ def pod_index(pod: Json) -> str:
 def claims_of(pod: Json) -> list[str]:
     """Return the names of the volume claims that a pod uses."""
     volumes = pod["spec"].get("volumes") or ()
-    return [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume]
+    return [
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in volumes
+        if "persistentVolumeClaim" in volume
+    ]
 
 
 def _environment(pod: Json) -> Json:
@@ -81,19 +90,28 @@ def is_live(pod: Json) -> bool:
 def is_failure_of_program(pod: Json) -> bool:
     """Whether the program in a pod has failed by itself, as far as anybody can see."""
     status = pod["status"]
-    disrupted = any(condition["type"] == "DisruptionTarget" for condition in status.get("conditions", ()))
+    disrupted = any(
+        condition["type"] == "DisruptionTarget" for condition in status.get("conditions", ())
+    )
     if status.get("phase") != "Failed" or status.get("reason") or disrupted:
         return False
     ends = [each["state"].get("terminated", {}) for each in status.get("containerStatuses", ())]
-    return any(end.get("exitCode") in (1, 3, 139) or end.get("reason") == "OOMKilled" for end in ends)
+    return any(
+        end.get("exitCode") in (1, 3, 139) or end.get("reason") == "OOMKilled" for end in ends
+    )
 
 
 def is_ready(pod: Json) -> bool:
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ()))
+    return any(
+        c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ())
+    )
 
 
 def excluded_nodes(pod: Json) -> set[str]:
-    """Return the nodes on which a pod must not run, as its affinity says: only such ones are made in a history."""
+    """Return the nodes on which a pod must not run, as its affinity says.
+
+    Only such ones are made in a history.
+    """
     affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
     terms = required.get("nodeSelectorTerms", ())

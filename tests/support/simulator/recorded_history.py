@@ -1,4 +1,7 @@
-"""The history of a cluster as its invariants need it: all objects, and facts about earlier states."""
+"""The history of a cluster as its invariants need it.
+
+All objects, and facts about earlier states.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ class RecordedHistory:
         return list(self.objects[resource].values())
 
     def may_be_suspended(self, uid: str) -> bool:
-        """Whether the job is or lately was suspended by what the operator knows; a running plan is undone then."""
+        """Whether the job is or lately was suspended by what the operator knows.
+
+        A running plan is undone then.
+        """
         return self.now() - self.suspended_at.get(uid, 0.0) < MAX_STALE_SECONDS
 
     def plans_of(self, uid: str) -> list[Json]:
@@ -67,5 +73,7 @@ class RecordedHistory:
         return [
             p
             for p in plans
-            if job and p["spec"]["jobName"] == job["metadata"]["name"] and not belongs_to_other_job(p, uid)
+            if job
+            and p["spec"]["jobName"] == job["metadata"]["name"]
+            and not belongs_to_other_job(p, uid)
         ]

@@ -1,4 +1,7 @@
-"""What becomes of the script of a plan: the master orders it from the launcher's agent, and tells its end."""
+"""What becomes of the script of a plan.
+
+The master orders it from the launcher's agent, and tells its end.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ class ScriptRuns:
     """
 
     def __init__(self, kube: FakeKube, rng: random.Random, note: Callable[..., None]) -> None:
-        self.kube, self.rng, self.note = kube, rng, note
+        self.kube = kube
+        self.rng = rng
+        self.note = note
         self.lost_rate = rng.choice((0.0, 0.2))
         self._ordered: set[str] = set()
         self._run: dict[str, str] = {}
@@ -42,7 +47,10 @@ class ScriptRuns:
             self._after(self.rng.random() * 5, self._order, plan["metadata"]["name"], uid)
 
     def _order(self, name: str, uid: str) -> None:
-        """The master reads the plan again when it can; the agent takes no order after the script's time."""
+        """The master reads the plan again when it can.
+
+        The agent takes no order after the script's time.
+        """
         plan = self.kube.objects.get((SCALE_PLANS, name))
         if plan is None or plan["metadata"]["uid"] != uid or not _is_wanted(plan):
             return
@@ -53,11 +61,17 @@ class ScriptRuns:
         if not self._has_master():
             self._after(_AGAIN_SECONDS, self._order, name, uid)
             return
-        left = parse_time(run["startTime"]) + plan["spec"]["timeoutSeconds"] - asyncio.get_running_loop().time()
+        left = (
+            parse_time(run["startTime"])
+            + plan["spec"]["timeoutSeconds"]
+            - asyncio.get_running_loop().time()
+        )
         if left <= 0 or self.rng.random() < self.lost_rate:
             return
         request = requested_by(plan)
-        assert request not in self._run, f"the script of {name} runs in {run['pod']} after {self._run[request]}"
+        assert request not in self._run, (
+            f"the script of {name} runs in {run['pod']} after {self._run[request]}"
+        )
         self._run[request] = run["pod"]
         seconds = self.rng.random() * 15
         code = 137 if seconds > left else self.rng.choice((0, 0, 3))
@@ -66,7 +80,8 @@ class ScriptRuns:
 
     def _tell(self, plan: str, pod_uid: str, pod_name: str, code: int) -> None:
         """The agent tells the end until a master knows it, which writes it into the job's status."""
-        pod, job = self.kube.objects.get((PODS, pod_name)), self.kube.objects.get((ELASTIC_JOBS, JOB))
+        pod = self.kube.objects.get((PODS, pod_name))
+        job = self.kube.objects.get((ELASTIC_JOBS, JOB))
         if pod is None or pod["metadata"]["uid"] != pod_uid or not is_live(pod) or job is None:
             return
         if not self._has_master():
@@ -77,7 +92,9 @@ class ScriptRuns:
         self.kube.set_status(ELASTIC_JOBS, JOB, progress=progress)
 
     def _has_master(self) -> bool:
-        return any(pod_role(pod) == names.ROLE_MASTER and is_ready(pod) for pod in self.kube.all(PODS))
+        return any(
+            pod_role(pod) == names.ROLE_MASTER and is_ready(pod) for pod in self.kube.all(PODS)
+        )
 
     def _after(self, seconds: float, what: Callable[..., None], *args: Any) -> None:
         asyncio.get_running_loop().call_later(seconds, what, *args)
@@ -86,4 +103,8 @@ class ScriptRuns:
 def _is_wanted(plan: Json) -> bool:
     """Whether a plan waits for its script, for which a pod has been chosen."""
     run = plan.get("status", {}).get("script") or {}
-    return bool(run.get("pod")) and "completionTime" not in run and plan["status"].get("phase") == "Executing"
+    return (
+        bool(run.get("pod"))
+        and "completionTime" not in run
+        and plan["status"].get("phase") == "Executing"
+    )

@@ -19,15 +19,25 @@ class StartInvariants:
         self.history = history
         self._started: set[str] = set()
         self._most: dict[tuple[str, str], int] = {}
-        """Members of a role that were ready at one time, since the job was created, resumed or begun anew."""
+        """Members of a role that were ready at one time, since the job was created, resumed or
+        begun anew.
+        """
 
     def check_job(self, before: Json | None, after: Json | None) -> None:
         if after is None or not _order(after):
             return
-        uid, status = after["metadata"]["uid"], after.get("status", {})
-        if any(each["type"] == "Running" and each["status"] == "True" for each in status.get("conditions", ())):
+        uid = after["metadata"]["uid"]
+        status = after.get("status", {})
+        if any(
+            each["type"] == "Running" and each["status"] == "True"
+            for each in status.get("conditions", ())
+        ):
             self._started.add(uid)
-        old = before.get("status", {}) if before is not None and before["metadata"]["uid"] == uid else {}
+        old = (
+            before.get("status", {})
+            if before is not None and before["metadata"]["uid"] == uid
+            else {}
+        )
         is_anew = bool(old.get("retryTime")) and not status.get("retryTime")
         if is_anew or (status.get("phase") == "Suspended" != old.get("phase")):
             self._started.discard(uid)
@@ -42,7 +52,9 @@ class StartInvariants:
             self._count(job)
 
     def check_created(self, pod: Json, job: Json) -> None:
-        uid, role, policy = job["metadata"]["uid"], pod_role(pod), job["spec"].get("runPolicy", {})
+        uid = job["metadata"]["uid"]
+        role = pod_role(pod)
+        policy = job["spec"].get("runPolicy", {})
         if uid in self._started:
             return
         for needed in _order(job).get(role, ()):
@@ -55,7 +67,8 @@ class StartInvariants:
             )
 
     def _count(self, job: Json) -> None:
-        uid, ready = job["metadata"]["uid"], dict.fromkeys(job["spec"]["replicaSpecs"], 0)
+        uid = job["metadata"]["uid"]
+        ready = dict.fromkeys(job["spec"]["replicaSpecs"], 0)
         for pod in self.history.all(PODS):
             if controller(pod) == uid and is_ready(pod) and pod_role(pod) in ready:
                 ready[pod_role(pod)] += 1

@@ -39,7 +39,9 @@ class Users:
     """Everybody who writes to the cluster except the operator and what reacts to it."""
 
     def __init__(self, kube: FakeKube, rng: random.Random, note: Callable[..., None]) -> None:
-        self.kube, self.rng, self.note = kube, rng, note
+        self.kube = kube
+        self.rng = rng
+        self.note = note
         self._applied = 0
         self._body = random_job(rng)
         self._roles: list[str] = list(self._body["spec"]["replicaSpecs"])
@@ -91,7 +93,8 @@ class Users:
         if self.rng.random() < 0.8:
             self._resume()
 
-    # --- requests -----------------------------------------------------------------------------------------------------
+    # --- requests
+    # -----------------------------------------------------------------------------------------------------
 
     async def _apply(self, resource: Resource, **spec: Any) -> None:
         self._applied += 1
@@ -102,19 +105,30 @@ class Users:
 
     async def _scale_out(self) -> None:
         timeout = self.rng.choice((5, 60))
-        wanted: Json = {"count": self.rng.randrange(1, 4), "role": self._role(), "timeoutSeconds": timeout}
+        wanted: Json = {
+            "count": self.rng.randrange(1, 4),
+            "role": self._role(),
+            "timeoutSeconds": timeout,
+        }
         await self._apply(SCALE_OUTS, **wanted, **self._script())
 
     async def _scale_in(self) -> None:
         wanted: Json = {"count": self.rng.randrange(1, 3), "role": self._role()}
         if self.rng.random() < 0.6:
             pods = self._some_pods(self.rng.randrange(1, 3))
-            wanted = {"podNames": [p["metadata"]["name"] for p in pods] or ["nobody"], "role": self._role(pods)}
-        await self._apply(SCALE_INS, **wanted, timeoutSeconds=self.rng.choice((5, 60)), **self._script())
+            wanted = {
+                "podNames": [p["metadata"]["name"] for p in pods] or ["nobody"],
+                "role": self._role(pods),
+            }
+        await self._apply(
+            SCALE_INS, **wanted, timeoutSeconds=self.rng.choice((5, 60)), **self._script()
+        )
 
     async def _scale_plan(self) -> None:
         rng = self.rng
-        forms = rng.sample(("counts", "resources", "create", "remove", "migrate"), rng.choice((1, 1, 1, 2, 3)))
+        forms = rng.sample(
+            ("counts", "resources", "create", "remove", "migrate"), rng.choice((1, 1, 1, 2, 3))
+        )
         spec: Json = {
             "source": rng.choice(("Manual", "Manual", "Auto")),
             "timeoutSeconds": rng.choice((5, 30, 90)),
@@ -130,13 +144,17 @@ class Users:
         if "create" in forms:
             requested: list[Json] = [{"role": self._role()} for _ in range(rng.randrange(1, 4))]
             for member in requested:
-                member |= rng.choice(({}, {}, {}, {"index": rng.randrange(0, 12)}, {"resource": self._resource()}))
+                member |= rng.choice(
+                    ({}, {}, {}, {"index": rng.randrange(0, 12)}, {"resource": self._resource()})
+                )
             spec["createPods"] = requested
         if "remove" in forms:
             spec["removePods"] = [self._some_member() for _ in range(rng.randrange(1, 3))]
         if "migrate" in forms:
             moves = [self._some_member() for _ in range(rng.randrange(1, 3))]
-            spec["migratePods"] = [move | rng.choice(({}, {"resource": self._resource()})) for move in moves]
+            spec["migratePods"] = [
+                move | rng.choice(({}, {"resource": self._resource()})) for move in moves
+            ]
         if forms in (["create"], ["remove"]):
             spec |= self._script()
         await self._apply(SCALE_PLANS, **spec)
@@ -145,20 +163,31 @@ class Users:
         await self._apply(self.rng.choice((SCALE_OUTS, SCALE_INS)), jobName="nosuch", count=1)
 
     def _script(self) -> Json:
-        """Return the fields of a request's script, or none; most often none where nobody could run it."""
+        """Return the fields of a request's script, or none.
+
+        Most often none where nobody could run it.
+        """
         often = "launcher" in self._roles
         given: Json = {"script": "save", "env": [{"name": "A", "value": "b"}]}
         return given if self.rng.random() < (0.7 if often else 0.05) else {}
 
     def _resource(self) -> Json:
-        choices = ({"cpu": "1500m"}, {"cpu": "1"}, {"memory": "2Gi"}, {"memory": "64Mi"}, {"rdma/hca": 1})
+        choices = (
+            {"cpu": "1500m"},
+            {"cpu": "1"},
+            {"memory": "2Gi"},
+            {"memory": "64Mi"},
+            {"rdma/hca": 1},
+        )
         wanted: Json = self.rng.choice(choices)
         return wanted
 
     def _role(self, pods: list[Json] | None = None) -> str:
         if pods and pod_role(pods[0]) in self._roles:
             return pod_role(pods[0])
-        return self.rng.choice((*self._roles, *self._roles, "worker", "evaluator")[: 2 * len(self._roles) + 1])
+        return self.rng.choice(
+            (*self._roles, *self._roles, "worker", "evaluator")[: 2 * len(self._roles) + 1]
+        )
 
     def _some_pods(self, number: int) -> list[Json]:
         odd = self.rng.random() < 0.1
@@ -177,7 +206,8 @@ class Users:
             return {"role": self._role(pods), "index": int(pod_index(pods[0]) or 0)}
         return {"role": self._role(), "index": self.rng.randrange(0, 6)}
 
-    # --- edits --------------------------------------------------------------------------------------------------------
+    # --- edits
+    # --------------------------------------------------------------------------------------------------------
 
     def _edit(self, edit: Callable[[Json], None]) -> None:
         if (ELASTIC_JOBS, JOB) in self.kube.objects:
@@ -229,13 +259,17 @@ class Users:
 
     async def _edit_rules(self) -> None:
         """Write the rules of the whole cluster, some that cannot be read, or remove them."""
-        text = self.rng.choice((json.dumps([random_rule(self.rng)]), json.dumps([random_rule(self.rng)]), "- [", ""))
+        text = self.rng.choice(
+            (json.dumps([random_rule(self.rng)]), json.dumps([random_rule(self.rng)]), "- [", "")
+        )
         self.note("administrator: rules", text)
         if (CONFIG_MAPS, names.RULES_CONFIG_MAP) in self.kube.objects:
             self.kube.remove(CONFIG_MAPS, names.RULES_CONFIG_MAP)
         if text:
             metadata = {"name": names.RULES_CONFIG_MAP, "namespace": NAMESPACE}
-            await self.kube.create(CONFIG_MAPS, NAMESPACE, {"metadata": metadata, "data": {names.RULES_KEY: text}})
+            await self.kube.create(
+                CONFIG_MAPS, NAMESPACE, {"metadata": metadata, "data": {names.RULES_KEY: text}}
+            )
 
     def _delete_claim(self) -> None:
         """Delete a volume claim, which stays until no pod uses it."""
@@ -246,14 +280,21 @@ class Users:
             self.kube.mark_deleted(VOLUME_CLAIMS, name)
 
     def _cancel(self) -> None:
-        items = [(r, i["metadata"]["name"]) for r in (SCALE_PLANS, SCALE_INS, SCALE_OUTS) for i in self.kube.all(r)]
+        items = [
+            (r, i["metadata"]["name"])
+            for r in (SCALE_PLANS, SCALE_INS, SCALE_OUTS)
+            for i in self.kube.all(r)
+        ]
         running = [
             (resource, name)
             for resource, name in items
-            if self.kube.objects[resource, name].get("status", {}).get("phase") in ("Draining", "Executing", "Scaling")
+            if self.kube.objects[resource, name].get("status", {}).get("phase")
+            in ("Draining", "Executing", "Scaling")
         ]
         if items:
-            resource, name = self.rng.choice(running if running and self.rng.random() < 0.4 else items)
+            resource, name = self.rng.choice(
+                running if running and self.rng.random() < 0.4 else items
+            )
             self.note("user: delete", name)
             self.kube.remove(resource, name)
 
@@ -266,13 +307,15 @@ class Users:
 
     async def _occupy_name(self) -> None:
         """Create an object with a name that the job may need."""
-        role, index = self.rng.choice(self._roles), self.rng.randrange(0, 6)
+        role = self.rng.choice(self._roles)
+        index = self.rng.randrange(0, 6)
         name = self.rng.choice((
             f"{JOB}-{role}-{index}", f"{JOB}-{role}-{index}-{self.rng.randrange(1, 9)}", f"{JOB}-master-1",
         ))  # fmt: skip
         resource = PODS
         if self.rng.random() < 0.2:
-            resource, name = SERVICES, f"{JOB}-master"
+            resource = SERVICES
+            name = f"{JOB}-master"
         if (resource, name) not in self.kube.objects:
             self.note("user: squats on", name)
             await self._create_foreign(resource, name, {})
@@ -293,7 +336,9 @@ class Users:
         if not pods:
             return
         name = self.rng.choice(pods)["metadata"]["name"]
-        label = self.rng.choice((names.LABEL_JOB_UID, names.LABEL_JOB_UID, names.LABEL_INDEX, names.LABEL_ROLE))
+        label = self.rng.choice(
+            (names.LABEL_JOB_UID, names.LABEL_JOB_UID, names.LABEL_INDEX, names.LABEL_ROLE)
+        )
         value = self.rng.choice((None, "1", "master"))
         self.note("user: label", label, "of", name, "becomes", value)
 
@@ -305,7 +350,11 @@ class Users:
 
     def _delete_failed_pod(self) -> None:
         """Delete a pod that is over, as whoever has read its log."""
-        pods = [pod for pod in self.kube.all(PODS) if owners(pod) and pod["status"].get("phase") == "Failed"]
+        pods = [
+            pod
+            for pod in self.kube.all(PODS)
+            if owners(pod) and pod["status"].get("phase") == "Failed"
+        ]
         if pods:
             name = self.rng.choice(pods)["metadata"]["name"]
             self.note("user: deletion of the failed pod", name)
@@ -332,4 +381,6 @@ class Users:
 
     async def _create_foreign(self, resource: Resource, name: str, labels: Json) -> None:
         metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
-        await self.kube.create(resource, NAMESPACE, {"metadata": metadata, "spec": {"containers": [{"name": "other"}]}})
+        await self.kube.create(
+            resource, NAMESPACE, {"metadata": metadata, "spec": {"containers": [{"name": "other"}]}}
+        )

@@ -1,4 +1,7 @@
-"""The training process' side of the socket: it never waits, never grows, and survives forks and its own end."""
+"""The training process' side of the socket.
+
+It never waits, never grows, and survives forks and its own end.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,14 @@ def test_steps_samples_and_seconds_add_up_however_they_are_merged(
 ) -> None:
     with fake_agent(tmp_path, monkeypatch) as agent:
         for step in range(10, 5_001, 10):
-            elasticjob.report_step(step, total=5_000, samples=3, metrics={"loss": 1 / step}, compute_seconds=0.25)
+            elasticjob.report_step(
+                step, total=5_000, samples=3, metrics={"loss": 1 / step}, compute_seconds=0.25
+            )
         agent.wait(lambda fake: fake.reports and fake.reports[-1]["step"] == 5_000)
         assert len(agent.reports) < 100, "the reports were not merged"
-        assert agent.sum("steps") == 4_990, "all but those before the first report, of which nothing is known"
+        assert agent.sum("steps") == 4_990, (
+            "all but those before the first report, of which nothing is known"
+        )
         assert (agent.sum("samples"), agent.sum("compute_seconds")) == (1_500, 125)
         assert agent.reports[-1]["total"] == 5_000
         assert agent.reports[-1]["metrics"] == {"loss": 1 / 5_000}
@@ -68,7 +75,9 @@ def test_an_agent_that_does_not_read_costs_neither_time_nor_memory(
         assert not elasticjob.should_stop()
 
 
-def test_without_the_agent_steps_go_on_and_calls_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_agent_steps_go_on_and_calls_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ELASTICJOB_SOCKET", str(tmp_path / "nothing"))
     _agent_connection.reset_after_fork()
     try:
@@ -114,7 +123,11 @@ def test_what_cannot_be_shown_is_left_out_and_does_not_end_the_training(
 
 @pytest.mark.parametrize(
     ("fields", "name"),
-    [({"samples": -1}, "samples=-1"), ({"samples": float("nan")}, "samples=nan"), ({"compute_seconds": -2}, "=-2")],
+    [
+        ({"samples": -1}, "samples=-1"),
+        ({"samples": float("nan")}, "samples=nan"),
+        ({"compute_seconds": -2}, "=-2"),
+    ],
 )
 def test_a_number_that_makes_no_sense_is_named(fields: dict[str, float], name: str) -> None:
     with pytest.raises(ValueError, match=name):
@@ -166,7 +179,9 @@ def test_a_forked_process_that_ends_without_a_call_waits_for_nothing(
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
-def test_the_last_step_is_reported_before_the_interpreter_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_step_is_reported_before_the_interpreter_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = "import elasticjob\nfor step in range(1000): elasticjob.report_step(step)"
     with fake_agent(tmp_path, monkeypatch) as agent:
         subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
@@ -189,8 +204,12 @@ def test_an_agent_that_does_not_read_does_not_keep_the_interpreter_from_ending(
         subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
 
 
-def test_the_first_call_can_come_at_the_interpreters_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_call_can_come_at_the_interpreters_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = "import atexit, elasticjob\natexit.register(elasticjob.report_step, 1)"
     with fake_agent(tmp_path, monkeypatch):
-        ended = subprocess.run([sys.executable, "-c", code], check=True, timeout=20, capture_output=True, text=True)
+        ended = subprocess.run(
+            [sys.executable, "-c", code], check=True, timeout=20, capture_output=True, text=True
+        )
         assert ended.stderr == ""

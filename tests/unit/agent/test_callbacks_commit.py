@@ -31,7 +31,9 @@ def test_hugging_face_skips_every_checkpoint_that_may_not_be_written(
     may: bool, stop: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = {"distributed": SimpleNamespace(is_available=lambda: False)}
-    callback = callbacks("hf", monkeypatch, torch=torch, transformers={"TrainerCallback": object}).ElasticJob()
+    callback = callbacks(
+        "hf", monkeypatch, torch=torch, transformers={"TrainerCallback": object}
+    ).ElasticJob()
     args = SimpleNamespace(train_batch_size=1, gradient_accumulation_steps=1, device="cpu")
     state = SimpleNamespace(global_step=5, max_steps=10)
     control = SimpleNamespace(should_save=True, should_training_stop=False, should_evaluate=True)
@@ -50,8 +52,11 @@ def test_hugging_face_skips_every_checkpoint_that_may_not_be_written(
 def test_lightning_replaces_the_last_checkpoint_only_with_one_that_may_be_written(
     answers: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = callbacks("lightning", monkeypatch, lightning={}, lightning_pytorch={"Callback": object})
-    path, asked = tmp_path / "model.ckpt", iter(answers)
+    module = callbacks(
+        "lightning", monkeypatch, lightning={}, lightning_pytorch={"Callback": object}
+    )
+    path = tmp_path / "model.ckpt"
+    asked = iter(answers)
     path.write_text("last")
     trainer = SimpleNamespace(
         global_step=5,

@@ -1,4 +1,7 @@
-"""Checkpoints of a model with the account of its data: complete or without effect, whatever fails in between."""
+"""Checkpoints of a model with the account of its data.
+
+Complete or without effect, whatever fails in between.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ class Training:
         self.checkpointer = Checkpointer(folder, any_rank=any_rank, keep=2)
         found = self.checkpointer.found
         self.model: list[int] = json.loads(Path(found, "model").read_text()) if found else []
-        self.shards: Shards[Shard] = self.checkpointer.open(elasticjob.shards, "data", size=40, shard_size=4)
+        self.shards: Shards[Shard] = self.checkpointer.open(
+            elasticjob.shards, "data", size=40, shard_size=4
+        )
 
     def train(self, steps: int, *, due: int = 0) -> None:
         for _ in range(steps):
@@ -45,8 +50,11 @@ class Training:
         Path(folder, "model").write_text(json.dumps(self.model))
 
 
+@pytest.mark.guarantee("incomplete-checkpoint")
 def test_a_training_goes_on_with_the_model_and_the_samples_it_has_not_seen(tmp_path: Path) -> None:
-    Training(tmp_path).train(7, due=4)  # and ends without a word, with three shards that no checkpoint contains
+    Training(tmp_path).train(
+        7, due=4
+    )  # and ends without a word, with three shards that no checkpoint contains
     training = Training(tmp_path)
     assert training.model == [0, 1, 2, 3]
     training.train(6)
@@ -56,6 +64,7 @@ def test_a_training_goes_on_with_the_model_and_the_samples_it_has_not_seen(tmp_p
     assert Training(tmp_path).model == training.model
 
 
+@pytest.mark.guarantee("incomplete-checkpoint")
 def test_what_is_not_complete_is_not_found_and_is_removed_by_the_next_save(tmp_path: Path) -> None:
     training = Training(tmp_path)
     training.train(2, due=2)
@@ -70,6 +79,7 @@ def test_what_is_not_complete_is_not_found_and_is_removed_by_the_next_save(tmp_p
     assert steps_of(tmp_path) == [2, 4]
 
 
+@pytest.mark.guarantee("incomplete-checkpoint")
 def test_a_process_that_may_not_write_any_more_completes_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,9 +90,15 @@ def test_a_process_that_may_not_write_any_more_completes_no_checkpoint(
     assert Training(tmp_path).model == []
 
 
+@pytest.mark.guarantee("incomplete-checkpoint")
 @pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
-def test_a_checkpoint_that_one_rank_cannot_write_is_saved_by_none(tmp_path: Path, fails_at: int) -> None:
-    """The stages: the reports, the account, the files, and what makes it complete. The last one alone is rank 0's."""
+def test_a_checkpoint_that_one_rank_cannot_write_is_saved_by_none(
+    tmp_path: Path, fails_at: int
+) -> None:
+    """The stages: the reports, the account, the files, and what makes it complete.
+
+    The last one alone is rank 0's.
+    """
     asked = 0
 
     def any_rank(mine: bool) -> bool:
@@ -106,7 +122,9 @@ def test_no_more_checkpoints_are_kept_than_asked_for(tmp_path: Path) -> None:
     assert Training(tmp_path).model[-1] == 99, "of two saves of one step the later one counts"
 
 
-def test_a_stop_saves_confirms_and_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_saves_confirms_and_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     confirmed: list[bool] = []
     monkeypatch.setattr(checkpointer, "should_stop", lambda: True)
     monkeypatch.setattr(checkpointer, "confirm_stop", lambda: confirmed.append(True))
@@ -117,6 +135,7 @@ def test_a_stop_saves_confirms_and_ends_the_process(tmp_path: Path, monkeypatch:
     assert Training(tmp_path).model == [0]
 
 
+@pytest.mark.guarantee("incomplete-checkpoint")
 def test_the_newest_is_that_of_the_latest_world_whenever_another_process_writes_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +160,9 @@ def test_a_job_that_is_made_again_goes_on_from_the_newest_although_its_rounds_be
     assert Training(tmp_path).model == [0, 1, 2, 3, 4]
 
 
-def test_a_world_of_several_needs_a_way_to_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_world_of_several_needs_a_way_to_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ELASTICJOB_WORLD_SIZE", "3")
     with pytest.raises(ValueError, match="any_rank is None; a world of 3 ranks needs it"):
         Checkpointer(tmp_path)

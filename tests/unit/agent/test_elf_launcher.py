@@ -28,25 +28,43 @@ def made(folder: Path, machine: str, *command: str) -> str:
 def run(*command: str, **environment: str) -> str:
     # LC_ALL, so that Python adds no LC_CTYPE by itself.
     done = subprocess.run(
-        command, env={**environment, "LC_ALL": "C.UTF-8"}, capture_output=True, text=True, timeout=30, check=True
+        command,
+        env={**environment, "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
     )
     return done.stdout.strip()
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(TEXT, max_size=3), st.lists(TEXT, max_size=3), st.dictionaries(NAME, TEXT, max_size=4))
+@given(
+    st.lists(TEXT, max_size=3), st.lists(TEXT, max_size=3), st.dictionaries(NAME, TEXT, max_size=4)
+)
 def test_it_becomes_its_command_with_all_arguments_and_hides_what_is_for_loaders(
-    tmp_path_factory: pytest.TempPathFactory, fixed: list[str], given: list[str], environment: dict[str, str]
+    tmp_path_factory: pytest.TempPathFactory,
+    fixed: list[str],
+    given: list[str],
+    environment: dict[str, str],
 ) -> None:
-    program = made(tmp_path_factory.mktemp("launcher"), os.uname().machine, sys.executable, "-c", SHOW, *fixed)
-    hidden = {f"!{name[1:]}" if name.startswith("LD_") else name: value for name, value in environment.items()}
+    program = made(
+        tmp_path_factory.mktemp("launcher"), os.uname().machine, sys.executable, "-c", SHOW, *fixed
+    )
+    hidden = {
+        f"!{name[1:]}" if name.startswith("LD_") else name: value
+        for name, value in environment.items()
+    }
     if len(hidden) == len(environment):  # else two names have become one
         output = ascii([[*fixed, *given], sorted({**hidden, "LC_ALL": "C.UTF-8"}.items())])
         assert run(program, *given, **environment) == output
 
 
 def test_a_program_that_is_not_there_ends_with_the_code_that_says_so(tmp_path: Path) -> None:
-    assert subprocess.run([made(tmp_path, os.uname().machine, "/not/there")], check=False).returncode == 127
+    assert (
+        subprocess.run([made(tmp_path, os.uname().machine, "/not/there")], check=False).returncode
+        == 127
+    )
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -56,4 +74,7 @@ def test_every_machines_code_does_the_same(machine: str, tmp_path: Path) -> None
         pytest.skip(f"needs Debian's package qemu-user-static, which runs programs for {machine}")
     program = made(tmp_path, machine, sys.executable, "-c", SHOW, "one")
     output = ascii([["one", "two", ""], [("!D_A", "x"), ("LC_ALL", "C.UTF-8"), ("LD", "y")]])
-    assert run(*[str(argument) for argument in emulator], program, "two", "", LD_A="x", LD="y") == output
+    assert (
+        run(*[str(argument) for argument in emulator], program, "two", "", LD_A="x", LD="y")
+        == output
+    )

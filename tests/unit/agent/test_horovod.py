@@ -1,4 +1,7 @@
-"""The agent's side of Horovod without a launcher: its local HTTP server, its notifications, what it asks the master."""
+"""The agent's side of Horovod without a launcher.
+
+Its local HTTP server, its notifications, what it asks the master.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ from elasticjob_agent.horovod import notification
 from elasticjob_agent.horovod.notification import NotificationPort
 from elasticjob_agent.horovod.rendezvous import HorovodRendezvous
 from elasticjob_api.v1 import horovod_pb2 as pb
-from elasticjob_api.v1.horovod_pb2_grpc import HorovodServiceServicer, add_HorovodServiceServicer_to_server
+from elasticjob_api.v1.horovod_pb2_grpc import (
+    HorovodServiceServicer,
+    add_HorovodServiceServicer_to_server,
+)
 
 KEY = b"k" * 32
 
@@ -81,7 +87,8 @@ class Pod:
 
 @pytest_asyncio.fixture
 async def pod() -> AsyncIterator[Pod]:
-    driver, server = Driver(), grpc.aio.server()
+    driver = Driver()
+    server = grpc.aio.server()
     add_HorovodServiceServicer_to_server(driver, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -95,7 +102,14 @@ async def pod() -> AsyncIterator[Pod]:
 
 def place(round_: int, *slots: tuple[int, int]) -> pb.JoinResponse:
     made = [
-        pb.Slot(rank=rank, size=size, local_rank=local, local_size=len(slots), cross_rank=0, cross_size=1)
+        pb.Slot(
+            rank=rank,
+            size=size,
+            local_rank=local,
+            local_size=len(slots),
+            cross_rank=0,
+            cross_size=1,
+        )
         for local, (rank, size) in enumerate(slots)
     ]
     return pb.JoinResponse(round=round_, slots=made)
@@ -116,7 +130,9 @@ async def test_a_new_process_waits_with_its_first_value_until_all_are_there(pod:
     assert await pod.request("GET", "/global/rank_2") == (404, b"")
 
 
-async def test_a_process_that_has_left_a_world_gets_its_place_in_the_next_or_is_removed(pod: Pod) -> None:
+async def test_a_process_that_has_left_a_world_gets_its_place_in_the_next_or_is_removed(
+    pod: Pod,
+) -> None:
     await enter(pod, 1)
     pod.driver.answers.put_nowait(place(2, (0, 2)))
     assert await pod.request("GET", "/rank_and_size/pod-0:0") == (200, b"0,2,0,1,0,1")
@@ -135,7 +151,10 @@ async def test_the_processes_of_a_pod_ask_together(pod: Pod) -> None:
     await pod.driver.asked.get()
     pod.driver.answers.put_nowait(place(1, (2, 4), (3, 4)))
     assert [await first, await second] == [(200, b"")] * 2
-    answers = [asyncio.create_task(pod.request("GET", f"/rank_and_size/pod-0:{local}")) for local in range(2)]
+    answers = [
+        asyncio.create_task(pod.request("GET", f"/rank_and_size/pod-0:{local}"))
+        for local in range(2)
+    ]
     assert (await pod.driver.asked.get()).left_round == 1
     pod.driver.answers.put_nowait(place(2, (0, 2), (1, 2)))
     assert [await answer for answer in answers] == [(200, b"0,2,0,2,0,1"), (200, b"1,2,1,2,0,1")]
@@ -197,10 +216,15 @@ async def test_a_change_is_announced_until_the_process_asks_and_not_while_it_doe
     await enter(pod, 1)
     async with await asyncio.start_server(take, "127.0.0.1", 0) as process:
         port = process.sockets[0].getsockname()[1]
-        assert await pod.request("PUT", "/worker_addresses/pod-0:0", registration(port)) == (200, b"")
+        assert await pod.request("PUT", "/worker_addresses/pod-0:0", registration(port)) == (
+            200,
+            b"",
+        )
         pod.rendezvous.announce(1)
         pod.rendezvous.announce(2)
-        assert {await messages.get(), await messages.get()} == {notification.message(KEY, 2)}, "it is repeated"
+        assert {await messages.get(), await messages.get()} == {notification.message(KEY, 2)}, (
+            "it is repeated"
+        )
         asks = asyncio.create_task(pod.request("GET", "/rank_and_size/pod-0:0"))
         await pod.driver.asked.get()
         pod.rendezvous.announce(3)
@@ -215,7 +239,8 @@ async def test_a_change_is_announced_until_the_process_asks_and_not_while_it_doe
 def test_the_message_is_one_that_horovods_own_reader_takes() -> None:
     class HostsUpdatedRequest:
         def __init__(self, timestamp: int, res: int) -> None:
-            self.timestamp, self.res = timestamp, res
+            self.timestamp = timestamp
+            self.res = res
 
     class Reader(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
@@ -223,7 +248,9 @@ def test_the_message_is_one_that_horovods_own_reader_takes() -> None:
             return HostsUpdatedRequest
 
     message = notification.message(KEY, 17)
-    digest, length, body = message[:32], struct.unpack("i", message[32:36])[0], message[36:]
+    digest = message[:32]
+    length = struct.unpack("i", message[32:36])[0]
+    body = message[36:]
     assert digest == hmac.new(KEY, body, hashlib.sha256).digest()
     assert length == len(body)
     request = Reader(io.BytesIO(body)).load()
@@ -237,7 +264,14 @@ class _Runs:
 
 @pytest.mark.parametrize(
     "value",
-    [_Runs(), ({"lo": [("127.0.0.1", _Runs())]}, KEY), ({}, KEY), ({"lo": []}, KEY), ({"lo": [("a", "b")]}, KEY), 7],
+    [
+        _Runs(),
+        ({"lo": [("127.0.0.1", _Runs())]}, KEY),
+        ({}, KEY),
+        ({"lo": []}, KEY),
+        ({"lo": [("a", "b")]}, KEY),
+        7,
+    ],
     ids=["a call", "a call inside", "no interface", "no address", "no port", "a number"],
 )
 def test_what_a_process_registers_is_read_as_plain_values_or_refused(value: object) -> None:

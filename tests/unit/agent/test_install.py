@@ -13,8 +13,11 @@ from elasticjob_agent.install import _copy_module
 
 
 @pytest.mark.parametrize("cached", ["none", "current", "of an older source", "damaged"])
-def test_a_module_is_copied_as_the_bytecode_of_its_present_source(tmp_path: Path, cached: str) -> None:
-    source, target = tmp_path / "module.py", tmp_path / "copy" / "module.py"
+def test_a_module_is_copied_as_the_bytecode_of_its_present_source(
+    tmp_path: Path, cached: str
+) -> None:
+    source = tmp_path / "module.py"
+    target = tmp_path / "copy" / "module.py"
     source.write_text("print('old')")
     if cached != "none":
         made = Path(str(py_compile.compile(str(source), doraise=True)))
@@ -25,7 +28,9 @@ def test_a_module_is_copied_as_the_bytecode_of_its_present_source(tmp_path: Path
         os.utime(source, (1, 1))
     _copy_module(source, target)
     assert [path.name for path in target.parent.iterdir()] == ["module.pyc"]
-    done = subprocess.run([sys.executable, target.with_suffix(".pyc")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, target.with_suffix(".pyc")], capture_output=True, text=True, check=True
+    )
     assert done.stdout == ("old\n" if cached == "current" else "new\n")
 
 

@@ -38,7 +38,9 @@ def test_alone_the_world_never_changes() -> None:
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 3), st.integers(1, 9))
-def test_alone_every_sample_is_given_out_once_an_epoch(size: int, part: int, epochs: int, prefetch: int) -> None:
+def test_alone_every_sample_is_given_out_once_an_epoch(
+    size: int, part: int, epochs: int, prefetch: int
+) -> None:
     shards = elasticjob.shards("data", size=size, shard_size=part, epochs=epochs, prefetch=prefetch)
     trained: Counter[tuple[int, int]] = Counter()
     count = 0
@@ -63,7 +65,10 @@ class Forgetful:
         if name == "lease_shards":
             self.leases += 1
             first = 4 * max(0, self.leases - 2)
-            shards = [{"id": n, "epoch": 0, "start": n, "end": n + 1} for n in range(first, min(first + 4, 8))]
+            shards = [
+                {"id": n, "epoch": 0, "start": n, "end": n + 1}
+                for n in range(first, min(first + 4, 8))
+            ]
             answer.set_result({"shards": shards, "finished": len(self.done) == 8})
         else:
             self.done.extend(fields["done"])
@@ -85,6 +90,7 @@ def test_alone_a_checkpoint_may_always_be_written() -> None:
     assert elasticjob.may_commit()
 
 
+@pytest.mark.guarantee("member-cut-off")
 def test_without_an_answer_in_time_nothing_may_be_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,6 +1,7 @@
 """The callbacks, in the real frameworks: each where its framework is installed.
 
-Each has an interpreter of its own: the frameworks start threads, beside which no other test may fork.
+Each has an interpreter of its own: the frameworks start threads, beside which no other test may
+fork.
 """
 
 from __future__ import annotations
@@ -19,13 +20,20 @@ PROGRAM = Path(__file__).parents[2] / "support" / "callbacks_in_frameworks.py"
 
 @pytest.mark.parametrize(
     ("tests", "needed"),
-    [("keras", ["keras"]), ("hugging_face", ["torch", "transformers", "accelerate"]), ("lightning", ["lightning"])],
+    [
+        ("keras", ["keras"]),
+        ("hugging_face", ["torch", "transformers", "accelerate"]),
+        ("lightning", ["lightning"]),
+    ],
 )
 def test_a_framework_saves_stops_and_goes_on(tests: str, needed: list[str]) -> None:
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", str(PROGRAM), "-k", tests, "-q"], capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "pytest", str(PROGRAM), "-k", tests, "-q"],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert run.returncode == 0, run.stdout + run.stderr

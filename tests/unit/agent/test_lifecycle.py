@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from elasticjob_agent import lifecycle
 from elasticjob_agent.lifecycle import (
     KILL_NOW,
@@ -32,7 +33,9 @@ events = st.one_of(
     st.builds(StopRequested, rounds, st.sampled_from([0.0, 5.0])),
     st.builds(DrainRequested, st.just(5.0), by_node=st.booleans()),
     st.just(ExitRequested()),
-    st.builds(ProcessEnded, st.sampled_from([0, 1, 127, 143]), st.just("words"), confirmed=st.booleans()),
+    st.builds(
+        ProcessEnded, st.sampled_from([0, 1, 127, 143]), st.just("words"), confirmed=st.booleans()
+    ),
     st.just(VerdictTimedOut()),
     st.just(WorldChanged()),
     st.builds(ProcessFailed, confirmed=st.booleans()),
@@ -48,8 +51,11 @@ def after(*history: Event, restarts: int = 0) -> tuple[State, tuple[lifecycle.Ac
 
 
 @given(st.lists(events, max_size=30), st.integers(0, 2))
-def test_one_process_at_most_runs_and_it_is_the_one_the_state_names(history: list[Event], restarts: int) -> None:
-    state, running = State(restarts_left=restarts), 0
+def test_one_process_at_most_runs_and_it_is_the_one_the_state_names(
+    history: list[Event], restarts: int
+) -> None:
+    state = State(restarts_left=restarts)
+    running = 0
     for event in history:
         if isinstance(event, ProcessEnded):
             if not running:
@@ -70,7 +76,8 @@ def test_one_process_at_most_runs_and_it_is_the_one_the_state_names(history: lis
 
 @given(st.lists(events, max_size=30))
 def test_no_process_is_started_once_the_member_is_leaving(history: list[Event]) -> None:
-    state, left = State(restarts_left=1), False
+    state = State(restarts_left=1)
+    left = False
     for event in history:
         state, actions = decide(state, event)
         left = left or isinstance(event, DrainRequested)
@@ -127,6 +134,7 @@ def test_a_command_that_cannot_run_is_not_retried() -> None:
     assert after(Launch(1), ProcessEnded(1, ""), restarts=3)[1] == (Launch(1),)
 
 
+@pytest.mark.guarantee("process-retried-in-its-pod")
 def test_beside_others_a_crashed_process_is_started_again_in_the_next_world_only() -> None:
     beside = Launch(1, restart_in_place=False)
     crashed = Exited(1, 1, asked=False, message="", retry=True)
@@ -135,9 +143,13 @@ def test_beside_others_a_crashed_process_is_started_again_in_the_next_world_only
     assert decide(state, beside)[1] == (crashed,), "a master that has missed it"
     state, actions = decide(state, Launch(2, restart_in_place=False))
     assert actions == (Launch(2, restart_in_place=False),)
-    assert decide(state, ProcessEnded(1, ""))[1] == (Exited(2, 1, asked=False, message=""), AwaitVerdict())
+    assert decide(state, ProcessEnded(1, ""))[1] == (
+        Exited(2, 1, asked=False, message=""),
+        AwaitVerdict(),
+    )
 
 
+@pytest.mark.guarantee("torchrun-process-fails")
 def test_a_crash_that_follows_from_anothers_leaves_the_retries_as_they_are() -> None:
     state, _ = after(Launch(1, restart_in_place=False), ProcessEnded(1, ""), restarts=1)
     for round_ in (2, 3):
@@ -146,13 +158,19 @@ def test_a_crash_that_follows_from_anothers_leaves_the_retries_as_they_are() -> 
         again = decide(decide(state, excused)[0], excused)[0]
         assert again.restarts_left == 1, "a repeated Start gives nothing more"
         state, _ = decide(again, ProcessEnded(1, "", failed_at=5.0))
-        assert state.last_exit == Exited(round_, 1, asked=False, message="", retry=True, failed_at=5.0)
+        assert state.last_exit == Exited(
+            round_, 1, asked=False, message="", retry=True, failed_at=5.0
+        )
     stopped, _ = decide(decide(state, Launch(4))[0], StopRequested(4, 1.0))
     stopped, _ = decide(stopped, ProcessEnded(0, ""))
-    assert decide(stopped, Launch(5, crash_excused=True))[0].restarts_left == 0, "it had not crashed"
+    assert decide(stopped, Launch(5, crash_excused=True))[0].restarts_left == 0, (
+        "it had not crashed"
+    )
 
 
-def test_a_process_that_has_gone_on_to_another_world_is_not_started_again_in_that_of_its_start() -> None:
+def test_a_process_that_has_gone_on_to_another_world_is_not_started_again_in_that_of_its_start() -> (
+    None
+):
     state, actions = after(Launch(1), WorldChanged(), ProcessEnded(1, "words"), restarts=1)
     assert state.running is None
     assert actions == (Exited(1, 1, False, "words", retry=True), AwaitVerdict())
@@ -164,7 +182,9 @@ def test_a_verdict_that_comes_as_a_new_world_ends_the_waiting() -> None:
 
 
 def test_a_process_that_ended_for_a_stop_has_not_succeeded() -> None:
-    assert after(Launch(1), ProcessEnded(0, "", confirmed=True))[1] == (Exited(1, 0, asked=True, message=""),)
+    assert after(Launch(1), ProcessEnded(0, "", confirmed=True))[1] == (
+        Exited(1, 0, asked=True, message=""),
+    )
 
 
 def test_a_member_ended_by_the_master_ends_with_its_process() -> None:
@@ -175,18 +195,25 @@ def test_a_member_ended_by_the_master_ends_with_its_process() -> None:
 def test_a_member_whose_node_is_not_fit_ends_with_a_code_of_its_own() -> None:
     state, actions = after(ExitRequested(problem="no GPU"))
     assert (state.node_problem, actions) == ("no GPU", (Quit(names.EXIT_UNFIT),))
-    assert after(Launch(1), ExitRequested(problem="no GPU"), ProcessEnded(143, ""))[1][-1] == Quit(0), "it has trained"
+    assert after(Launch(1), ExitRequested(problem="no GPU"), ProcessEnded(143, ""))[1][-1] == Quit(
+        0
+    ), "it has trained"
 
 
-# --- several processes of one member -------------------------------------------------------------------------------
+# --- several processes of one member
+# -------------------------------------------------------------------------------
 
 
 def test_a_process_that_fails_ends_the_others_of_its_member_at_once() -> None:
     state, actions = after(Launch(1), ProcessFailed())
     assert actions == (KILL_NOW,)
-    assert decide(state, ProcessEnded(3, "words"))[1] == (Exited(1, 3, asked=False, message="words"), AwaitVerdict())
+    assert decide(state, ProcessEnded(3, "words"))[1] == (
+        Exited(1, 3, asked=False, message="words"),
+        AwaitVerdict(),
+    )
 
 
+@pytest.mark.guarantee("one-process-of-a-pod-fails")
 def test_in_a_stop_a_process_that_fails_ends_no_other_which_may_be_saving() -> None:
     assert after(Launch(1), StopRequested(1, 10), ProcessFailed())[1] == ()
     assert after(Launch(1), DrainRequested(10), ProcessFailed())[1] == ()

@@ -21,7 +21,8 @@ class Process:
         return self.round
 
 
-FIRST, SECOND = Process(0), Process(1)
+FIRST = Process(0)
+SECOND = Process(1)
 
 
 async def test_nobody_passes_before_all_have_come_and_a_barrier_can_be_used_again() -> None:
@@ -33,13 +34,16 @@ async def test_nobody_passes_before_all_have_come_and_a_barrier_can_be_used_agai
         assert not first.done()
         await barriers.arrive("loaded", number, SECOND, None)
         await first
-        await barriers.arrive("loaded", number, FIRST, None)  # its answer got lost behind this one: it asks again
+        await barriers.arrive(
+            "loaded", number, FIRST, None
+        )  # its answer got lost behind this one: it asks again
 
 
 async def test_a_time_out_says_who_has_not_come_and_the_arrival_counts_on() -> None:
     barriers = LocalBarriers()
     with pytest.raises(
-        TimeoutError, match="barrier 'loaded': 1 of 2 processes of this pod have not come, local ranks 1"
+        TimeoutError,
+        match="barrier 'loaded': 1 of 2 processes of this pod have not come, local ranks 1",
     ):
         await barriers.arrive("loaded", 0, FIRST, 0.01)
     await barriers.arrive("loaded", 0, SECOND, None)
@@ -58,7 +62,9 @@ async def test_a_new_round_begins_with_new_barriers() -> None:
     await asyncio.gather(*(barriers.arrive("loaded", 0, each, None) for each in (FIRST, SECOND)))
     with pytest.raises(TimeoutError):
         await barriers.arrive("loaded", 0, Process(0, round=2), 0.01)
-    await barriers.arrive("loaded", 0, SECOND, None)  # of a round that is over: the master refuses it
+    await barriers.arrive(
+        "loaded", 0, SECOND, None
+    )  # of a round that is over: the master refuses it
 
 
 async def test_barriers_are_bounded() -> None:
@@ -66,7 +72,9 @@ async def test_barriers_are_bounded() -> None:
     for number in range(MOST_BARRIERS):
         with pytest.raises(TimeoutError):
             await barriers.arrive(f"barrier {number}", 0, FIRST, 0)
-    with pytest.raises(CallError, match="there are 1024 barriers already; 'one more' is one too many"):
+    with pytest.raises(
+        CallError, match="there are 1024 barriers already; 'one more' is one too many"
+    ):
         await barriers.arrive("one more", 0, FIRST, 0)
 
 

@@ -11,12 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-@given(st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b"\r"])), st.lists(st.integers(0, 60), max_size=8))
-def test_lines_have_one_prefix_each_however_the_output_is_split(parts: list[bytes], cuts: list[int]) -> None:
+@given(
+    st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b"\r"])),
+    st.lists(st.integers(0, 60), max_size=8),
+)
+def test_lines_have_one_prefix_each_however_the_output_is_split(
+    parts: list[bytes], cuts: list[int]
+) -> None:
     output = b"".join(parts)
     borders = [0, *sorted(min(cut, len(output)) for cut in cuts), len(output)]
     prefix = LinePrefix(b"[3] ")
-    copied = b"".join(prefix.add(output[start:end]) for start, end in itertools.pairwise(borders)) + prefix.finish()
+    copied = (
+        b"".join(prefix.add(output[start:end]) for start, end in itertools.pairwise(borders))
+        + prefix.finish()
+    )
     whole = LinePrefix(b"[3] ")
     assert copied == whole.add(output) + whole.finish()
     assert copied.replace(b"[3] ", b"").rstrip(b"\n") == output.rstrip(b"\n")

@@ -15,19 +15,24 @@ from hypothesis import strategies as st
 
 @given(st.binary(max_size=5000), st.lists(st.integers(0, 5000), max_size=10))
 def test_the_tail_is_the_same_however_the_output_is_split(output: bytes, cuts: list[int]) -> None:
-    whole, pieces = Tail(), Tail()
+    whole = Tail()
+    pieces = Tail()
     whole.add(output)
     borders = [0, *sorted(min(cut, len(output)) for cut in cuts), len(output)]
     for start, end in itertools.pairwise(borders):
         pieces.add(output[start:end])
     assert whole.text() == pieces.text()
-    assert len(whole.text().encode()) <= 3 * TAIL_BYTES  # a broken character becomes one of three bytes
+    assert (
+        len(whole.text().encode()) <= 3 * TAIL_BYTES
+    )  # a broken character becomes one of three bytes
 
 
 def test_the_tail_is_the_last_lines() -> None:
     tail = Tail()
     tail.add(b"".join(b"line %d\n\n" % n for n in range(100)) + b"last")
-    assert tail.text().splitlines() == [f"line {n}" for n in range(101 - TAIL_LINES, 100)] + ["last"]
+    assert tail.text().splitlines() == [f"line {n}" for n in range(101 - TAIL_LINES, 100)] + [
+        "last"
+    ]
 
 
 WITHOUT_FILES = """
@@ -45,10 +50,14 @@ async def main():
 
 asyncio.run(main())
 """
-"""A program of its own: whoever waits for training processes kills all else that this process has started."""
+"""A program of its own: whoever waits for training processes kills all else that this process has
+started.
+"""
 
 
-def test_a_process_that_cannot_be_started_for_want_of_the_nodes_resources_may_be_tried_again() -> None:
+def test_a_process_that_cannot_be_started_for_want_of_the_nodes_resources_may_be_tried_again() -> (
+    None
+):
     command = [sys.executable, "-c", WITHOUT_FILES]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     said = f"{os.EX_OSERR} elasticjob-agent: cannot run 'true': too many open files\n"

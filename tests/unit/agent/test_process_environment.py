@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 from elasticjob_agent import config
-from elasticjob_agent.process_environment import MAX_ARG_STRLEN, MAX_CHARACTERS, environments, render
+from elasticjob_agent.process_environment import (
+    MAX_ARG_STRLEN,
+    MAX_CHARACTERS,
+    environments,
+    render,
+)
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS, Peer
 from elasticjob_api.references import TooLongError
@@ -19,11 +24,20 @@ SLOTS = (3, 2, 1)
 
 def start(framework: str, position: int, network: str) -> pb.Start:
     """Return what the second of three members gets, which have different numbers of processes."""
-    peers = [Peer(f"job-worker-{i}", "worker", i, f"{network}.{i}", slots) for i, slots in enumerate(SLOTS)]
+    peers = [
+        Peer(f"job-worker-{i}", "worker", i, f"{network}.{i}", slots)
+        for i, slots in enumerate(SLOTS)
+    ]
     processes = FRAMEWORKS[framework].processes(peers)
-    render, first = FRAMEWORKS[framework].environment(processes), sum(SLOTS[:position])
+    render = FRAMEWORKS[framework].environment(processes)
+    first = sum(SLOTS[:position])
     members = [
-        pb.Member(pod_name=peer.name, pod_uid=f"uid-{peer.index}-0", address=peer.address, processes=peer.slots)
+        pb.Member(
+            pod_name=peer.name,
+            pod_uid=f"uid-{peer.index}-0",
+            address=peer.address,
+            processes=peer.slots,
+        )
         for peer in peers
     ]
     return pb.Start(
@@ -31,7 +45,8 @@ def start(framework: str, position: int, network: str) -> pb.Start:
         rank=first,
         environment=render(first),
         other_environments=[
-            pb.ProcessEnvironment(variables=render(first + local_rank)) for local_rank in range(1, SLOTS[position])
+            pb.ProcessEnvironment(variables=render(first + local_rank))
+            for local_rank in range(1, SLOTS[position])
         ],
     )
 
@@ -39,15 +54,28 @@ def start(framework: str, position: int, network: str) -> pb.Start:
 def rendered(
     framework: str, position: int, *command: str, network: str = "10.0.0", **container: str
 ) -> list[dict[str, str]]:
-    variables = agent_environment({names.ENV_FRAMEWORK: framework, **container}, index=position, master="10.0.0.9")
+    variables = agent_environment(
+        {names.ENV_FRAMEWORK: framework, **container}, index=position, master="10.0.0.9"
+    )
     return environments(
-        start(framework, position, network), config.load(variables), command, variables, Path("/tmp/socket")
+        start(framework, position, network),
+        config.load(variables),
+        command,
+        variables,
+        Path("/tmp/socket"),
     )
 
 
+@pytest.mark.guarantee("several-processes-per-pod")
 def test_ranks_of_a_member_are_adjacent_and_count_all_processes_before_it() -> None:
     ranks = [
-        (one[names.ENV_RANK], one[names.ENV_LOCAL_RANK], one[names.ENV_LOCAL_SIZE], one["RANK"], one["LOCAL_RANK"])
+        (
+            one[names.ENV_RANK],
+            one[names.ENV_LOCAL_RANK],
+            one[names.ENV_LOCAL_SIZE],
+            one["RANK"],
+            one["LOCAL_RANK"],
+        )
         for position in range(3)
         for one in rendered("pytorch", position, "python", "train.py")
     ]
@@ -70,7 +98,13 @@ def test_ranks_of_a_member_are_adjacent_and_count_all_processes_before_it() -> N
 def test_torchrun_is_one_process_a_member_that_starts_the_members_processes() -> None:
     torchruns = [rendered("pytorch", position, "torchrun", "train.py") for position in range(3)]
     assert [len(one) for one in torchruns] == [1, 1, 1]
-    options = ("PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT", "PET_MAX_RESTARTS")
+    options = (
+        "PET_NNODES",
+        "PET_NODE_RANK",
+        "PET_NPROC_PER_NODE",
+        "PET_RDZV_ENDPOINT",
+        "PET_MAX_RESTARTS",
+    )
     assert [tuple(one[0][option] for option in options) for one in torchruns] == [
         ("3", "0", "3", "10.0.0.0:29500", "0"),
         ("3", "1", "2", "10.0.0.0:29500", "0"),
@@ -81,6 +115,7 @@ def test_torchrun_is_one_process_a_member_that_starts_the_members_processes() ->
         assert one[names.ENV_ROUND] == "7"
 
 
+@pytest.mark.guarantee("shared-network-stack")
 def test_torchrun_meets_where_its_processes_would_on_the_embedded_cluster_too() -> None:
     endpoint = "PET_RDZV_ENDPOINT"
     (one,) = rendered("pytorch", 0, "torchrun", "train.py", network="127.1.2")
@@ -98,9 +133,12 @@ def test_torchrun_is_nothing_special_to_other_frameworks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("users", "shown"), [({}, ["0,1", "2,3", "4,5"]), ({"CUDA_VISIBLE_DEVICES": "1,0,5"}, ["1", "0", "5"])]
+    ("users", "shown"),
+    [({}, ["0,1", "2,3", "4,5"]), ({"CUDA_VISIBLE_DEVICES": "1,0,5"}, ["1", "0", "5"])],
 )
-def test_gpus_are_divided_where_the_operator_says_so(users: dict[str, str], shown: list[str]) -> None:
+def test_gpus_are_divided_where_the_operator_says_so(
+    users: dict[str, str], shown: list[str]
+) -> None:
     divided = rendered("jax", 0, "python", **{names.ENV_DEVICES: "CUDA_VISIBLE_DEVICES=6"}, **users)
     assert [one["CUDA_VISIBLE_DEVICES"] for one in divided] == shown
 
@@ -110,17 +148,29 @@ def test_an_only_process_sees_all_gpus() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in one
 
 
-def test_a_master_of_an_earlier_version_starts_one_process_in_a_world_of_as_many_as_members() -> None:
-    old = pb.Start(world=pb.World(round=1, members=[pb.Member(pod_uid="uid-0-0"), pb.Member()]), rank=1)
+def test_a_master_of_an_earlier_version_starts_one_process_in_a_world_of_as_many_as_members() -> (
+    None
+):
+    old = pb.Start(
+        world=pb.World(round=1, members=[pb.Member(pod_uid="uid-0-0"), pb.Member()]), rank=1
+    )
     variables = agent_environment({names.ENV_SLOTS: "4"}, master="10.0.0.9")
     (one,) = environments(old, config.load(variables), ["python"], variables, Path("/tmp/socket"))
-    assert (one[names.ENV_RANK], one[names.ENV_WORLD_SIZE], one[names.ENV_LOCAL_SIZE]) == ("1", "2", "1")
+    assert (one[names.ENV_RANK], one[names.ENV_WORLD_SIZE], one[names.ENV_LOCAL_SIZE]) == (
+        "1",
+        "2",
+        "1",
+    )
 
 
 def world(*members: tuple[str, int, str]) -> pb.Start:
     return pb.Start(
         world=pb.World(
-            round=1, members=[pb.Member(role=role, index=index, address=address) for role, index, address in members]
+            round=1,
+            members=[
+                pb.Member(role=role, index=index, address=address)
+                for role, index, address in members
+            ],
         )
     )
 
@@ -132,9 +182,15 @@ def hosts(start: pb.Start) -> dict[str, str]:
     return {name: value for name, value in one.items() if "HOST" in name}
 
 
-def test_each_role_has_a_variable_with_the_addresses_of_its_pods_in_the_order_of_their_indices() -> None:
+@pytest.mark.guarantee("references-in-commands")
+def test_each_role_has_a_variable_with_the_addresses_of_its_pods_in_the_order_of_their_indices() -> (
+    None
+):
     start = world(
-        ("worker", 2, "10.0.0.2"), ("my-ps", 1, "10.0.1.1"), ("worker", 0, "fd00::1"), ("my-ps", 0, "10.0.1.0")
+        ("worker", 2, "10.0.0.2"),
+        ("my-ps", 1, "10.0.1.1"),
+        ("worker", 0, "fd00::1"),
+        ("my-ps", 0, "10.0.1.0"),
     )
     assert hosts(start) == {
         "ELASTICJOB_COORDINATOR_HOST": "10.0.0.2",
@@ -148,26 +204,48 @@ def test_addresses_that_the_kernel_could_not_pass_on_are_left_out_and_nothing_el
     most = (MAX_ARG_STRLEN - len(f"{name}=") - 1 + 1) // len("10.10.10.10,")
     as_many = [("worker", index, "10.10.10.10") for index in range(most)]
     assert hosts(world(*as_many))[name].count(",") == most - 1
-    assert list(hosts(world(*as_many, ("worker", most, "10.10.10.10")))) == ["ELASTICJOB_COORDINATOR_HOST"]
+    assert list(hosts(world(*as_many, ("worker", most, "10.10.10.10")))) == [
+        "ELASTICJOB_COORDINATOR_HOST"
+    ]
 
 
 def test_a_role_that_nobody_can_have_makes_no_variable() -> None:
-    assert list(hosts(world(("a=b", 0, "10.0.0.1"), ("", 1, "10.0.0.2")))) == ["ELASTICJOB_COORDINATOR_HOST"]
+    assert list(hosts(world(("a=b", 0, "10.0.0.1"), ("", 1, "10.0.0.2")))) == [
+        "ELASTICJOB_COORDINATOR_HOST"
+    ]
 
 
 def test_every_process_has_its_own_command_and_environment() -> None:
-    command, container = ["train", "--rank=$(RANK)", "$(HOME)"], {"LOG": "/log/$(ELASTICJOB_RANK)", "RANK": "hers"}
+    command = ["train", "--rank=$(RANK)", "$(HOME)"]
+    container = {"LOG": "/log/$(ELASTICJOB_RANK)", "RANK": "hers"}
     of_second = [render(command, container, one) for one in rendered("pytorch", 1, "train")]
-    assert [made for made, _ in of_second] == [["train", f"--rank={rank}", "$(HOME)"] for rank in (3, 4)]
-    assert [(made["LOG"], made["RANK"]) for _, made in of_second] == [("/log/3", "3"), ("/log/4", "4")]
+    assert [made for made, _ in of_second] == [
+        ["train", f"--rank={rank}", "$(HOME)"] for rank in (3, 4)
+    ]
+    assert [(made["LOG"], made["RANK"]) for _, made in of_second] == [
+        ("/log/3", "3"),
+        ("/log/4", "4"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("command", "container", "named"),
     [
-        (["train", "$(TF_CONFIG)" * 70], {}, "argument 1: with its references replaced it would have 7000000"),
-        (["train", *["$(TF_CONFIG)"] * 70], {}, "argument 63: with its references replaced it would have 100000"),
-        (["train"], {"A": "", "B": "$(TF_CONFIG)" * 70}, "B: with its references replaced it would have 7000000"),
+        (
+            ["train", "$(TF_CONFIG)" * 70],
+            {},
+            "argument 1: with its references replaced it would have 7000000",
+        ),
+        (
+            ["train", *["$(TF_CONFIG)"] * 70],
+            {},
+            "argument 63: with its references replaced it would have 100000",
+        ),
+        (
+            ["train"],
+            {"A": "", "B": "$(TF_CONFIG)" * 70},
+            "B: with its references replaced it would have 7000000",
+        ),
     ],
 )
 def test_references_cannot_make_a_process_larger_than_the_kernel_takes(

@@ -1,4 +1,7 @@
-"""Data sets of a script that runs without an agent: the same account, checkpoints, files and streams."""
+"""Data sets of a script that runs without an agent.
+
+The same account, checkpoints, files and streams.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-CHECKPOINTS: dict[str, Any] = {"size": 100, "shard_size": 7, "epochs": 2, "shuffle": True, "seed": 5}
+CHECKPOINTS: dict[str, Any] = {
+    "size": 100,
+    "shard_size": 7,
+    "epochs": 2,
+    "shuffle": True,
+    "seed": 5,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +49,12 @@ def test_a_checkpoint_contains_what_is_done_and_training_goes_on_from_there() ->
     for shard in again:
         rest.append(shard)
         again.done(shard)
-    assert [shard.id for shard in rest[:3]] == [shard.id for shard in first[6:] if shard is not None]
-    assert {shard.id for shard in rest}.isdisjoint(shard.id for shard in first[:6] if shard is not None)
+    assert [shard.id for shard in rest[:3]] == [
+        shard.id for shard in first[6:] if shard is not None
+    ]
+    assert {shard.id for shard in rest}.isdisjoint(
+        shard.id for shard in first[:6] if shard is not None
+    )
     assert len(rest) == len(again) - 6
     anew = elasticjob.shards("data", **CHECKPOINTS, restore=b"")
     assert anew.take() == first[0]
@@ -71,7 +84,9 @@ def test_what_was_not_taken_goes_back_at_the_end() -> None:
 
 @settings(max_examples=25)
 @given(
-    st.lists(st.lists(st.text("abä\r ", max_size=6), max_size=20), min_size=1, max_size=4).filter(any),
+    st.lists(st.lists(st.text("abä\r ", max_size=6), max_size=20), min_size=1, max_size=4).filter(
+        any
+    ),
     st.integers(1, 7),
     st.booleans(),
     st.booleans(),
@@ -94,24 +109,35 @@ def test_every_line_of_every_file_is_given_out_once(
         paths[-1].write_bytes((text if ended else text.removesuffix("\n")).encode())
     index = folder / "index" if indexed else None
     for _ in range(2):  # the second time the index is there
-        shards = elasticjob.text_shards("text", paths, lines_per_shard=lines_per_shard, shuffle=shuffle, index=index)
+        shards = elasticjob.text_shards(
+            "text", paths, lines_per_shard=lines_per_shard, shuffle=shuffle, index=index
+        )
         read: Counter[tuple[int, int, str]] = Counter()
         for shard in shards:
             lines = list(shard.lines())
             assert 0 < len(lines) == shard.end - shard.start <= lines_per_shard
             read.update((shard.part, shard.start + place, line) for place, line in enumerate(lines))
             shards.done(shard)
-        assert read == Counter((f, place, line) for f, lines in enumerate(files) for place, line in enumerate(lines))
+        assert read == Counter(
+            (f, place, line) for f, lines in enumerate(files) for place, line in enumerate(lines)
+        )
 
 
 def test_a_file_is_counted_again_only_when_it_has_changed(tmp_path: Path) -> None:
-    file, index = tmp_path / "a.txt", tmp_path / "index"
+    file = tmp_path / "a.txt"
+    index = tmp_path / "index"
     file.write_text("1\r\n2\r\n3\r\n")
     first = elasticjob.text_shards("text", [file], lines_per_shard=2, index=index)
-    assert [list(shard.lines()) for _ in range(len(first)) if (shard := first.take())] == [["1", "2"], ["3"]]
+    assert [list(shard.lines()) for _ in range(len(first)) if (shard := first.take())] == [
+        ["1", "2"],
+        ["3"],
+    ]
     (kept,) = index.iterdir()
     kept.write_text(kept.read_text().replace('"lines": 3', '"lines": 4'))
-    assert len(elasticjob.text_shards("text", [file], lines_per_shard=1, index=tmp_path / "other")) == 3
+    assert (
+        len(elasticjob.text_shards("text", [file], lines_per_shard=1, index=tmp_path / "other"))
+        == 3
+    )
     shards = elasticjob.text_shards("text", [file], lines_per_shard=2, index=index)
     last = [shards.take(), shards.take()][-1]
     assert last is not None
@@ -150,7 +176,7 @@ def test_a_stream_is_given_out_as_it_grows_and_ends_when_it_is_said_to() -> None
     shards.done(*[shard for shard in taken if shard is not None])
     saved = shards.checkpoint(timeout=10)
     shards.extend(25, final=True)
-    (last,) = (shards.take(10),)
+    last = shards.take(10)
     assert last is not None
     assert (last.start, last.end) == (20, 25)
     shards.done(last)
@@ -162,7 +188,9 @@ def test_a_stream_is_given_out_as_it_grows_and_ends_when_it_is_said_to() -> None
         elasticjob.shards("data", size=1, shard_size=1).extend(2)
     again = elasticjob.stream_shards("events", shard_size=10, restore=saved)
     assert again.extend(0, final=True) == 25
-    assert [(shard.start, shard.end) for shard in [again.take(10)] if shard is not None] == [(20, 25)]
+    assert [(shard.start, shard.end) for shard in [again.take(10)] if shard is not None] == [
+        (20, 25)
+    ]
 
 
 def test_a_forked_process_that_uses_its_parents_shards_gets_an_error_at_once() -> None:
@@ -171,9 +199,16 @@ def test_a_forked_process_that_uses_its_parents_shards_gets_an_error_at_once() -
     assert shard is not None
     parent = os.getpid()
     shards._pid = parent + 1  # what a fork looks like from the inside
-    for use in (shards.take, shards.close, shards.checkpoint, lambda: shards.done(shard), lambda: shards.flush(1)):
+    for use in (
+        shards.take,
+        shards.close,
+        shards.checkpoint,
+        lambda: shards.done(shard),
+        lambda: shards.flush(1),
+    ):
         with pytest.raises(
-            elasticjob.AgentError, match=f"opened by process {parent + 1} and is used in process {parent}"
+            elasticjob.AgentError,
+            match=f"opened by process {parent + 1} and is used in process {parent}",
         ):
             use()
 
@@ -195,7 +230,11 @@ class Full:
 
     def call(self, name: str, **fields: Any) -> Future[dict[str, Any]]:
         answer: Future[dict[str, Any]] = Future()
-        given = [{"id": n, "epoch": 0, "start": n, "end": n + 1, "part": 0} for n in range(4)] if not self.given else []
+        given = (
+            [{"id": n, "epoch": 0, "start": n, "end": n + 1, "part": 0} for n in range(4)]
+            if not self.given
+            else []
+        )
         self.given = True
         answer.set_result({"shards": given, "finished": False, "most": 4})
         return answer
@@ -206,7 +245,9 @@ class Full:
 def test_who_waits_for_shards_because_it_has_too_many_gets_the_reason(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    module = sys.modules["elasticjob.shards"]  # the package's attribute of this name is the function
+    module = sys.modules[
+        "elasticjob.shards"
+    ]  # the package's attribute of this name is the function
     monkeypatch.setattr(module, "_STARVED_SECONDS", 0.0)
     monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
     shards = elasticjob.Shards(Full(), "data", elasticjob.Shard, count=8, prefetch=8)

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1000), st.floats(0, 10)), max_size=50))
-def test_merged_reports_keep_the_newest_step_and_all_samples(reports: list[tuple[int, int, float]]) -> None:
+def test_merged_reports_keep_the_newest_step_and_all_samples(
+    reports: list[tuple[int, int, float]],
+) -> None:
     pending = PendingReports()
     for round_, step, samples in reports:
         pending.add(StepReport(round=round_, step=step, samples=samples))
@@ -20,9 +22,12 @@ def test_merged_reports_keep_the_newest_step_and_all_samples(reports: list[tuple
     while (report := pending.take()) is not None:
         taken[report.round] = report
     assert {n: report.step for n, report in taken.items()} == {
-        n: max(step for round_, step, _ in reports if round_ == n) for n in {round_ for round_, _, _ in reports}
+        n: max(step for round_, step, _ in reports if round_ == n)
+        for n in {round_ for round_, _, _ in reports}
     }
-    assert sum(report.samples for report in taken.values()) == pytest.approx(sum(samples for _, _, samples in reports))
+    assert sum(report.samples for report in taken.values()) == pytest.approx(
+        sum(samples for _, _, samples in reports)
+    )
 
 
 def test_waiting_reports_are_bounded_and_the_newest_round_stays() -> None:
@@ -33,8 +38,14 @@ def test_waiting_reports_are_bounded_and_the_newest_round_stays() -> None:
     assert [pending.take() for _ in range(MAX_ROUNDS)][-1] == StepReport(round=99, step=99)
 
 
-@given(st.lists(st.dictionaries(st.integers(0, 200).map(str), st.floats(0, 1), max_size=64), max_size=6))
-def test_merged_reports_keep_a_bounded_number_of_metrics_and_all_of_the_newest(reports: list[dict[str, float]]) -> None:
+@given(
+    st.lists(
+        st.dictionaries(st.integers(0, 200).map(str), st.floats(0, 1), max_size=64), max_size=6
+    )
+)
+def test_merged_reports_keep_a_bounded_number_of_metrics_and_all_of_the_newest(
+    reports: list[dict[str, float]],
+) -> None:
     pending = PendingReports()
     for metrics in reports:
         pending.add(StepReport(round=1, step=1, metrics=metrics))
@@ -44,7 +55,9 @@ def test_merged_reports_keep_a_bounded_number_of_metrics_and_all_of_the_newest(r
         assert report.metrics.items() >= reports[-1].items()
 
 
-def train(pending: PendingReports, step: int, process: int, *, compute: float = 0.0, steps: int = 1) -> None:
+def train(
+    pending: PendingReports, step: int, process: int, *, compute: float = 0.0, steps: int = 1
+) -> None:
     pending.add(
         StepReport(
             round=1,
@@ -63,11 +76,13 @@ def take_all(pending: PendingReports) -> list[StepReport]:
     return list(iter(pending.take, None))
 
 
+@pytest.mark.guarantee("several-processes-per-pod")
 @given(st.integers(1, 4), st.integers(1, 20), st.data())
 def test_samples_of_a_members_processes_add_up_and_its_steps_and_seconds_count_once(
     processes: int, steps: int, data: st.DataObject
 ) -> None:
-    pending, taken = PendingReports(), []
+    pending = PendingReports()
+    taken = []
     for step in range(1, steps + 1):
         for process in range(processes):
             train(pending, step, process)
@@ -82,8 +97,11 @@ def test_samples_of_a_members_processes_add_up_and_its_steps_and_seconds_count_o
 
 
 @given(st.integers(2, 4), st.integers(1, 20), st.randoms(use_true_random=False))
-def test_steps_count_once_whichever_process_is_ahead(processes: int, steps: int, random: Random) -> None:
-    pending, taken = PendingReports(), []
+def test_steps_count_once_whichever_process_is_ahead(
+    processes: int, steps: int, random: Random
+) -> None:
+    pending = PendingReports()
+    taken = []
     reported = dict.fromkeys(range(processes), 0)
     while ahead := [process for process, step in reported.items() if step < steps]:
         process = random.choice(ahead)

@@ -1,4 +1,7 @@
-"""What the agent measures: the container's cgroup if it has its own, else its processes; and GPUs."""
+"""What the agent measures: the container's cgroup if it has its own, else its processes.
+
+And GPUs.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,11 @@ def test_cgroup_v2_is_read_at_the_mount_of_a_container_and_at_the_path_the_kerne
     group(tmp_path / "mounts" / membership[4:].strip(), {**MEMORY_2, **CPU_2})
     container = container_of(tmp_path, membership)
     assert container is not None
-    assert (container.memory_bytes(), container.cpu_seconds(), container.memory_kills()) == (700, 2.5, 3)
+    assert (container.memory_bytes(), container.cpu_seconds(), container.memory_kills()) == (
+        700,
+        2.5,
+        3,
+    )
 
 
 @pytest.mark.parametrize("inside", ["", "kubepods/pod1"])
@@ -60,12 +67,21 @@ def test_cgroup_v1_is_read_from_its_two_groups(tmp_path: Path, inside: str) -> N
         tmp_path, "9:name=systemd:/x\n4:memory:/kubepods/pod1\n2:cpu,cpuacct:/kubepods/pod1\n0::/\n"
     )
     assert container is not None
-    assert (container.memory_bytes(), container.cpu_seconds(), container.memory_kills()) == (700, 2.5, 3)
+    assert (container.memory_bytes(), container.cpu_seconds(), container.memory_kills()) == (
+        700,
+        2.5,
+        3,
+    )
 
 
 @pytest.mark.parametrize(
     ("files", "pids"),
-    [({**MEMORY_2, **CPU_2}, f"{PID}\n8\n"), ({**MEMORY_2, **CPU_2}, "0\n"), (CPU_2, f"{PID}\n"), (MEMORY_2, f"{PID}")],
+    [
+        ({**MEMORY_2, **CPU_2}, f"{PID}\n8\n"),
+        ({**MEMORY_2, **CPU_2}, "0\n"),
+        (CPU_2, f"{PID}\n"),
+        (MEMORY_2, f"{PID}"),
+    ],
 )
 def test_an_account_that_others_share_or_that_is_not_whole_is_not_taken(
     tmp_path: Path, files: dict[str, str], pids: str
@@ -95,8 +111,12 @@ def test_a_container_whose_account_vanishes_is_measured_by_its_processes(tmp_pat
     assert measured.memory_bytes > 50_000_000
 
 
-def test_a_reading_that_hangs_blocks_nobody_and_is_not_taken_for_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    hang, hanging, readings = threading.Event(), threading.Event(), itertools.count(1)
+def test_a_reading_that_hangs_blocks_nobody_and_is_not_taken_for_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hang = threading.Event()
+    hanging = threading.Event()
+    readings = itertools.count(1)
 
     def read() -> int:
         number = next(readings)
@@ -126,7 +146,8 @@ def test_a_reading_that_fails_is_ignored_and_the_next_one_counts() -> None:
             raise OSError("too many open files")
         return number
 
-    sampler, read_values = Sampler(read, name="sampler", unknown=0), set[int]()
+    sampler = Sampler(read, name="sampler", unknown=0)
+    read_values = set[int]()
     while max(read_values, default=0) < 3:
         read_values.add(sampler.latest())
         time.sleep(0.001)
@@ -148,7 +169,9 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
 """
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc to compile a library like the driver's")
+@pytest.mark.skipif(
+    shutil.which("gcc") is None, reason="needs gcc to compile a library like the driver's"
+)
 @pytest.mark.parametrize(
     ("init", "rates", "expected"),
     [
@@ -158,11 +181,16 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
         (9, 0, GpuUsage()),
     ],
 )
-def test_gpus_are_read_through_the_drivers_library(tmp_path: Path, init: int, rates: int, expected: GpuUsage) -> None:
-    source, library = tmp_path / "nvml.c", tmp_path / "libnvml.so"
+def test_gpus_are_read_through_the_drivers_library(
+    tmp_path: Path, init: int, rates: int, expected: GpuUsage
+) -> None:
+    source = tmp_path / "nvml.c"
+    library = tmp_path / "libnvml.so"
     # A structure that a refused call has not filled has no meaning.
     text = NVML % {"init": init, "rates": rates}
-    source.write_text(text if rates == 0 else text.replace("rates->gpu = *(int *)device;", "rates->gpu = 0;"))
+    source.write_text(
+        text if rates == 0 else text.replace("rates->gpu = *(int *)device;", "rates->gpu = 0;")
+    )
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     reader = Reader(str(library))
     assert [reader.read(), reader.read()] == [expected, expected]

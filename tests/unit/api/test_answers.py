@@ -1,4 +1,7 @@
-"""The last answers of a master: packed within a bound, and read without harm whoever has written them."""
+"""The last answers of a master.
+
+Packed within a bound, and read without harm whoever has written them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,15 @@ import random
 
 import pytest
 from elasticjob_api import answers as stored
-from elasticjob_api.answers import MOST_BYTES, MOST_MEMBERS, MOST_TEXT, UnreadableAnswers, outcome, pack, unpack
+from elasticjob_api.answers import (
+    MOST_BYTES,
+    MOST_MEMBERS,
+    MOST_TEXT,
+    UnreadableAnswers,
+    outcome,
+    pack,
+    unpack,
+)
 from elasticjob_api.dashboard import page_data
 from elasticjob_api.elasticjob import ElasticJobStatus, Failure
 from elasticjob_api.v1 import agent_pb2
@@ -23,9 +34,13 @@ def full(rng: random.Random) -> pb.StoredAnswers:
     def text(length: int) -> str:
         return "".join(chr(rng.randrange(33, 0x2FFF)) for _ in range(length))
 
-    answers = pb.StoredAnswers(job_uid="u", time=5.0, status=pb.JobStatus(namespace="ns", job_name="job"))
+    answers = pb.StoredAnswers(
+        job_uid="u", time=5.0, status=pb.JobStatus(namespace="ns", job_name="job")
+    )
     for number in range(MOST_MEMBERS):
-        answers.members.members.add(pod_name=text(63), pod_uid=text(36), node_name=text(253), check_problem=text(5000))
+        answers.members.members.add(
+            pod_name=text(63), pod_uid=text(36), node_name=text(253), check_problem=text(5000)
+        )
         answers.ranks[answers.members.members[-1].pod_uid] = number
     answers.member_counts["training"] = MOST_MEMBERS
     for number in range(240):
@@ -40,11 +55,16 @@ def full(rng: random.Random) -> pb.StoredAnswers:
     for _ in range(64):
         answers.status.datasets.add(dataset=text(64), total=10**9, done=10**9)
     answers.report.outcome.CopyFrom(
-        outcome(ElasticJobStatus(phase="Failed", message=text(32_000), failures=[Failure(pod=text(63))] * 10))
+        outcome(
+            ElasticJobStatus(
+                phase="Failed", message=text(32_000), failures=[Failure(pod=text(63))] * 10
+            )
+        )
     )
     return answers
 
 
+@pytest.mark.guarantee("answers-after-the-end")
 def test_whatever_a_master_knows_fits_and_the_report_is_always_there() -> None:
     answers = full(random.Random(1))
     data = pack(answers)
@@ -63,10 +83,16 @@ def test_whatever_a_master_knows_fits_and_the_report_is_always_there() -> None:
 
 
 def test_ordinary_answers_come_back_as_they_were() -> None:
-    answers = pb.StoredAnswers(job_uid="u", time=5.25, ranks={"a": 1}, member_counts={"training": 1})
+    answers = pb.StoredAnswers(
+        job_uid="u", time=5.25, ranks={"a": 1}, member_counts={"training": 1}
+    )
     answers.status.progress.step = 7
-    answers.members.members.add(pod_uid="a", state=agent_pb2.MEMBER_STATE_TRAINING, usage={"memory_bytes": 2**50})
-    answers.history.samples.add(time=4.5, step=2**53, metrics={"loss": 0.25, "huge": 1e300, "negative": -2.0})
+    answers.members.members.add(
+        pod_uid="a", state=agent_pb2.MEMBER_STATE_TRAINING, usage={"memory_bytes": 2**50}
+    )
+    answers.history.samples.add(
+        time=4.5, step=2**53, metrics={"loss": 0.25, "huge": 1e300, "negative": -2.0}
+    )
     answers.report.goodput = -1.0
     assert unpack(pack(answers)) == answers
     assert pack(answers) == pack(answers)
@@ -74,10 +100,18 @@ def test_ordinary_answers_come_back_as_they_were() -> None:
 
 def test_a_pod_that_has_failed_is_told_with_its_reason() -> None:
     failures = [
-        Failure(pod="w-1", reason="OOMKilled", exit_code=137, finished_at="2026-01-01T00:00:00Z", message="bye"),
+        Failure(
+            pod="w-1",
+            reason="OOMKilled",
+            exit_code=137,
+            finished_at="2026-01-01T00:00:00Z",
+            message="bye",
+        ),
         Failure(pod="w-0", exit_code=3, finished_at="no time"),
     ]
-    status = ElasticJobStatus(phase="Running", restarts=2, completion_time="2026-01-01T00:01:00Z", failures=failures)
+    status = ElasticJobStatus(
+        phase="Running", restarts=2, completion_time="2026-01-01T00:01:00Z", failures=failures
+    )
     told = outcome(status)
     assert [(each.pod, each.reason, each.time) for each in told.failures] == [
         ("w-1", "OOMKilled", 1767225600.0),
@@ -98,7 +132,9 @@ def test_a_pod_that_has_failed_is_told_with_its_reason() -> None:
         pytest.param(gzip.compress(b'{"x":' * 2000), "damaged", id="deep"),
         pytest.param(gzip.compress(b" " * (MOST_TEXT + 1)), "longer than", id="long"),
         pytest.param(
-            gzip.compress(random.Random(1).randbytes(MOST_BYTES + 1)), "is the most that a master writes", id="large"
+            gzip.compress(random.Random(1).randbytes(MOST_BYTES + 1)),
+            "is the most that a master writes",
+            id="large",
         ),
     ],
 )
@@ -107,12 +143,18 @@ def test_what_is_no_answer_is_refused_with_a_reason(data: bytes, why: str) -> No
         unpack(data)
 
 
+@pytest.mark.guarantee("answers-after-the-end")
 def test_what_somebody_else_has_written_moves_no_cursor_and_breaks_no_table() -> None:
     hostile = {
         "jobUid": "u\x1b[2J",
         "time": 1e300,
-        "status": {"phase": 99, "progress": {"metrics": {"a\nb": 1, "loss": "NaN"}, "stragglers": ["\x07"]}},
-        "members": {"members": [{"podName": "w\r0", "state": 77, "usage": {"cpuCores": "Infinity"}}]},
+        "status": {
+            "phase": 99,
+            "progress": {"metrics": {"a\nb": 1, "loss": "NaN"}, "stragglers": ["\x07"]},
+        },
+        "members": {
+            "members": [{"podName": "w\r0", "state": 77, "usage": {"cpuCores": "Infinity"}}]
+        },
         "history": {"events": [{"time": -5, "reason": "A\tB", "message": "\x9b31m"}]},
         "fromLater": {"versions": 1},
     }
@@ -121,14 +163,20 @@ def test_what_somebody_else_has_written_moves_no_cursor_and_breaks_no_table() ->
     assert read.time == stored._LAST_SECOND
     assert dict(read.status.progress.metrics) == {"loss": 0.0}
     assert list(read.status.progress.stragglers) == [" "]
-    assert (read.status.phase, read.members.members[0].state, read.members.members[0].usage.cpu_cores) == (0, 0, 0.0)
+    assert (
+        read.status.phase,
+        read.members.members[0].state,
+        read.members.members[0].usage.cpu_cores,
+    ) == (0, 0, 0.0)
     assert (read.history.events[0].time, read.history.events[0].reason) == (0.0, "A B")
     json.loads(page_data(read, ended=True))
 
 
 _json = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 _names = st.sampled_from(
@@ -136,6 +184,7 @@ _names = st.sampled_from(
 )
 
 
+@pytest.mark.guarantee("answers-after-the-end")
 @given(st.dictionaries(_names, _json, max_size=4))
 def test_any_json_is_read_or_refused(content: dict[str, object]) -> None:
     try:

@@ -1,4 +1,7 @@
-"""The environment that each framework gets for a world: consistent between all members, for every world."""
+"""The environment that each framework gets for a world.
+
+Consistent between all members, for every world.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,14 @@ def worlds(draw: st.DrawFn, framework: str) -> list[Peer]:
 def members_of(draw: st.DrawFn, framework: str) -> list[Peer]:
     """Members with holes in their indices, in any order, and with one or several processes each."""
     roles = FRAMEWORKS[framework].roles or ("worker", "other")
-    ids = draw(st.lists(st.tuples(st.sampled_from(roles), st.integers(0, 200)), min_size=1, max_size=12, unique=True))
+    ids = draw(
+        st.lists(
+            st.tuples(st.sampled_from(roles), st.integers(0, 200)),
+            min_size=1,
+            max_size=12,
+            unique=True,
+        )
+    )
     return [
         Peer(
             name=f"job-{role}-{index}",
@@ -46,8 +56,11 @@ def test_every_variable_is_a_text_without_line_breaks(framework: str, data: st.D
         assert all(isinstance(value, str) and "\n" not in value for value in environment.values())
 
 
+@pytest.mark.guarantee("several-processes-per-pod")
 @given(members_of("pytorch"))
-def test_the_processes_of_a_member_have_adjacent_ranks_in_the_order_of_the_members(members: list[Peer]) -> None:
+def test_the_processes_of_a_member_have_adjacent_ranks_in_the_order_of_the_members(
+    members: list[Peer],
+) -> None:
     processes = FRAMEWORKS["pytorch"].processes(members)
     assert [(one.name, one.local_rank) for one in processes] == [
         (member.name, local_rank) for member in members for local_rank in range(member.slots)
@@ -67,9 +80,12 @@ def test_jax_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> None:
     variables = environments("jax", world)
     assert [int(one["JAX_PROCESS_ID"]) for one in variables] == list(range(len(world)))
     assert {one["JAX_NUM_PROCESSES"] for one in variables} == {str(len(world))}
-    assert {one["JAX_COORDINATOR_ADDRESS"].rpartition(":")[0] for one in variables} == {world[0].address}
+    assert {one["JAX_COORDINATOR_ADDRESS"].rpartition(":")[0] for one in variables} == {
+        world[0].address
+    }
 
 
+@pytest.mark.guarantee("shared-network-stack")
 @pytest.mark.parametrize("framework", ["jax", "mxnet", "pytorch"])
 def test_jobs_of_the_embedded_cluster_meet_at_ports_of_their_own(framework: str) -> None:
     def port(address: str) -> int:
@@ -78,27 +94,42 @@ def test_jobs_of_the_embedded_cluster_meet_at_ports_of_their_own(framework: str)
         names = ("JAX_COORDINATOR_ADDRESS", "DMLC_PS_ROOT_PORT", "MASTER_PORT")
         return int(next(variables[name] for name in names if name in variables).rpartition(":")[2])
 
-    assert port("10.0.0.1") == port("10.0.0.2"), "the usual one, where each pod has a network of its own"
-    one, other = (derive_address(NetworkIdentity("default", job, "worker-0")) for job in ("first", "second"))
+    assert port("10.0.0.1") == port("10.0.0.2"), (
+        "the usual one, where each pod has a network of its own"
+    )
+    one, other = (
+        derive_address(NetworkIdentity("default", job, "worker-0")) for job in ("first", "second")
+    )
     assert port(one) == port(one) != port(other)
     first_of_clients = 32768
     assert all(port(f"127.1.{number}.1") < first_of_clients for number in range(256))
 
 
-def test_tensorflows_jobs_of_the_embedded_cluster_have_ports_of_their_own_and_servers_keep_theirs() -> None:
+@pytest.mark.guarantee("shared-network-stack")
+def test_tensorflows_jobs_of_the_embedded_cluster_have_ports_of_their_own_and_servers_keep_theirs() -> (
+    None
+):
     def ports(job: str, *members: tuple[str, int]) -> dict[str, list[str]]:
         def address(role: str, index: int) -> str:
             return derive_address(NetworkIdentity("default", job, f"{role}-{index}"))
 
-        world = [Peer(f"{job}-{role}-{index}", role, index, address(role, index)) for role, index in members]
+        world = [
+            Peer(f"{job}-{role}-{index}", role, index, address(role, index))
+            for role, index in members
+        ]
         cluster = json.loads(environments("tensorflow", world)[0]["TF_CONFIG"])["cluster"]
-        return {role: [each.rpartition(":")[2] for each in addresses] for role, addresses in cluster.items()}
+        return {
+            role: [each.rpartition(":")[2] for each in addresses]
+            for role, addresses in cluster.items()
+        }
 
     servers = [("ps", 0), ("ps", 1)]
     before = ports("first", *servers, ("chief", 0), ("worker", 0), ("worker", 1))
     all_of_it = [port for of_role in before.values() for port in of_role]
     assert len(set(all_of_it)) == 5
-    assert ports("first", ("chief", 0), ("worker", 1), *servers)["ps"] == before["ps"], "they are not started again"
+    assert ports("first", ("chief", 0), ("worker", 1), *servers)["ps"] == before["ps"], (
+        "they are not started again"
+    )
     for roles in ([*servers, ("chief", 0), ("worker", 0)], [("worker", 0), ("worker", 1)]):
         other = ports("second", *roles)
         assert not set(all_of_it) & {port for of_role in other.values() for port in of_role}
@@ -117,28 +148,40 @@ def test_pytorch_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> N
 
 
 @given(worlds("pytorch"))
-def test_a_torchrun_that_the_agent_cannot_see_is_a_node_with_the_rank_of_its_process(world: list[Peer]) -> None:
+def test_a_torchrun_that_the_agent_cannot_see_is_a_node_with_the_rank_of_its_process(
+    world: list[Peer],
+) -> None:
     variables = environments("pytorch", world)
     assert [int(one["PET_NODE_RANK"]) for one in variables] == list(range(len(world)))
-    assert {(one["PET_NNODES"], one["PET_NPROC_PER_NODE"]) for one in variables} == {(str(len(world)), "1")}
+    assert {(one["PET_NNODES"], one["PET_NPROC_PER_NODE"]) for one in variables} == {
+        (str(len(world)), "1")
+    }
 
 
 @given(worlds("tensorflow"))
-def test_tensorflow_tasks_are_unique_without_holes_and_find_themselves_in_the_cluster(world: list[Peer]) -> None:
+def test_tensorflow_tasks_are_unique_without_holes_and_find_themselves_in_the_cluster(
+    world: list[Peer],
+) -> None:
     variables = [json.loads(one["TF_CONFIG"]) for one in environments("tensorflow", world)]
     tasks = [(one["task"]["type"], one["task"]["index"]) for one in variables]
     assert len(set(tasks)) == len(world)
     for role in {peer.role for peer in world}:
-        assert sorted(index for kind, index in tasks if kind == role) == list(range(sum(p.role == role for p in world)))
+        assert sorted(index for kind, index in tasks if kind == role) == list(
+            range(sum(p.role == role for p in world))
+        )
     for peer, one in zip(world, variables, strict=True):
         assert one["cluster"] == variables[0]["cluster"]
         if peer.role == "evaluator":
             assert "evaluator" not in one["cluster"]
         else:
             address = one["cluster"][one["task"]["type"]][one["task"]["index"]]
-            assert address == f"{peer.address}:{FIRST_PORTS[peer.role] + peer.index * peer.slots + peer.local_rank}"
+            assert (
+                address
+                == f"{peer.address}:{FIRST_PORTS[peer.role] + peer.index * peer.slots + peer.local_rank}"
+            )
 
 
+@pytest.mark.guarantee("mxnet-samples-count-once")
 @given(worlds("mxnet"))
 def test_mxnet_members_agree_on_the_scheduler_and_on_the_counts(world: list[Peer]) -> None:
     variables = environments("mxnet", world)
@@ -152,8 +195,11 @@ def test_mxnet_members_agree_on_the_scheduler_and_on_the_counts(world: list[Peer
     assert variables[0]["DMLC_PS_ROOT_URI"] in schedulers
 
 
+@pytest.mark.guarantee("mxnet-samples-count-once")
 @given(worlds("mxnet"))
-def test_mxnet_workers_and_servers_are_numbered_in_their_order_without_holes(world: list[Peer]) -> None:
+def test_mxnet_workers_and_servers_are_numbered_in_their_order_without_holes(
+    world: list[Peer],
+) -> None:
     variables = environments("mxnet", world)
     for role, name in (("worker", "DMLC_WORKER_ID"), ("server", "DMLC_SERVER_ID")):
         numbered = {
@@ -163,12 +209,17 @@ def test_mxnet_workers_and_servers_are_numbered_in_their_order_without_holes(wor
         }
         assert sorted(numbered) == list(range(sum(peer.role == role for peer in world)))
         assert [numbered[number] for number in sorted(numbered)] == sorted(numbered.values())
-        assert all(name not in one for peer, one in zip(world, variables, strict=True) if peer.role != role)
+        assert all(
+            name not in one for peer, one in zip(world, variables, strict=True) if peer.role != role
+        )
     assert all("PS_VERBOSE" not in one for one in variables), "it is the user's"
 
 
+@pytest.mark.guarantee("stock-horovodrun")
 @given(worlds("horovod"))
-def test_a_horovod_launcher_has_nothing_to_pass_on_and_a_worker_beside_it_cannot_train_alone(world: list[Peer]) -> None:
+def test_a_horovod_launcher_has_nothing_to_pass_on_and_a_worker_beside_it_cannot_train_alone(
+    world: list[Peer],
+) -> None:
     for peer, variables in zip(world, environments("horovod", world), strict=True):
         assert variables == ({} if peer.role == "launcher" else {"HOROVOD_CONTROLLER": "launcher"})
 
@@ -179,15 +230,24 @@ def test_horovods_places_are_unique_in_each_of_its_three_numberings(members: lis
     world = framework.processes(members)
     render = framework.environment(world)
     places = [
-        {name: int(value) for name, value in render(rank).items() if value.isdigit()} for rank in range(len(world))
+        {name: int(value) for name, value in render(rank).items() if value.isdigit()}
+        for rank in range(len(world))
     ]
     assert [one["HOROVOD_RANK"] for one in places] == list(range(len(world)))
     assert {one["HOROVOD_SIZE"] for one in places} == {len(world)}
     for peer, one in zip(world, places, strict=True):
-        beside = [other for them, other in zip(world, places, strict=True) if them.name == peer.name]
-        across = [other for other in places if other["HOROVOD_LOCAL_RANK"] == one["HOROVOD_LOCAL_RANK"]]
-        assert sorted(other["HOROVOD_LOCAL_RANK"] for other in beside) == list(range(one["HOROVOD_LOCAL_SIZE"]))
-        assert sorted(other["HOROVOD_CROSS_RANK"] for other in across) == list(range(one["HOROVOD_CROSS_SIZE"]))
+        beside = [
+            other for them, other in zip(world, places, strict=True) if them.name == peer.name
+        ]
+        across = [
+            other for other in places if other["HOROVOD_LOCAL_RANK"] == one["HOROVOD_LOCAL_RANK"]
+        ]
+        assert sorted(other["HOROVOD_LOCAL_RANK"] for other in beside) == list(
+            range(one["HOROVOD_LOCAL_SIZE"])
+        )
+        assert sorted(other["HOROVOD_CROSS_RANK"] for other in across) == list(
+            range(one["HOROVOD_CROSS_SIZE"])
+        )
 
 
 def test_horovod_asks_the_master_for_places_only_where_no_launcher_has_a_driver() -> None:
@@ -196,6 +256,7 @@ def test_horovod_asks_the_master_for_places_only_where_no_launcher_has_a_driver(
     assert framework_of("jax", ["worker"]) is FRAMEWORKS["jax"]
 
 
+@pytest.mark.guarantee("tensorflow-without-chief")
 def test_parameter_servers_go_on_only_beside_a_chief_who_tells_them_the_new_workers() -> None:
     assert framework_of("tensorflow", ["chief", "worker", "ps"]).kept_roles == {"ps", "evaluator"}
     assert framework_of("tensorflow", ["worker", "ps"]).kept_roles == {"evaluator"}

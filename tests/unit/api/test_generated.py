@@ -16,7 +16,12 @@ from tools.pod_template import embedded
 from tools.reference import reference
 
 DEFINITIONS = generate.definitions()
-KINDS = {"elasticjobs": ElasticJob, "scaleplans": ScalePlan, "scaleins": ScaleIn, "scaleouts": ScaleOut}
+KINDS = {
+    "elasticjobs": ElasticJob,
+    "scaleplans": ScalePlan,
+    "scaleins": ScaleIn,
+    "scaleouts": ScaleOut,
+}
 OF_KUBERNETES = (
     "spec.replicaSpecs.*.template",
     "spec.replicaSpecs.*.volumeClaimTemplates[].spec",
@@ -25,7 +30,10 @@ OF_KUBERNETES = (
 )
 JOB = {
     "metadata": {"name": "digits"},
-    "spec": {"framework": "jax", "replicaSpecs": {"worker": {"template": {"spec": {"containers": []}}}}},
+    "spec": {
+        "framework": "jax",
+        "replicaSpecs": {"worker": {"template": {"spec": {"containers": []}}}},
+    },
 }
 
 
@@ -76,7 +84,9 @@ def test_a_status_has_no_defaults_so_that_what_nobody_wrote_is_not_there(plural:
     status = schema_of(plural)["properties"]["status"]
     assert [path for path, field in fields(status, "status") if "default" in field] == []
     conditions = status.get("default", {"conditions": []}).pop("conditions")
-    assert [each["status"] for each in conditions] == (["Unknown"] if plural == "elasticjobs" else [])
+    assert [each["status"] for each in conditions] == (
+        ["Unknown"] if plural == "elasticjobs" else []
+    )
     assert not status.get("default")
 
 
@@ -127,13 +137,18 @@ def with_defaults(value: Any, schema: dict[str, Any]) -> Any:
         if name in filled:
             filled[name] = with_defaults(filled[name], field)
     if "additionalProperties" in schema:
-        filled = {key: with_defaults(entry, schema["additionalProperties"]) for key, entry in filled.items()}
+        filled = {
+            key: with_defaults(entry, schema["additionalProperties"])
+            for key, entry in filled.items()
+        }
     return filled
 
 
 def test_fields_of_a_newer_version_are_read_past() -> None:
     newer = JOB | {"status": {"phase": "Running", "somethingNew": 1}, "kind": "ElasticJob"}
-    assert msgspec.json.decode(msgspec.json.encode(newer), type=ElasticJob).status.phase == "Running"
+    assert (
+        msgspec.json.decode(msgspec.json.encode(newer), type=ElasticJob).status.phase == "Running"
+    )
 
 
 def test_resources_keep_their_kubernetes_names() -> None:
@@ -141,7 +156,9 @@ def test_resources_keep_their_kubernetes_names() -> None:
         "metadata": {"name": "p"},
         "spec": {
             "jobName": "j",
-            "replicaResourceSpecs": {"worker": {"resource": {"nvidia.com/gpu": 2, "rdma/hca": "1", "cpu": "500m"}}},
+            "replicaResourceSpecs": {
+                "worker": {"resource": {"nvidia.com/gpu": 2, "rdma/hca": "1", "cpu": "500m"}}
+            },
         },
     }
     plan = msgspec.json.decode(msgspec.json.encode(body), type=ScalePlan)
@@ -151,9 +168,13 @@ def test_resources_keep_their_kubernetes_names() -> None:
 
 @pytest.mark.parametrize("plural", KINDS)
 def test_nothing_in_a_custom_resource_is_stored_that_its_schema_does_not_know(plural: str) -> None:
-    assert "x-kubernetes-preserve-unknown-fields" not in msgspec.json.encode(DEFINITIONS[plural]).decode()
+    assert (
+        "x-kubernetes-preserve-unknown-fields"
+        not in msgspec.json.encode(DEFINITIONS[plural]).decode()
+    )
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
 @pytest.mark.parametrize("plural", KINDS)
 def test_every_list_map_and_text_is_bounded(plural: str) -> None:
     parts = schema_of(plural)["properties"]
@@ -162,7 +183,10 @@ def test_every_list_map_and_text_is_bounded(plural: str) -> None:
 
 
 def is_open(schema: dict[str, Any]) -> bool:
-    """Whether a list, map or text has no bound; an enumeration and a time are bounded by what they are."""
+    """Whether a list, map or text has no bound.
+
+    An enumeration and a time are bounded by what they are.
+    """
     if schema.get("x-kubernetes-int-or-string"):
         return "maxLength" not in schema
     match schema["type"]:
@@ -178,19 +202,28 @@ def is_open(schema: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("plural", KINDS)
 def test_every_number_that_users_write_is_bounded_except_those_of_kubernetes(plural: str) -> None:
     spec = schema_of(plural)["properties"]["spec"]
-    numbers = [(path, field) for path, field in fields(spec, "spec") if field.get("type") in ("integer", "number")]
+    numbers = [
+        (path, field)
+        for path, field in fields(spec, "spec")
+        if field.get("type") in ("integer", "number")
+    ]
     assert numbers
     assert [path for path, field in numbers if not {"minimum", "maximum"} <= field.keys()] == []
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
 @pytest.mark.parametrize("plural", KINDS)
 def test_every_field_of_a_status_is_bounded(plural: str) -> None:
     """Whoever may write a status can put into no field more than the operator and `kubectl` can deal with."""
     status = schema_of(plural)["properties"]["status"]
-    found = [(path, field) for path, field in everywhere(status, "status") if "properties" not in field]
+    found = [
+        (path, field) for path, field in everywhere(status, "status") if "properties" not in field
+    ]
     assert found
     assert [path for path, field in found if not BOUNDS[kind_of(field)] & field.keys()] == []
-    least = [path for path, field in found if kind_of(field) == "integer" and "minimum" not in field]
+    least = [
+        path for path, field in found if kind_of(field) == "integer" and "minimum" not in field
+    ]
     assert least == []
 
 
@@ -213,21 +246,31 @@ def kind_of(schema: dict[str, Any]) -> str:
 MAX_REQUEST_BYTES = 1_500_000
 """What etcd takes in one request; the API server takes more."""
 MAX_ANNOTATION_BYTES = 262_144
-"""What all annotations of an object may have together; `kubectl apply` puts the whole object into one."""
+"""What all annotations of an object may have together; `kubectl apply` puts the whole object into
+one.
+"""
 
 
 @pytest.mark.parametrize("plural", KINDS)
 def test_a_definition_fits_into_etcd_and_into_the_annotation_of_kubectl_apply(plural: str) -> None:
     applied = msgspec.json.encode(DEFINITIONS[plural])
-    assert len(applied) < 0.75 * MAX_ANNOTATION_BYTES, "leave room for the fields of newer versions of Kubernetes"
-    as_annotation = msgspec.json.encode(applied.decode())  # with a backslash before each quotation mark
-    assert len(applied) + len(as_annotation) < MAX_REQUEST_BYTES / 2, "managedFields need as much again at most"
+    assert len(applied) < 0.75 * MAX_ANNOTATION_BYTES, (
+        "leave room for the fields of newer versions of Kubernetes"
+    )
+    as_annotation = msgspec.json.encode(
+        applied.decode()
+    )  # with a backslash before each quotation mark
+    assert len(applied) + len(as_annotation) < MAX_REQUEST_BYTES / 2, (
+        "managedFields need as much again at most"
+    )
 
 
 def test_a_pod_template_knows_what_a_pod_knows() -> None:
     template = embedded("PodTemplateSpec")
     container = template["properties"]["spec"]["properties"]["containers"]["items"]
-    assert {"name", "image", "command", "resources", "volumeMounts", "lifecycle"} <= container["properties"].keys()
+    assert {"name", "image", "command", "resources", "volumeMounts", "lifecycle"} <= container[
+        "properties"
+    ].keys()
     assert container["required"] == ["name"]
     assert container["properties"]["resources"] == embedded("ResourceRequirements")
     assert "ephemeralContainers" not in template["properties"]["spec"]["properties"]

@@ -26,7 +26,8 @@ def test_gpus_are_those_of_the_limits(limits: dict[str, Any], found: Gpus | None
 
 def test_a_container_without_limits_has_no_gpus() -> None:
     assert [
-        gpus_of(each) for each in ({}, {"resources": None}, {"resources": {"requests": {"nvidia.com/gpu": 1}}})
+        gpus_of(each)
+        for each in ({}, {"resources": None}, {"resources": {"requests": {"nvidia.com/gpu": 1}}})
     ] == [None] * 3
 
 
@@ -59,8 +60,12 @@ def test_processes_that_cannot_divide_the_gpus_are_refused_with_both_numbers(ask
     assert error.startswith(f"{asked} processes cannot divide the 4 of nvidia.com/gpu")
 
 
-@pytest.mark.parametrize(("asked", "gpus"), [(None, FOUR), (1, FOUR), (2, FOUR), (4, FOUR), (7, None)])
-def test_processes_that_can_divide_the_gpus_are_not_refused(asked: int | None, gpus: Gpus | None) -> None:
+@pytest.mark.parametrize(
+    ("asked", "gpus"), [(None, FOUR), (1, FOUR), (2, FOUR), (4, FOUR), (7, None)]
+)
+def test_processes_that_can_divide_the_gpus_are_not_refused(
+    asked: int | None, gpus: Gpus | None
+) -> None:
     assert slots_error(asked, gpus) is None
 
 

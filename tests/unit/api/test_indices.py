@@ -47,6 +47,7 @@ def test_what_is_no_set_of_indices_is_refused(text: str) -> None:
         parse_indices(text)
 
 
+@pytest.mark.guarantee("foreign-status-writes")
 @pytest.mark.parametrize(
     ("text", "why"),
     [

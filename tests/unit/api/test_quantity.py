@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("500m", "0.5"), ("2", "2"), (3, "3"), ("4Gi", str(4 * 2**30)), ("1k", "1000"), (".5", "0.5"), ("1e3", "1000")],
+    [
+        ("500m", "0.5"),
+        ("2", "2"),
+        (3, "3"),
+        ("4Gi", str(4 * 2**30)),
+        ("1k", "1000"),
+        (".5", "0.5"),
+        ("1e3", "1000"),
+    ],
 )
 def test_quantities_mean_what_kubernetes_means(text: str | int, number: str) -> None:
     assert parse_quantity(text) == Decimal(number)
@@ -26,7 +34,14 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("500m", "0.5"), (2, "2"), ("4Gi", str(4 * 1024**3)), ("1e3", "1000"), ("1.5k", "1500"), ("100n", "1E-7")],
+    [
+        ("500m", "0.5"),
+        (2, "2"),
+        ("4Gi", str(4 * 1024**3)),
+        ("1e3", "1000"),
+        ("1.5k", "1500"),
+        ("100n", "1E-7"),
+    ],
 )
 def test_quantities_are_exact(text: str | int, number: str) -> None:
     assert parse_quantity(text) == Decimal(number)

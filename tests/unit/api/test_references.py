@@ -1,4 +1,7 @@
-"""References to the variables of a world: by Kubernetes' rules, although the kubelet has read them before."""
+"""References to the variables of a world.
+
+By Kubernetes' rules, although the kubelet has read them before.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,7 @@ def by_agent(text: str, world: dict[str, str]) -> str:
     return replace(expand(hide(text, world), OF_CONTAINER.get), world, most=10_000)
 
 
+@pytest.mark.guarantee("references-in-commands")
 @given(TEXTS)
 def test_every_text_becomes_what_a_kubelet_that_knew_the_world_would_make_of_it(text: str) -> None:
     assert by_agent(text, WORLD) == expand(text, {**OF_CONTAINER, **WORLD}.get)
@@ -56,7 +60,10 @@ def test_a_text_without_references_to_the_world_is_the_kubelets_alone(text: str)
         ("$$(RANK)", "$(RANK)"),
         ("$$$(RANK)", "$3"),
         ("$(RANKS) $(rank)", "$(RANKS) $(rank)"),
-        ("echo $RANK ${RANK} $(date) {rank} %(RANK)s", "echo $RANK ${RANK} $(date) {rank} %(RANK)s"),
+        (
+            "echo $RANK ${RANK} $(date) {rank} %(RANK)s",
+            "echo $RANK ${RANK} $(date) {rank} %(RANK)s",
+        ),
     ],
 )
 def test_references_are_written_as_in_any_pod(text: str, expected: str) -> None:
@@ -67,12 +74,17 @@ def test_values_are_not_searched_for_references() -> None:
     assert replace("$(A)", {"A": "$(B)", "B": "x"}, most=100) == "$(B)"
 
 
+@pytest.mark.guarantee("references-in-commands")
 def test_a_text_that_would_grow_without_bound_is_refused_before_it_has() -> None:
     with pytest.raises(TooLongError, match="it would have 100000000000 characters, more than 1000"):
         replace("$(A)" * 100_000, {"A": "x" * 1_000_000}, most=1000)
     assert replace("$(A)", {"A": "x" * 1000}, most=1000) == "x" * 1000
 
 
-@pytest.mark.parametrize("text", ["$" * 1_000_000, "$(" * 500_000, "$$(RANK" * 150_000, "(" * 1_000_000])
+@pytest.mark.parametrize(
+    "text", ["$" * 1_000_000, "$(" * 500_000, "$$(RANK" * 150_000, "(" * 1_000_000]
+)
 def test_a_hostile_text_takes_no_longer_than_its_length(text: str) -> None:
-    assert replace(hide(text, WORLD), WORLD, most=len(text)) == text, "in quadratic time it would take hours"
+    assert replace(hide(text, WORLD), WORLD, most=len(text)) == text, (
+        "in quadratic time it would take hours"
+    )

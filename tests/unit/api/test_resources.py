@@ -24,7 +24,20 @@ def test_cpu_memory_and_any_extended_resource_have_a_name(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("", "gpu", "pods", "ephemeral-storage", "a/b/c", "/b", "a/", "A/b", "a./b", "a/b-", "a b/c", "a/b\n"),
+        *(
+            "",
+            "gpu",
+            "pods",
+            "ephemeral-storage",
+            "a/b/c",
+            "/b",
+            "a/",
+            "A/b",
+            "a./b",
+            "a/b-",
+            "a b/c",
+            "a/b\n",
+        ),
         *("kubernetes.io/x", "node.kubernetes.io/x", "requests.nvidia.com/gpu", f"x/{'a' * 62}"),
     ],
 )
@@ -45,9 +58,14 @@ def test_what_no_member_can_request_is_refused_by_name(name: str) -> None:
         ("memory", "much", "'much' is not a quantity such as 500m, 2 or 4Gi"),
     ],
 )
-def test_extended_resources_come_in_whole_numbers(name: str, value: int | str, error: str | None) -> None:
+def test_extended_resources_come_in_whole_numbers(
+    name: str, value: int | str, error: str | None
+) -> None:
     assert amount_error(name, value) == error
 
 
 def test_gpu_is_short_for_those_of_nvidia_in_bounds() -> None:
-    assert limits_by_resource({"gpu": 8, "amd.com/gpu": 4}) == {"nvidia.com/gpu": 8, "amd.com/gpu": 4}
+    assert limits_by_resource({"gpu": 8, "amd.com/gpu": 4}) == {
+        "nvidia.com/gpu": 8,
+        "amd.com/gpu": 4,
+    }

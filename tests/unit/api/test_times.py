@@ -11,5 +11,7 @@ from hypothesis import strategies as st
 
 @given(st.integers(0, 253_402_300_799))
 def test_times_are_those_of_the_calendar(seconds: int) -> None:
-    assert format_time(seconds) == f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}".zfill(20)
+    assert format_time(
+        seconds
+    ) == f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}".zfill(20)
     assert parse_time(format_time(seconds)) == seconds

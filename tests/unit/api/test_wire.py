@@ -1,7 +1,8 @@
-"""What another version may speak: nothing of gRPC is ever removed, renumbered or given another type.
+"""What another version may speak.
 
-`wire.txt` lists all of it, one line a field, value or method. What is new is added there; a line that has to be changed
-or removed would break masters and agents of another version that meet in one job during an upgrade.
+Nothing of gRPC is ever removed, renumbered or given another type. `wire.txt` lists all of it, one
+line a field, value or method. What is new is added there; a line that has to be changed or removed
+would break masters and agents of another version that meet in one job during an upgrade.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+import pytest
 from elasticjob_api import v1
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 
@@ -21,11 +23,14 @@ TYPES = {
 }
 
 
+@pytest.mark.guarantee("upgrade-while-jobs-run")
 def test_all_of_the_wire_is_as_other_versions_know_it_and_what_is_new_is_listed() -> None:
     listed = set(LIST.read_text().splitlines())
     found = {line for file in files() for line in of_file(file)}
     assert sorted(listed - found) == [], "gone or changed, which other versions cannot know"
-    assert sorted(found - listed) == [], f"new: add these lines to {LIST.name}, from now on they stay"
+    assert sorted(found - listed) == [], (
+        f"new: add these lines to {LIST.name}, from now on they stay"
+    )
 
 
 def files() -> Iterator[FileDescriptor]:
@@ -40,7 +45,8 @@ def of_file(file: FileDescriptor) -> Iterator[str]:
         yield from (f"{enum.full_name}.{value.name} = {value.number}" for value in enum.values)
     for service in file.services_by_name.values():
         for method in service.methods:
-            asked, answered = method.input_type.full_name, method.output_type.full_name
+            asked = method.input_type.full_name
+            answered = method.output_type.full_name
             streams = f"{'stream ' * method.client_streaming}{asked} -> {'stream ' * method.server_streaming}{answered}"
             yield f"{method.full_name}: {streams}"
 

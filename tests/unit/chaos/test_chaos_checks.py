@@ -1,4 +1,7 @@
-"""The checks of a chaos run find what they are there for: lost samples, samples counted twice, wrong sizes."""
+"""The checks of a chaos run find what they are there for.
+
+Lost samples, samples counted twice, wrong sizes.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def log(folder: Path, name: str, *lines: Json, at: float = 1.0, round_: int = 1, rank: int = 0) -> None:
+def log(
+    folder: Path, name: str, *lines: Json, at: float = 1.0, round_: int = 1, rank: int = 0
+) -> None:
     """Write the log of one process, whose lines follow each other by a second."""
     begin = {"pod": name, "round": round_, "rank": rank, "size": 1, "pid": 1}
     written = [{"at": at + number, **line} for number, line in enumerate([begin, *lines])]
-    (folder / "log" / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in written))
+    (folder / "log" / f"{name}.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in written)
+    )
 
 
 def trained(*shards: int) -> list[Json]:
@@ -60,9 +67,12 @@ def test_a_job_whose_every_shard_is_committed_has_nothing_wrong(folder: Path) ->
     assert (account.samples, account.again, account.findings) == (12, 1, [])
 
 
+@pytest.mark.guarantee("random-faults")
 def test_a_shard_that_nobody_has_committed_is_lost(folder: Path) -> None:
     log(folder, "a", *trained(0, 1), {"trained": 2})
-    assert account_of("independent", folder, SAMPLES).findings == ["1 of 3 shards lost, not committed: [2]"]
+    assert account_of("independent", folder, SAMPLES).findings == [
+        "1 of 3 shards lost, not committed: [2]"
+    ]
 
 
 def test_a_shard_that_is_leased_again_after_it_was_stored_is_found(folder: Path) -> None:
@@ -78,6 +88,7 @@ def test_a_process_that_began_before_a_shard_was_stored_may_train_it(folder: Pat
     assert account_of("independent", folder, SAMPLES).findings == []
 
 
+@pytest.mark.guarantee("random-faults")
 def test_a_model_has_each_shard_once_and_nothing_that_was_not_trained(folder: Path) -> None:
     log(folder, "a", *trained(0, 1, 2))
     checkpoint(folder, [0, 1, 0], [1, 1, 0], [2, 1, 0])
@@ -95,7 +106,9 @@ def test_a_model_has_each_shard_once_and_nothing_that_was_not_trained(folder: Pa
 def test_two_processes_of_one_rank_in_one_round_are_found(folder: Path) -> None:
     log(folder, "a", *trained(0, 1, 2))
     log(folder, "b")
-    assert account_of("independent", folder, SAMPLES).findings == ["round 1 had 2 processes of rank 0"]
+    assert account_of("independent", folder, SAMPLES).findings == [
+        "round 1 had 2 processes of rank 0"
+    ]
 
 
 def asked(kind: str) -> Asked:
@@ -122,11 +135,16 @@ def test_two_pods_are_one_member_whatever_their_labels_say() -> None:
 
 
 def pod(name: str, index: str = "0") -> WatchedPod:
-    env = [{"name": "ELASTICJOB_JOB_UID", "value": "u"}, {"name": "ELASTICJOB_ROLE", "value": "worker"}]
+    env = [
+        {"name": "ELASTICJOB_JOB_UID", "value": "u"},
+        {"name": "ELASTICJOB_ROLE", "value": "worker"},
+    ]
     env.append({"name": "ELASTICJOB_INDEX", "value": index})
     labels = {"elasticjob.dev/index": name}
     metadata = {"uid": name, "name": name, "resourceVersion": "1", "labels": labels}
-    return msgspec.convert({"metadata": metadata, "spec": {"containers": [{"env": env}]}}, WatchedPod)
+    return msgspec.convert(
+        {"metadata": metadata, "spec": {"containers": [{"env": env}]}}, WatchedPod
+    )
 
 
 def test_the_exceptions_of_a_log_are_found_each_once() -> None:
@@ -146,13 +164,17 @@ def test_the_wall_clock_of_a_process_jumps_and_its_monotonic_clock_does_not(tmp_
     told = {}
     for name in ("me", "nobody"):
         environ = {"CHAOS_CLOCKS": str(tmp_path), "CHAOS_CLOCK": name, "LD_PRELOAD": str(library)}
-        output = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, check=True).stdout
+        output = subprocess.run(
+            [sys.executable, "-c", script], env=environ, capture_output=True, check=True
+        ).stdout
         told[name] = [float(number) for number in output.split()]
     ahead = [mine - other for mine, other in zip(told["me"], told["nobody"], strict=True)]
     assert [round(seconds / 3600) for seconds in ahead] == [1, 1, 0]
 
 
-def test_a_process_whose_files_are_limited_can_write_no_more_until_it_is_not(tmp_path: Path) -> None:
+def test_a_process_whose_files_are_limited_can_write_no_more_until_it_is_not(
+    tmp_path: Path,
+) -> None:
     def write() -> int:
         with (tmp_path / "file").open("wb", buffering=0) as file:
             return file.write(b"x")

@@ -10,16 +10,27 @@ from tests.support.chaos.samples import ProcessLog
 
 def process(round_: int, size: int, *trained_at: float) -> ProcessLog:
     lines = [{"at": at, "trained": number} for number, at in enumerate(trained_at)]
-    return ProcessLog(f"pod-{round_}", {"at": trained_at[0] - 1, "round": round_, "size": size}, lines)
+    return ProcessLog(
+        f"pod-{round_}", {"at": trained_at[0] - 1, "round": round_, "size": size}, lines
+    )
 
 
-LOGS = [process(1, 2, 10.0, 10.5), process(1, 2, 10.2, 10.7), process(2, 2, 14.7, 15.0), process(3, 3, 17.0, 17.5)]
+LOGS = [
+    process(1, 2, 10.0, 10.5),
+    process(1, 2, 10.2, 10.7),
+    process(2, 2, 14.7, 15.0),
+    process(3, 3, 17.0, 17.5),
+]
 
 
-def test_a_kill_counts_until_the_first_sample_of_a_later_world_and_a_request_until_one_of_its_size() -> None:
+def test_a_kill_counts_until_the_first_sample_of_a_later_world_and_a_request_until_one_of_its_size() -> (
+    None
+):
     found = Latencies()
     measure(found, LOGS, kills=[10.6, 17.2], rescales=[(13.0, 3), (14.0, 4)], suspended=[])
-    assert found.restarts == [pytest.approx(4.1)], "after the second kill there was nothing left to train"
+    assert found.restarts == [pytest.approx(4.1)], (
+        "after the second kill there was nothing left to train"
+    )
     assert found.rescales == [pytest.approx(4.0)], "no world had the size 4"
     assert found.idle == pytest.approx(4.0 + 2.0)
     assert found.total == pytest.approx(7.5)

@@ -54,7 +54,9 @@ def test_people_see_what_each_size_means_for_the_objective() -> None:
     assert "SIZE MEASURED WINDOWS ERROR EXPECTED BELIEVED TO BE MEANS" in text
     row = next(line for line in text if line.startswith("8 *"))
     assert row.endswith("about right (70 %) ends 2030-01-01T01:40Z, 20 min before finishTime")
-    assert "MEANS" not in "".join(lines(render_autoscaling(known()))), "without an objective that means anything"
+    assert "MEANS" not in "".join(lines(render_autoscaling(known()))), (
+        "without an objective that means anything"
+    )
 
 
 def test_people_see_what_is_known_what_is_believed_and_what_comes_next() -> None:
@@ -72,6 +74,7 @@ def test_people_see_what_is_known_what_is_believed_and_what_comes_next() -> None
         assert line in shown, shown
 
 
+@pytest.mark.guarantee("auto-scaler-explains-itself")
 def test_people_see_why_no_more_is_done() -> None:
     pauses = known(
         waiting_for="the end of the present ScalePlan", had_size=20, retry_time=1893456000.0, settled_size=8,
@@ -102,10 +105,16 @@ def test_of_a_single_measured_size_nothing_is_said_to_be_expected() -> None:
     assert not [line for line in shown if line.startswith("Best size")]
 
 
-@pytest.mark.parametrize("nothing", [job_pb2.Autoscaling(), job_pb2.Autoscaling(role="worker", size=2)])
-def test_where_it_is_off_and_has_measured_nothing_the_job_is_shown_without_it(nothing: job_pb2.Autoscaling) -> None:
+@pytest.mark.parametrize(
+    "nothing", [job_pb2.Autoscaling(), job_pb2.Autoscaling(role="worker", size=2)]
+)
+def test_where_it_is_off_and_has_measured_nothing_the_job_is_shown_without_it(
+    nothing: job_pb2.Autoscaling,
+) -> None:
     assert not [line for line in lines(as_text(snapshot(nothing))) if "uto-scaling" in line]
-    assert lines(render_autoscaling(nothing)) == ["Auto-scaling is off, and no size has been measured."]
+    assert lines(render_autoscaling(nothing)) == [
+        "Auto-scaling is off, and no size has been measured."
+    ]
 
 
 def test_the_job_is_shown_with_it_also_where_it_only_measures() -> None:

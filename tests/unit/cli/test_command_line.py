@@ -16,7 +16,9 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
         "try: main()\n"
         "except SystemExit: print(sorted(m for m in sys.modules if m.startswith(('elasticjob', 'rich.', 'kube'))))"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
+    )
     assert found.stdout.splitlines()[-1] == "['elasticjob_cli', 'elasticjob_cli.main']"
 
 
@@ -41,7 +43,9 @@ def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
 
 def elasticjob(redirection: str) -> subprocess.CompletedProcess[str]:
     """Run a command that prints a table, in a shell."""
-    script = f'"$0" -m elasticjob_cli.main submit "$1" --image i --dry-run client -o yaml {redirection}'
+    script = (
+        f'"$0" -m elasticjob_cli.main submit "$1" --image i --dry-run client -o yaml {redirection}'
+    )
     command = ["sh", "-c", script, sys.executable, __file__]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
@@ -49,7 +53,9 @@ def elasticjob(redirection: str) -> subprocess.CompletedProcess[str]:
 def test_output_that_cannot_be_written_is_one_line_and_no_traceback() -> None:
     done = elasticjob(">/dev/full")
     assert done.returncode == 1
-    assert done.stderr.splitlines() == ["error: the output cannot be written: No space left on device"]
+    assert done.stderr.splitlines() == [
+        "error: the output cannot be written: No space left on device"
+    ]
 
 
 def test_closed_output_is_no_error() -> None:
@@ -58,6 +64,11 @@ def test_closed_output_is_no_error() -> None:
 
 
 def test_doctor_says_what_is_missing_also_to_nobody() -> None:
-    command = ["sh", "-c", '"$0" -m elasticjob_cli.main doctor --kubeconfig /nonexistent >&-', sys.executable]
+    command = [
+        "sh",
+        "-c",
+        '"$0" -m elasticjob_cli.main doctor --kubeconfig /nonexistent >&-',
+        sys.executable,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (1, "")

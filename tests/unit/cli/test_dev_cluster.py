@@ -11,7 +11,9 @@ from elasticjob_cli.dev_cluster import next_steps
 CHECKOUT = Path(__file__).parents[3]
 
 
-def test_a_new_user_is_told_what_the_cluster_lacks_and_every_file_of_it_exists(tmp_path: Path) -> None:
+def test_a_new_user_is_told_what_the_cluster_lacks_and_every_file_of_it_exists(
+    tmp_path: Path,
+) -> None:
     lines = next_steps(tmp_path / "with a space")
     commands = [shlex.split(line) for line in lines if line.startswith("  ")]
     applied = [name for command in commands for option, name in pairwise(command) if option == "-f"]

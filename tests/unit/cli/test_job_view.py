@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 
-def member(index: int, *, state: agent_pb2.MemberState.ValueType = agent_pb2.MEMBER_STATE_TRAINING) -> agent_pb2.Member:
+def member(
+    index: int, *, state: agent_pb2.MemberState.ValueType = agent_pb2.MEMBER_STATE_TRAINING
+) -> agent_pb2.Member:
     return agent_pb2.Member(
         pod_name=f"digits-worker-{index}", pod_uid=f"uid-{index}", role="worker", index=index, state=state,
         address=f"10.0.0.{index}", step=120, usage=agent_pb2.ResourceUsage(cpu_cores=0.5, memory_bytes=300 << 20),
@@ -23,7 +25,12 @@ def member(index: int, *, state: agent_pb2.MemberState.ValueType = agent_pb2.MEM
 
 def snapshot() -> JobSnapshot:
     progress = job_pb2.Progress(
-        step=120, total_steps=480, samples_per_second=1234.5, eta_seconds=83, last_report_time=1, metrics={"loss": 0.25}
+        step=120,
+        total_steps=480,
+        samples_per_second=1234.5,
+        eta_seconds=83,
+        last_report_time=1,
+        metrics={"loss": 0.25},
     )
     ledger = shards_pb2.Ledger(dataset="train", total=480, done=120, leased=8, waiting=352)
     status = job_pb2.JobStatus(
@@ -53,12 +60,17 @@ def test_people_see_phase_world_progress_members_and_shards() -> None:
 
 def test_programs_see_ranks_and_zeros() -> None:
     found = json.loads(as_json(snapshot()))
-    assert [(entry["index"], entry["rank"]) for entry in found["members"]] == [(1, 1), (4, 0), (5, None)]
+    assert [(entry["index"], entry["rank"]) for entry in found["members"]] == [
+        (1, 1),
+        (4, 0),
+        (5, None),
+    ]
     assert found["datasets"][0]["returned"] == "0"
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(0, "0"), (950, "950"), (1024, "1Ki"), (300 << 20, "300Mi"), (3 << 30, "3Gi")]
+    ("count", "text"),
+    [(0, "0"), (950, "950"), (1024, "1Ki"), (300 << 20, "300Mi"), (3 << 30, "3Gi")],
 )
 def test_sizes_are_written_as_quantities(count: int, text: str) -> None:
     assert format_bytes(count) == text
@@ -71,7 +83,8 @@ def test_every_size_is_short(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(-1, "-"), (12.4, "12s"), (200, "3m 20s"), (59.7, "1m 00s"), (7300, "2h 01m")]
+    ("seconds", "text"),
+    [(-1, "-"), (12.4, "12s"), (200, "3m 20s"), (59.7, "1m 00s"), (7300, "2h 01m")],
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text

@@ -13,8 +13,23 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks.peer import meeting_port
-from elasticjob_cli.run.environment import Run, agent_environment, meeting_ports, own_gpus, worker_address
-from elasticjob_cli.run.folder import RunInfo, check_name, claimed, find, name_from_command, remove, runs, write_info
+from elasticjob_cli.run.environment import (
+    Run,
+    agent_environment,
+    meeting_ports,
+    own_gpus,
+    worker_address,
+)
+from elasticjob_cli.run.folder import (
+    RunInfo,
+    check_name,
+    claimed,
+    find,
+    name_from_command,
+    remove,
+    runs,
+    write_info,
+)
 from elasticjob_cli.run.launch import check_machine
 from elasticjob_cli.run.output import coloured_rank
 from elasticjob_cli.run.sizes import Bounds, initial_size, resized
@@ -86,8 +101,11 @@ def test_a_size_out_of_bounds_is_refused_with_its_value_and_the_bound(
 
 
 def test_sizes_are_those_of_the_command_scale() -> None:
-    present, bounds = ["digits-worker-0", "digits-worker-1"], Bounds(1, 3)
-    assert [resized(parse_size(text, role="worker"), present, bounds) for text in ("3", "+1", "-1")] == [3, 3, 1]
+    present = ["digits-worker-0", "digits-worker-1"]
+    bounds = Bounds(1, 3)
+    assert [
+        resized(parse_size(text, role="worker"), present, bounds) for text in ("3", "+1", "-1")
+    ] == [3, 3, 1]
     for text in ("4", "+2", "-2", "0"):
         with pytest.raises(ClientError, match=r"this run may have 1 to 3 \(--workers MIN:MAX"):
             resized(parse_size(text, role="worker"), present, bounds)
@@ -100,7 +118,9 @@ def test_the_lowest_free_indices_join_and_the_highest_leave_unless_others_are_na
     assert actions == (Drain(1),)
     assert scale(workers, 2)[1] == (Drain(3),)
     workers, _ = ended(workers, 1, names.EXIT_DRAINED)
-    assert scale(workers, 4)[1] == (Start(1, 1),), "the name of the one that has left is not used again"
+    assert scale(workers, 4)[1] == (Start(1, 1),), (
+        "the name of the one that has left is not used again"
+    )
 
 
 def test_an_index_whose_worker_still_leaves_is_not_free() -> None:
@@ -142,18 +162,34 @@ def test_a_run_that_is_stopped_drains_all_starts_none_and_has_not_succeeded() ->
 def test_an_agent_is_told_all_that_an_agent_in_a_pod_is_told() -> None:
     template = {"spec": {"containers": [{"name": "train", "command": ["python"]}]}}
     spec = {"framework": "pytorch", "replicaSpecs": {"worker": {"template": template}}}
-    job = msgspec.convert({"metadata": {"name": "digits", "namespace": "n", "uid": "u"}, "spec": spec}, ElasticJob)
-    in_a_pod = {each["name"]: each.get("value") for each in agent_variables(job, "worker", 2, 1, {"name": "train"})}
+    job = msgspec.convert(
+        {"metadata": {"name": "digits", "namespace": "n", "uid": "u"}, "spec": spec}, ElasticJob
+    )
+    in_a_pod = {
+        each["name"]: each.get("value")
+        for each in agent_variables(job, "worker", 2, 1, {"name": "train"})
+    }
     here = agent_environment(RUN, 2, 1, {}, files="/f", last_words="/words", gpus=[])
     assert in_a_pod.keys() - here.keys() == {names.ENV_NODE_NAME}
-    same = (names.ENV_ROLE, names.ENV_INDEX, names.ENV_INCARNATION, names.ENV_FRAMEWORK, names.ENV_DRAIN_SECONDS)
+    same = (
+        names.ENV_ROLE,
+        names.ENV_INDEX,
+        names.ENV_INCARNATION,
+        names.ENV_FRAMEWORK,
+        names.ENV_DRAIN_SECONDS,
+    )
     assert [here[name] for name in same] == [in_a_pod[name] for name in same]
     assert here[names.ENV_POD_NAME] == "digits-worker-2-1"
     assert here[names.ENV_POD_IP] == worker_address("127.7.7", 2)
 
 
 def test_what_a_run_around_this_one_has_set_is_not_passed_on_and_all_else_is() -> None:
-    outer = {names.ENV_RANK: "7", names.ENV_SOCKET: "/outer", "PATH": "/bin", "PYTHONUNBUFFERED": ""}
+    outer = {
+        names.ENV_RANK: "7",
+        names.ENV_SOCKET: "/outer",
+        "PATH": "/bin",
+        "PYTHONUNBUFFERED": "",
+    }
     here = agent_environment(RUN, 0, 0, outer, files="/f", last_words="/words", gpus=[])
     assert {names.ENV_RANK, names.ENV_SOCKET}.isdisjoint(here)
     assert (here["PATH"], here["PYTHONUNBUFFERED"]) == ("/bin", "")
@@ -168,7 +204,9 @@ def test_what_a_run_around_this_one_has_set_is_not_passed_on_and_all_else_is() -
         (["0", "1", "2"], 1, [["0", "1", "2"]]),
     ],
 )
-def test_gpus_are_divided_by_the_most_workers_there_may_be(gpus: list[str], most: int, shares: list[list[str]]) -> None:
+def test_gpus_are_divided_by_the_most_workers_there_may_be(
+    gpus: list[str], most: int, shares: list[list[str]]
+) -> None:
     assert [own_gpus(gpus, index, most) for index in range(len(shares))] == shares
 
 
@@ -213,13 +251,19 @@ def test_a_folder_is_found_while_it_is_held_and_removed_by_the_next_run_if_its_h
     with claimed(base, "train", exact=False) as first:
         write_info(first.folder, info)
         assert find(base, "train") == info
-        assert (first.folder.stat().st_mode & 0o777, (first.folder / "run.json").stat().st_mode & 0o777) == (
+        assert (
+            first.folder.stat().st_mode & 0o777,
+            (first.folder / "run.json").stat().st_mode & 0o777,
+        ) == (
             0o700,
             0o600,
         )
         with claimed(base, "train", exact=False) as second:
             assert second.name == "train-2"
-        with pytest.raises(ClientError, match="there is a run train already"), claimed(base, "train", exact=True):
+        with (
+            pytest.raises(ClientError, match="there is a run train already"),
+            claimed(base, "train", exact=True),
+        ):
             pass
     assert (find(base, "train"), runs(base)) == (None, [])
     with claimed(base, "train", exact=True) as again:
@@ -229,7 +273,10 @@ def test_a_folder_is_found_while_it_is_held_and_removed_by_the_next_run_if_its_h
 
 def test_the_last_run_removes_the_folder_of_all(short_path: Path) -> None:
     base = short_path / "runs"
-    with claimed(base, "train", exact=False) as first, claimed(base, "train", exact=False) as second:
+    with (
+        claimed(base, "train", exact=False) as first,
+        claimed(base, "train", exact=False) as second,
+    ):
         remove(first.folder)
         assert [path.name for path in base.glob("[a-z]*")] == ["train-2"]
         remove(second.folder)
@@ -240,22 +287,33 @@ def test_a_folder_that_others_can_enter_is_not_used(short_path: Path) -> None:
     base = short_path / "runs"
     base.mkdir()
     base.chmod(0o755)
-    with pytest.raises(ClientError, match="not a folder of yours"), claimed(base, "train", exact=False):
+    with (
+        pytest.raises(ClientError, match="not a folder of yours"),
+        claimed(base, "train", exact=False),
+    ):
         pass
     (short_path / "link").symlink_to(short_path)
-    with pytest.raises(ClientError, match="not a folder of yours"), claimed(short_path / "link", "train", exact=False):
+    with (
+        pytest.raises(ClientError, match="not a folder of yours"),
+        claimed(short_path / "link", "train", exact=False),
+    ):
         pass
     assert runs(base) == []
 
 
 def test_a_folder_too_long_for_a_socket_is_refused(short_path: Path) -> None:
-    with pytest.raises(ClientError, match="too long"), claimed(short_path / ("x" * 100), "train", exact=False):
+    with (
+        pytest.raises(ClientError, match="too long"),
+        claimed(short_path / ("x" * 100), "train", exact=False),
+    ):
         pass
 
 
 def test_a_run_that_cannot_train_is_refused() -> None:
     check_machine("linux", "tensorflow")
-    with pytest.raises(ClientError, match="--framework mxnet needs scheduler and server beside the workers"):
+    with pytest.raises(
+        ClientError, match="--framework mxnet needs scheduler and server beside the workers"
+    ):
         check_machine("linux", "mxnet")
     with pytest.raises(ClientError, match="needs Linux"):
         check_machine("darwin", "jax")

@@ -1,4 +1,7 @@
-"""A plain installation has what a worker needs; the command and the client say which extra has the rest."""
+"""A plain installation has what a worker needs.
+
+The command and the client say which extra has the rest.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ def python(script: str, *arguments: str, without: str) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.guarantee("doctor-names-what-is-missing")
 @pytest.mark.parametrize("package", NEEDED)
 def test_the_command_says_in_a_line_which_extra_is_missing(package: str) -> None:
     done = python(COMMAND, "list", "--kubeconfig=/nonexistent", without=package)

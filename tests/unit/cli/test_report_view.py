@@ -22,10 +22,16 @@ def report() -> job_pb2.Report:
         began=1.7e9, step=480, total_steps=480, samples=9600, mean_samples_per_second=4.0, goodput=0.8,
         member_hours=1.5, cpu_hours=2.25, gpu_hours=6.0, worlds=3, masters=2, metrics={"loss": 0.125},
     )  # fmt: skip
-    found.time.training, found.time.starting, found.time.suspended = 2400, 600, 7200
-    found.outcome.phase, found.outcome.message, found.outcome.completed = "Succeeded", "all is trained", 1.7e9 + 4000
+    found.time.training = 2400
+    found.time.starting = 600
+    found.time.suspended = 7200
+    found.outcome.phase = "Succeeded"
+    found.outcome.message = "all is trained"
+    found.outcome.completed = 1.7e9 + 4000
     found.outcome.restarts = 1
-    found.outcome.failures.add(time=1.7e9, pod="digits-worker-1", reason="OOMKilled", action="Restart", message="bye")
+    found.outcome.failures.add(
+        time=1.7e9, pod="digits-worker-1", reason="OOMKilled", action="Restart", message="bye"
+    )
     return found
 
 
@@ -44,19 +50,38 @@ def test_a_report_is_told_with_what_the_time_was_spent_on_and_why_pods_have_fail
         "2023-11-14T22:13:20Z digits-worker-1 OOMKilled Restart bye",
     ):
         assert line in shown, shown
-    assert "Time 40m 00s training, 10m 00s starting and changing worlds, 2h 00m suspended" in " ".join(shown)
+    assert (
+        "Time 40m 00s training, 10m 00s starting and changing worlds, 2h 00m suspended"
+        in " ".join(shown)
+    )
 
 
 def test_what_is_not_known_is_a_dash() -> None:
     shown = lines(render_report(job_pb2.Report(goodput=-1)))
-    for line in ("Result -", "Began -", "Ended -", "Samples -", "Goodput -: no step was reported", "Time -"):
+    for line in (
+        "Result -",
+        "Began -",
+        "Ended -",
+        "Samples -",
+        "Goodput -: no step was reported",
+        "Time -",
+    ):
         assert line in shown, shown
 
 
 def history() -> job_pb2.History:
     found = job_pb2.History()
-    found.samples.add(time=10, round=1, world_size=2, step=5, samples_per_second=2.5, metrics={"loss": 0.5})
-    found.samples.add(time=30, round=2, world_size=3, step=9, samples_per_second=4, metrics={"loss": 0.25, "step": 7})
+    found.samples.add(
+        time=10, round=1, world_size=2, step=5, samples_per_second=2.5, metrics={"loss": 0.5}
+    )
+    found.samples.add(
+        time=30,
+        round=2,
+        world_size=3,
+        step=9,
+        samples_per_second=4,
+        metrics={"loss": 0.25, "step": 7},
+    )
     found.events.add(time=20, reason="WorldFormed", message='round 2, "larger"\x20[bold]')
     return found
 
@@ -71,9 +96,23 @@ def test_a_history_is_in_the_order_of_time_with_the_metrics() -> None:
 
 def test_a_history_as_csv_has_a_column_per_metric_and_no_two_of_one_name() -> None:
     text = history_csv(history())
-    assert text.splitlines()[0] == "time,round,worldSize,step,samplesPerSecond,loss,metric.step,event,message"
+    assert (
+        text.splitlines()[0]
+        == "time,round,worldSize,step,samplesPerSecond,loss,metric.step,event,message"
+    )
     first, event, last = csv.DictReader(io.StringIO(text))
-    assert (first["step"], first["loss"], first["metric.step"], first["event"]) == ("5", "0.5", "", "")
-    assert (event["step"], event["event"], event["message"]) == ("", "WorldFormed", 'round 2, "larger" [bold]')
+    assert (first["step"], first["loss"], first["metric.step"], first["event"]) == (
+        "5",
+        "0.5",
+        "",
+        "",
+    )
+    assert (event["step"], event["event"], event["message"]) == (
+        "",
+        "WorldFormed",
+        'round 2, "larger" [bold]',
+    )
     assert (last["step"], last["metric.step"], last["worldSize"]) == ("9", "7.0", "3")
-    assert history_csv(job_pb2.History()).splitlines() == ["time,round,worldSize,step,samplesPerSecond,event,message"]
+    assert history_csv(job_pb2.History()).splitlines() == [
+        "time,round,worldSize,step,samplesPerSecond,event,message"
+    ]

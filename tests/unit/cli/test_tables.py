@@ -9,7 +9,9 @@ from rich.console import Console
 
 
 def test_a_long_message_takes_no_room_from_the_names_on_80_columns() -> None:
-    status = ElasticJobStatus(phase="Failed", message="worker 0 failed and its restartLimit 3 is used up " * 3)
+    status = ElasticJobStatus(
+        phase="Failed", message="worker 0 failed and its restartLimit 3 is used up " * 3
+    )
     job = ElasticJob(
         metadata=ObjectMeta(name="crashing-job", namespace="ns"),
         spec=ElasticJobSpec(framework="custom", replica_specs={}),

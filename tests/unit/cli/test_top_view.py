@@ -19,7 +19,8 @@ def lines(shown: RenderableType) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("done", "shown"), [(0.0, "░░░░"), (0.5, "██░░"), (0.53, "██▏░"), (1.0, "████"), (1.5, "████"), (-1.0, "░░░░")]
+    ("done", "shown"),
+    [(0.0, "░░░░"), (0.5, "██░░"), (0.53, "██▏░"), (1.0, "████"), (1.5, "████"), (-1.0, "░░░░")],
 )
 def test_a_bar_is_filled_by_eighths(done: float, shown: str) -> None:
     assert bar(done, 4) == shown
@@ -32,7 +33,9 @@ def test_a_sparkline_has_the_last_values_relative_to_the_largest() -> None:
 
 
 def member(rank: int, **more: object) -> agent_pb2.Member:
-    usage = agent_pb2.ResourceUsage(cpu_cores=1.5, memory_bytes=3 << 30, gpu_percent=87, gpu_memory_bytes=1)
+    usage = agent_pb2.ResourceUsage(
+        cpu_cores=1.5, memory_bytes=3 << 30, gpu_percent=87, gpu_memory_bytes=1
+    )
     return agent_pb2.Member(
         pod_uid=str(rank), role="worker", index=100 + rank, state=agent_pb2.MEMBER_STATE_TRAINING, step=500,
         step_seconds=0.25, usage=usage, **more,  # type: ignore[arg-type]
@@ -41,9 +44,15 @@ def member(rank: int, **more: object) -> agent_pb2.Member:
 
 def snapshot(count: int) -> JobSnapshot:
     members = [member(rank) for rank in range(count)]
-    progress = job_pb2.Progress(step=500, total_steps=1000, samples_per_second=1234.5, eta_seconds=3700)
+    progress = job_pb2.Progress(
+        step=500, total_steps=1000, samples_per_second=1234.5, eta_seconds=3700
+    )
     status = job_pb2.JobStatus(
-        namespace="team", job_name="digits", phase=job_pb2.JOB_PHASE_TRAINING, world_size=count, progress=progress
+        namespace="team",
+        job_name="digits",
+        phase=job_pb2.JOB_PHASE_TRAINING,
+        world_size=count,
+        progress=progress,
     )
     return JobSnapshot(status, tuple(reversed(members)), agent_pb2.World(members=members))
 
@@ -54,9 +63,20 @@ def test_a_job_is_shown_with_progress_rate_and_its_members_by_rank() -> None:
     assert shown[0] == "team/digits  Training, world of 2"
     assert shown[1] == f"{'█' * 15}{'░' * 15}  500/1000 (50 %)  1h 01m to go"
     assert shown[2] == "▅█  1234.5 samples/s, at most 1234.5"
-    assert shown[3].split() == ["RANK", "MEMBER", "STATE", "STEP", "STEP", "TIME", "CPU", "MEMORY", "GPU"]
+    assert shown[3].split() == [
+        "RANK",
+        "MEMBER",
+        "STATE",
+        "STEP",
+        "STEP",
+        "TIME",
+        "CPU",
+        "MEMORY",
+        "GPU",
+    ]
     assert [line.split() for line in shown[4:]] == [
-        [str(rank), f"worker-10{rank}", "Training", "500", "0.25", "s", "1.50", "3Gi", "87", "%"] for rank in (0, 1)
+        [str(rank), f"worker-10{rank}", "Training", "500", "0.25", "s", "1.50", "3Gi", "87", "%"]
+        for rank in (0, 1)
     ]
 
 

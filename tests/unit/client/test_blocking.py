@@ -66,7 +66,8 @@ def test_it_ends_once_after_a_last_work_also_when_garbage_is_collected_in_its_th
     async def last() -> None:
         done.append(threading.current_thread().name)
 
-    first, second = LoopThread(), LoopThread()
+    first = LoopThread()
+    second = LoopThread()
     first.stop(last)
     first.stop(last)
     assert done == ["elasticjob-client"]
@@ -79,7 +80,9 @@ def test_it_ends_once_after_a_last_work_also_when_garbage_is_collected_in_its_th
     assert (done, second._thread.is_alive()) == (["elasticjob-client"] * 2, False)
 
 
-def test_a_stopped_loop_is_named_and_leaves_no_work_behind(recwarn: pytest.WarningsRecorder) -> None:
+def test_a_stopped_loop_is_named_and_leaves_no_work_behind(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
     stopped = LoopThread()
     stopped.stop(nothing)
     with pytest.raises(ClientError, match="the client is closed"):
@@ -89,7 +92,9 @@ def test_a_stopped_loop_is_named_and_leaves_no_work_behind(recwarn: pytest.Warni
 
 
 def test_who_waits_in_another_thread_is_told_when_the_client_is_closed() -> None:
-    made, begun, told = LoopThread(), threading.Event(), []
+    made = LoopThread()
+    begun = threading.Event()
+    told = []
 
     async def wait_for_ever() -> None:
         begun.set()
@@ -115,7 +120,8 @@ def test_it_can_be_neither_copied_nor_pickled(loop: LoopThread) -> None:
 
 
 def test_what_is_still_iterated_is_closed_when_the_client_is() -> None:
-    made, closed = LoopThread(), []
+    made = LoopThread()
+    closed = []
 
     async def numbers() -> AsyncGenerator[int, None]:
         try:

@@ -33,7 +33,10 @@ POD = {
         "labels": {names.LABEL_ROLE: "worker", names.LABEL_INDEX: "0"},
     },
     "spec": {"containers": [{"name": "train"}]},
-    "status": {"phase": "Running", "containerStatuses": [{"name": "train", "state": {"running": {}}}]},
+    "status": {
+        "phase": "Running",
+        "containerStatuses": [{"name": "train", "state": {"running": {}}}],
+    },
 }
 
 
@@ -60,12 +63,18 @@ class ApiServer:
         if "watch" in request.query:
             await self._ends.wait()
         if request.path.endswith("/log"):
-            return web.Response(text="".join(f"2026-01-01T00:00:00Z line {each}\n" for each in range(LINES)))
+            return web.Response(
+                text="".join(f"2026-01-01T00:00:00Z line {each}\n" for each in range(LINES))
+            )
         if request.path.endswith("/elasticjobs/a"):
             return web.json_response(JOB)
         if request.path.endswith("/pods"):
             found: dict[str, Any] = {"metadata": {"resourceVersion": "1"}, "items": [POD]}
-            return web.json_response(found) if self._lists_pods else web.json_response({"message": "no"}, status=403)
+            return (
+                web.json_response(found)
+                if self._lists_pods
+                else web.json_response({"message": "no"}, status=403)
+            )
         return web.json_response({"reason": "NotFound", "message": "not found"}, status=404)
 
 
@@ -79,7 +88,9 @@ async def test_a_reader_that_has_enough_ends_it_although_many_lines_wait(tmp_pat
         followed = job_logs(cluster, "a", Choice(every=True), LogOptions(), follow=True, tell=print)
         async with asyncio.timeout(30), aclosing(followed) as lines:
             assert (await anext(lines)).text == "line 0"
-            for _ in range(10):  # turns of the loop, in which as many lines come as there is room for
+            for _ in range(
+                10
+            ):  # turns of the loop, in which as many lines come as there is room for
                 await asyncio.sleep(0)
 
 

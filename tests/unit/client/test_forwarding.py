@@ -20,11 +20,16 @@ from tests.support.kubeconfig import write_kubeconfig
 def silent(tmp_path: Path) -> Iterator[Path]:
     """The kubeconfig of a server that takes connections and answers nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        yield write_kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{server.getsockname()[1]}")
+        yield write_kubeconfig(
+            tmp_path / "kubeconfig", f"http://127.0.0.1:{server.getsockname()[1]}"
+        )
 
 
+@pytest.mark.guarantee("logs-follow-ranks")
 @pytest.mark.parametrize("turns", range(8))
-async def test_a_connection_ends_with_the_forwarding_however_far_it_has_come(silent: Path, turns: int) -> None:
+async def test_a_connection_ends_with_the_forwarding_however_far_it_has_come(
+    silent: Path, turns: int
+) -> None:
     loop = asyncio.get_running_loop()
     async with connect(user_agent="elasticjob-tests", kubeconfig=silent) as kube:
         async with forward(Cluster(kube, "default"), "pod", 80) as forwarding:
@@ -32,7 +37,9 @@ async def test_a_connection_ends_with_the_forwarding_however_far_it_has_come(sil
             client = socket.create_connection((host, int(port)))
             for _ in range(turns):
                 await asyncio.sleep(0)
-            while is_being_accepted():  # a server that is closed now loses it, until Python is mended (gh-109564)
+            while (
+                is_being_accepted()
+            ):  # a server that is closed now loses it, until Python is mended (gh-109564)
                 await asyncio.sleep(0)
         with client:
             client.setblocking(False)
@@ -46,5 +53,9 @@ async def test_a_connection_ends_with_the_forwarding_however_far_it_has_come(sil
 def is_being_accepted() -> bool:
     """Whether asyncio has taken a connection and not yet made its transport."""
     coroutines = [task.get_coro() for task in asyncio.all_tasks()]
-    begun = [each for each in coroutines if inspect.iscoroutine(each) and "_accept_connection" in each.__qualname__]
+    begun = [
+        each
+        for each in coroutines
+        if inspect.iscoroutine(each) and "_accept_connection" in each.__qualname__
+    ]
     return any(inspect.getcoroutinestate(each) == inspect.CORO_CREATED for each in begun)

@@ -31,7 +31,9 @@ def run(files: dict[str, bytes], folder: Path) -> subprocess.CompletedProcess[st
     for name, content in files.items():
         (folder / name).write_bytes(content)
     command = [sys.executable, "-I", "-S", str(folder / MAIN)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_a_function_runs_with_its_arguments_and_all_that_it_names(tmp_path: Path) -> None:
@@ -57,6 +59,7 @@ def test_a_traceback_shows_the_lines_of_a_file_that_is_not_there(tmp_path: Path)
     assert done.stderr.endswith("ValueError: 1\n")
 
 
+@pytest.mark.guarantee("submitted-files-reach-pods")
 def test_another_python_is_named_and_ends_the_job_for_good(tmp_path: Path) -> None:
     files = pack(fails)
     about = json.loads(files["function.json"])
@@ -76,7 +79,9 @@ def test_what_cannot_be_pickled_is_refused_with_its_name_and_the_remedy() -> Non
     def locked() -> None:
         lock.acquire()
 
-    with pytest.raises(ClientError, match=r"locked cannot be pickled: .*lock.*; open files, locks .* inside of it"):
+    with pytest.raises(
+        ClientError, match=r"locked cannot be pickled: .*lock.*; open files, locks .* inside of it"
+    ):
         pack(locked)
 
 

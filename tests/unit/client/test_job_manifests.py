@@ -39,7 +39,9 @@ def test_a_number_is_a_size_and_two_are_its_bounds_and_the_job_begins_with_the_f
     assert parse_workers(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "x", "0", "-1", "2:", ":2", "3:2", "1:2:3", "10001", "1:10001", "1.5", "٣"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "0", "-1", "2:", ":2", "3:2", "1:2:3", "10001", "1:10001", "1.5", "٣"]
+)
 def test_other_numbers_of_workers_are_refused(text: str) -> None:
     with pytest.raises(ClientError, match="workers"):
         parse_workers(text)
@@ -48,12 +50,16 @@ def test_other_numbers_of_workers_are_refused(text: str) -> None:
 def test_what_is_not_asked_for_is_left_to_the_api() -> None:
     assert worker() == {
         "replicas": 1,
-        "template": {"spec": {"containers": [{"name": "train", "image": "i", "command": ["python", "a.py"]}]}},
+        "template": {
+            "spec": {"containers": [{"name": "train", "image": "i", "command": ["python", "a.py"]}]}
+        },
     }
 
 
 def test_resources_and_variables_are_those_of_the_container() -> None:
-    container = worker(gpus=2, cpu="500m", memory="4Gi", env={"A": "b"})["template"]["spec"]["containers"][0]
+    container = worker(gpus=2, cpu="500m", memory="4Gi", env={"A": "b"})["template"]["spec"][
+        "containers"
+    ][0]
     assert container["env"] == [{"name": "A", "value": "b"}]
     assert container["resources"] == {
         "requests": {"cpu": "500m", "memory": "4Gi"},
@@ -62,7 +68,9 @@ def test_resources_and_variables_are_those_of_the_container() -> None:
 
 
 def test_a_framework_that_needs_more_roles_gets_them_without_gpus() -> None:
-    roles = job_manifest("a", Training(["python"], "i", framework="mxnet", gpus=1))["spec"]["replicaSpecs"]
+    roles = job_manifest("a", Training(["python"], "i", framework="mxnet", gpus=1))["spec"][
+        "replicaSpecs"
+    ]
     assert set(roles) == {"worker", "scheduler", "server"}
     assert "resources" not in roles["server"]["template"]["spec"]["containers"][0]
 
@@ -73,9 +81,12 @@ def test_a_framework_that_is_none_is_refused_with_those_there_are() -> None:
 
 
 def test_files_are_where_the_command_names_them() -> None:
-    submission = of_files({"a.py": b"x"}, Training(script_command("a.py"), "i"), source="a.py", name="job")
+    submission = of_files(
+        {"a.py": b"x"}, Training(script_command("a.py"), "i"), source="a.py", name="job"
+    )
     pod = submission.job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
-    mount, volume = pod["containers"][0]["volumeMounts"][0], pod["volumes"][0]
+    mount = pod["containers"][0]["volumeMounts"][0]
+    volume = pod["volumes"][0]
     assert pod["containers"][0]["command"] == ["python", "-u", f"{mount['mountPath']}/a.py"]
     assert (mount["name"], mount["readOnly"]) == (volume["name"], True)
     assert volume["configMap"] == {"name": submission.config_map}
@@ -84,12 +95,19 @@ def test_files_are_where_the_command_names_them() -> None:
 
 def test_a_file_that_is_no_text_arrives_as_it_is() -> None:
     made = config_map_manifest("m", {"a": b"\xff", "b": b"text"})
-    assert (made["binaryData"], made["data"], made["immutable"]) == ({"a": "/w=="}, {"b": "text"}, True)
+    assert (made["binaryData"], made["data"], made["immutable"]) == (
+        {"a": "/w=="},
+        {"b": "text"},
+        True,
+    )
 
 
 def test_files_that_are_too_large_are_refused_with_bound_and_remedy() -> None:
     config_map_manifest("m", {"a.py": b" " * MAX_FILES_BYTES})
-    with pytest.raises(ClientError, match=rf"a.py: {MAX_FILES_BYTES + 1} bytes.* at most {MAX_FILES_BYTES}; .*image"):
+    with pytest.raises(
+        ClientError,
+        match=rf"a.py: {MAX_FILES_BYTES + 1} bytes.* at most {MAX_FILES_BYTES}; .*image",
+    ):
         config_map_manifest("m", {"a.py": b" " * (MAX_FILES_BYTES + 1)})
 
 
@@ -155,7 +173,9 @@ def test_a_value_of_another_type_is_refused_with_its_field(field: str, value: ob
         Training(**given)
 
 
-@pytest.mark.parametrize("workers", ["2", "2:4", (1, 2, 3), (), [1, 2], 2.0, True, None, ("1", "2"), (1, None)])
+@pytest.mark.parametrize(
+    "workers", ["2", "2:4", (1, 2, 3), (), [1, 2], 2.0, True, None, ("1", "2"), (1, None)]
+)
 async def test_workers_of_a_program_are_a_number_or_two(workers: Any) -> None:
     with pytest.raises(ClientError, match=r"^workers: "):
         await AsyncClient().train("train.py", image="i", workers=workers)

@@ -10,12 +10,16 @@ PROGRESS = Progress(step=5, total_steps=10, steps="5/10", rate="12/s", eta="3m")
 JOB = ElasticJob(
     metadata=ObjectMeta(name="a", namespace="n"),
     spec=ElasticJobSpec(framework="jax", replica_specs={}),
-    status=ElasticJobStatus(phase="Running", workers="2/2", progress=PROGRESS, message="<b>&", restarts=1),
+    status=ElasticJobStatus(
+        phase="Running", workers="2/2", progress=PROGRESS, message="<b>&", restarts=1
+    ),
 )
 
 
 def test_a_job_is_a_line_of_what_matters() -> None:
-    assert job_text("Job", JOB) == "<Job n/a: Running, 2/2 workers, step 5/10, 12/s, 3m, 1 restarts>"
+    assert (
+        job_text("Job", JOB) == "<Job n/a: Running, 2/2 workers, step 5/10, 12/s, 3m, 1 restarts>"
+    )
     assert job_text("Job", ElasticJob(metadata=JOB.metadata, spec=JOB.spec)) == "<Job n/a: Pending>"
 
 

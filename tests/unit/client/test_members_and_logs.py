@@ -16,10 +16,14 @@ from elasticjob_client.members import Choice, JobPod, parse_ranks, why_none
 
 def pod(role: str, index: int) -> JobPod:
     labels = {names.LABEL_ROLE: role, names.LABEL_INDEX: str(index)}
-    return JobPod(metadata=ObjectMeta(name=f"a-{role}-{index}", uid=f"{role}{index}", labels=labels))
+    return JobPod(
+        metadata=ObjectMeta(name=f"a-{role}-{index}", uid=f"{role}{index}", labels=labels)
+    )
 
 
-MASTER = JobPod(metadata=ObjectMeta(name="a-master", uid="m", labels={names.LABEL_ROLE: names.ROLE_MASTER}))
+MASTER = JobPod(
+    metadata=ObjectMeta(name="a-master", uid="m", labels={names.LABEL_ROLE: names.ROLE_MASTER})
+)
 PODS = [pod("worker", 10), pod("worker", 2), pod("ps", 0), MASTER]
 RANKS = {"ps0": 0, "worker10": 1, "worker2": 2}
 
@@ -37,7 +41,9 @@ RANKS = {"ps0": 0, "worker10": 1, "worker2": 2}
         (Choice(pod="a-master"), ["a-master"]),
     ],
 )
-def test_members_are_meant_by_their_ranks_in_the_present_world(choice: Choice, meant: list[str]) -> None:
+def test_members_are_meant_by_their_ranks_in_the_present_world(
+    choice: Choice, meant: list[str]
+) -> None:
     assert [each.name for each in choice.of(PODS, RANKS)] == meant
 
 
@@ -57,15 +63,27 @@ def test_without_ranks_the_indices_count(choice: Choice, meant: list[str]) -> No
 @pytest.mark.parametrize(
     ("phase", "pods", "choice", "why"),
     [
-        ("Succeeded", [], Choice(), "has ended, as Succeeded, and its pods are gone (cleanPodPolicy Running)"),
+        (
+            "Succeeded",
+            [],
+            Choice(),
+            "has ended, as Succeeded, and its pods are gone (cleanPodPolicy Running)",
+        ),
         ("Suspended", [MASTER], Choice(), "has no pods now, as it is Suspended"),
         (None, [], Choice(every=True), "has no pods now, as it is Pending"),
         ("Running", PODS, Choice(ranks=(7,)), "has no member of rank 7 now; it has 3"),
         ("Running", PODS, Choice(role="chief"), "has no role chief; it has worker"),
-        ("Running", PODS, Choice(pod="x"), "has no pod x; it has a-worker-10, a-worker-2, a-ps-0, a-master"),
+        (
+            "Running",
+            PODS,
+            Choice(pod="x"),
+            "has no pod x; it has a-worker-10, a-worker-2, a-ps-0, a-master",
+        ),
     ],
 )
-def test_where_nobody_is_meant_it_is_said_why(phase: str | None, pods: list[JobPod], choice: Choice, why: str) -> None:
+def test_where_nobody_is_meant_it_is_said_why(
+    phase: str | None, pods: list[JobPod], choice: Choice, why: str
+) -> None:
     job = ElasticJob(
         metadata=ObjectMeta(name="a", namespace="n"),
         spec=ElasticJobSpec(framework="custom", replica_specs={"worker": None}),  # type: ignore[dict-item]
@@ -81,7 +99,9 @@ def test_ranks_are_numbers_of_a_bounded_count() -> None:
             parse_ranks(text)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("30s", 30), ("5m", 300), ("2h", 7200), ("1d", 86400)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("30s", 30), ("5m", 300), ("2h", 7200), ("1d", 86400)]
+)
 def test_a_duration_has_a_unit_or_is_in_seconds(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
 
@@ -92,6 +112,7 @@ def test_what_is_no_duration_is_refused_with_what_would_be_one(text: str) -> Non
         parse_duration(text)
 
 
+@pytest.mark.guarantee("logs-follow-ranks")
 def test_a_log_that_is_read_on_after_a_break_repeats_no_line_and_leaves_none_out() -> None:
     lines = ["10 a", "11 b", "11 c", "11 d", "12 e"]
     for read in range(len(lines) + 1):
@@ -115,7 +136,13 @@ def test_how_a_command_has_ended_is_read_from_the_kubelets_status() -> None:
 def test_without_ranks_the_last_pod_of_a_member_counts_and_not_one_that_has_failed() -> None:
     def made(name: str, time: str) -> JobPod:
         labels = {names.LABEL_ROLE: "worker", names.LABEL_INDEX: "0"}
-        return JobPod(metadata=ObjectMeta(name=name, uid=name, creation_timestamp=time, labels=labels))
+        return JobPod(
+            metadata=ObjectMeta(name=name, uid=name, creation_timestamp=time, labels=labels)
+        )
 
-    pods = [made("a-worker-0", "2026-01-01T00:00:00Z"), made("a-worker-0-1", "2026-01-01T00:00:09Z"), pod("worker", 1)]
+    pods = [
+        made("a-worker-0", "2026-01-01T00:00:00Z"),
+        made("a-worker-0-1", "2026-01-01T00:00:09Z"),
+        pod("worker", 1),
+    ]
     assert [each.name for each in Choice().of(pods, {})] == ["a-worker-0-1"]

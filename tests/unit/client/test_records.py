@@ -9,7 +9,9 @@ import pytest
 from elasticjob_api.v1 import job_pb2
 from elasticjob_client.records import history_records
 
-HISTORY = job_pb2.History(samples=[job_pb2.Sample(time=1.5, round=2, world_size=3, step=4, samples_per_second=5.0)])
+HISTORY = job_pb2.History(
+    samples=[job_pb2.Sample(time=1.5, round=2, world_size=3, step=4, samples_per_second=5.0)]
+)
 
 
 def test_a_sample_is_a_record_of_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,12 +22,16 @@ def test_a_sample_is_a_record_of_its_fields(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_where_pandas_is_installed_records_are_a_frame() -> None:
-    later = job_pb2.Sample(time=2.5, round=2, world_size=3, step=8, samples_per_second=6.0, metrics={"loss": 0.5})
+    later = job_pb2.Sample(
+        time=2.5, round=2, world_size=3, step=8, samples_per_second=6.0, metrics={"loss": 0.5}
+    )
     frame = history_records(job_pb2.History(samples=[*HISTORY.samples, later]))
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame["step"]) == [4, 8]
     assert frame["samples_per_second"].mean() == 5.5
-    assert list(frame["loss"].dropna()) == [0.5], "a sample without the metric has a number that is none"
+    assert list(frame["loss"].dropna()) == [0.5], (
+        "a sample without the metric has a number that is none"
+    )
 
 
 def test_a_job_that_has_just_begun_has_an_empty_frame_with_its_columns() -> None:

@@ -29,11 +29,17 @@ class Job(msgspec.Struct):
 
 
 INNER: dict[str, Any] = {"properties": {"name": {}, "template": {"properties": {"anything": {}}}}}
-SPEC: dict[str, Any] = {"roles": {"additionalProperties": INNER}, "rules": {"items": INNER}, "size": {}}
+SPEC: dict[str, Any] = {
+    "roles": {"additionalProperties": INNER},
+    "rules": {"items": INNER},
+    "size": {},
+}
 
 
 def compared(spec: dict[str, Any], status: dict[str, Any]) -> Difference:
-    schema = {"properties": {"spec": {"properties": spec}, "status": {"allOf": [{"properties": status}]}}}
+    schema = {
+        "properties": {"spec": {"properties": spec}, "status": {"allOf": [{"properties": status}]}}
+    }
     return difference({"Job": Job}, {"dev.example.v1.Job": schema})
 
 

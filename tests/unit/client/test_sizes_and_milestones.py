@@ -21,7 +21,9 @@ from elasticjob_client.scaling import SizeChange, parse_size, removal, size_chan
         ("-1", "ScaleIn", {"role": "ps", "count": 1}),
     ],
 )
-def test_a_size_is_a_plan_and_a_difference_is_a_request(text: str, kind: str, spec: dict[str, object]) -> None:
+def test_a_size_is_a_plan_and_a_difference_is_a_request(
+    text: str, kind: str, spec: dict[str, object]
+) -> None:
     change = parse_size(text, role="ps")
     assert (change.resource.kind, change.spec("a")) == (kind, {"jobName": "a", **spec})
 
@@ -33,7 +35,9 @@ def test_pods_to_remove_are_named() -> None:
 
 @pytest.mark.parametrize("text", ["", "+", "-0", "+0", "1.5", "2x", "--2", " 2", "1000000", "٣"])
 def test_what_is_no_size_is_refused_with_what_would_be_one(text: str) -> None:
-    with pytest.raises(ClientError, match=r"give the new size \(8\), or how many more \(\+2\) or less \(-1\)"):
+    with pytest.raises(
+        ClientError, match=r"give the new size \(8\), or how many more \(\+2\) or less \(-1\)"
+    ):
         parse_size(text, role="worker")
 
 
@@ -58,7 +62,9 @@ def job(phase: str | None, step: int | None = None) -> ElasticJob:
     progress = None if step is None else Progress(step=step)
     status = ElasticJobStatus(phase=phase, progress=progress)  # type: ignore[arg-type]
     return ElasticJob(
-        metadata=ObjectMeta(name="a"), spec=ElasticJobSpec(framework="custom", replica_specs={}), status=status
+        metadata=ObjectMeta(name="a"),
+        spec=ElasticJobSpec(framework="custom", replica_specs={}),
+        status=status,
     )
 
 
@@ -73,13 +79,17 @@ def job(phase: str | None, step: int | None = None) -> ElasticJob:
         ("step=0", job("Running", 0), job("Running")),
     ],
 )
-def test_a_milestone_is_a_phase_or_a_step(milestone: str, reached: ElasticJob, not_yet: ElasticJob) -> None:
+def test_a_milestone_is_a_phase_or_a_step(
+    milestone: str, reached: ElasticJob, not_yet: ElasticJob
+) -> None:
     is_reached = parse_milestone(milestone)
     assert is_reached(reached)
     assert not is_reached(not_yet)
 
 
-@pytest.mark.parametrize("milestone", ["", "done", "step", "step=-1", "step=x", "step=99999999999999999"])
+@pytest.mark.parametrize(
+    "milestone", ["", "done", "step", "step=-1", "step=x", "step=99999999999999999"]
+)
 def test_what_is_no_milestone_is_refused_with_what_would_be_one(milestone: str) -> None:
     with pytest.raises(ClientError, match=r"give pending, starting, .* failed, ended, or step=N"):
         parse_milestone(milestone)

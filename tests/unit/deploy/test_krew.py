@@ -28,12 +28,18 @@ def test_the_manifest_is_of_this_version_and_names_files_that_there_are() -> Non
 def test_the_plugin_starts_the_command_and_says_where_it_comes_from(tmp_path: Path) -> None:
     plugin = REPOSITORY / "deploy" / "krew" / "kubectl-elasticjob"
     command = tmp_path / "elasticjob"
-    missing = subprocess.run([plugin], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    missing = subprocess.run(
+        [plugin], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
     assert "pip install 'elasticjob[cli]'" in missing.stderr
     command.write_text('#!/bin/sh\necho "$1/$2"; exit 3\n')
     command.chmod(0o755)
     done = subprocess.run(
-        [plugin, "scale", "a b"], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+        [plugin, "scale", "a b"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (3, "scale/a b\n")

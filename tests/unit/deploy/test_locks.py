@@ -1,4 +1,7 @@
-"""The lock files in locks/ match pyproject.toml: `make lock` was run, its output not edited. Needs no package index."""
+"""The lock files in locks/ match pyproject.toml: `make lock` was run, its output not edited.
+
+Needs no package index.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ NOT_OF_THE_OPERATOR = {"grpcio", "protobuf", "psutil"}
 
 def pins(lock: str) -> dict[str, tuple[str, frozenset[str]]]:
     """Return version and hashes by the name of the package."""
-    found = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)(.*?)(?=^\S|\Z)", LOCKS[lock], re.MULTILINE | re.DOTALL)
+    found = re.findall(
+        r"^([A-Za-z0-9._-]+)==(\S+)(.*?)(?=^\S|\Z)", LOCKS[lock], re.MULTILINE | re.DOTALL
+    )
     return {canonicalize_name(name): (version, _hashes(rest)) for name, version, rest in found}
 
 
@@ -53,19 +58,26 @@ def with_dependencies(requirements: Iterable[Requirement]) -> set[str]:
         found.add(name)
         for text in requires(name) or ():
             inner = Requirement(text)
-            if inner.marker is None or any(inner.marker.evaluate({"extra": extra}) for extra in (*extras, "")):
+            if inner.marker is None or any(
+                inner.marker.evaluate({"extra": extra}) for extra in (*extras, "")
+            ):
                 waiting.append((canonicalize_name(inner.name), frozenset(inner.extras)))
     return found
 
 
 @pytest.mark.parametrize("extra", ["dev", "operator", "master", "examples"])
-def test_a_lock_pins_what_the_project_asks_for_with_hashes_and_nothing_else_is_needed(extra: str) -> None:
-    pinned, without = pins(extra), NOT_OF_THE_OPERATOR if extra == "operator" else set()
+def test_a_lock_pins_what_the_project_asks_for_with_hashes_and_nothing_else_is_needed(
+    extra: str,
+) -> None:
+    pinned = pins(extra)
+    without = NOT_OF_THE_OPERATOR if extra == "operator" else set()
     asked = {name: each for name, each in requirements_of(extra).items() if name not in without}
     for name, requirement in asked.items():
         assert name in pinned, f"locks/{extra}.txt lacks {requirement}: run `make lock`"
         version, hashes = pinned[name]
-        assert requirement.specifier.contains(version), f"locks/{extra}.txt has {name} {version}, not {requirement}"
+        assert requirement.specifier.contains(version), (
+            f"locks/{extra}.txt has {name} {version}, not {requirement}"
+        )
         assert hashes
     needed = with_dependencies(asked.values())
     assert needed - set(pinned) == set(), "run `make lock`"
@@ -78,10 +90,14 @@ def test_images_get_the_versions_that_the_tests_ran_with(lock: str) -> None:
 
 
 def test_no_lock_names_a_package_index() -> None:
-    assert [name for name, text in LOCKS.items() if re.search(r"https?://|index-url|find-links", text)] == []
+    assert [
+        name for name, text in LOCKS.items() if re.search(r"https?://|index-url|find-links", text)
+    ] == []
 
 
 def test_images_contain_no_client_that_only_a_kubeconfig_needs() -> None:
     assert "kubernetes" in pins("dev")
-    assert {"kubernetes", "pip", "setuptools"} & (pins("operator").keys() | pins("master").keys()) == set()
+    assert {"kubernetes", "pip", "setuptools"} & (
+        pins("operator").keys() | pins("master").keys()
+    ) == set()
     assert NOT_OF_THE_OPERATOR & pins("operator").keys() == set()

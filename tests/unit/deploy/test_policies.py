@@ -1,9 +1,13 @@
-"""The policies for masters: every field of the status is compared, and both ways to install bring the same ones."""
+"""The policies for masters.
+
+Every field of the status is compared, and both ways to install bring the same ones.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import yaml
 
 from tools import generate
@@ -17,19 +21,28 @@ def installed(path: str) -> list[Json]:
     return [each for each in documents if each["kind"].startswith("ValidatingAdmissionPolicy")]
 
 
+@pytest.mark.guarantee("foreign-status-writes")
 def test_a_master_may_change_none_of_the_fields_of_the_status_but_the_progress() -> None:
     """A field that is added to the status is compared without anybody thinking of it."""
-    schema = generate.definitions()["elasticjobs"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema = generate.definitions()["elasticjobs"]["spec"]["versions"][0]["schema"][
+        "openAPIV3Schema"
+    ]
     fields = set(schema["properties"]["status"]["properties"])
     policy, _ = policies()[STATUS_POLICY]
     compared = {each["expression"] for each in policy["spec"]["validations"]}
-    assert compared == {f"object.?status.?{field} == oldObject.?status.?{field}" for field in fields - {"progress"}}
+    assert compared == {
+        f"object.?status.?{field} == oldObject.?status.?{field}" for field in fields - {"progress"}
+    }
     assert "progress" in fields
 
 
 def test_the_installation_for_all_namespaces_has_the_policies_and_that_for_one_cannot() -> None:
     generated = [each for name in (PLANS_POLICY, STATUS_POLICY) for each in policies()[name]]
-    files = [each for name in (PLANS_POLICY, STATUS_POLICY) for each in installed(f"policies/{name}.yaml")]
+    files = [
+        each
+        for name in (PLANS_POLICY, STATUS_POLICY)
+        for each in installed(f"policies/{name}.yaml")
+    ]
     assert files == generated
     assert sorted(installed("deploy/base/operator.yaml"), key=str) == sorted(generated, key=str)
     assert installed("deploy/namespaced/operator.yaml") == []

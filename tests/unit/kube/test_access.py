@@ -37,7 +37,9 @@ def test_an_ipv6_address_gets_brackets(folder: Path) -> None:
     assert pod_access({**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}).host == "https://[fd00::1]:443"
 
 
-@pytest.mark.parametrize(("variable", "used"), [("HTTPS_PROXY", "http://proxy:1"), ("HTTP_PROXY", None)])
+@pytest.mark.parametrize(
+    ("variable", "used"), [("HTTPS_PROXY", "http://proxy:1"), ("HTTP_PROXY", None)]
+)
 def test_a_proxy_is_used_if_the_environment_names_one_for_https(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, used: str | None
 ) -> None:
@@ -52,7 +54,9 @@ def test_a_proxy_is_used_if_the_environment_names_one_for_https(
 
 @pytest.mark.parametrize("name", ["token", "ca.crt"])
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"])
-def test_a_file_that_is_missing_or_no_use_is_named(folder: Path, name: str, content: bytes | None) -> None:
+def test_a_file_that_is_missing_or_no_use_is_named(
+    folder: Path, name: str, content: bytes | None
+) -> None:
     if content is None:
         (folder / name).unlink()
     else:

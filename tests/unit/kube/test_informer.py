@@ -1,4 +1,7 @@
-"""The informer against a collection that answers what the test says: old news, bad objects, and watches that break."""
+"""The informer against a collection that answers what the test says.
+
+Old news, bad objects, and watches that break.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ class Thing(msgspec.Struct):
 
 
 class Collection:
-    """The session, with one collection in it; each watch takes the next script: events, then an error or an end."""
+    """The session, with one collection in it.
+
+    Each watch takes the next script: events, then an error or an end.
+    """
 
     def __init__(self, *watches: list[Json | KubeError]) -> None:
         self.items: list[Json] = []
@@ -40,7 +46,8 @@ class Collection:
         self.watches = list(watches)
         self.lists = 0
         self.refusals: list[KubeError] = []
-        """What the lists after the first one are answered with, before any other is answered well."""
+        """What the lists after the first one are answered with, before any other is answered well.
+        """
         self.all_read = asyncio.Event()
 
     async def list(self, *_: Any, as_type: type[Any], **__: Any) -> Any:
@@ -61,14 +68,18 @@ class Collection:
 
 
 def thing(uid: str, version: int, **labels: Any) -> Json:
-    return {"metadata": {"uid": uid, "name": uid, "resourceVersion": str(version), "labels": labels}}
+    return {
+        "metadata": {"uid": uid, "name": uid, "resourceVersion": str(version), "labels": labels}
+    }
 
 
 def event(kind: str, uid: str, version: int, **labels: Any) -> Json:
     return {"type": kind, "object": thing(uid, version, **labels)}
 
 
-async def informer_versions(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+async def informer_versions(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, int]:
     """Run an informer until every script is used up; return the versions it has, by UID."""
     monkeypatch.setattr(informers, "_BACK_OFF_SECONDS", (0.0, 0.001))
     cache: dict[str, int] = {}
@@ -92,6 +103,7 @@ async def informer_versions(collection: Collection, monkeypatch: pytest.MonkeyPa
     return cache
 
 
+@pytest.mark.guarantee("unreadable-object")
 async def test_an_object_that_cannot_be_read_hides_no_other_and_does_not_end_the_watch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -101,22 +113,38 @@ async def test_an_object_that_cannot_be_read_hides_no_other_and_does_not_end_the
     assert await informer_versions(collection, monkeypatch) == {"a": 1, "b": 6}
 
 
-async def test_an_object_that_cannot_be_read_is_still_there_and_can_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    collection = Collection([event("ADDED", "a", 2), event("ADDED", "b", 3), Expired(410, "Expired", "")], [])
+async def test_an_object_that_cannot_be_read_is_still_there_and_can_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collection = Collection(
+        [event("ADDED", "a", 2), event("ADDED", "b", 3), Expired(410, "Expired", "")], []
+    )
     collection.watches[1] = [event("DELETED", "b", 9, bad=7)]
-    collection.items, collection.version = [thing("a", 4, bad=7), thing("b", 3)], "5"
+    collection.items = [thing("a", 4, bad=7), thing("b", 3)]
+    collection.version = "5"
     assert await informer_versions(collection, monkeypatch) == {"a": 2}
 
 
+@pytest.mark.guarantee("repeated-or-stale-plans")
 async def test_old_news_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     collection = Collection(
-        [event("ADDED", "a", 5), event("MODIFIED", "a", 4), event("DELETED", "b", 8), event("ADDED", "b", 7)]
+        [
+            event("ADDED", "a", 5),
+            event("MODIFIED", "a", 4),
+            event("DELETED", "b", 8),
+            event("ADDED", "b", 7),
+        ]
     )
     assert await informer_versions(collection, monkeypatch) == {"a": 5}
 
 
-async def test_a_broken_watch_goes_on_and_an_expired_one_lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    collection = Collection([event("ADDED", "a", 2), Refused(403, "Forbidden", "")], [event("ADDED", "b", 3)], [])
+@pytest.mark.guarantee("errors-have-one-meaning", "watch-cut-or-expired")
+async def test_a_broken_watch_goes_on_and_an_expired_one_lists_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collection = Collection(
+        [event("ADDED", "a", 2), Refused(403, "Forbidden", "")], [event("ADDED", "b", 3)], []
+    )
     assert await informer_versions(collection, monkeypatch) == {"a": 2, "b": 3}
     assert collection.lists == 1
     collection = Collection([event("ADDED", "a", 2), Expired(410, "Expired", "")])
@@ -125,16 +153,27 @@ async def test_a_broken_watch_goes_on_and_an_expired_one_lists_again(monkeypatch
     assert collection.lists > 1
 
 
+@pytest.mark.guarantee("kueue-not-installed")
 async def test_that_a_kind_is_not_served_any_more_is_said_once_and_it_is_found_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     gone = NotFound(404, "", "404 page not found")
-    collection = Collection([event("ADDED", "a", 2), gone], [event("ADDED", "c", 8), gone], [event("ADDED", "d", 11)])
+    collection = Collection(
+        [event("ADDED", "a", 2), gone], [event("ADDED", "c", 8), gone], [event("ADDED", "d", 11)]
+    )
     starting = TryLater(429, "TooManyRequests", "storage is (re)initializing")
-    collection.refusals, collection.items, collection.version = [gone, starting, gone, starting], [thing("b", 7)], "8"
+    collection.refusals, collection.items, collection.version = (
+        [gone, starting, gone, starting],
+        [thing("b", 7)],
+        "8",
+    )
     assert await informer_versions(collection, monkeypatch) == {"b": 7, "d": 11}
-    said = [record.getMessage().partition(": ")[2] for record in caplog.records if "serve" in record.getMessage()]
+    said = [
+        record.getMessage().partition(": ")[2]
+        for record in caplog.records
+        if "serve" in record.getMessage()
+    ]
     once = ["the cluster does not serve them; trying again", "the cluster serves them again"]
     assert said == [*once, *once], "each time that it goes, and that it comes back"
 

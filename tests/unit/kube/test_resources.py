@@ -8,7 +8,9 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "job/status", "nope%0a", "%2e%2e"])
-def test_a_name_that_no_object_can_have_leads_nowhere_and_never_to_the_collection(name: str) -> None:
+def test_a_name_that_no_object_can_have_leads_nowhere_and_never_to_the_collection(
+    name: str,
+) -> None:
     with pytest.raises(Refused, match="is no name"):
         ELASTIC_JOBS.path("ns", name)
 
@@ -27,4 +29,6 @@ def test_a_namespace_leads_to_no_other_path() -> None:
 def test_paths_are_those_of_the_api() -> None:
     assert PODS.path() == "/api/v1/pods"
     assert PODS.path("ns", "a", "log") == "/api/v1/namespaces/ns/pods/a/log"
-    assert ELASTIC_JOBS.path("ns", "a") == "/apis/elasticjob.dev/v1alpha1/namespaces/ns/elasticjobs/a"
+    assert (
+        ELASTIC_JOBS.path("ns", "a") == "/apis/elasticjob.dev/v1alpha1/namespaces/ns/elasticjobs/a"
+    )

@@ -26,8 +26,15 @@ class Server:
         self.pauses.append(seconds)
 
 
-async def test_a_call_is_repeated_after_growing_pauses_or_as_the_server_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, TryLater(0, "", ""), Conflict(409, "", ""), TryLater(429, "", "", retry_after=7.0))
+async def test_a_call_is_repeated_after_growing_pauses_or_as_the_server_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = Server(
+        monkeypatch,
+        TryLater(0, "", ""),
+        Conflict(409, "", ""),
+        TryLater(429, "", "", retry_after=7.0),
+    )
     assert await retry(server.call, (TryLater, Conflict), pauses=(0.1, 0.5, 1.0)) == "done"
     assert server.pauses == [0.1, 0.5, 7.0]
 
@@ -41,8 +48,12 @@ async def test_the_error_of_the_last_call_is_raised(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("error", [NotFound(404, "", ""), TryLater(504, "", "")])
-async def test_any_other_error_is_raised_at_once(monkeypatch: pytest.MonkeyPatch, error: KubeError) -> None:
+async def test_any_other_error_is_raised_at_once(
+    monkeypatch: pytest.MonkeyPatch, error: KubeError
+) -> None:
     server = Server(monkeypatch, error)
     with pytest.raises(type(error)):
-        await retry(server.call, TryLater, pauses=(0.1, 0.5), unless=lambda error: error.status == 504)
+        await retry(
+            server.call, TryLater, pauses=(0.1, 0.5), unless=lambda error: error.status == 504
+        )
     assert server.pauses == []

@@ -105,6 +105,7 @@ async def session(server: Server, directory: Path) -> AsyncIterator[Kube]:
         await runner.cleanup()
 
 
+@pytest.mark.guarantee("unreadable-object")
 @pytest.mark.parametrize("case", UNDECODABLE)
 async def test_of_what_is_listed_and_watched_only_what_cannot_be_decoded_is_set_aside(
     case: str, tmp_path: Path
@@ -122,7 +123,11 @@ async def test_of_what_is_listed_and_watched_only_what_cannot_be_decoded_is_set_
 
     async with session(server, tmp_path) as kube:
         informer: Informer[Thing] = Informer(
-            kube, ELASTIC_JOBS, Thing, on_change=on_change, on_unreadable=lambda found, _: aside.append(found)
+            kube,
+            ELASTIC_JOBS,
+            Thing,
+            on_change=on_change,
+            on_unreadable=lambda found, _: aside.append(found),
         )
         running = asyncio.create_task(informer.run())
         try:
@@ -137,7 +142,9 @@ async def test_of_what_is_listed_and_watched_only_what_cannot_be_decoded_is_set_
             server.happens("MODIFIED", thing("watched", 14))
             server.happens("MODIFIED", thing("b", 15, bad))
             server.happens("DELETED", thing("a", 16, bad))
-            await until("what can be read again is there", lambda: cached == {"watched": 14, "b": 3})
+            await until(
+                "what can be read again is there", lambda: cached == {"watched": 14, "b": 3}
+            )
             assert [found.name for found in aside] == ["listed", "watched", "b"]
             assert not running.done()
         finally:
@@ -152,7 +159,11 @@ async def test_a_single_object_nested_too_deeply_is_refused_with_a_message(tmp_p
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 

@@ -1,4 +1,7 @@
-"""The order of requests that wait for a connection; the server is a real one on the loopback interface."""
+"""The order of requests that wait for a connection.
+
+The server is a real one on the loopback interface.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from tests.support.kubeconfig import write_kubeconfig
 
 @asynccontextmanager
 async def server(asked: list[str], answer: asyncio.Event, directory: Path) -> AsyncIterator[Path]:
-    """An API server that records the requests and answers once `answer` is set; yields a kubeconfig."""
+    """An API server that records the requests and answers once `answer` is set.
+
+    Yields a kubeconfig.
+    """
 
     async def handle(request: web.Request) -> web.Response:
         asked.append(request.path.rpartition("/")[2])
@@ -30,7 +36,9 @@ async def server(asked: list[str], answer: asyncio.Event, directory: Path) -> As
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        yield write_kubeconfig(directory / "kubeconfig", f"http://127.0.0.1:{runner.addresses[0][1]}")
+        yield write_kubeconfig(
+            directory / "kubeconfig", f"http://127.0.0.1:{runner.addresses[0][1]}"
+        )
     finally:
         answer.set()
         await runner.cleanup()
@@ -45,7 +53,9 @@ async def test_what_can_wait_leaves_connections_for_what_cannot(tmp_path: Path) 
     ):
 
         async def create(session: Kube, kind: str) -> None:
-            await session.create(SERVICES if kind == "services" else PODS, "ns", {"metadata": {"name": "made"}})
+            await session.create(
+                SERVICES if kind == "services" else PODS, "ns", {"metadata": {"name": "made"}}
+            )
 
         waiting = [asyncio.create_task(create(kube.low_priority(), "services")) for _ in range(8)]
         urgent = [asyncio.create_task(create(kube, "pods")) for _ in range(3)]

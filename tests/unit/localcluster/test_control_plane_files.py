@@ -29,7 +29,9 @@ def certificate(pki: Path, name: str) -> x509.Certificate:
     return x509.load_pem_x509_certificate((pki / f"{name}.crt").read_bytes())
 
 
-def test_every_certificate_is_signed_by_its_authority_and_no_key_is_readable_by_others(pki: Path) -> None:
+def test_every_certificate_is_signed_by_its_authority_and_no_key_is_readable_by_others(
+    pki: Path,
+) -> None:
     for path in pki.glob("*.crt"):
         authority = "front-proxy-ca" if path.stem.startswith("front-proxy") else "ca"
         certificate(pki, path.stem).verify_directly_issued_by(certificate(pki, authority))
@@ -39,13 +41,22 @@ def test_every_certificate_is_signed_by_its_authority_and_no_key_is_readable_by_
 
 
 def test_the_api_server_is_known_by_every_name_that_clients_use(pki: Path) -> None:
-    names = certificate(pki, "kube-apiserver").extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    names = (
+        certificate(pki, "kube-apiserver")
+        .extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        .value
+    )
     assert {"localhost", "kubernetes.default.svc"} <= set(names.get_values_for_type(x509.DNSName))
-    assert {"127.0.0.1", "10.96.0.1"} == {str(item) for item in names.get_values_for_type(x509.IPAddress)}
+    assert {"127.0.0.1", "10.96.0.1"} == {
+        str(item) for item in names.get_values_for_type(x509.IPAddress)
+    }
 
 
 def test_the_node_is_a_node_and_not_an_administrator(pki: Path) -> None:
-    assert certificate(pki, "node-client").subject.rfc4514_string() == "CN=system:node:process-node,O=system:nodes"
+    assert (
+        certificate(pki, "node-client").subject.rfc4514_string()
+        == "CN=system:node:process-node,O=system:nodes"
+    )
 
 
 def test_kubeconfigs_are_complete_and_private(pki: Path, tmp_path: Path) -> None:
@@ -59,19 +70,28 @@ def test_kubeconfigs_are_complete_and_private(pki: Path, tmp_path: Path) -> None
 
 
 def test_only_the_api_server_listens_and_only_on_loopback() -> None:
-    commands = [components.etcd_command(PROGRAMS), *components.controller_commands(PROGRAMS).values()]
+    commands = [
+        components.etcd_command(PROGRAMS),
+        *components.controller_commands(PROGRAMS).values(),
+    ]
     for command in commands:
-        assert not [argument for argument in command if "://" in argument and "unix://" not in argument]
+        assert not [
+            argument for argument in command if "://" in argument and "unix://" not in argument
+        ]
         assert command[0].endswith("etcd") or "--secure-port=0" in command
     assert "--bind-address=127.0.0.1" in components.api_server_command(PROGRAMS, 1)
 
 
 def test_directories_follow_the_environment_and_an_empty_home_is_looked_up() -> None:
     assert state_directory.cache_dir({"ELASTICJOB_CACHE": "/c"}) == Path("/c")
-    assert state_directory.cache_dir({"XDG_CACHE_HOME": "/x", "HOME": "/h"}) == Path("/x/elasticjob")
+    assert state_directory.cache_dir({"XDG_CACHE_HOME": "/x", "HOME": "/h"}) == Path(
+        "/x/elasticjob"
+    )
     assert state_directory.cache_dir({"HOME": "/h"}) == Path("/h/.cache/elasticjob")
     assert state_directory.state_dir({"ELASTICJOB_STATE": "/s"}) == Path("/s")
-    assert state_directory.state_dir({"XDG_STATE_HOME": "/x", "HOME": "/h"}) == Path("/x/elasticjob/dev")
+    assert state_directory.state_dir({"XDG_STATE_HOME": "/x", "HOME": "/h"}) == Path(
+        "/x/elasticjob/dev"
+    )
     assert state_directory.state_dir({"HOME": "/h"}) == Path("/h/.local/state/elasticjob/dev")
     assert state_directory.home({"HOME": ""}).is_absolute()
 
@@ -82,7 +102,10 @@ def test_a_process_is_not_mistaken_for_another_one_with_its_id(tmp_path: Path) -
     (tmp_path / "pids" / "stale").write_text(f"{os.getpid()} 1\n")
     (tmp_path / "pids" / "cut-off").write_text("")
     found = daemons.recorded(tmp_path)
-    assert {name: process.alive() for name, process in found.items()} == {"me": True, "stale": False}
+    assert {name: process.alive() for name, process in found.items()} == {
+        "me": True,
+        "stale": False,
+    }
 
 
 def test_only_a_complete_program_counts_as_built(tmp_path: Path) -> None:
@@ -100,7 +123,12 @@ def test_only_a_complete_program_counts_as_built(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "fits"),
-    [("Kubernetes v1.36.0", True), ("Kubernetes v1.35.9", False), ("Kubernetes v1.361.0", False), ("", False)],
+    [
+        ("Kubernetes v1.36.0", True),
+        ("Kubernetes v1.35.9", False),
+        ("Kubernetes v1.361.0", False),
+        ("", False),
+    ],
 )
 def test_a_program_of_the_machine_is_used_only_in_the_same_minor_version(
     tmp_path: Path, version: str, fits: bool
@@ -117,11 +145,16 @@ def test_a_program_of_the_machine_is_used_only_in_the_same_minor_version(
     ("output", "says"),
     [
         ("write /tmp/x: no space left on device", "the disk is full: free about 4 GB"),
-        ('Get "https://proxy.invalid/x": dial tcp: lookup proxy.invalid: no such host', "check the network"),
+        (
+            'Get "https://proxy.invalid/x": dial tcp: lookup proxy.invalid: no such host',
+            "check the network",
+        ),
         ("x.go:1:1: syntax error", "the compiler failed"),
     ],
 )
-def test_a_failed_build_says_why_in_one_line_with_the_end_of_the_output(output: str, says: str) -> None:
+def test_a_failed_build_says_why_in_one_line_with_the_end_of_the_output(
+    output: str, says: str
+) -> None:
     error = binaries._failure(binaries.PROGRAMS[0], output)
     assert str(error).startswith("could not build etcd: ")
     assert says in str(error)
@@ -129,8 +162,12 @@ def test_a_failed_build_says_why_in_one_line_with_the_end_of_the_output(output: 
     assert error.detail == output
 
 
-def test_a_build_never_runs_for_another_platform_or_with_settings_of_the_user(tmp_path: Path) -> None:
-    settings = go_toolchain.go_environment(tmp_path, {"HOME": str(tmp_path), "GOOS": "plan9", "GOFLAGS": "-mod=mod"})
+def test_a_build_never_runs_for_another_platform_or_with_settings_of_the_user(
+    tmp_path: Path,
+) -> None:
+    settings = go_toolchain.go_environment(
+        tmp_path, {"HOME": str(tmp_path), "GOOS": "plan9", "GOFLAGS": "-mod=mod"}
+    )
     assert "GOOS" not in settings
     assert settings["GOFLAGS"] == ""
     assert settings["CGO_ENABLED"] == "0"

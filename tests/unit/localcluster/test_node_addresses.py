@@ -17,14 +17,19 @@ def test_every_address_is_a_usable_loopback_address_outside_the_hosts_own(
     identity: NetworkIdentity, attempt: int
 ) -> None:
     address = ipaddress.IPv4Address(derive_address(identity, attempt))
-    low, high = ipaddress.IPv4Address("127.1.0.1"), ipaddress.IPv4Address("127.254.255.254")
+    low = ipaddress.IPv4Address("127.1.0.1")
+    high = ipaddress.IPv4Address("127.254.255.254")
     assert low <= address <= high
     assert address.packed[3] not in (0, 255)
 
 
 @given(IDENTITIES)
 def test_the_address_is_the_same_in_every_life_of_the_node(identity: NetworkIdentity) -> None:
-    assert AddressPool().claim(identity, "a", ()) == AddressPool().address_of(identity) == derive_address(identity)
+    assert (
+        AddressPool().claim(identity, "a", ())
+        == AddressPool().address_of(identity)
+        == derive_address(identity)
+    )
 
 
 @given(st.lists(st.tuples(IDENTITIES, st.uuids()), unique_by=lambda pair: pair[1]))
@@ -48,7 +53,8 @@ def test_two_names_whose_addresses_collide_get_different_ones() -> None:
 
 
 def test_a_relaunched_pod_takes_over_the_address_of_one_that_is_leaving_or_gone() -> None:
-    addresses, name = AddressPool(), NetworkIdentity("team", "", "job-master")
+    addresses = AddressPool()
+    name = NetworkIdentity("team", "", "job-master")
     first = addresses.claim(name, "old", ())
     assert addresses.claim(name, "new", {"old"}) == first
     addresses.release("new")
@@ -57,7 +63,8 @@ def test_a_relaunched_pod_takes_over_the_address_of_one_that_is_leaving_or_gone(
 
 def test_a_service_name_and_the_pod_of_that_host_name_have_one_address_in_any_order() -> None:
     name = NetworkIdentity("team", "", "job-master")
-    before, after = AddressPool(), AddressPool()
+    before = AddressPool()
+    after = AddressPool()
     asked_first = before.address_of(name)
     assert before.claim(name, "pod", ()) == asked_first
     claimed_first = after.claim(name, "pod", ())
@@ -65,6 +72,7 @@ def test_a_service_name_and_the_pod_of_that_host_name_have_one_address_in_any_or
 
 
 def test_what_an_earlier_life_gave_out_is_kept() -> None:
-    addresses, name = AddressPool(), NetworkIdentity("team", "", "pod")
+    addresses = AddressPool()
+    name = NetworkIdentity("team", "", "pod")
     addresses.adopt(name, "127.9.9.9", "u")
     assert addresses.claim(name, "u", ()) == "127.9.9.9"

@@ -23,7 +23,10 @@ def pod(spec: dict[str, Any] | None = None, **container: Any) -> Pod:
     "accepted",
     [
         pod(),
-        pod({"volumes": [TOKEN]}, volumeMounts=[{"name": TOKEN["name"], "mountPath": "/var/run/secrets/x"}]),
+        pod(
+            {"volumes": [TOKEN]},
+            volumeMounts=[{"name": TOKEN["name"], "mountPath": "/var/run/secrets/x"}],
+        ),
         pod({"hostNetwork": True, "hostPID": True, "dnsPolicy": "ClusterFirst"}),
         pod(
             {
@@ -35,9 +38,19 @@ def pod(spec: dict[str, Any] | None = None, **container: Any) -> Pod:
                 }
             }
         ),
-        pod(securityContext={"capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True, "privileged": False}),
         pod(
-            {"volumes": [{"name": "d", "hostPath": {"path": "/data/", "type": "DirectoryOrCreate"}}]},
+            securityContext={
+                "capabilities": {"drop": ["ALL"]},
+                "readOnlyRootFilesystem": True,
+                "privileged": False,
+            }
+        ),
+        pod(
+            {
+                "volumes": [
+                    {"name": "d", "hostPath": {"path": "/data/", "type": "DirectoryOrCreate"}}
+                ]
+            },
             volumeMounts=[{"name": "d", "mountPath": "/data"}],
         ),
         pod(
@@ -49,7 +62,11 @@ def pod(spec: dict[str, Any] | None = None, **container: Any) -> Pod:
             command=["python", "/s/train.py"],
             volumeMounts=[{"name": "s", "mountPath": "/s/"}],
         ),
-        pod(resources={"limits": {"memory": "1Gi"}}, ports=[{"containerPort": 80}], workingDir="/tmp"),
+        pod(
+            resources={"limits": {"memory": "1Gi"}},
+            ports=[{"containerPort": 80}],
+            workingDir="/tmp",
+        ),
     ],
 )
 def test_what_a_process_can_have_is_accepted(accepted: Pod) -> None:
@@ -64,15 +81,30 @@ def test_what_a_process_can_have_is_accepted(accepted: Pod) -> None:
         ("spec.containers[0].stdin", pod(stdin=True)),
         ("spec.containers[0].tty", pod(tty=True)),
         ("spec.containers[0].restartPolicy", pod(restartPolicy="Never")),
-        ("spec.containers[0].securityContext.privileged", pod(securityContext={"privileged": True})),
-        ("spec.containers[0].securityContext.capabilities.add", pod(securityContext={"capabilities": {"add": ["X"]}})),
+        (
+            "spec.containers[0].securityContext.privileged",
+            pod(securityContext={"privileged": True}),
+        ),
+        (
+            "spec.containers[0].securityContext.capabilities.add",
+            pod(securityContext={"capabilities": {"add": ["X"]}}),
+        ),
         ("spec.containers[0].securityContext.runAsUser", pod(securityContext={"runAsUser": 0})),
         ("spec.securityContext.runAsGroup", pod({"securityContext": {"runAsGroup": 7}})),
-        ("spec.securityContext.supplementalGroups", pod({"securityContext": {"supplementalGroups": [9]}})),
-        ("spec.securityContext.sysctls", pod({"securityContext": {"sysctls": [{"name": "a", "value": "b"}]}})),
+        (
+            "spec.securityContext.supplementalGroups",
+            pod({"securityContext": {"supplementalGroups": [9]}}),
+        ),
+        (
+            "spec.securityContext.sysctls",
+            pod({"securityContext": {"sysctls": [{"name": "a", "value": "b"}]}}),
+        ),
         ("spec.volumes[0].emptyDir", pod({"volumes": [{"name": "d", "emptyDir": {}}]})),
         ("spec.volumes[0].emptyDir", pod({"volumes": [{"name": "d"}]})),
-        ("spec.volumes[0].persistentVolumeClaim", pod({"volumes": [{"name": "d", "persistentVolumeClaim": {}}]})),
+        (
+            "spec.volumes[0].persistentVolumeClaim",
+            pod({"volumes": [{"name": "d", "persistentVolumeClaim": {}}]}),
+        ),
         ("spec.volumes[0].projected", pod({"volumes": [{"name": "d", "projected": {}}]})),
         (
             "spec.volumes[0].emptyDir",
@@ -113,7 +145,9 @@ def test_what_a_process_can_have_is_accepted(accepted: Pod) -> None:
         ),
         (
             "spec.initContainers[0].restartPolicy",
-            pod({"initContainers": [{"name": "i", "command": ["true"], "restartPolicy": "Always"}]}),
+            pod(
+                {"initContainers": [{"name": "i", "command": ["true"], "restartPolicy": "Always"}]}
+            ),
         ),
         ("spec.runtimeClassName", pod({"runtimeClassName": "gvisor"})),
         ("spec.hostAliases", pod({"hostAliases": [{"ip": "1.2.3.4"}]})),

@@ -24,7 +24,11 @@ from hypothesis import strategies as st
 
 POD = Pod(
     metadata=Metadata(
-        name="pod-1", namespace="team", uid="u-1", labels={"app.io/role": "worker"}, annotations={"note": "hi"}
+        name="pod-1",
+        namespace="team",
+        uid="u-1",
+        labels={"app.io/role": "worker"},
+        annotations={"note": "hi"},
     ),
     spec={"serviceAccountName": "trainer"},
 )
@@ -41,7 +45,9 @@ def inputs(**more: Any) -> EnvironmentInputs:
     return EnvironmentInputs(**(defaults | more))
 
 
-def made(*env: dict[str, Any], container: dict[str, Any] | None = None, **more: Any) -> dict[str, str]:
+def made(
+    *env: dict[str, Any], container: dict[str, Any] | None = None, **more: Any
+) -> dict[str, str]:
     return environment({"name": "main", "env": list(env)} | (container or {}), inputs(**more))
 
 
@@ -76,7 +82,9 @@ def test_a_text_without_dollars_stays(text: str, values: dict[str, str]) -> None
 def test_a_value_sees_every_variable_before_it_and_none_after(values: dict[str, str]) -> None:
     env = [{"name": name, "value": value} for name, value in values.items()]
     first, *_ = values
-    result = made({"name": "early", "value": f"$({first})"}, *env, {"name": "late", "value": f"$({first})"})
+    result = made(
+        {"name": "early", "value": f"$({first})"}, *env, {"name": "late", "value": f"$({first})"}
+    )
     assert result["early"] == f"$({first})"
     assert result["late"] == values[first]
 
@@ -94,7 +102,10 @@ def test_fields_of_the_pod_can_be_named() -> None:
         "status.podIP": "127.1.2.3",
         "status.hostIP": "127.0.0.1",
     }
-    env = [{"name": f"V{n}", "valueFrom": {"fieldRef": {"fieldPath": path}}} for n, path in enumerate(paths)]
+    env = [
+        {"name": f"V{n}", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for n, path in enumerate(paths)
+    ]
     assert list(made(*env).values()) == list(paths.values())
 
 
@@ -115,7 +126,10 @@ def test_an_unknown_field_is_an_error_that_names_it() -> None:
 )
 def test_resources_are_divided_and_rounded_up(reference: dict[str, str], expected: str) -> None:
     container = {"resources": {"requests": {"cpu": "250m", "memory": "64M"}}}
-    assert made({"name": "X", "valueFrom": {"resourceFieldRef": reference}}, container=container)["X"] == expected
+    assert (
+        made({"name": "X", "valueFrom": {"resourceFieldRef": reference}}, container=container)["X"]
+        == expected
+    )
 
 
 def test_secrets_are_decoded_and_config_maps_taken_as_they_are() -> None:
@@ -146,7 +160,11 @@ def test_what_is_missing_is_an_error_unless_it_is_optional(source: dict[str, Any
 
 
 def test_the_containers_own_variables_win_over_services_and_those_over_the_base() -> None:
-    result = made({"name": "A", "value": "own"}, services={"A": "s", "B": "s"}, base={"A": "b", "B": "b", "C": "b"})
+    result = made(
+        {"name": "A", "value": "own"},
+        services={"A": "s", "B": "s"},
+        base={"A": "b", "B": "b", "C": "b"},
+    )
     assert result == {"A": "own", "B": "s", "C": "b"}
 
 
@@ -167,7 +185,10 @@ def test_services_are_found_under_the_address_of_the_pod_of_their_name() -> None
             "metadata": {"name": "headless"},
             "spec": {"clusterIP": "None", "selector": {"a": "b"}, "ports": [{"port": 1}]},
         },
-        {"metadata": {"name": "outside"}, "spec": {"clusterIP": "10.0.0.2", "ports": [{"port": 1}]}},
+        {
+            "metadata": {"name": "outside"},
+            "spec": {"clusterIP": "10.0.0.2", "ports": [{"port": 1}]},
+        },
     ]
     assert service_variables(services, lambda name: f"address of {name}") == {
         "JOB_MASTER_SERVICE_HOST": "address of job-master",
@@ -186,19 +207,36 @@ def test_command_and_arguments_are_expanded() -> None:
     ]
 
 
+@pytest.mark.guarantee("shared-network-stack")
 def test_programs_that_are_copied_into_a_pod_are_those_of_this_machine() -> None:
     copied = "/elasticjob/agent/bin"
     text = f"horovodrun --host-discovery-script {copied}/discover_hosts train"
-    agent, *others = with_installed_programs([f"{copied}/elasticjob-agent", "run", "--", "sh", "-c", text])
+    agent, *others = with_installed_programs(
+        [f"{copied}/elasticjob-agent", "run", "--", "sh", "-c", text]
+    )
     installed = Path(sys.executable).parent
     assert agent == str(installed / "elasticjob-agent")
-    assert others == ["run", "--", "sh", "-c", f"horovodrun --host-discovery-script {installed}/discover_hosts train"]
+    assert others == [
+        "run",
+        "--",
+        "sh",
+        "-c",
+        f"horovodrun --host-discovery-script {installed}/discover_hosts train",
+    ]
     assert all((installed / name).exists() for name in ("elasticjob-agent", "discover_hosts"))
 
 
 def test_the_folder_of_a_config_map_is_put_where_the_command_names_its_mount_path() -> None:
     folder = Path("/pods/1")
-    given = ["python", "/s/train.py", "--path=/s", "sh -c 'cat /s/a'", "/s2/x", "/data/s/x", "a/s/b"]
+    given = [
+        "python",
+        "/s/train.py",
+        "--path=/s",
+        "sh -c 'cat /s/a'",
+        "/s2/x",
+        "/data/s/x",
+        "a/s/b",
+    ]
     assert with_folders(given, {"/s/": folder}) == [
         "python",
         "/pods/1/train.py",

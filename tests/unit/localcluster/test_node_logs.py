@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 from elasticjob_localcluster.node import container_logs
-from elasticjob_localcluster.node.container_logs import ContainerLog, LogOptions, last_output, read_lines
+from elasticjob_localcluster.node.container_logs import (
+    ContainerLog,
+    LogOptions,
+    last_output,
+    read_lines,
+)
 from elasticjob_localcluster.node.memory_limits import trees
 from elasticjob_localcluster.node.process_tree import ProcessEntry
 from hypothesis import HealthCheck, given, settings
@@ -48,7 +53,9 @@ def test_times_are_shown_on_request_and_select(tmp_path: Path) -> None:
     assert read(log.path, since=0.0) == b"line\n"
 
 
-def test_a_file_that_has_grown_too_long_is_put_aside_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_has_grown_too_long_is_put_aside_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(container_logs, "LIMIT", 1000)
     log = ContainerLog(tmp_path / "log")
     for number in range(200):
@@ -80,8 +87,12 @@ async def test_a_follower_sees_every_line_once_also_across_files(
     assert lines == [b"before\n"] + [b"line %d\n" % number for number in range(100)]
 
 
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=30), st.sets(st.integers(2, 31), max_size=4))
-def test_every_process_is_counted_for_the_nearest_watched_ancestor(parents: list[int], roots: set[int]) -> None:
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=30), st.sets(st.integers(2, 31), max_size=4)
+)
+def test_every_process_is_counted_for_the_nearest_watched_ancestor(
+    parents: list[int], roots: set[int]
+) -> None:
     table = {pid: ProcessEntry(min(parent, pid - 1), 0, 1) for pid, parent in enumerate(parents, 2)}
     for root, tree in trees(table, roots).items():
         for pid in tree:

@@ -18,10 +18,15 @@ from elasticjob_localcluster.node.pod_status import PodFailure, pod_phase, pod_s
 from hypothesis import given
 from hypothesis import strategies as st
 
-DONE = Terminated(0, "Completed", started_at="2026-01-01T00:00:00Z", finished_at="2026-01-01T00:00:01Z")
+DONE = Terminated(
+    0, "Completed", started_at="2026-01-01T00:00:00Z", finished_at="2026-01-01T00:00:01Z"
+)
 FAILED = replace(DONE, exit_code=3, reason="Error", message="why", signal=0)
 RUNNING = Running("2026-01-01T00:00:00Z")
-POD = Pod(metadata=Metadata(name="p", generation=4), spec={"restartPolicy": "Never", "containers": [{"name": "c"}]})
+POD = Pod(
+    metadata=Metadata(name="p", generation=4),
+    spec={"restartPolicy": "Never", "containers": [{"name": "c"}]},
+)
 
 
 def of(state: Waiting | Running | Terminated, last: Terminated | None = None) -> ContainerStatus:
@@ -29,7 +34,14 @@ def of(state: Waiting | Running | Terminated, last: Terminated | None = None) ->
 
 
 STATES = st.sampled_from(
-    [of(Waiting()), of(RUNNING), of(DONE), of(FAILED), of(Waiting("CrashLoopBackOff"), FAILED), of(RUNNING, FAILED)]
+    [
+        of(Waiting()),
+        of(RUNNING),
+        of(DONE),
+        of(FAILED),
+        of(Waiting("CrashLoopBackOff"), FAILED),
+        of(RUNNING, FAILED),
+    ]
 )
 POLICIES = st.sampled_from(["Always", "OnFailure", "Never"])
 
@@ -54,7 +66,9 @@ POLICIES = st.sampled_from(["Always", "OnFailure", "Never"])
         ("Always", [of(DONE)], [of(RUNNING)], "Running"),
     ],
 )
-def test_the_phase(policy: str, init: list[ContainerStatus], main: list[ContainerStatus], expected: str) -> None:
+def test_the_phase(
+    policy: str, init: list[ContainerStatus], main: list[ContainerStatus], expected: str
+) -> None:
     assert pod_phase(policy, init, main) == expected
 
 
@@ -69,7 +83,9 @@ def test_a_pod_is_over_only_when_nothing_of_it_runs_or_will_run(
         pytest.fail("a pod that always restarts never ends by itself")
 
 
-def status(main: list[ContainerStatus], pod: Pod = POD, now: float = 0.0, **more: object) -> dict[str, object]:
+def status(
+    main: list[ContainerStatus], pod: Pod = POD, now: float = 0.0, **more: object
+) -> dict[str, object]:
     return pod_status(pod, [], main, now=now, address="127.1.2.3", started_at="s", **more)  # type: ignore[arg-type]
 
 
@@ -81,7 +97,9 @@ def test_the_status_does_not_change_with_time_alone(record: ContainerStatus, lat
 
 
 def test_only_the_condition_that_changed_gets_a_new_time() -> None:
-    pod = Pod(metadata=POD.metadata, spec=POD.spec, status=status([replace(of(RUNNING), ready=False)]))
+    pod = Pod(
+        metadata=POD.metadata, spec=POD.spec, status=status([replace(of(RUNNING), ready=False)])
+    )
     after = {item["type"]: item for item in status([of(RUNNING)], pod, 60.0)["conditions"]}  # type: ignore[attr-defined]
     assert after["Ready"]["status"] == "True"
     assert after["Ready"]["lastTransitionTime"] == "1970-01-01T00:01:00Z"
@@ -90,11 +108,17 @@ def test_only_the_condition_that_changed_gets_a_new_time() -> None:
 
 def test_a_pod_that_failed_as_a_whole_says_why() -> None:
     answer = status([of(RUNNING)], failure=PodFailure("DeadlineExceeded", "too long"))
-    assert (answer["phase"], answer["reason"], answer["message"]) == ("Failed", "DeadlineExceeded", "too long")
+    assert (answer["phase"], answer["reason"], answer["message"]) == (
+        "Failed",
+        "DeadlineExceeded",
+        "too long",
+    )
 
 
 def test_a_readiness_gate_delays_ready_only() -> None:
-    gated = Pod(metadata=POD.metadata, spec=POD.spec | {"readinessGates": [{"conditionType": "open"}]})
+    gated = Pod(
+        metadata=POD.metadata, spec=POD.spec | {"readinessGates": [{"conditionType": "open"}]}
+    )
     conditions = {item["type"]: item for item in status([of(RUNNING)], gated)["conditions"]}  # type: ignore[attr-defined]
     assert conditions["ContainersReady"]["status"] == "True"
     assert conditions["Ready"]["status"] == "False"
@@ -104,23 +128,34 @@ def test_a_readiness_gate_delays_ready_only() -> None:
 def test_a_condition_of_a_finished_resize_is_removed() -> None:
     during = status([of(RUNNING)], resize={"PodResizePending": ("Deferred", "full")})
     pod = Pod(metadata=POD.metadata, spec=POD.spec, status=during)
-    assert {"$patch": "delete", "type": "PodResizePending"} in status([of(RUNNING)], pod)["conditions"]  # type: ignore[operator]
+    assert {"$patch": "delete", "type": "PodResizePending"} in status([of(RUNNING)], pod)[
+        "conditions"
+    ]  # type: ignore[operator]
 
 
 @given(STATES)
-def test_a_new_node_knows_what_the_api_remembers_and_counts_the_running_as_lost(record: ContainerStatus) -> None:
+def test_a_new_node_knows_what_the_api_remembers_and_counts_the_running_as_lost(
+    record: ContainerStatus,
+) -> None:
     pod = Pod(metadata=POD.metadata, spec=POD.spec, status=status([record]))
     known = last_known_status(pod, {"name": "c"}, now=5.0)
-    assert (known.restart_count, known.last_terminated) == (record.restart_count, record.last_terminated)
+    assert (known.restart_count, known.last_terminated) == (
+        record.restart_count,
+        record.last_terminated,
+    )
     if isinstance(record.state, Running):
         assert known.terminated is not None
-        assert (known.terminated.exit_code, known.terminated.reason) == (137, "ContainerStatusUnknown")
+        assert (known.terminated.exit_code, known.terminated.reason) == (
+            137,
+            "ContainerStatusUnknown",
+        )
     else:
         assert known.state == record.state
 
 
 def test_the_back_off_begins_at_once_doubles_to_five_minutes_and_is_forgiven() -> None:
-    backoff, delays = CrashLoopBackoff(), []
+    backoff = CrashLoopBackoff()
+    delays = []
     for _ in range(8):
         backoff.record_exit(100.0, ran_for=1.0)
         delays.append(backoff.delay)

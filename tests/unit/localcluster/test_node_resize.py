@@ -16,11 +16,17 @@ from hypothesis import strategies as st
 NODE = {"cpu": "4", "memory": "1Gi"}
 
 
-def resized(wanted: dict[str, Any], now: dict[str, Any], *, used: int = 0, allocated_to_others: str = "0") -> Any:
-    pod = Pod(metadata=Metadata(name="p"), spec={"containers": [{"name": "c", "resources": wanted}]})
+def resized(
+    wanted: dict[str, Any], now: dict[str, Any], *, used: int = 0, allocated_to_others: str = "0"
+) -> Any:
+    pod = Pod(
+        metadata=Metadata(name="p"), spec={"containers": [{"name": "c", "resources": wanted}]}
+    )
     record = ContainerStatus("c", state=Running("t"), resources=now)
     others = {"cpu": Decimal(allocated_to_others), "memory": Decimal(0)}
-    records, conditions = resize(pod, [record], allocatable=NODE, allocated_to_others=others, usage=lambda _: used)
+    records, conditions = resize(
+        pod, [record], allocatable=NODE, allocated_to_others=others, usage=lambda _: used
+    )
     return records[0].resources, conditions
 
 
@@ -47,7 +53,8 @@ def test_more_than_is_free_now_is_deferred() -> None:
 
 @given(st.integers(1, 1 << 30), st.integers(0, 1 << 30))
 def test_a_memory_limit_is_never_lowered_below_what_is_used(limit: int, used: int) -> None:
-    now, wanted = {"limits": {"memory": "2Gi"}}, {"limits": {"memory": str(limit)}}
+    now = {"limits": {"memory": "2Gi"}}
+    wanted = {"limits": {"memory": str(limit)}}
     resources, conditions = resized(wanted, now, used=used)
     if used > limit:
         assert resources == now

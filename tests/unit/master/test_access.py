@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import pytest
 from elasticjob_api.query_token import query_token
 from elasticjob_master.server.access import OPEN_TO_ALL, READING, Access, Tokens
 
-CHANGES = ("Register", "Connect", "Create", "Lease", "Report", "Extend", "Restore", "Set", "Add", "Delete", "Barrier")
+CHANGES = (
+    "Register",
+    "Connect",
+    "Create",
+    "Lease",
+    "Report",
+    "Extend",
+    "Restore",
+    "Set",
+    "Add",
+    "Delete",
+    "Barrier",
+)
 
 
 def test_each_token_may_do_what_it_is_for() -> None:
     tokens = Tokens("secret")
     assert tokens.access("Bearer secret") is Access.ALL
     assert tokens.access(f"Bearer {query_token('secret')}") is Access.READ
-    for other in (None, "", "Bearer", "Bearer ", "secret", "Bearer secre", query_token("secret"), "Bearer \u00e4"):
+    for other in (
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        "secret",
+        "Bearer secre",
+        query_token("secret"),
+        "Bearer \u00e4",
+    ):
         assert tokens.access(other) is Access.NONE
     assert Tokens(None).access(None) is Access.ALL
 
@@ -22,6 +44,7 @@ def test_the_token_that_reads_differs_for_every_job() -> None:
     assert len(query_token("one")) == 64
 
 
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
 def test_nothing_that_reads_changes_anything() -> None:
     for path in (*READING, *OPEN_TO_ALL):
         assert not path.rpartition("/")[2].startswith(CHANGES), path

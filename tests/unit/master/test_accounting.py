@@ -24,23 +24,39 @@ class Job:
 
     def __init__(self) -> None:
         self.account = Accounting()
-        self.now, self.wall = 50.0, 1_000_000.0
+        self.now = 50.0
+        self.wall = 1_000_000.0
         self.holds = Held(2.0, 1.0, 8.0)
 
-    def at(self, activity: Activity, seconds: float = 0.0, *, round_: int = 1, **more: object) -> None:
+    def at(
+        self, activity: Activity, seconds: float = 0.0, *, round_: int = 1, **more: object
+    ) -> None:
         """Let so many seconds pass, and do this from then on."""
-        self.now, self.wall = self.now + seconds, self.wall + seconds
-        self.account.advance(self.now, self.wall, Moment(activity, round_, **more), lambda: self.holds)  # type: ignore[arg-type]
+        self.now = self.now + seconds
+        self.wall = self.wall + seconds
+        self.account.advance(
+            self.now,
+            self.wall,
+            Moment(activity, round_, **more),  # type: ignore[arg-type]
+            lambda: self.holds,
+        )
 
     def restarted_after(self, seconds: float) -> None:
         """Go on with another master, whose monotonic clock is another one."""
-        stored = msgspec.json.decode(msgspec.json.encode(self.account.stored()), type=StoredAccounting)
+        stored = msgspec.json.decode(
+            msgspec.json.encode(self.account.stored()), type=StoredAccounting
+        )
         self.account = Accounting()
         self.account.restore(stored)
-        self.now, self.wall = 7.0, self.wall + seconds
+        self.now = 7.0
+        self.wall = self.wall + seconds
 
     def spent(self) -> dict[str, float]:
-        return {what: round(self.account.seconds(what), 2) for what in _ALL if self.account.seconds(what)}
+        return {
+            what: round(self.account.seconds(what), 2)
+            for what in _ALL
+            if self.account.seconds(what)
+        }
 
 
 def test_goodput_is_the_part_of_the_time_that_was_training() -> None:
@@ -85,6 +101,7 @@ def test_no_more_than_the_present_training_becomes_stalled_time() -> None:
     assert job.spent() == {"starting": 5, "training": 30, "stalled": 20}
 
 
+@pytest.mark.guarantee("every-second-counted-once")
 def test_a_world_that_trains_on_without_a_master_was_training() -> None:
     job = Job()
     job.at("training")
@@ -97,7 +114,10 @@ def test_a_world_that_trains_on_without_a_master_was_training() -> None:
     assert job.spent() == {"training": 145}
 
 
-@pytest.mark.parametrize("then", [Moment("starting", 1, False), Moment("training", 2), Moment("waiting", 1)])
+@pytest.mark.guarantee("every-second-counted-once")
+@pytest.mark.parametrize(
+    "then", [Moment("starting", 1, False), Moment("training", 2), Moment("waiting", 1)]
+)
 def test_a_world_that_has_ended_without_a_master_was_not_training(then: Moment) -> None:
     job = Job()
     job.at("training")
@@ -165,11 +185,21 @@ def test_a_clock_that_jumps_adds_no_time() -> None:
     assert job.spent() == {"training": 40}, "nothing is known of a gap of 30,000 years"
 
 
-_activities = st.sampled_from(["waiting", "starting", "training", "stalled", "suspended", "finished"])
+_activities = st.sampled_from(
+    ["waiting", "starting", "training", "stalled", "suspended", "finished"]
+)
 Move = tuple[Activity, float, int, bool, bool, float]
-_moves = st.tuples(_activities, st.floats(0, 1e5), st.integers(0, 3), st.booleans(), st.booleans(), st.floats(0, 2e5))
+_moves = st.tuples(
+    _activities,
+    st.floats(0, 1e5),
+    st.integers(0, 3),
+    st.booleans(),
+    st.booleans(),
+    st.floats(0, 2e5),
+)
 
 
+@pytest.mark.guarantee("every-second-counted-once")
 @given(st.lists(_moves, max_size=40))
 def test_every_second_is_counted_once_whatever_happens(
     moves: list[tuple[Activity, float, int, bool, bool, float]],
@@ -189,7 +219,9 @@ def test_every_second_is_counted_once_whatever_happens(
         )
         assert all(job.account.seconds(what) >= 0 for what in _ALL)
     # What is stored is cut to milliseconds.
-    assert sum(map(job.account.seconds, _ALL)) == pytest.approx(job.wall - began, abs=0.01 * (len(moves) + 1))
+    assert sum(map(job.account.seconds, _ALL)) == pytest.approx(
+        job.wall - began, abs=0.01 * (len(moves) + 1)
+    )
     goodput = job.account.goodput
     assert goodput is None or 0 <= goodput <= 1 + 1e-9
     hours = job.account.hours
@@ -200,7 +232,8 @@ def test_the_account_is_stored_with_the_state_and_an_earlier_state_has_none() ->
     job = Job()
     job.at("training")
     job.at("training", 10)
-    before, after = Controller(framework="jax"), Controller(framework="jax")
+    before = Controller(framework="jax")
+    after = Controller(framework="jax")
     before.accounting = job.account
     snapshot.restore(after, decode(encode(snapshot.take(before, job_uid="u"))))
     assert after.accounting.stored() == before.accounting.stored()
@@ -218,17 +251,22 @@ async def test_a_job_trains_from_the_first_step_of_a_world_on_and_holds_its_memb
     assert seen() == "suspended"
     controller.suspended = False
     for index in range(2):
-        controller.register(Identity(f"w-{index}", f"u{index}", "worker", index, address="127.0.0.1"))
+        controller.register(
+            Identity(f"w-{index}", f"u{index}", "worker", index, address="127.0.0.1")
+        )
     controller.gpus = {"worker": 4, "ps": 1}
     assert held(controller) == (2, 0.0, 8)
-    controller.rendezvous.round, controller.rendezvous.phase = 1, "training"
+    controller.rendezvous.round = 1
+    controller.rendezvous.phase = "training"
     assert seen() == "starting"
     controller.progress.add_report("u0", Report(1, 1, samples=1, seconds=1), now=1, wall=1)
     assert seen() == "training"
     assert moment(controller, stalled_since=5.0).activity == "stalled"
     controller.rendezvous.phase = "reforming"
     assert seen() == "starting"
-    controller.rendezvous.round, controller.rendezvous.phase = 2, "training"
+    controller.rendezvous.round = 2
+    controller.rendezvous.phase = "training"
     assert seen() == "starting", "the steps are of the world before"
-    controller.rendezvous.finished_at, controller.rendezvous.phase = 1.0, "waiting"
+    controller.rendezvous.finished_at = 1.0
+    controller.rendezvous.phase = "waiting"
     assert seen() == "finished"

@@ -1,4 +1,7 @@
-"""An agent's stream: messages arrive in order, and an agent that does not read delays no other agent."""
+"""An agent's stream.
+
+Messages arrive in order, and an agent that does not read delays no other agent.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import grpc.aio
+import pytest
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_master.server.services.stream import CONCURRENT_WRITES, AgentStream
 
@@ -14,7 +18,10 @@ SECONDS = 20.0
 
 
 class FakeTransport:
-    """A fake transport of one stream: `read` returns what is put into `incoming`; `write` blocks unless `reads`."""
+    """A fake transport of one stream: `read` returns what is put into `incoming`.
+
+    `write` blocks unless `reads`.
+    """
 
     def __init__(self, *, reads: bool = True) -> None:
         self.written: list[bytes] = []
@@ -31,8 +38,11 @@ class FakeTransport:
         self.written.append(message)
 
 
-def opened(transport: Any, turns: asyncio.Semaphore) -> tuple[AgentStream, asyncio.Task[None], list[pb.AgentMessage]]:
-    stream, taken = AgentStream(transport, turns), list[pb.AgentMessage]()
+def opened(
+    transport: Any, turns: asyncio.Semaphore
+) -> tuple[AgentStream, asyncio.Task[None], list[pb.AgentMessage]]:
+    stream = AgentStream(transport, turns)
+    taken = list[pb.AgentMessage]()
     return stream, asyncio.create_task(stream.serve(taken.append)), taken
 
 
@@ -60,8 +70,10 @@ async def test_an_agent_that_ends_its_stream_still_receives_what_was_sent() -> N
     assert taken == [hello]
 
 
+@pytest.mark.guarantee("slow-agent")
 async def test_agents_that_do_not_read_keep_nobody_else_waiting_for_ever() -> None:
-    turns, rendered = asyncio.Semaphore(CONCURRENT_WRITES), list[int]()
+    turns = asyncio.Semaphore(CONCURRENT_WRITES)
+    rendered = list[int]()
 
     def render(number: int) -> bytes:
         rendered.append(number)
@@ -76,7 +88,9 @@ async def test_agents_that_do_not_read_keep_nobody_else_waiting_for_ever() -> No
     last.send(None)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert len(rendered) == CONCURRENT_WRITES, "no more copies of a world than that are in memory at the beginning"
+    assert len(rendered) == CONCURRENT_WRITES, (
+        "no more copies of a world than that are in memory at the beginning"
+    )
     async with asyncio.timeout(SECONDS):
         await serving
     assert transport.written == [b"world"]

@@ -1,4 +1,7 @@
-"""The auto-scaler in a controller: what it measures, which plans it requests, and what it learns from their ends."""
+"""The auto-scaler in a controller.
+
+What it measures, which plans it requests, and what it learns from their ends.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,9 @@ class Job:
         self.scaling = self.controller.scaling
         uids = tuple(str(index) for index in range(members))
         for index, uid in enumerate(uids):
-            identity = Identity(pod_name=f"j-worker-{index}", pod_uid=uid, role="worker", index=index)
+            identity = Identity(
+                pod_name=f"j-worker-{index}", pod_uid=uid, role="worker", index=index
+            )
             self.controller.members.insert(
                 Member(identity, index + 1, disconnected_since=None, process_round=1, started=True)
             )
@@ -70,7 +75,9 @@ class Job:
         assert self.scaling.job_scaling is not None
         roles = {"worker": RoleResources(ContainerResources(cpu, limit), most_memory=64 * GIB)}
         size = self.scaling.job_scaling.desired
-        self.scaling.job_scaling = replace(self.scaling.job_scaling, roles=roles, bounds=Bounds(size, size))
+        self.scaling.job_scaling = replace(
+            self.scaling.job_scaling, roles=roles, bounds=Bounds(size, size)
+        )
 
     def use(self, *, memory: int, cpu: float = 0.9) -> None:
         """Let every member use so many bytes and cores from now on."""
@@ -111,8 +118,11 @@ def test_a_reached_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> Non
     assert job.scaling.autoscaler.memory.asked == 4
 
 
+@pytest.mark.guarantee("resources-changed-in-place")
 @pytest.mark.parametrize("end_is_seen_first", [False, True])
-def test_memory_that_was_changed_in_place_is_measured_before_the_next_plan(end_is_seen_first: bool) -> None:
+def test_memory_that_was_changed_in_place_is_measured_before_the_next_plan(
+    end_is_seen_first: bool,
+) -> None:
     job = Job(members=2, desired=2)
     job.limit_memory(1 * GIB)
     job.use(memory=int(0.95 * GIB))
@@ -122,7 +132,9 @@ def test_memory_that_was_changed_in_place_is_measured_before_the_next_plan(end_i
     given = int(more.resources["worker"]["memory"])
     if not end_is_seen_first:
         job.limit_memory(given)
-    job.scaling.plan_ended(EndedPlan(number=1, phase="Succeeded", requested_size=None, reached_size=2, message=""))
+    job.scaling.plan_ended(
+        EndedPlan(number=1, phase="Succeeded", requested_size=None, reached_size=2, message="")
+    )
     job.train(12, 14, 100.0)
     job.limit_memory(given)
     job.train(14, 23, 100.0)
@@ -144,6 +156,7 @@ def an_evaluation_every_40_minutes(second: int) -> tuple[float, int]:
     return 6.0 if second % 2400 >= 2280 else 0.8, int(6 * GIB)
 
 
+@pytest.mark.guarantee("resources-changed-in-place")
 @pytest.mark.parametrize("use", [a_checkpoint_every_half_hour, an_evaluation_every_40_minutes])
 def test_what_only_a_phase_of_the_training_needs_is_not_taken_away(
     use: Callable[[int], tuple[float, int]], monkeypatch: pytest.MonkeyPatch
@@ -166,7 +179,9 @@ def test_nothing_is_asked_for_while_a_plan_is_unfinished_or_scaling_is_off() -> 
     for plan_unfinished, enabled in ((True, True), (False, False)):
         job = Job(members=2, desired=2)
         assert job.scaling.job_scaling is not None
-        job.scaling.job_scaling = replace(job.scaling.job_scaling, plan_unfinished=plan_unfinished, enabled=enabled)
+        job.scaling.job_scaling = replace(
+            job.scaling.job_scaling, plan_unfinished=plan_unfinished, enabled=enabled
+        )
         job.train(0, 30, 100.0)
         assert job.asked == []
         assert 2 in job.scaling.autoscaler.memory.rates
@@ -176,7 +191,9 @@ def test_members_that_stay_missing_while_the_others_train_are_given_up() -> None
     job = Job(members=2, desired=4)
     job.train(0, int(MISSING_SECONDS), 100.0)
     assert job.asked == []
-    assert job.scaling.autoscaler.memory.rates == {}, "an incomplete world says nothing about its size"
+    assert job.scaling.autoscaler.memory.rates == {}, (
+        "an incomplete world says nothing about its size"
+    )
     job.train(int(MISSING_SECONDS), int(MISSING_SECONDS) + 2, 100.0)
     [decision] = job.asked
     assert decision.remove == (2, 3)
@@ -186,7 +203,9 @@ def test_members_that_stay_missing_while_the_others_train_are_given_up() -> None
 def test_the_end_of_a_plan_is_learned_from_once() -> None:
     job = Job(members=2, desired=2)
     job.controller.plans.use_number(3)
-    unmet = EndedPlan(number=3, phase="PartiallySucceeded", requested_size=8, reached_size=5, message="no room")
+    unmet = EndedPlan(
+        number=3, phase="PartiallySucceeded", requested_size=8, reached_size=5, message="no room"
+    )
     for _ in range(2):
         job.scaling.plan_ended(unmet)
     assert (job.scaling.autoscaler.memory.had, job.scaling.autoscaler.memory.pause) == (5, 600.0)
@@ -196,7 +215,9 @@ def test_the_end_of_a_plan_is_learned_from_once() -> None:
     job.scaling.plan_ended(replace(unmet, number=4, requested_size=None))
     assert job.scaling.autoscaler.memory.resources_at > 0
     job.controller.plans.use_number(5)
-    job.scaling.plan_ended(EndedPlan(number=5, phase="Succeeded", requested_size=8, reached_size=8, message=""))
+    job.scaling.plan_ended(
+        EndedPlan(number=5, phase="Succeeded", requested_size=8, reached_size=8, message="")
+    )
     assert job.scaling.autoscaler.memory.had is None
 
 
@@ -209,7 +230,8 @@ def test_a_plan_that_is_found_counts_as_asked_for() -> None:
     assert (memory.heading, memory.turned) == (-1, True)
 
 
-# --- what people are told --------------------------------------------------------------------------------------------
+# --- what people are told
+# --------------------------------------------------------------------------------------------
 
 
 def known(job: Job) -> job_pb2.Autoscaling:
@@ -222,6 +244,7 @@ def test_of_a_job_without_a_role_to_scale_nothing_is_told() -> None:
     assert known(job) == job_pb2.Autoscaling(decision_seconds=-1.0)
 
 
+@pytest.mark.guarantee("auto-scaler-explains-itself")
 def test_what_it_measures_when_it_decides_and_why_is_told_at_every_moment() -> None:
     job = Job(members=2, desired=2)
     waiting = known(job)
@@ -231,7 +254,11 @@ def test_what_it_measures_when_it_decides_and_why_is_told_at_every_moment() -> N
     assert (waiting.reason, waiting.decision_seconds, list(waiting.sizes)) == ("", -1.0, [])
     job.train(0, 5, 100.0)
     measuring = known(job)
-    assert (measuring.waiting_for, measuring.window_part, measuring.decision_seconds) == ("", 0.4, 6.0)
+    assert (measuring.waiting_for, measuring.window_part, measuring.decision_seconds) == (
+        "",
+        0.4,
+        6.0,
+    )
     job.train(5, 12, 100.0)
     [grow] = job.asked
     creating = known(job)
@@ -255,7 +282,9 @@ def test_a_finish_time_is_compared_with_what_is_left_of_the_reported_steps() -> 
     job.total_steps = 20_012
     job.train(12, 13, 100.0)
     told = known(job)
-    assert "needs 20" in told.objective, "20,000 steps of 100 samples are left, and 10,000 seconds less two rescales"
+    assert "needs 20" in told.objective, (
+        "20,000 steps of 100 samples are left, and 10,000 seconds less two rescales"
+    )
     assert told.sizes[0].means.endswith("after finishTime")
     assert "ends " in job.asked[-1].reason
     assert "ends " not in unknown.reason
@@ -271,10 +300,15 @@ def test_a_decision_that_changes_nothing_is_told_with_its_reason() -> None:
     assert all(size.expected for size in known(job).sizes)
 
 
-def test_why_a_size_was_settled_stays_known_while_nothing_changes(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.guarantee("auto-scaler-explains-itself")
+def test_why_a_size_was_settled_stays_known_while_nothing_changes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     job = Job(members=2, desired=2)
     assert job.scaling.job_scaling is not None
-    job.scaling.job_scaling = replace(job.scaling.job_scaling, bounds=Bounds(2, 2, "worker.maxReplicas"))
+    job.scaling.job_scaling = replace(
+        job.scaling.job_scaling, bounds=Bounds(2, 2, "worker.maxReplicas")
+    )
     caplog.set_level("INFO")
     job.train(0, 12, 100.0)
     settled = known(job)
@@ -309,9 +343,15 @@ def test_what_is_missing_for_a_measurement_is_told() -> None:
 
 def test_a_pause_after_pods_that_could_not_be_had_is_told_until_it_is_over() -> None:
     job = Job(members=2, desired=2)
-    job.scaling.autoscaler.restore(ScalingMemory(had=2, retry_at=1e9 + 60, resources_at=1e9 + 30, costs=(12.0,)))
+    job.scaling.autoscaler.restore(
+        ScalingMemory(had=2, retry_at=1e9 + 60, resources_at=1e9 + 30, costs=(12.0,))
+    )
     pauses = known(job)
-    assert (pauses.had_size, pauses.retry_time, pauses.resources_retry_time) == (2, 1e9 + 60, 1e9 + 30)
+    assert (pauses.had_size, pauses.retry_time, pauses.resources_retry_time) == (
+        2,
+        1e9 + 60,
+        1e9 + 30,
+    )
     assert pauses.rescale_seconds == 12.0
     job.second = 60
     over = known(job)
@@ -330,31 +370,51 @@ def test_what_a_role_has_used_and_what_became_of_its_change_is_told() -> None:
     assert role.remark == "was lowered and needed it: has it back, and is not lowered again"
 
 
+@pytest.mark.guarantee("auto-scaler-explains-itself")
 def test_the_dashboard_has_what_a_query_shows() -> None:
     job = Job(members=4, desired=4)
     served = shown(job)["autoscaling"]
-    assert (served["enabled"], served["settledSize"], served["sizes"], served["roles"]) == (True, 0, [], [])
-    job.scaling.autoscaler.restore(ScalingMemory(rates={2: 100.0}, asked=4, heading=1, costs=(12.0,)))
+    assert (served["enabled"], served["settledSize"], served["sizes"], served["roles"]) == (
+        True,
+        0,
+        [],
+        [],
+    )
+    job.scaling.autoscaler.restore(
+        ScalingMemory(rates={2: 100.0}, asked=4, heading=1, costs=(12.0,))
+    )
     job.limit_memory(8 * GIB)
     job.use(memory=GIB)
     job.train(0, 12, 141.0)
     served = shown(job)["autoscaling"]
     told = known(job)
     assert told.best_to
-    assert (served["bestFrom"], served["bestTo"], served["reason"]) == (told.best_from, told.best_to, told.reason)
+    assert (served["bestFrom"], served["bestTo"], served["reason"]) == (
+        told.best_from,
+        told.best_to,
+        told.reason,
+    )
     measured = [size["size"] for size in served["sizes"] if size["samplesPerSecond"]]
     assert measured == [2, 4]
-    read = set(re.findall(r"each\.(\w+)", Page().text.partition("function scaling")[2].partition("\nfunction")[0]))
+    read = set(
+        re.findall(
+            r"each\.(\w+)", Page().text.partition("function scaling")[2].partition("\nfunction")[0]
+        )
+    )
     assert {"tooLarge", "remark"} < read
     assert read <= {*served["sizes"][0], *served["roles"][0]}, "the page reads only what is served"
 
 
+@pytest.mark.guarantee("auto-scaler-explains-itself")
 def test_the_metrics_say_how_far_the_search_is() -> None:
     job = Job(members=4, desired=4)
     assert sum(autoscaling_metrics(job).values()) == 1.0, "it is enabled; nothing else is known"
-    job.scaling.autoscaler.restore(ScalingMemory(rates={2: 100.0}, asked=4, settled=4, costs=(12.0,)))
+    job.scaling.autoscaler.restore(
+        ScalingMemory(rates={2: 100.0}, asked=4, settled=4, costs=(12.0,))
+    )
     job.train(0, 12, 141.0)
-    told, metrics = known(job), autoscaling_metrics(job)
+    told = known(job)
+    metrics = autoscaling_metrics(job)
     assert metrics == {
         "elasticjob_autoscaling_enabled": 1.0,
         "elasticjob_autoscaling_settled": 1.0,
@@ -367,7 +427,9 @@ def test_the_metrics_say_how_far_the_search_is() -> None:
 
 def shown(job: Job) -> Any:
     """Return what the dashboard reads."""
-    config = cast("Config", SimpleNamespace(namespace="n", job_name="j", job_uid="u", standalone=False))
+    config = cast(
+        "Config", SimpleNamespace(namespace="n", job_name="j", job_uid="u", standalone=False)
+    )
     return json.loads(page_data(stored_answers(job.controller, config)))
 
 
@@ -375,5 +437,9 @@ def autoscaling_metrics(job: Job) -> dict[str, float]:
     """Return the auto-scaler's metrics, as they are served."""
     writer = StateWriter(NoStore(), lambda: EncodedState(b""))
     text = Metrics(job.controller, writer, CallCounts()).render()[0].decode()
-    found = (line.rsplit(" ", 1) for line in text.splitlines() if re.match("elasticjob_(autoscaling|rescale)", line))
+    found = (
+        line.rsplit(" ", 1)
+        for line in text.splitlines()
+        if re.match("elasticjob_(autoscaling|rescale)", line)
+    )
     return {name: float(value) for name, value in found}

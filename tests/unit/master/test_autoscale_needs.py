@@ -18,13 +18,15 @@ from bench.autoscale_job import COOLDOWN
 from bench.autoscale_worlds import HOUR, World, linear, saturating
 from tests.support.bare_job import BareJob
 
-MIB, GIB = 1024**2, 1024**3
+MIB = 1024**2
+GIB = 1024**3
 
 
 def world(start: int = 2, *, curve: Any = linear, maximum: int = 64) -> World:
     return World("smooth", "bare", curve, start, maximum)
 
 
+@pytest.mark.guarantee("unset-resources")
 def test_the_first_growth_carries_cpu_and_memory_of_all_roles_in_one_plan() -> None:
     job = BareJob(world(), limits={"cpu": 24.0, "memory": 64.0 * GIB})
     job.run(1.0)
@@ -34,8 +36,13 @@ def test_the_first_growth_carries_cpu_and_memory_of_all_roles_in_one_plan() -> N
         "ps": {"cpu": 0.6, "memory": 512 * MIB},
         "worker": {"cpu": 2.0, "memory": 1536 * MIB},
     }
-    assert sorted(first.replace) == [("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1)], "such pods have no other way"
-    assert "worker requests nothing, and a member has used 1.63 cores and at most 1000 MiB: 2 cores" in first.reason
+    assert sorted(first.replace) == [("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1)], (
+        "such pods have no other way"
+    )
+    assert (
+        "worker requests nothing, and a member has used 1.63 cores and at most 1000 MiB: 2 cores"
+        in first.reason
+    )
     assert job.at[0] <= COOLDOWN
     assert not any(each.resources or each.replace for each in others)
     assert [each.size for each in others] == [8, 11], "(24 cores - 2 servers of 0.6) / 2 cores"
@@ -46,7 +53,10 @@ def test_what_resource_limits_leave_to_the_other_roles_is_left() -> None:
     job = BareJob(world(), limits={"memory": 6.5 * GIB})
     job.run(1.0)
     assert job.size == (6656 - 2 * 512) // 1536
-    assert "autoscaling.resourceLimits.memory, of which a member needs 1536 MiB" in job.decisions[0].reason
+    assert (
+        "autoscaling.resourceLimits.memory, of which a member needs 1536 MiB"
+        in job.decisions[0].reason
+    )
 
 
 def test_a_job_that_does_not_grow_gets_its_requests_when_it_has_settled_if_that_pays() -> None:
@@ -62,6 +72,7 @@ def test_a_job_that_does_not_grow_gets_its_requests_when_it_has_settled_if_that_
     assert not costly.decisions, "4 hours of a day are more than it is worth"
 
 
+@pytest.mark.guarantee("unset-resources")
 def test_a_failed_plan_is_not_repeated_for_an_hour_and_the_job_grows_without_it() -> None:
     job = BareJob(world(), limits={"cpu": 24.0})
     job.refuses = True
@@ -87,6 +98,7 @@ def test_until_its_use_is_known_a_job_without_max_replicas_stays_and_says_so() -
     assert (known.maximum, known.limit_is_temporary) == (8, False)
 
 
+@pytest.mark.guarantee("unset-resources")
 @pytest.mark.parametrize("written", [ContainerResources(cpu=1.0), ContainerResources(memory=GIB)])
 def test_what_a_template_says_is_never_overridden(written: ContainerResources) -> None:
     assert not RoleResources(written).is_unwritten
@@ -97,16 +109,22 @@ def test_what_a_template_says_is_never_overridden(written: ContainerResources) -
         roles={"worker": RoleResources(written, desired=2)},
         free_resources={"cpu": 4.0, "memory": 4.0 * GIB},
     )
-    assert bounds_by_need(scaling, {"worker": RolePeaks(cpu=9.0, steady=9.0, memory=GIB)}) == scaling.bounds
+    assert (
+        bounds_by_need(scaling, {"worker": RolePeaks(cpu=9.0, steady=9.0, memory=GIB)})
+        == scaling.bounds
+    )
 
 
+@pytest.mark.guarantee("unset-resources")
 def test_a_burst_at_the_start_is_no_need_of_cpu_and_later_peaks_of_memory_kill_nobody() -> None:
     class Bursting(BareJob):
         def uses(self, role: str) -> Usage:
             if self.now < 45:
                 return Usage(cpu_cores=60.0, memory_bytes=900 * MIB)  # compilation, on an idle node
             if self.now > 2 * HOUR:
-                return Usage(cpu_cores=1.0, memory_bytes=4000 * MIB)  # an evaluation that comes late
+                return Usage(
+                    cpu_cores=1.0, memory_bytes=4000 * MIB
+                )  # an evaluation that comes late
             return Usage(cpu_cores=1.0, memory_bytes=900 * MIB)
 
     job = Bursting(world(curve=saturating(0.02)), limits={"cpu": 40.0})

@@ -1,4 +1,7 @@
-"""The objectives of the auto-scaler: what each asks of a size, and what becomes of jobs that have it."""
+"""The objectives of the auto-scaler.
+
+What each asks of a size, and what becomes of jobs that have it.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,25 @@ from elasticjob_master.core.autoscale.decide import decide
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingInputs
 from elasticjob_master.core.autoscale.objective import Objective, Rest
 from elasticjob_master.core.autoscale.objective_text import clock_text, meaning_text, objective_text
-from elasticjob_master.core.autoscale.scaling_memory import Measurement, ScalingMemory, with_measurement
+from elasticjob_master.core.autoscale.scaling_memory import (
+    Measurement,
+    ScalingMemory,
+    with_measurement,
+)
 from msgspec.structs import replace
 
 from bench.autoscale_job import WALL, Outcome, SimulatedJob
 from bench.autoscale_objectives import OBJECTIVES, Met, deadline
-from bench.autoscale_worlds import HOUR, KINDS, UNSEEN, World, drawn, linear, network_bound, saturating
+from bench.autoscale_worlds import (
+    HOUR,
+    KINDS,
+    UNSEEN,
+    World,
+    drawn,
+    linear,
+    network_bound,
+    saturating,
+)
 from tests.support.thorough import some_of
 
 MOST_PLANS = 10
@@ -34,7 +50,9 @@ def measured(*rates: tuple[int, float], windows: int = 4) -> ScalingMemory:
 
 
 def inputs(size: int, objective: Objective, *, high: int = 64, **more: Any) -> ScalingInputs:
-    values = ScalingInputs(role="worker", size=size, bounds=Bounds(1, high), objective=objective, horizon=4 * HOUR)
+    values = ScalingInputs(
+        role="worker", size=size, bounds=Bounds(1, high), objective=objective, horizon=4 * HOUR
+    )
     return dataclasses.replace(values, **more)
 
 
@@ -43,16 +61,21 @@ def until(hours: float, samples: float, **more: float) -> Objective:
     return Objective("Deadline", finish_at=NOON + hours * HOUR, rest=Rest(samples, NOON, **more))
 
 
-def outcome_of(objective: Objective, *, hours: float = 3.0, total: float = 0.0, start: int = 2) -> Outcome:
+def outcome_of(
+    objective: Objective, *, hours: float = 3.0, total: float = 0.0, start: int = 2
+) -> Outcome:
     """How a job goes that saturates at 5 % serial work, from a few members of at most 64."""
     world = World("objective", "saturating", saturating(0.05), start)
     return SimulatedJob(world, objective=objective, total=total).run(hours=hours)
 
 
-# --- what each asks of a size ----------------------------------------------------------------------------------------
+# --- what each asks of a size
+# ----------------------------------------------------------------------------------------
 
 
-def test_throughput_takes_more_members_than_efficiency_and_the_smaller_of_two_sizes_that_are_as_fast() -> None:
+def test_throughput_takes_more_members_than_efficiency_and_the_smaller_of_two_sizes_that_are_as_fast() -> (
+    None
+):
     assert outcome_of(Objective("Efficiency", 0.5)).sizes[-1][-1] < 32
     assert outcome_of(Objective("Throughput")).sizes[-1][-1] == 64
     plateau = measured((2, 200.0), (4, 400.0), (8, 800.0), (32, 803.0), (16, 800.0))
@@ -60,7 +83,9 @@ def test_throughput_takes_more_members_than_efficiency_and_the_smaller_of_two_si
 
 
 def test_throughput_goes_back_to_a_size_that_was_faster_however_much_larger_it_is() -> None:
-    memory = replace(measured((2, 200.0), (64, 300.0), (4, 250.0)), heading=-1, turned=True, moves=8)
+    memory = replace(
+        measured((2, 200.0), (64, 300.0), (4, 250.0)), heading=-1, turned=True, moves=8
+    )
     assert decide(memory, inputs(4, Objective("Throughput"))).size == 64
     assert decide(memory, inputs(4, Objective("Efficiency", 0.5))).size == 2
 
@@ -73,17 +98,25 @@ def test_the_dearer_the_rest_of_the_job_is_the_more_members_are_worth_their_pric
 
 
 def test_cost_is_what_all_members_cost_for_what_they_train() -> None:
-    """10 members for 2 an hour each, and others for 16: 36 an hour, in which 100 samples/s are 360,000."""
+    """10 members for 2 an hour each, and others for 16.
+
+    36 an hour, in which 100 samples/s are 360,000.
+    """
     objective = Objective("Cost", price=2.0, others=16.0)
     assert objective.cost(100.0, 10) == pytest.approx(100.0)
     assert meaning_text(objective, 100.0, 10) == "100 for a million samples"
-    cheap, dear = objective.worth(100.0, 10), objective.worth(100.0 * 0.97, 10)
+    cheap = objective.worth(100.0, 10)
+    dear = objective.worth(100.0 * 0.97, 10)
     assert cheap > dear
     assert objective.worth(150.0, 10) > cheap
 
 
+@pytest.mark.guarantee("auto-scaling-objectives")
 def test_what_costs_the_same_within_the_noise_is_not_left_for_fewer_members() -> None:
-    """Perfect scaling, and nothing else to pay: every size costs the same, so noise must not lead to few."""
+    """Perfect scaling, and nothing else to pay.
+
+    Every size costs the same, so noise must not lead to few.
+    """
     for seed in range(4):
         world = World("objective", "linear", linear, 8, 16, noise=0.03)
         outcome = SimulatedJob(world, seed, objective=Objective("Cost")).run()
@@ -109,12 +142,15 @@ def test_what_a_deadline_needs_has_a_reserve_for_rescales_noise_and_more() -> No
     assert meaning_text(objective, 50.0, 4) == "ends 2026-01-01T15:00Z, 60 min after finishTime"
 
 
+@pytest.mark.guarantee("auto-scaling-objectives")
 def test_a_deadline_that_no_size_makes_is_throughput_and_says_so_once() -> None:
     world = World("objective", "peak at 26", network_bound(0.01, 0.0015), 4)
     objective = Objective("Deadline", finish_at=WALL + HOUR)
     job = SimulatedJob(world, objective=objective, total=24 * HOUR * world.rate(26, 0))
     outcome = job.run(hours=12.0)
-    assert outcome.sizes == outcome.sizes[:1], "one search, although the finish time has passed meanwhile"
+    assert outcome.sizes == outcome.sizes[:1], (
+        "one search, although the finish time has passed meanwhile"
+    )
     assert outcome.most_plans <= MOST_PLANS, outcome
     size = outcome.sizes[-1][-1]
     assert world.rate(size, 0) >= 0.97 * world.rate(26, 0), outcome
@@ -122,20 +158,32 @@ def test_a_deadline_that_no_size_makes_is_throughput_and_says_so_once() -> None:
     assert "has passed" in objective_text(job.autoscaler.objective(job.scaling), 0.0, size)
 
 
+@pytest.mark.guarantee("auto-scaling-objectives")
 def test_a_deadline_without_a_total_of_steps_is_efficiency_and_says_so() -> None:
     objective = Objective("Deadline", finish_at=NOON)
-    assert outcome_of(dataclasses.replace(objective, finish_at=WALL + HOUR)).sizes == outcome_of(Objective()).sizes
+    assert (
+        outcome_of(dataclasses.replace(objective, finish_at=WALL + HOUR)).sizes
+        == outcome_of(Objective()).sizes
+    )
     decision = decide(measured((4, 400.0), (8, 420.0)), inputs(8, objective))
-    assert "the training reports no total of steps that objective Deadline could go by" in decision.reason
-    assert "reports no total of steps, so it is as Efficiency with 50%" in objective_text(objective, 0.0, 8)
+    assert (
+        "the training reports no total of steps that objective Deadline could go by"
+        in decision.reason
+    )
+    assert "reports no total of steps, so it is as Efficiency with 50%" in objective_text(
+        objective, 0.0, 8
+    )
 
 
-# --- while the job runs ----------------------------------------------------------------------------------------------
+# --- while the job runs
+# ----------------------------------------------------------------------------------------------
 
 
 def settled(needed: float = 700.0) -> ScalingMemory:
     """At 8 members since a while, with 800 samples/s."""
-    memory = replace(measured((4, 400.0), (8, 800.0)), settled=8, reference=800.0, needed=needed, waited=20)
+    memory = replace(
+        measured((4, 400.0), (8, 800.0)), settled=8, reference=800.0, needed=needed, waited=20
+    )
     return replace(memory, objective=until(10.0, 0.0).key)
 
 
@@ -151,7 +199,9 @@ def test_a_settled_size_is_left_when_the_finish_time_needs_more_or_far_less() ->
     assert size_for(settled(), 300.0, horizon=1800.0) is None, "not shortly before the end"
 
 
-def test_a_settled_size_is_not_left_soon_nor_for_a_finish_time_that_could_not_be_made_anyway() -> None:
+def test_a_settled_size_is_not_left_soon_nor_for_a_finish_time_that_could_not_be_made_anyway() -> (
+    None
+):
     soon = replace(settled(), waited=2)
     assert size_for(soon, 820.0) is None
     assert size_for(soon, 300.0) is None
@@ -162,23 +212,35 @@ def test_a_larger_maximum_is_used_for_a_finish_time_that_could_not_be_made_with_
     None
 ):
     assert (size_for(replace(settled(needed=900.0), bounded=True), 900.0) or 0) > 8
-    assert size_for(replace(settled(needed=900.0), bounded=True), 900.0, bounds=Bounds(1, 8)) is None
+    assert (
+        size_for(replace(settled(needed=900.0), bounded=True), 900.0, bounds=Bounds(1, 8)) is None
+    )
     made = replace(settled(), bounded=True)
     assert size_for(made, 700.0) is None
     assert decide(made, inputs(8, until(10.0, 700.0 * 10 * HOUR))).memory.settled == 8
 
 
-def test_a_size_that_was_measured_too_slow_is_not_tried_for_a_finish_time_whatever_the_curves_say() -> None:
+def test_a_size_that_was_measured_too_slow_is_not_tried_for_a_finish_time_whatever_the_curves_say() -> (
+    None
+):
     """Five members share a node with nobody: they are slower than four."""
     objective = until(10.0, 350.0 * 10 * HOUR)
     memory = measured((4, 417.0), (5, 301.0), (8, 775.0))
-    at_eight = replace(memory, settled=8, reference=775.0, needed=600.0, waited=20, objective=objective.key)
+    at_eight = replace(
+        memory, settled=8, reference=775.0, needed=600.0, waited=20, objective=objective.key
+    )
     assert decide(at_eight, inputs(8, objective, high=8)).size not in (4, 5)
-    at_five = replace(measured((4, 417.0), (8, 775.0), (5, 301.0)), heading=-1, turned=True, moves=1)
+    at_five = replace(
+        measured((4, 417.0), (8, 775.0), (5, 301.0)), heading=-1, turned=True, moves=1
+    )
     left = decide(replace(at_five, objective=objective.key), inputs(5, objective, high=8))
     assert left.size in (4, 8), "a size that makes it is known"
-    settled_late = replace(at_five, settled=5, reference=301.0, needed=350.0, waited=3, objective=objective.key)
-    assert decide(settled_late, inputs(5, objective, high=8)).size in (4, 8), "also after it has settled"
+    settled_late = replace(
+        at_five, settled=5, reference=301.0, needed=350.0, waited=3, objective=objective.key
+    )
+    assert decide(settled_late, inputs(5, objective, high=8)).size in (4, 8), (
+        "also after it has settled"
+    )
 
 
 def test_a_job_that_got_slower_for_good_does_not_wait_for_hours_when_it_has_to_end() -> None:
@@ -191,6 +253,7 @@ def test_a_job_that_got_slower_for_good_does_not_wait_for_hours_when_it_has_to_e
     assert decision.memory.rates == {8: 500.0}
 
 
+@pytest.mark.guarantee("auto-scaling-objectives")
 @pytest.mark.parametrize(
     ("wanted", "least", "most"),
     [
@@ -205,7 +268,11 @@ def test_another_objective_takes_effect_at_once_and_nothing_that_was_measured_is
     wanted: Objective, least: int, most: int
 ) -> None:
     curve = saturating(0.02)
-    memory = replace(measured(*((n, curve(n)) for n in (2, 4, 8, 32, 16))), settled=16, objective="Efficiency 0.5")
+    memory = replace(
+        measured(*((n, curve(n)) for n in (2, 4, 8, 32, 16))),
+        settled=16,
+        objective="Efficiency 0.5",
+    )
     assert decide(replace(memory, objective=wanted.key), inputs(16, wanted)).size is None
     decision = decide(memory, inputs(16, wanted))
     assert least <= (decision.size or 16) <= most, decision.reason
@@ -220,6 +287,7 @@ def test_a_state_that_was_stored_before_there_were_objectives_begins_no_search()
     assert decision.memory == replace(memory, objective="Efficiency 0.5")
 
 
+@pytest.mark.guarantee("auto-scaling-objectives")
 @pytest.mark.parametrize("off", [-6 * HOUR, 6 * HOUR])
 def test_a_clock_that_is_wrong_for_an_hour_costs_few_plans(off: float) -> None:
     """The finish time seems to be long over, or far away."""
@@ -235,8 +303,15 @@ def test_a_clock_that_is_wrong_for_an_hour_costs_few_plans(off: float) -> None:
     assert outcome.most_plans <= MOST_PLANS, outcome
 
 
+@pytest.mark.guarantee("auto-scaling-objectives")
 def test_a_rate_that_comes_and_goes_makes_no_storm_of_plans() -> None:
-    world = World("objective", "hours", saturating(0.05), 4, factor=lambda now: 0.5 if now / HOUR % 2 < 1 else 1.0)
+    world = World(
+        "objective",
+        "hours",
+        saturating(0.05),
+        4,
+        factor=lambda now: 0.5 if now / HOUR % 2 < 1 else 1.0,
+    )
     objective = Objective("Deadline", finish_at=WALL + 12 * HOUR)
     job = SimulatedJob(world, objective=objective, total=9 * HOUR * 0.75 * 1000.0)
     outcome = job.run(hours=12.0)
@@ -244,24 +319,43 @@ def test_a_rate_that_comes_and_goes_makes_no_storm_of_plans() -> None:
     assert sum(map(len, outcome.plans)) <= 24, outcome
 
 
-# --- in every kind of world ------------------------------------------------------------------------------------------
+# --- in every kind of world
+# ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=some_of([(o, kind) for o in OBJECTIVES for kind in KINDS], every=2), ids=str)
+@pytest.fixture(
+    scope="module",
+    params=some_of([(o, kind) for o in OBJECTIVES for kind in KINDS], every=2),
+    ids=str,
+)
 def met(request: pytest.FixtureRequest) -> tuple[str, str, list[Met]]:
-    """How some jobs with an objective went in drawn worlds of one kind; `make simulate` looks at many more."""
+    """How some jobs with an objective went in drawn worlds of one kind.
+
+    `make simulate` looks at many more.
+    """
     objective, kind = request.param
-    return objective, kind, [OBJECTIVES[objective](drawn(kind, number)) for number in range(UNSEEN, UNSEEN + 3)]
+    return (
+        objective,
+        kind,
+        [OBJECTIVES[objective](drawn(kind, number)) for number in range(UNSEEN, UNSEEN + 3)],
+    )
 
 
+@pytest.mark.guarantee("auto-scaling-objectives")
 def test_in_every_kind_of_world_each_objective_is_met(met: tuple[str, str, list[Met]]) -> None:
-    """Three jobs may have one that is not found, as docs/autoscaling.md says; the means of many are the bench's."""
+    """Three jobs may have one that is not found, as docs/autoscaling.md says.
+
+    The means of many are the bench's.
+    """
     objective, _, jobs = met
     least = {"Throughput": 0.85, "Deadline": 0.6, "Cost": 0.65}[objective]
     assert fmean(job.ratio for job in jobs) >= least, "\n".join(str(job.outcome) for job in jobs)
 
 
-def test_no_objective_takes_more_than_ten_plans_for_a_search(met: tuple[str, str, list[Met]]) -> None:
+@pytest.mark.guarantee("auto-scaling-objectives")
+def test_no_objective_takes_more_than_ten_plans_for_a_search(
+    met: tuple[str, str, list[Met]],
+) -> None:
     for job in met[2]:
         assert job.outcome.most_plans <= MOST_PLANS, job.outcome
         assert sum(map(len, job.outcome.plans)) <= 2 * MOST_PLANS, job.outcome
@@ -273,24 +367,38 @@ def test_a_deadline_that_cannot_be_made_costs_few_plans_in_every_kind_of_world(k
     assert sum(map(len, outcome.plans)) <= 2 * MOST_PLANS, outcome
 
 
-# --- how a job says what it wants ------------------------------------------------------------------------------------
+# --- how a job says what it wants
+# ------------------------------------------------------------------------------------
 
 
 def test_the_objective_of_a_job() -> None:
     def objective(**wanted: Any) -> Objective:
         roles = {"worker": {"replicas": 4, "template": {}}, "ps": {"replicas": 2, "template": {}}}
-        spec = {"framework": "tensorflow", "replicaSpecs": roles, "autoscaling": {"objective": wanted}}
-        return scaling_spec.objective(msgspec.convert({"metadata": {"name": "j"}, "spec": spec}, ElasticJob))
+        spec = {
+            "framework": "tensorflow",
+            "replicaSpecs": roles,
+            "autoscaling": {"objective": wanted},
+        }
+        return scaling_spec.objective(
+            msgspec.convert({"metadata": {"name": "j"}, "spec": spec}, ElasticJob)
+        )
 
     assert objective() == Objective("Efficiency", 0.5)
     assert objective(minMarginalEfficiency=0.3) == Objective("Efficiency", 0.3)
     assert objective(type="Throughput") == Objective("Throughput")
-    assert objective(type="Deadline", finishTime="2026-01-01T12:00:00Z") == Objective("Deadline", finish_at=NOON)
-    assert objective(type="Cost", prices={"worker": 2.0, "ps": 5.0}) == Objective("Cost", price=2.0, others=10.0)
+    assert objective(type="Deadline", finishTime="2026-01-01T12:00:00Z") == Objective(
+        "Deadline", finish_at=NOON
+    )
+    assert objective(type="Cost", prices={"worker": 2.0, "ps": 5.0}) == Objective(
+        "Cost", price=2.0, others=10.0
+    )
 
 
 def test_what_is_said_about_times_is_bounded() -> None:
     assert clock_text(1e300) == "9999-12-31T23:59Z"
     far = Objective("Deadline", finish_at=NOON, rest=Rest(1e300, NOON))
     assert meaning_text(far, 1.0, 8).startswith("ends 9999-12-31T23:59Z")
-    assert meaning_text(until(10.0, 36_000.0), 1.0, 8) == "ends 2026-01-01T22:00Z, 0 min before finishTime"
+    assert (
+        meaning_text(until(10.0, 36_000.0), 1.0, 8)
+        == "ends 2026-01-01T22:00Z, 0 min before finishTime"
+    )

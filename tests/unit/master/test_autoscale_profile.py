@@ -1,4 +1,7 @@
-"""What earlier jobs of a profile needed: how it is kept, how far it is believed, and with what a job begins by it."""
+"""What earlier jobs of a profile needed.
+
+How it is kept, how far it is believed, and with what a job begins by it.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +43,13 @@ USES = {"worker": RoleUse(1.63, 1000 * MIB), "ps": RoleUse(0.42, 300 * MIB)}
 
 def profiled_job(number: int = 1, **more: Any) -> ProfiledJob:
     fields = {"size": 8, "rate": 800.0, "objective": "Efficiency 0.5", "roles": USES, **more}
-    return ProfiledJob(job="digits", uid=f"u{number}", at="2026-11-20T10:00:00Z", role="worker", **fields)
+    return ProfiledJob(
+        job="digits", uid=f"u{number}", at="2026-11-20T10:00:00Z", role="worker", **fields
+    )
 
 
-# --- how it is kept --------------------------------------------------------------------------------------------------
+# --- how it is kept
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_last_jobs_are_kept_one_line_each_and_a_job_only_once() -> None:
@@ -60,6 +66,7 @@ def test_the_last_jobs_are_kept_one_line_each_and_a_job_only_once() -> None:
 GOOD = json.loads(write_profile((), profiled_job()))
 
 
+@pytest.mark.guarantee("wrong-profile")
 @pytest.mark.parametrize(
     "text",
     [
@@ -98,12 +105,19 @@ def test_what_no_master_has_written_is_ignored_with_a_reason(text: str) -> None:
 
 
 def test_a_job_is_kept_with_what_it_used_and_the_size_at_which_it_settled() -> None:
-    peaks = {"worker": RolePeaks(cpu=60.0, steady=1.634, memory=1000 * MIB), "gone": RolePeaks(steady=1.0, memory=1)}
-    scaling = JobScaling(role="worker", desired=8, bounds=Bounds(1, 16), roles={"worker": RoleResources()})
+    peaks = {
+        "worker": RolePeaks(cpu=60.0, steady=1.634, memory=1000 * MIB),
+        "gone": RolePeaks(steady=1.0, memory=1),
+    }
+    scaling = JobScaling(
+        role="worker", desired=8, bounds=Bounds(1, 16), roles={"worker": RoleResources()}
+    )
     memory = ScalingMemory(rates={4: 400.0, 8: 743.92}, settled=8, peaks=peaks)
     found = profiled(memory, scaling, job="digits", uid="u1", at="2026-11-20T10:00:00Z")
     assert found == profiled_job(rate=743.9, roles={"worker": RoleUse(1.63, 1000 * MIB)})
-    assert profiled(ScalingMemory(), scaling, job="digits", uid="u1", at="") is None, "it has shown nothing yet"
+    assert profiled(ScalingMemory(), scaling, job="digits", uid="u1", at="") is None, (
+        "it has shown nothing yet"
+    )
 
 
 def test_of_several_jobs_the_most_that_any_used_counts_and_the_size_of_the_latest() -> None:
@@ -119,19 +133,28 @@ def test_of_several_jobs_the_most_that_any_used_counts_and_the_size_of_the_lates
     assert latest_size(jobs, "chief") is None
 
 
-# --- with what a job begins ------------------------------------------------------------------------------------------
+# --- with what a job begins
+# ------------------------------------------------------------------------------------------
 
 BARE = {"worker": UnwrittenRole((0,)), "ps": UnwrittenRole((0,))}
 
 
 def begun(
-    *jobs: ProfiledJob, high: int = 64, unwritten: Any = BARE, objective: str = "Efficiency 0.5", **more: Any
+    *jobs: ProfiledJob,
+    high: int = 64,
+    unwritten: Any = BARE,
+    objective: str = "Efficiency 0.5",
+    **more: Any,
 ) -> Any:
     now = ScalingInputs(role="worker", size=1, bounds=Bounds(1, high), unwritten=unwritten, **more)
-    return first_plan(needed(jobs), latest_size(jobs, "worker"), ScalingMemory(), now, objective=objective)
+    return first_plan(
+        needed(jobs), latest_size(jobs, "worker"), ScalingMemory(), now, objective=objective
+    )
 
 
-def test_the_first_plan_has_the_size_and_the_resources_of_all_roles_with_the_numbers_as_its_reason() -> None:
+def test_the_first_plan_has_the_size_and_the_resources_of_all_roles_with_the_numbers_as_its_reason() -> (
+    None
+):
     plan = begun(profiled_job())
     assert (plan.size, sorted(plan.replace)) == (8, [("ps", 0), ("worker", 0)])
     assert plan.resources == {
@@ -143,6 +166,7 @@ def test_the_first_plan_has_the_size_and_the_resources_of_all_roles_with_the_num
     )
 
 
+@pytest.mark.guarantee("wrong-profile")
 def test_what_is_written_stands_above_the_profile() -> None:
     plan = begun(profiled_job(), unwritten={}, high=5)
     assert (plan.size, plan.resources, plan.replace) == (5, {}, ())
@@ -154,8 +178,12 @@ def test_what_is_written_stands_above_the_profile() -> None:
 
 def measured(expected: ExpectedRate, rate: float, *, size: int = 8, whole: bool = True) -> Any:
     memory = ScalingMemory(asked=8, expected=expected, undoing=True)
-    memory = with_measurement(adjusted_to(memory, size=size, setting="ps 1 x 0.6"), size, Measurement(rate))
-    now = ScalingInputs(role="worker", size=size, bounds=Bounds(1, 64), window_is_over=whole, setting="ps 1 x 0.6")
+    memory = with_measurement(
+        adjusted_to(memory, size=size, setting="ps 1 x 0.6"), size, Measurement(rate)
+    )
+    now = ScalingInputs(
+        role="worker", size=size, bounds=Bounds(1, 64), window_is_over=whole, setting="ps 1 x 0.6"
+    )
     return compared(memory, now)
 
 
@@ -166,20 +194,25 @@ def test_a_job_that_trains_as_fast_as_the_earlier_one_has_settled_after_one_wind
     assert early.memory.settled is None
     settled = measured(expected, 790.0)
     assert (settled.memory.settled, settled.memory.inherited) == (8, 3)
-    assert "790.0 samples/s, digits had trained 800.0: it is the same; settled at 8" in settled.reason
+    assert (
+        "790.0 samples/s, digits had trained 800.0: it is the same; settled at 8" in settled.reason
+    )
 
 
 def test_a_job_that_trains_otherwise_searches_and_so_does_one_in_five() -> None:
     expected = begun(profiled_job()).memory.expected
     other = measured(expected, 500.0)
     assert (other.expected, other.settled, list(other.rates)) == (None, None, [8])
-    assert measured(expected, 800.0, size=4).expected is None, "somebody else has chosen another size"
+    assert measured(expected, 800.0, size=4).expected is None, (
+        "somebody else has chosen another size"
+    )
     for changed in ({"inherited": MOST_INHERITED}, {"objective": "0.9"}, {"rate": 0.0}):
         assert begun(profiled_job(**changed)).memory.expected is None
         assert begun(profiled_job(**changed)).size == 8, "where to begin it is nevertheless"
 
 
-# --- the whole auto-scaler -------------------------------------------------------------------------------------------
+# --- the whole auto-scaler
+# -------------------------------------------------------------------------------------------
 
 LIMITS = {"cpu": 24.0, "memory": 64.0 * 1024 * MIB}
 
@@ -193,7 +226,9 @@ def a_job(*, slower: float = 1.0, profile: tuple[ProfiledJob, ...] = ()) -> Bare
 
 
 def learned_from(job: BareJob) -> tuple[ProfiledJob, ...]:
-    found = profiled(job.autoscaler.memory, job.scaling, job="digits", uid="u", at="2026-11-20T10:00:00Z")
+    found = profiled(
+        job.autoscaler.memory, job.scaling, job="digits", uid="u", at="2026-11-20T10:00:00Z"
+    )
     assert found is not None
     return read_profile(write_profile((), found))
 
@@ -209,6 +244,7 @@ def test_the_second_job_of_a_profile_begins_where_the_first_one_has_settled() ->
     assert second.outcome.first_hour > first.outcome.first_hour
 
 
+@pytest.mark.guarantee("wrong-profile")
 def test_a_profile_that_is_wrong_this_time_costs_a_search_and_no_more() -> None:
     wrong = ProfiledJob(
         job="digits",

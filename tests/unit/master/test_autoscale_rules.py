@@ -9,10 +9,19 @@ import msgspec
 import pytest
 from elasticjob_master.core.autoscale import lowering, pending
 from elasticjob_master.core.autoscale.candidate_sizes import next_larger
-from elasticjob_master.core.autoscale.container_resources import ContainerResources, training_container_resources
+from elasticjob_master.core.autoscale.container_resources import (
+    ContainerResources,
+    training_container_resources,
+)
 from elasticjob_master.core.autoscale.curve import fit_curves
 from elasticjob_master.core.autoscale.decide import decide
-from elasticjob_master.core.autoscale.decision import Bounds, MemberUsage, RoleUsage, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.decision import (
+    Bounds,
+    MemberUsage,
+    RoleUsage,
+    ScalingDecision,
+    ScalingInputs,
+)
 from elasticjob_master.core.autoscale.lowering import with_peaks
 from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
 from elasticjob_master.core.autoscale.scaling_memory import (
@@ -34,16 +43,22 @@ HUNDRED: Any = pytest.approx(100.0)
 
 
 def measured(*rates: tuple[int, float], windows: int = 4) -> ScalingMemory:
-    """A memory with these sizes and rates; the last one is the present size, as somebody else chose it."""
+    """A memory with these sizes and rates.
+
+    The last one is the present size, as somebody else chose it.
+    """
     weights = {size: float(windows) for size, _ in rates}
     return ScalingMemory(rates=dict(rates), weights=weights, asked=rates[-1][0])
 
 
 def scaling_inputs(size: int, low: int = 1, high: int = 64, **more: Any) -> ScalingInputs:
-    return dataclasses.replace(ScalingInputs(role="worker", size=size, bounds=Bounds(low, high)), **more)
+    return dataclasses.replace(
+        ScalingInputs(role="worker", size=size, bounds=Bounds(low, high)), **more
+    )
 
 
-# --- members ---------------------------------------------------------------------------------------------------------
+# --- members
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_with_one_size_known_it_doubles_and_at_the_bound_it_tries_fewer() -> None:
@@ -100,7 +115,9 @@ def test_what_has_settled_stays_and_somebody_elses_size_opens_the_question_again
 
 
 def test_another_setting_makes_old_rates_worthless() -> None:
-    memory = adjusted_to(replace(measured((2, 200.0), (4, 210.0)), settled=2), size=4, setting="ps 2 x 8")
+    memory = adjusted_to(
+        replace(measured((2, 200.0), (4, 210.0)), settled=2), size=4, setting="ps 2 x 8"
+    )
     assert memory.rates == {}
     assert memory.settled is None
 
@@ -126,7 +143,8 @@ def test_a_lasting_change_opens_the_question_again_and_a_short_one_does_not() ->
 
 
 def test_a_throughput_that_changes_again_and_again_is_searched_for_less_and_less_often() -> None:
-    memory, waits = replace(measured((4, 400.0)), settled=4, reference=400.0), []
+    memory = replace(measured((4, 400.0)), settled=4, reference=400.0)
+    waits = []
     for fast in (True, False, True):
         before = 0
         while memory.settled is not None:
@@ -138,7 +156,10 @@ def test_a_throughput_that_changes_again_and_again_is_searched_for_less_and_less
     assert with_settled(replace(memory, drifted_from=4, rates={8: 800.0}), 8).fruitless == 0
 
 
-def test_a_change_in_the_middle_of_a_search_begins_another_one_without_what_was_measured_before() -> None:
+@pytest.mark.guarantee("rough-or-changing-throughput")
+def test_a_change_in_the_middle_of_a_search_begins_another_one_without_what_was_measured_before() -> (
+    None
+):
     memory = replace(measured((2, 200.0), (4, 210.0), (2, 200.0)), heading=-1, turned=True, moves=2)
     memory = with_measurement(memory, 2, Measurement(100.0))
     assert memory.rates[4] == 210.0, "one window may be noise"
@@ -147,14 +168,18 @@ def test_a_change_in_the_middle_of_a_search_begins_another_one_without_what_was_
     assert (memory.heading, memory.turned, memory.moves) == (0, False, 0)
 
 
-def test_a_size_that_gets_faster_in_its_first_windows_was_warming_up_and_the_others_still_count() -> None:
+def test_a_size_that_gets_faster_in_its_first_windows_was_warming_up_and_the_others_still_count() -> (
+    None
+):
     memory = with_measurement(measured((3, 600.0)), 5, Measurement(400.0, first=True))
     for _ in range(2):
         memory = with_measurement(memory, 5, Measurement(620.0))
     assert memory.measured_rates() == {3: MeasuredRate(600.0, 4), 5: MeasuredRate(620.0, 2)}
     again = with_measurement(memory, 3, Measurement(900.0, first=True))
     again = with_measurement(again, 3, Measurement(900.0))
-    assert list(again.rates) == [3], "a size that was known has not warmed up: the throughput has changed"
+    assert list(again.rates) == [3], (
+        "a size that was known has not warmed up: the throughput has changed"
+    )
 
 
 def test_what_was_measured_long_ago_counts_less_beside_a_new_window() -> None:
@@ -174,7 +199,8 @@ def test_a_slow_trend_is_followed_and_opens_no_question() -> None:
     assert memory.strays == ()
 
 
-# --- the climb -------------------------------------------------------------------------------------------------------
+# --- the climb
+# -------------------------------------------------------------------------------------------------------
 
 
 def early(memory: ScalingMemory, size: int, part: float, **more: Any) -> ScalingDecision:
@@ -214,12 +240,23 @@ def test_sizes_are_multiples_where_that_is_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("size", "maximum", "larger"),
-    [(1, 64, 2), (2, 64, 4), (3, 64, 4), (5, 64, 8), (6, 64, 8), (8, 64, 16), (12, 64, 24), (24, 32, 32), (8, 8, 8)],
+    [
+        (1, 64, 2),
+        (2, 64, 4),
+        (3, 64, 4),
+        (5, 64, 8),
+        (6, 64, 8),
+        (8, 64, 16),
+        (12, 64, 24),
+        (24, 32, 32),
+        (8, 8, 8),
+    ],
 )
 def test_the_next_larger_size_is_a_round_one(size: int, maximum: int, larger: int) -> None:
     assert next_larger(size, Bounds(1, maximum)) == larger
 
 
+@pytest.mark.guarantee("rough-or-changing-throughput")
 def test_it_goes_back_to_a_size_that_was_clearly_better_than_where_it_would_settle() -> None:
     """A node boundary: the curves put the best size between 8 and 16, and it is worse than both."""
     rates = ((2, 200.0), (4, 400.0), (8, 780.0), (16, 900.0), (12, 587.0))
@@ -238,17 +275,22 @@ def test_only_so_many_sizes_are_remembered() -> None:
 
 
 def test_a_fit_through_amdahls_law_knows_it() -> None:
-    found = fit_curves({n: MeasuredRate(100.0 * n / (1 + 0.05 * (n - 1)), 8) for n in (1, 2, 4, 8, 16)}, 0.01)
+    found = fit_curves(
+        {n: MeasuredRate(100.0 * n / (1 + 0.05 * (n - 1)), 8) for n in (1, 2, 4, 8, 16)}, 0.01
+    )
     assert found.rate(32) == pytest.approx(100.0 * 32 / (1 + 0.05 * 31), rel=0.08)
 
 
-# --- windows ---------------------------------------------------------------------------------------------------------
+# --- windows
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_size_is_measured_only_when_reached_and_after_its_first_steps() -> None:
     window = MeasurementWindow()
 
-    def observe(now: float, samples: float, size: int = 2, world_round: int = 1) -> Measurement | None:
+    def observe(
+        now: float, samples: float, size: int = 2, world_round: int = 1
+    ) -> Measurement | None:
         window.record_samples(world_round=world_round, samples=samples, step=0, now=now)
         return window.observe(size=size, cooldown=10.0, now=now)
 
@@ -272,7 +314,9 @@ def test_a_rate_is_measured_from_one_report_to_another() -> None:
     window = MeasurementWindow()
     rates = []
     for second in range(100):
-        window.record_samples(world_round=1, samples=700.0 * (second // 7), step=second // 7, now=float(second))
+        window.record_samples(
+            world_round=1, samples=700.0 * (second // 7), step=second // 7, now=float(second)
+        )
         found = window.observe(size=2, cooldown=20.0, now=float(second))
         rates += [found.rate] if found is not None else []
     assert rates == [HUNDRED] * 4
@@ -282,14 +326,20 @@ def test_a_part_of_a_window_says_nothing_before_many_steps_are_done() -> None:
     """Four members report their part of each step of 30 s one after the other."""
     window = MeasurementWindow()
     for second in range(290):
-        step, reported = second // 30, min(3, second % 30)
-        window.record_samples(world_round=1, samples=400.0 * step + 100.0 * reported, step=step, now=float(second))
+        step = second // 30
+        reported = min(3, second % 30)
+        window.record_samples(
+            world_round=1, samples=400.0 * step + 100.0 * reported, step=step, now=float(second)
+        )
         window.observe(size=4, cooldown=300.0, now=float(second))
         assert window.measured_so_far(cooldown=300.0) is None
 
 
-def test_what_a_window_has_measured_so_far_counts_by_its_part_and_shows_how_much_the_rate_varies() -> None:
-    window, samples = MeasurementWindow(), 0.0
+def test_what_a_window_has_measured_so_far_counts_by_its_part_and_shows_how_much_the_rate_varies() -> (
+    None
+):
+    window = MeasurementWindow()
+    samples = 0.0
     for second in range(161):
         samples += 80.0 if second // 20 % 2 else 120.0
         window.record_samples(world_round=1, samples=samples, step=second, now=float(second))
@@ -322,7 +372,9 @@ def test_the_cost_of_a_rescale_is_the_time_in_which_the_new_rate_was_not_reached
     for second in range(60):
         # 100 samples/s up to second 20, nothing for 8 seconds, then 200 samples/s.
         samples = 100.0 * min(second, 20) + 200.0 * max(0, second - 28)
-        window.record_samples(world_round=1 if second <= 20 else 2, samples=samples, step=second, now=float(second))
+        window.record_samples(
+            world_round=1 if second <= 20 else 2, samples=samples, step=second, now=float(second)
+        )
         if second <= 20 or second >= 28:
             size = 2 if second <= 20 else 4
             found.append(window.observe(size=size, cooldown=10.0, now=float(second)))
@@ -330,11 +382,14 @@ def test_the_cost_of_a_rescale_is_the_time_in_which_the_new_rate_was_not_reached
     assert costs == [None, None, pytest.approx(8.0), None, None]
 
 
-# --- pods that cannot be had -----------------------------------------------------------------------------------------
+# --- pods that cannot be had
+# -----------------------------------------------------------------------------------------
 
 
 def test_after_a_plan_that_was_not_fulfilled_growth_is_tried_again_after_a_growing_pause() -> None:
-    memory, pauses, wall = measured((4, 400.0)), [], 1_000.0
+    memory = measured((4, 400.0))
+    pauses = []
+    wall = 1_000.0
     for _ in range(8):
         memory = pending.after_unfulfilled_plan(memory, 4, wall)
         waiting = decide(memory, scaling_inputs(4, wall=wall + memory.pause - 1))
@@ -351,19 +406,27 @@ def test_after_a_plan_that_was_not_fulfilled_growth_is_tried_again_after_a_growi
 
 
 def test_members_that_stay_missing_are_given_up_by_index_down_to_the_minimum() -> None:
-    decision = pending.fall_back(ScalingMemory(asked=8), {1, 5, 6}, size=8, bounds=Bounds(2, 64), wall=0.0)
+    decision = pending.fall_back(
+        ScalingMemory(asked=8), {1, 5, 6}, size=8, bounds=Bounds(2, 64), wall=0.0
+    )
     assert decision is not None
     assert decision.remove == (1, 5, 6)
     assert decision.memory.asked == 5
-    assert "3 of 8 members have been missing for 900 s (index 1, 5, 6): fall back to 5" in decision.reason
+    assert (
+        "3 of 8 members have been missing for 900 s (index 1, 5, 6): fall back to 5"
+        in decision.reason
+    )
     assert pending.fall_back(ScalingMemory(), {1}, size=2, bounds=Bounds(2, 64), wall=0.0) is None
 
 
-# --- CPU and memory --------------------------------------------------------------------------------------------------
+# --- CPU and memory
+# --------------------------------------------------------------------------------------------------
 
 
 def used(memory: int, limit: int, tight: float, **more: float) -> RoleUsage:
-    use = MemberUsage("job-worker-0", memory=memory * MIB, memory_limit=limit * MIB, near_limit=tight, **more)
+    use = MemberUsage(
+        "job-worker-0", memory=memory * MIB, memory_limit=limit * MIB, near_limit=tight, **more
+    )
     return RoleUsage((use,) * 4, most_memory=4096 * MIB)
 
 
@@ -373,7 +436,10 @@ def resources(role: RoleUsage, *, settled: bool = False, **more: Any) -> Scaling
     return decide(memory, scaling_inputs(4, roles={"worker": role}, **more))
 
 
-def test_memory_that_is_nearly_used_up_for_most_of_the_time_grows_before_a_member_is_killed() -> None:
+@pytest.mark.guarantee("uncounted-failures")
+def test_memory_that_is_nearly_used_up_for_most_of_the_time_grows_before_a_member_is_killed() -> (
+    None
+):
     decision = resources(used(950, 1024, 0.8))
     assert decision.resources == {"worker": {"memory": 1472 * MIB}}
     assert "job-worker-0 uses 950 MiB of its 1024 MiB memory" in decision.reason
@@ -391,7 +457,9 @@ HOUR = 3600.0
 PEAKS = RolePeaks(cpu=0.5, memory=200 * MIB, since=0.0)
 
 
-def lowered(role: RoleUsage, peaks: RolePeaks = PEAKS, *, settled: bool = True, **more: Any) -> ScalingDecision:
+def lowered(
+    role: RoleUsage, peaks: RolePeaks = PEAKS, *, settled: bool = True, **more: Any
+) -> ScalingDecision:
     """Return the decision about a role whose peaks are known, an hour after the first look at it."""
     memory = replace(measured((2, 200.0), (4, 400.0)), peaks={"worker": peaks})
     memory = replace(memory, settled=4, reference=400.0) if settled else memory
@@ -402,14 +470,20 @@ def test_what_nobody_uses_is_given_back_once_the_size_has_settled_and_if_it_pays
     roomy = used(200, 4096, 0.0, cpu_peak=0.5, cpu_request=4.0)
     assert lowered(roomy, settled=False).resources == {}
     short = lowered(roomy, horizon=2_000.0)
-    assert short.resources == {}, "where it cannot be done in place, it would cost two minutes of these"
+    assert short.resources == {}, (
+        "where it cannot be done in place, it would cost two minutes of these"
+    )
     assert lowered(roomy, wall=HOUR - 1).resources == {}, "too little is known"
     decision = lowered(roomy)
-    assert decision.resources == {"worker": {"cpu": 2.0, "memory": 2048 * MIB}}, "half of it, as nobody is in a hurry"
+    assert decision.resources == {"worker": {"cpu": 2.0, "memory": 2048 * MIB}}, (
+        "half of it, as nobody is in a hurry"
+    )
     after = decision.memory.peaks["worker"]
     assert (after.before, after.lowered_at) == ((4.0, 4096 * MIB), HOUR)
     half = used(200, 2048, 0.0, cpu_peak=0.5, cpu_request=2.0)
-    assert lowered(half, after, wall=2 * HOUR - 1).resources == {}, "the last lowering has to prove itself first"
+    assert lowered(half, after, wall=2 * HOUR - 1).resources == {}, (
+        "the last lowering has to prove itself first"
+    )
     again = lowered(half, after, wall=2 * HOUR)
     assert again.resources == {"worker": {"cpu": 1.0, "memory": 1024 * MIB}}
     assert again.memory.peaks["worker"].before == (4.0, 4096 * MIB)
@@ -421,31 +495,56 @@ def test_what_a_role_has_once_needed_is_not_taken_away() -> None:
     quiet = used(1600, 8192, 0.0, cpu_peak=0.8, cpu_request=8.0)
     peaks = RolePeaks(cpu=0.8, memory=1600 * MIB, since=0.0)
     assert lowered(quiet, peaks).resources == {"worker": {"cpu": 4.0, "memory": 4096 * MIB}}
-    with_phase = with_peaks(ScalingMemory(peaks={"worker": peaks}), "worker", cpu=6.0, used=5700 * MIB, wall=1800.0)
+    with_phase = with_peaks(
+        ScalingMemory(peaks={"worker": peaks}), "worker", cpu=6.0, used=5700 * MIB, wall=1800.0
+    )
     assert lowered(quiet, with_phase.peaks["worker"]).resources == {}
     quiet_again = with_peaks(with_phase, "worker", cpu=0.8, used=1600 * MIB, wall=3600.0)
     assert quiet_again is with_phase
 
 
-@pytest.mark.parametrize("needs", [{"memory": 3800, "cpu_peak": 0.5}, {"memory": 1600, "cpu_peak": 3.7}])
-def test_what_was_lowered_comes_back_as_soon_as_it_is_needed_and_is_not_lowered_again(needs: dict[str, float]) -> None:
-    peaks = RolePeaks(cpu=0.8, memory=1600 * MIB, since=0.0, lowered_at=HOUR, before=(8.0, 8192 * MIB))
+@pytest.mark.guarantee("resources-changed-in-place")
+@pytest.mark.parametrize(
+    "needs", [{"memory": 3800, "cpu_peak": 0.5}, {"memory": 1600, "cpu_peak": 3.7}]
+)
+def test_what_was_lowered_comes_back_as_soon_as_it_is_needed_and_is_not_lowered_again(
+    needs: dict[str, float],
+) -> None:
+    peaks = RolePeaks(
+        cpu=0.8, memory=1600 * MIB, since=0.0, lowered_at=HOUR, before=(8.0, 8192 * MIB)
+    )
     role = used(int(needs["memory"]), 4096, 0.1, cpu_peak=needs["cpu_peak"], cpu_request=4.0)
     decision = lowered(role, peaks, wall=HOUR + 300)
     assert decision.resources == {"worker": {"cpu": 8.0, "memory": 8192 * MIB}}
-    assert "worker was lowered, and job-worker-0 uses nearly all that is left: back to 8 cores" in decision.reason
+    assert (
+        "worker was lowered, and job-worker-0 uses nearly all that is left: back to 8 cores"
+        in decision.reason
+    )
     after = decision.memory.peaks["worker"]
     assert (after.before, after.kept) == (None, True)
     quiet = used(1600, 8192, 0.0, cpu_peak=0.8, cpu_request=8.0)
     assert lowered(quiet, after, wall=100 * HOUR).resources == {}
-    some = lowered(role, peaks, wall=HOUR + 300, free_resources={"cpu": 4.0, "memory": 4.0 * 1024 * MIB})
-    assert some.resources == {"worker": {"cpu": 5.0, "memory": 5120 * MIB}}, "as much as resourceLimits leave"
+    some = lowered(
+        role, peaks, wall=HOUR + 300, free_resources={"cpu": 4.0, "memory": 4.0 * 1024 * MIB}
+    )
+    assert some.resources == {"worker": {"cpu": 5.0, "memory": 5120 * MIB}}, (
+        "as much as resourceLimits leave"
+    )
 
 
+@pytest.mark.guarantee("resources-changed-in-place")
 def test_a_member_that_was_killed_for_lack_of_memory_ends_all_lowering_of_its_role() -> None:
-    peaks = RolePeaks(cpu=0.8, memory=1600 * MIB, since=0.0, lowered_at=HOUR, before=(8.0, 8192 * MIB))
+    peaks = RolePeaks(
+        cpu=0.8, memory=1600 * MIB, since=0.0, lowered_at=HOUR, before=(8.0, 8192 * MIB)
+    )
     low, grown = (
-        MemberUsage(f"job-worker-{index}", memory=1600 * MIB, memory_limit=limit * MIB, cpu_peak=0.8, cpu_request=4.0)
+        MemberUsage(
+            f"job-worker-{index}",
+            memory=1600 * MIB,
+            memory_limit=limit * MIB,
+            cpu_peak=0.8,
+            cpu_request=4.0,
+        )
         for index, limit in enumerate((4096, 6553))
     )
     killed = RoleUsage((low, grown), most_memory=64 * 1024 * MIB, own_memory=True)
@@ -454,7 +553,9 @@ def test_a_member_that_was_killed_for_lack_of_memory_ends_all_lowering_of_its_ro
     assert decision.memory.peaks["worker"].kept
     untouched = RolePeaks(cpu=0.8, memory=1600 * MIB, since=0.0)
     kept = lowered(killed, untouched)
-    assert "memory" not in kept.resources.get("worker", {}), "the one that was killed needed its own memory"
+    assert "memory" not in kept.resources.get("worker", {}), (
+        "the one that was killed needed its own memory"
+    )
 
 
 def test_after_a_failed_plan_for_resources_none_is_made_for_an_hour() -> None:
@@ -466,26 +567,35 @@ def test_after_a_failed_plan_for_resources_none_is_made_for_an_hour() -> None:
 
 def test_the_share_is_that_of_the_container_that_trains() -> None:
     def template(**resources: dict[str, str]) -> dict[str, object]:
-        return {"spec": {"containers": [{"resources": resources}, {"resources": {"requests": {"cpu": "9"}}}]}}
+        return {
+            "spec": {
+                "containers": [{"resources": resources}, {"resources": {"requests": {"cpu": "9"}}}]
+            }
+        }
 
-    assert training_container_resources(template(requests={"cpu": "500m", "memory": "1Gi"})) == ContainerResources(
-        0.5, 1024 * MIB
-    )
-    assert training_container_resources(template(limits={"cpu": "2", "memory": "1Gi"})) == ContainerResources(
-        2.0, 1024 * MIB
-    )
+    assert training_container_resources(
+        template(requests={"cpu": "500m", "memory": "1Gi"})
+    ) == ContainerResources(0.5, 1024 * MIB)
+    assert training_container_resources(
+        template(limits={"cpu": "2", "memory": "1Gi"})
+    ) == ContainerResources(2.0, 1024 * MIB)
     assert training_container_resources(
         template(requests={"memory": "1Gi"}, limits={"memory": "2Gi"})
     ) == ContainerResources(None, 2048 * MIB)
     assert training_container_resources({}) == ContainerResources()
-    assert training_container_resources(template()).with_plan_resources({"cpu": 3}) == ContainerResources(3.0, None)
+    assert training_container_resources(template()).with_plan_resources(
+        {"cpu": 3}
+    ) == ContainerResources(3.0, None)
 
 
-# --- parameter servers -----------------------------------------------------------------------------------------------
+# --- parameter servers
+# -----------------------------------------------------------------------------------------------
 
 
 def served(*loads: float, **more: Any) -> ScalingInputs:
-    uses = tuple(MemberUsage(f"job-ps-{n}", cpu=4.0 * load, cpu_request=4.0) for n, load in enumerate(loads))
+    uses = tuple(
+        MemberUsage(f"job-ps-{n}", cpu=4.0 * load, cpu_request=4.0) for n, load in enumerate(loads)
+    )
     return scaling_inputs(4, roles={"ps": RoleUsage(uses)}, servers=("ps",), **more)
 
 
@@ -493,19 +603,25 @@ def test_when_all_servers_are_hot_the_role_gets_more_cpu_and_a_single_hot_one_is
     memory = measured((2, 200.0), (4, 390.0))
     every = decide(memory, served(0.95, 0.92))
     assert every.resources == {"ps": {"cpu": 8.0}}
-    assert "job-ps-0 uses 3.8 of its 4 cores (95%) with 4 members of worker (390.0 samples/s)" in every.reason
+    assert (
+        "job-ps-0 uses 3.8 of its 4 cores (95%) with 4 members of worker (390.0 samples/s)"
+        in every.reason
+    )
     single = decide(memory, served(0.5, 0.92))
     assert single.migrate == {"job-ps-1": {"cpu": 8.0}}
 
 
 def test_hot_servers_that_can_get_no_more_cpu_bound_no_workers() -> None:
-    decision = decide(measured((2, 200.0), (4, 390.0)), served(0.95, 0.92, free_resources={"cpu": 0.5}))
+    decision = decide(
+        measured((2, 200.0), (4, 390.0)), served(0.95, 0.92, free_resources={"cpu": 0.5})
+    )
     assert decision.size == 8, "the workers' throughput is measured anyway"
 
 
 RELIEVED = Relief(role="ps", size=4, rate=380.0, before=2.0)
 
 
+@pytest.mark.guarantee("fruitless-resources-are-taken-back")
 def test_cpu_that_has_not_helped_is_taken_back_and_not_given_again_at_any_size() -> None:
     memory = replace(measured((2, 200.0), (4, 390.0)), relief=RELIEVED, setting="ps 2 x 4")
     decision = decide(memory, served(0.95, 0.95, setting="ps 2 x 4"))
@@ -514,7 +630,9 @@ def test_cpu_that_has_not_helped_is_taken_back_and_not_given_again_at_any_size()
     after = adjusted_to(decision.memory, size=4, setting="ps 2 x 2")
     assert after.rates == memory.rates, "the rates hold with and without it"
     for size in (4, 8, 16):
-        assert not decide(measured_at(after, size), served(0.97, 0.97, setting="ps 2 x 2")).resources
+        assert not decide(
+            measured_at(after, size), served(0.97, 0.97, setting="ps 2 x 2")
+        ).resources
 
 
 def measured_at(memory: ScalingMemory, size: int) -> ScalingMemory:
@@ -542,7 +660,12 @@ def test_what_came_of_more_cpu_is_measured_before_anything_else_is_tried() -> No
 
 def crowded(*loads: float, most: int = 4, **more: Any) -> ScalingInputs:
     """Return the inputs with servers that can get no more CPU, and may be so many."""
-    given = {"server_counts": {"ps": len(loads)}, "most_servers": {"ps": most}, "free_resources": {"cpu": 0.0}, **more}
+    given = {
+        "server_counts": {"ps": len(loads)},
+        "most_servers": {"ps": most},
+        "free_resources": {"cpu": 0.0},
+        **more,
+    }
     return served(*loads, **given)
 
 
@@ -550,12 +673,17 @@ def test_hot_servers_that_can_get_no_more_cpu_become_twice_as_many_where_they_ma
     memory = measured((2, 200.0), (4, 390.0))
     decision = decide(memory, crowded(0.95, 0.92))
     assert (decision.servers, decision.size, decision.resources) == ({"ps": 4}, None, {})
-    assert "every ps uses at least 92% of its CPU with 4 members of worker (390.0 samples/s)" in decision.reason
+    assert (
+        "every ps uses at least 92% of its CPU with 4 members of worker (390.0 samples/s)"
+        in decision.reason
+    )
     assert "no more CPU is to be had: 4 of them instead of 2" in decision.reason
     assert decide(memory, crowded(0.95, 0.92, most=3)).servers == {"ps": 3}
     assert decide(memory, crowded(0.95, 0.92, most=2)).size == 8
     assert decide(memory, crowded(0.95, 0.5)).size == 8, "one hot server is not too few servers"
-    assert decide(memory, crowded(0.95, 0.92, free_resources={"cpu": 16.0})).resources == {"ps": {"cpu": 8.0}}
+    assert decide(memory, crowded(0.95, 0.92, free_resources={"cpu": 16.0})).resources == {
+        "ps": {"cpu": 8.0}
+    }
     useless = replace(memory, useless=("ps",))
     assert decide(useless, crowded(0.95, 0.92, free_resources={"cpu": 16.0})).servers == {"ps": 4}
 
@@ -567,14 +695,21 @@ def test_servers_that_have_not_helped_are_removed_and_never_added_again() -> Non
     memory = replace(measured((2, 200.0), (4, 390.0)), relief=MORE, setting="ps 4 x 16")
     decision = decide(memory, crowded(0.95, 0.95, 0.95, 0.95, most=8, setting="ps 4 x 16"))
     assert (decision.servers, decision.resources) == ({"ps": 2}, {})
-    assert "380.0 samples/s before ps got more members, 390.0 since: it did not help; back to 2" in decision.reason
+    assert (
+        "380.0 samples/s before ps got more members, 390.0 since: it did not help; back to 2"
+        in decision.reason
+    )
     after = adjusted_to(decision.memory, size=4, setting="ps 2 x 8")
     assert after.rates == memory.rates, "the rates hold with and without them"
     for size in (4, 8, 16):
-        assert not decide(measured_at(after, size), crowded(0.97, 0.97, most=8, setting="ps 2 x 8")).servers
+        assert not decide(
+            measured_at(after, size), crowded(0.97, 0.97, most=8, setting="ps 2 x 8")
+        ).servers
 
 
-def test_servers_that_have_helped_stay_and_those_that_others_have_removed_are_not_removed_again() -> None:
+def test_servers_that_have_helped_stay_and_those_that_others_have_removed_are_not_removed_again() -> (
+    None
+):
     helped = replace(measured((2, 200.0), (4, 500.0)), relief=MORE, setting="ps 4 x 16")
     decision = decide(helped, crowded(0.7, 0.7, 0.7, 0.7, setting="ps 4 x 16"))
     assert (decision.size, decision.servers, list(decision.memory.rates)) == (8, {}, [4])
@@ -582,14 +717,19 @@ def test_servers_that_have_helped_stay_and_those_that_others_have_removed_are_no
     assert not decide(gone, crowded(0.7, 0.7, setting="ps 2 x 8")).servers
 
 
+@pytest.mark.guarantee("fruitless-resources-are-taken-back")
 def test_a_program_that_fills_whatever_memory_it_gets_gets_more_once() -> None:
     memory = measured((2, 200.0), (4, 400.0))
     first = decide(memory, scaling_inputs(4, roles={"worker": used(950, 1024, 1.0)}))
     given = int(first.resources["worker"]["memory"]) // MIB
-    filled = decide(first.memory, scaling_inputs(4, roles={"worker": used(int(0.95 * given), given, 1.0)}))
+    filled = decide(
+        first.memory, scaling_inputs(4, roles={"worker": used(int(0.95 * given), given, 1.0)})
+    )
     assert not filled.resources
     assert filled.memory.peaks["worker"].filled
-    later = decide(filled.memory, scaling_inputs(4, roles={"worker": used(int(0.95 * given), given, 1.0)}))
+    later = decide(
+        filled.memory, scaling_inputs(4, roles={"worker": used(int(0.95 * given), given, 1.0)})
+    )
     assert not later.resources
 
 
@@ -598,7 +738,9 @@ def test_a_program_that_grows_slowly_gets_more_memory_again() -> None:
     first = decide(memory, scaling_inputs(4, roles={"worker": used(950, 1024, 1.0)}))
     given = int(first.resources["worker"]["memory"]) // MIB
     roomy = decide(first.memory, scaling_inputs(4, roles={"worker": used(960, given, 0.0)}))
-    again = decide(roomy.memory, scaling_inputs(4, roles={"worker": used(int(0.95 * given), given, 1.0)}))
+    again = decide(
+        roomy.memory, scaling_inputs(4, roles={"worker": used(int(0.95 * given), given, 1.0)})
+    )
     assert again.resources["worker"]["memory"] > given * MIB
 
 
@@ -607,7 +749,8 @@ def test_idle_servers_change_nothing() -> None:
     assert lowering.lower_requests(measured((4, 400.0)), served(0.5)) is None
 
 
-# --- what is stored --------------------------------------------------------------------------------------------------
+# --- what is stored
+# --------------------------------------------------------------------------------------------------
 
 
 def test_all_of_the_memory_is_stored_and_comes_back() -> None:

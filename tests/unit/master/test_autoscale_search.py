@@ -1,4 +1,7 @@
-"""The auto-scaler in simulated jobs: it ends near the best size, early, in few plans, and harms no job on the way."""
+"""The auto-scaler in simulated jobs.
+
+It ends near the best size, early, in few plans, and harms no job on the way.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ from tests.support.thorough import some_of
 
 MOST_PLANS = 10
 MOST_TURNS = 3
-"""Of one search: after the step up that asks whether there are too few members, up again, and back to the best."""
+"""Of one search: after the step up that asks whether there are too few members, up again, and back
+to the best.
+"""
 SMOOTH = [world for world in named_worlds() if world.kind == "smooth"]
 
 
@@ -51,6 +56,7 @@ def outcomes(request: pytest.FixtureRequest) -> list[Outcome]:
     return [SimulatedJob(drawn(request.param, number)).run() for number in numbers]
 
 
+@pytest.mark.guarantee("rough-or-changing-throughput")
 def test_in_every_kind_of_world_the_job_ends_near_its_best_size(outcomes: list[Outcome]) -> None:
     assert fmean(outcome.ratio for outcome in outcomes) >= 0.9, "\n".join(map(str, outcomes))
 
@@ -60,11 +66,13 @@ def test_in_every_kind_of_world_the_gain_comes_early(outcomes: list[Outcome]) ->
     assert fmean(outcome.whole for outcome in outcomes) >= 0.85, "\n".join(map(str, outcomes))
 
 
+@pytest.mark.guarantee("rough-or-changing-throughput")
 def test_no_question_takes_more_than_ten_plans(outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
         assert outcome.most_plans <= MOST_PLANS, outcome
 
 
+@pytest.mark.guarantee("rough-or-changing-throughput")
 @settings(max_examples=8)
 @given(
     st.integers(1, 40),
@@ -96,7 +104,9 @@ def test_pods_that_cannot_be_had_are_asked_for_seldom() -> None:
     job = SimulatedJob(named("20 pods to be had"))
     outcome = job.run(hours=24.0)
     assert outcome.sizes[-1][-1] == 20, outcome
-    assert job.autoscaler.memory.pause == 6 * 3600.0, "the pauses have doubled up to the longest one"
+    assert job.autoscaler.memory.pause == 6 * 3600.0, (
+        "the pauses have doubled up to the longest one"
+    )
 
 
 def test_a_drift_that_nothing_can_be_gained_from_costs_one_search_only() -> None:
@@ -106,13 +116,23 @@ def test_a_drift_that_nothing_can_be_gained_from_costs_one_search_only() -> None
 
 
 def test_a_neighbour_that_stays_for_half_an_hour_changes_nothing_once_the_size_is_found() -> None:
-    world = World("disturbed", "for 30 minutes", linear, 8, 16, factor=lambda t: 0.5 if 7200 < t < 9000 else 1.0)
+    world = World(
+        "disturbed",
+        "for 30 minutes",
+        linear,
+        8,
+        16,
+        factor=lambda t: 0.5 if 7200 < t < 9000 else 1.0,
+    )
     outcome = SimulatedJob(world).run()
     assert outcome.sizes == [[8, 16]], outcome
 
 
+@pytest.mark.guarantee("edited-bounds-after-the-search")
 @pytest.mark.parametrize(("maximum", "size"), [(24, 24), (64, 64), (17, 17)])
-def test_where_the_largest_size_was_the_best_one_a_larger_maximum_is_searched_once(maximum: int, size: int) -> None:
+def test_where_the_largest_size_was_the_best_one_a_larger_maximum_is_searched_once(
+    maximum: int, size: int
+) -> None:
     job = SimulatedJob(World("raised", f"to {maximum}", linear, 2, 16))
     assert job.run().sizes == [[2, 4, 8, 16]]
     job.allow(1, maximum)
@@ -122,12 +142,14 @@ def test_where_the_largest_size_was_the_best_one_a_larger_maximum_is_searched_on
     assert job.autoscaler.memory.settled == size
 
 
+@pytest.mark.guarantee("edited-bounds-after-the-search")
 @pytest.mark.parametrize(
     "curve", [linear, input_bound(1600.0), saturating(0.06)], ids=["linear", "bound", "saturating"]
 )
 def test_each_raise_begins_one_search_at_most_and_no_harm_comes_of_it(curve: Curve) -> None:
     world = World("raised", "again and again", curve, 2, 16)
-    job, steps = SimulatedJob(world), (16, 20, 20, 32, 16, 32, 64)
+    job = SimulatedJob(world)
+    steps = (16, 20, 20, 32, 16, 32, 64)
     for hour, maximum in enumerate(steps, 1):
         job.allow(1, max(maximum, job.scaling.desired))
         job.run(hours=4.0 * hour)
@@ -137,6 +159,7 @@ def test_each_raise_begins_one_search_at_most_and_no_harm_comes_of_it(curve: Cur
     assert outcome.excess <= 0.4, outcome
 
 
+@pytest.mark.guarantee("edited-bounds-after-the-search")
 @pytest.mark.parametrize(
     ("curve", "edits"),
     [
@@ -147,9 +170,12 @@ def test_each_raise_begins_one_search_at_most_and_no_harm_comes_of_it(curve: Cur
     ],
     ids=["as before", "minimum", "lowered and set back", "the best size is below the maximum"],
 )
-def test_an_edit_of_the_bounds_that_cannot_matter_begins_no_search(curve: Curve, edits: list[tuple[int, int]]) -> None:
+def test_an_edit_of_the_bounds_that_cannot_matter_begins_no_search(
+    curve: Curve, edits: list[tuple[int, int]]
+) -> None:
     job = SimulatedJob(World("edited", "bounds", curve, 2, 16))
-    plans, settled = len(job.run().plans[0]), job.autoscaler.memory.settled
+    plans = len(job.run().plans[0])
+    settled = job.autoscaler.memory.settled
     assert settled is not None
     for hour, (minimum, maximum) in enumerate(edits, 5):
         job.allow(minimum, maximum)
@@ -159,9 +185,21 @@ def test_an_edit_of_the_bounds_that_cannot_matter_begins_no_search(curve: Curve,
 
 
 @pytest.mark.parametrize("hours", [0.5, 2.0, 4.0])
-def test_a_throughput_that_changes_by_the_hour_costs_few_plans_a_day_and_no_member(hours: float) -> None:
-    """Half of the time it is halved: searches that begin in one half and end in the other compare what cannot be."""
-    world = World("phases", f"{hours} h", linear, 8, 16, factor=lambda t: 0.5 if t / HOUR % hours < hours / 2 else 1.0)
+def test_a_throughput_that_changes_by_the_hour_costs_few_plans_a_day_and_no_member(
+    hours: float,
+) -> None:
+    """Half of the time it is halved.
+
+    Searches that begin in one half and end in the other compare what cannot be.
+    """
+    world = World(
+        "phases",
+        f"{hours} h",
+        linear,
+        8,
+        16,
+        factor=lambda t: 0.5 if t / HOUR % hours < hours / 2 else 1.0,
+    )
     outcome = SimulatedJob(world).run(hours=24.0)
     assert sum(map(len, outcome.plans)) <= MOST_PLANS, outcome
     assert outcome.sizes[-1][-1] == 16, outcome
@@ -188,6 +226,7 @@ def test_servers_get_cpu_for_as_long_as_more_workers_make_use_of_it() -> None:
     assert outcome.ratio >= 0.95, outcome
 
 
+@pytest.mark.guarantee("fruitless-resources-are-taken-back")
 def test_servers_that_only_look_busy_get_more_cpu_once_and_give_it_back() -> None:
     world = named("they only look busy")
     job = SimulatedJob(world)
@@ -199,9 +238,14 @@ def test_servers_that_only_look_busy_get_more_cpu_once_and_give_it_back() -> Non
     assert outcome.ratio >= 0.95, "busy servers bound no workers"
 
 
-def test_servers_that_can_get_no_cpu_become_more_for_as_long_as_more_workers_make_use_of_it() -> None:
-    world = World("servers", "no CPU, but servers", linear, 2, servers=Servers(300.0, room=0.0, most=8))
-    job, fixed = SimulatedJob(world), SimulatedJob(dataclasses.replace(world, servers=Servers(300.0, room=0.0)))
+def test_servers_that_can_get_no_cpu_become_more_for_as_long_as_more_workers_make_use_of_it() -> (
+    None
+):
+    world = World(
+        "servers", "no CPU, but servers", linear, 2, servers=Servers(300.0, room=0.0, most=8)
+    )
+    job = SimulatedJob(world)
+    fixed = SimulatedJob(dataclasses.replace(world, servers=Servers(300.0, room=0.0)))
     outcome = job.run()
     assert outcome.most_servers >= 4, outcome
     assert outcome.ratio >= 0.95, outcome
@@ -209,9 +253,14 @@ def test_servers_that_can_get_no_cpu_become_more_for_as_long_as_more_workers_mak
     assert job._samples > 1.5 * fixed._samples, outcome
 
 
+@pytest.mark.guarantee("fruitless-resources-are-taken-back")
 def test_servers_that_only_look_busy_become_more_once_and_then_as_many_as_before() -> None:
     world = World(
-        "servers", "busy, may be more", saturating(0.02), 24, servers=Servers(spinning=True, room=0.0, most=8)
+        "servers",
+        "busy, may be more",
+        saturating(0.02),
+        24,
+        servers=Servers(spinning=True, room=0.0, most=8),
     )
     job = SimulatedJob(world)
     outcome = job.run()
@@ -222,13 +271,18 @@ def test_servers_that_only_look_busy_become_more_once_and_then_as_many_as_before
     assert outcome.ratio >= 0.95, outcome
 
 
+@pytest.mark.guarantee("fruitless-resources-are-taken-back")
 def test_servers_without_free_cpu_bound_no_workers() -> None:
-    world = World("servers", "busy, no room", saturating(0.02), 4, servers=Servers(spinning=True, room=0.0))
+    world = World(
+        "servers", "busy, no room", saturating(0.02), 4, servers=Servers(spinning=True, room=0.0)
+    )
     outcome = SimulatedJob(world).run()
     assert outcome.ratio >= 0.95, outcome
 
 
-@pytest.mark.parametrize(("sizes", "count"), [([1, 2, 4], 0), ([1, 2, 4, 3], 1), ([4, 2, 4, 2], 2), ([4, 4, 2], 0)])
+@pytest.mark.parametrize(
+    ("sizes", "count"), [([1, 2, 4], 0), ([1, 2, 4, 3], 1), ([4, 2, 4, 2], 2), ([4, 4, 2], 0)]
+)
 def test_the_simulator_counts_turns(sizes: list[int], count: int) -> None:
     assert turns(sizes) == count
 

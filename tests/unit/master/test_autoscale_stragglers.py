@@ -21,7 +21,9 @@ class StragglingJob(SimulatedJob):
 
     def __init__(self, world: World, begin: float) -> None:
         end = begin + LASTS
-        super().__init__(replace(world, factor=lambda seconds: SLOWED if begin <= seconds < end else 1.0))
+        super().__init__(
+            replace(world, factor=lambda seconds: SLOWED if begin <= seconds < end else 1.0)
+        )
         self.straggles: float | None = begin
 
     def _train(self) -> tuple[float, float]:
@@ -35,6 +37,7 @@ class StragglingJob(SimulatedJob):
         return trained
 
 
+@pytest.mark.guarantee("straggler-replaced")
 @pytest.mark.parametrize("begin", [400.0, 900.0])
 def test_a_search_with_a_straggler_that_is_replaced_ends_near_the_best_size(begin: float) -> None:
     outcomes = [StragglingJob(drawn("smooth", UNSEEN + number), begin).run() for number in range(4)]

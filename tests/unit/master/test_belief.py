@@ -1,4 +1,7 @@
-"""What people are told that the measurements make believe: the truth is in it, it is bounded, and it costs little."""
+"""What people are told that the measurements make believe.
+
+The truth is in it, it is bounded, and it costs little.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,31 @@ from collections.abc import Callable, Mapping
 
 import pytest
 from elasticjob_master.core.autoscale import belief
-from elasticjob_master.core.autoscale.belief import BeliefOfLatestEvidence, Evidence, SizeBelief, form_belief
+from elasticjob_master.core.autoscale.belief import (
+    BeliefOfLatestEvidence,
+    Evidence,
+    SizeBelief,
+    form_belief,
+)
 from elasticjob_master.core.autoscale.curve import CurveFit, fit_curves
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.outcomes import outcome
-from elasticjob_master.core.autoscale.scaling_memory import MOST_SIZES, MeasuredRate, Relief, RolePeaks, ScalingMemory
+from elasticjob_master.core.autoscale.scaling_memory import (
+    MOST_SIZES,
+    MeasuredRate,
+    Relief,
+    RolePeaks,
+    ScalingMemory,
+)
 
 GIB = 1024**3
 Curve = Callable[[int], float]
 
 
-def evidence(rates: Mapping[int, float], *, size: int, high: int = 64, weight: float = 4.0) -> Evidence:
+def evidence(
+    rates: Mapping[int, float], *, size: int, high: int = 64, weight: float = 4.0
+) -> Evidence:
     measured = {n: MeasuredRate(rate, weight) for n, rate in rates.items()}
     return Evidence(measured, noise=0.02, size=size, bounds=Bounds(1, high), objective=Objective())
 
@@ -42,6 +58,7 @@ def limited(size: int) -> float:
     return 100.0 * min(size, 12)
 
 
+@pytest.mark.guarantee("auto-scaler-explains-itself")
 @pytest.mark.parametrize("curve", [linear, saturating, congested, limited])
 def test_the_true_throughput_and_the_best_size_are_in_the_ranges(curve: Curve) -> None:
     best = next((n for n in range(1, 64) if n * (curve(n + 1) / curve(n) - 1) < 0.5), 64)
@@ -77,7 +94,9 @@ def test_a_single_measured_size_says_nothing_of_others() -> None:
     for rates in ({}, {2: 200.0}, {2: 200.0, 4: 0.0}):
         known = form_belief(evidence(rates, size=2))
         assert known.best is None
-        assert [(each.size, each.expected) for each in known.sizes] == [(2, None) for n in rates if n == 2]
+        assert [(each.size, each.expected) for each in known.sizes] == [
+            (2, None) for n in rates if n == 2
+        ]
 
 
 def test_a_longer_range_than_the_measured_one_is_doubted_more() -> None:
@@ -89,6 +108,7 @@ def test_a_longer_range_than_the_measured_one_is_doubted_more() -> None:
     assert doubt(known[64]) > 2 * doubt(known[4])
 
 
+@pytest.mark.guarantee("auto-scaler-explains-itself")
 def test_at_most_so_many_sizes_are_listed_and_the_present_one_is_among_them() -> None:
     rates = {size: saturating(size) for size in range(1, MOST_SIZES + 1)}
     for size in (1, 20, 100):
@@ -99,6 +119,7 @@ def test_at_most_so_many_sizes_are_listed_and_the_present_one_is_among_them() ->
     assert form_belief(evidence({1: 100.0, 2: 190.0}, size=0)).sizes, "a role without members"
 
 
+@pytest.mark.guarantee("auto-scaler-explains-itself")
 def test_the_same_evidence_is_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[float] = []
 
@@ -123,7 +144,10 @@ def test_the_same_evidence_is_fitted_once(monkeypatch: pytest.MonkeyPatch) -> No
         (RolePeaks(before=(4.0, 8 * GIB)), "lowered: each had 4 cores and 8192 MiB"),
         (RolePeaks(kept=True), "was lowered and needed it: has it back, and is not lowered again"),
         (RolePeaks(raised_to=GIB), "memory raised to 1024 MiB"),
-        (RolePeaks(raised_to=GIB, filled=True), "memory raised to 1024 MiB: the program fills it, so it gets no more"),
+        (
+            RolePeaks(raised_to=GIB, filled=True),
+            "memory raised to 1024 MiB: the program fills it, so it gets no more",
+        ),
         (RolePeaks(raised_to=GIB, roomy=True), "memory raised to 1024 MiB: that is enough"),
     ],
 )

@@ -1,4 +1,7 @@
-"""Every number that an agent sends is bounded by what can be: one agent that is wrong locks out no other."""
+"""Every number that an agent sends is bounded by what can be.
+
+One agent that is wrong locks out no other.
+"""
 
 from __future__ import annotations
 
@@ -19,30 +22,42 @@ def rendezvous(round_: int) -> Rendezvous:
     return made
 
 
+@pytest.mark.guarantee("impossible-numbers-from-agents")
 def test_a_round_is_one_that_a_master_can_have_given() -> None:
     assert rendezvous(7).latest_given_round == 8, "one may not have been stored"
     assert Rendezvous(Members()).latest_given_round == MOST_LOST_ROUNDS, "the state may be lost"
     later = rendezvous(2 * MOST_LOST_ROUNDS)
-    assert later.latest_given_round > 2 * MOST_LOST_ROUNDS, "what a master gives is always known to it"
+    assert later.latest_given_round > 2 * MOST_LOST_ROUNDS, (
+        "what a master gives is always known to it"
+    )
 
 
+@pytest.mark.guarantee("impossible-numbers-from-agents")
 @pytest.mark.parametrize("cores", [math.nan, math.inf, -math.inf, -1.0, 1e9])
 def test_what_no_node_has_is_not_used(cores: float) -> None:
     used = protobuf.usage(
-        pb.ResourceUsage(cpu_cores=cores, memory_bytes=2**64 - 1, gpu_percent=2**32 - 1, gpu_memory_bytes=2**63)
+        pb.ResourceUsage(
+            cpu_cores=cores, memory_bytes=2**64 - 1, gpu_percent=2**32 - 1, gpu_memory_bytes=2**63
+        )
     )
     assert used.cpu_cores == 0.0
     assert used.memory_bytes == used.gpu_memory_bytes == protobuf.MOST_BYTES
     assert used.gpu_percent == protobuf.MOST_GPU_PERCENT
-    plain = pb.ResourceUsage(cpu_cores=3.5, memory_bytes=2**33, gpu_percent=90, gpu_memory_bytes=2**34)
+    plain = pb.ResourceUsage(
+        cpu_cores=3.5, memory_bytes=2**33, gpu_percent=90, gpu_memory_bytes=2**34
+    )
     assert protobuf.usage(plain).memory_bytes == 2**33
 
 
+@pytest.mark.guarantee("impossible-numbers-from-agents")
 @pytest.mark.parametrize(
-    ("field", "value"), [("incarnation", 2**32 - 1), ("index", 100_001), ("slots", 257), ("slots", 0)]
+    ("field", "value"),
+    [("incarnation", 2**32 - 1), ("index", 100_001), ("slots", 257), ("slots", 0)],
 )
 def test_a_registration_with_a_number_that_no_pod_has_is_refused(field: str, value: int) -> None:
-    request = pb.RegisterRequest(pod_name="p", pod_uid="u", role="worker", address="10.0.0.1", slots=1)
+    request = pb.RegisterRequest(
+        pod_name="p", pod_uid="u", role="worker", address="10.0.0.1", slots=1
+    )
     assert protobuf.identity(request, ()).incarnation == 0
     setattr(request, field, value)
     with pytest.raises(BadRequest, match=f"{field} is {value}; it must be"):

@@ -29,7 +29,10 @@ def test_without_kubernetes_the_command_line_says_what_is_healthy() -> None:
         ("--grpc-port=70000", "--grpc-port is 70000; it must be 0 (any free one) to 65535"),
         ("--http-port=-1", "--http-port is -1; it must be 0"),
         ("--state-file=/", "--state-file is /; it must be a file"),
-        ("--state-file=/nowhere/state", "--state-file is /nowhere/state; it must be a file, there or not, in a folder"),
+        (
+            "--state-file=/nowhere/state",
+            "--state-file is /nowhere/state; it must be a file, there or not, in a folder",
+        ),
         ("--max=0", "--min 1, --workers 1, --max 0: not 1 <= min <= workers <= max"),
     ],
 )
@@ -40,13 +43,19 @@ def test_a_value_beyond_its_bound_is_refused_with_option_and_bound(option: str, 
 
 
 def test_a_master_started_by_hand_names_the_missing_options() -> None:
-    with pytest.raises(ConfigError, match=r"ELASTICJOB_FRAMEWORK is not set.*try --standalone --insecure"):
+    with pytest.raises(
+        ConfigError, match=r"ELASTICJOB_FRAMEWORK is not set.*try --standalone --insecure"
+    ):
         load((), {})
 
 
 def test_in_a_pod_it_is_the_elasticjob_that_says_so() -> None:
-    environment = dict.fromkeys((names.ENV_JOB_NAME, names.ENV_JOB_UID, names.ENV_NAMESPACE, names.ENV_POD_NAME), "x")
-    environment |= dict.fromkeys((names.ENV_TOKEN, names.ENV_TLS_CERT, names.ENV_TLS_KEY, names.ENV_CA), "x")
+    environment = dict.fromkeys(
+        (names.ENV_JOB_NAME, names.ENV_JOB_UID, names.ENV_NAMESPACE, names.ENV_POD_NAME), "x"
+    )
+    environment |= dict.fromkeys(
+        (names.ENV_TOKEN, names.ENV_TLS_CERT, names.ENV_TLS_KEY, names.ENV_CA), "x"
+    )
     environment[names.ENV_FRAMEWORK] = "jax"
     with pytest.raises(ConfigError, match=r"--on-stall: in a pod this is set by spec\.health"):
         load(("--on-stall=Restart",), environment)
@@ -63,7 +72,9 @@ def test_in_a_pod_it_is_the_elasticjob_that_says_so() -> None:
         ("localhost", ()),
     ],
 )
-def test_a_master_with_a_network_of_its_own_can_be_forwarded_to(address: str, more: tuple[str, ...]) -> None:
+def test_a_master_with_a_network_of_its_own_can_be_forwarded_to(
+    address: str, more: tuple[str, ...]
+) -> None:
     assert load((*ALONE, f"--address={address}"), {}).more_addresses == more
 
 

@@ -1,4 +1,7 @@
-"""The state in a ConfigMap belongs to the latest master: whatever befalls the ConfigMap, one master goes on."""
+"""The state in a ConfigMap belongs to the latest master.
+
+Whatever befalls the ConfigMap, one master goes on.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +52,15 @@ class FakeKube:
         """Make the ConfigMap, as the operator does; it has nothing of an earlier one."""
         self.object = {"metadata": {"resourceVersion": str(next(self._versions))}}
 
-    async def get(self, resource: Resource, namespace: str, name: str, *, as_type: Any = dict) -> Any:
+    async def get(
+        self, resource: Resource, namespace: str, name: str, *, as_type: Any = dict
+    ) -> Any:
         await self._answer()
         return msgspec.json.decode(json.dumps(self._there()), type=as_type)
 
-    async def patch(self, resource: Resource, namespace: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def patch(
+        self, resource: Resource, namespace: str, name: str, body: dict[str, Any]
+    ) -> dict[str, Any]:
         there = self._there()
         if body["metadata"]["resourceVersion"] != there["metadata"]["resourceVersion"]:
             raise Conflict(409, "Conflict", "the object has been modified")
@@ -97,6 +104,7 @@ def kube() -> FakeKube:
     return FakeKube()
 
 
+@pytest.mark.guarantee("master-configmap-lost")
 async def test_a_state_that_was_emptied_or_made_anew_is_written_back(kube: FakeKube) -> None:
     store = store_at(kube)
     assert await store.claim() is None
@@ -113,7 +121,10 @@ async def test_a_state_that_was_emptied_or_made_anew_is_written_back(kube: FakeK
     assert await store_at(kube).claim() == b"three"
 
 
-def test_a_master_whose_token_is_refused_for_a_while_ends_and_one_that_gets_an_answer_in_between_does_not() -> None:
+@pytest.mark.guarantee("service-account-recreated")
+def test_a_master_whose_token_is_refused_for_a_while_ends_and_one_that_gets_an_answer_in_between_does_not() -> (
+    None
+):
     async def main() -> None:
         kube = FakeKube()
         store = store_at(kube)
@@ -148,7 +159,9 @@ async def test_a_state_emptied_in_place_is_missed(kube: FakeKube) -> None:
 
 
 async def test_an_earlier_master_ends_at_its_next_write_or_check(kube: FakeKube) -> None:
-    first, second, third = store_at(kube), store_at(kube), store_at(kube)
+    first = store_at(kube)
+    second = store_at(kube)
+    third = store_at(kube)
     await first.claim()
     await first.save(b"one")
     assert await second.claim() == b"one"
@@ -162,7 +175,8 @@ async def test_an_earlier_master_ends_at_its_next_write_or_check(kube: FakeKube)
 
 
 async def test_a_claim_waits_for_no_earlier_master_to_stop_writing(kube: FakeKube) -> None:
-    first, second = store_at(kube), store_at(kube)
+    first = store_at(kube)
+    second = store_at(kube)
     await first.claim()
     await first.save(b"one")
     get = kube.get
@@ -180,7 +194,8 @@ async def test_a_claim_waits_for_no_earlier_master_to_stop_writing(kube: FakeKub
 
 
 async def test_a_later_claim_is_later_whatever_the_clocks_of_two_nodes_say(kube: FakeKube) -> None:
-    first, second = store_at(kube), store_at(kube)
+    first = store_at(kube)
+    second = store_at(kube)
     with mock.patch("time.time", return_value=2e9):
         await first.claim()
     with mock.patch("time.time", return_value=1e9):
@@ -192,21 +207,29 @@ async def test_a_later_claim_is_later_whatever_the_clocks_of_two_nodes_say(kube:
         await first.save(b"first again")
 
 
-@pytest.mark.parametrize("text", ["", "x", "1", "-1-0123456789abcdef", "9" * 40 + "-0123456789abcdef", "1-xyz"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "1", "-1-0123456789abcdef", "9" * 40 + "-0123456789abcdef", "1-xyz"]
+)
 async def test_what_is_no_mark_of_a_master_is_nobodys(kube: FakeKube, text: str) -> None:
     assert read_mark(text) is None
     store = store_at(kube)
     await store.claim()
-    kube.object = {"metadata": {"resourceVersion": "77", "annotations": {names.ANNOTATION_STATE_OF: text}}}
+    kube.object = {
+        "metadata": {"resourceVersion": "77", "annotations": {names.ANNOTATION_STATE_OF: text}}
+    }
     await store.save(b"mine")
     assert kube.state()
 
 
 def test_a_mark_is_read_as_it_is_written() -> None:
-    assert read_mark(str(Mark(LATEST // 10, "0123456789abcdef"))) == Mark(LATEST // 10, "0123456789abcdef")
+    assert read_mark(str(Mark(LATEST // 10, "0123456789abcdef"))) == Mark(
+        LATEST // 10, "0123456789abcdef"
+    )
 
 
-async def test_no_answer_costs_a_bounded_time(kube: FakeKube, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_answer_costs_a_bounded_time(
+    kube: FakeKube, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = store_at(kube)
     await store.claim()
     monkeypatch.setattr(config_map, "_REQUEST_SECONDS", 0.01)
@@ -219,10 +242,13 @@ async def test_no_answer_costs_a_bounded_time(kube: FakeKube, monkeypatch: pytes
 
 
 STEPS = st.lists(
-    st.sampled_from(("first", "second", "check first", "empty", "gone", "made", "lose")), min_size=1, max_size=12
+    st.sampled_from(("first", "second", "check first", "empty", "gone", "made", "lose")),
+    min_size=1,
+    max_size=12,
 )
 
 
+@pytest.mark.guarantee("master-configmap-lost")
 @given(before=STEPS, after=STEPS)
 async def test_whatever_happens_to_the_config_map_the_later_master_survives_and_the_earlier_one_ends(
     before: list[str], after: list[str]
@@ -234,7 +260,8 @@ async def test_whatever_happens_to_the_config_map_the_later_master_survives_and_
 async def two_masters(before: list[str], after: list[str]) -> None:
     """Let a second master begin in the midst of it all."""
     kube = FakeKube()
-    first, second = store_at(kube), store_at(kube)
+    first = store_at(kube)
+    second = store_at(kube)
     await first.claim()
     alive = {"first": first}
     for steps in (before, after):
@@ -274,6 +301,7 @@ async def act(kube: FakeKube, alive: dict[str, ConfigMapStore], step: str) -> No
         del alive[step]
 
 
+@pytest.mark.guarantee("master-configmap-lost")
 def test_a_master_at_rest_writes_nothing_and_still_finds_that_its_state_is_gone() -> None:
     async def main() -> None:
         kube = FakeKube()

@@ -1,4 +1,7 @@
-"""Which connections are closed: those of strangers, in time and beyond a bound that grows with the job."""
+"""Which connections are closed.
+
+Those of strangers, in time and beyond a bound that grows with the job.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,15 @@ from elasticjob_master.core.connection_limits import (
 from elasticjob_master.server.connection_guard import Callers, normalized, peer_of
 
 
-def connections(count: int, kind: Kind, *, first: int = 0, since: float = 100.0) -> list[Connection]:
-    return [Connection(first + n, ("10.0.0.1", first + n), since + n * 1e-3, kind) for n in range(count)]
+def connections(
+    count: int, kind: Kind, *, first: int = 0, since: float = 100.0
+) -> list[Connection]:
+    return [
+        Connection(first + n, ("10.0.0.1", first + n), since + n * 1e-3, kind) for n in range(count)
+    ]
 
 
+@pytest.mark.guarantee("flood-of-connections")
 def test_of_too_many_strangers_the_oldest_are_closed() -> None:
     most = most_connections(3)
     there = connections(most + 5, "stranger")
@@ -26,12 +34,18 @@ def test_of_too_many_strangers_the_oldest_are_closed() -> None:
     assert connections_to_close(there, members=8, now=101.0) == [], "a larger job may have more"
 
 
+@pytest.mark.guarantee("flood-of-connections")
 def test_a_stranger_has_little_time_and_a_caller_has_not() -> None:
-    late, early = connections(2, "stranger"), connections(2, "stranger", first=10, since=105.0)
+    late = connections(2, "stranger")
+    early = connections(2, "stranger", first=10, since=105.0)
     callers = connections(2, "caller", first=20, since=0.0)
-    assert connections_to_close([*callers, *late, *early], members=0, now=100.5 + STRANGER_SECONDS) == late
+    assert (
+        connections_to_close([*callers, *late, *early], members=0, now=100.5 + STRANGER_SECONDS)
+        == late
+    )
 
 
+@pytest.mark.guarantee("flood-of-connections")
 def test_strangers_close_no_connection_of_a_caller_and_callers_are_bounded_as_well() -> None:
     strangers = connections(SPARE_CONNECTIONS + 10, "stranger", first=1000)
     callers = connections(SPARE_CONNECTIONS + 1, "caller")

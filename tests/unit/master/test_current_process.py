@@ -27,6 +27,7 @@ def test_the_processes_of_the_present_world_may_do_everything() -> None:
         check_may_commit(job.rendezvous, uid, 1)
 
 
+@pytest.mark.guarantee("member-cut-off")
 def test_a_process_that_the_others_train_without_may_do_nothing() -> None:
     job, (first, second) = world_of(2)
     lost_and_back(job, first)
@@ -68,6 +69,7 @@ def test_a_process_that_is_asked_to_stop_may_still_save() -> None:
     check_may_commit(job.rendezvous, "0.0", 1)
 
 
+@pytest.mark.guarantee("member-cut-off")
 def test_a_member_that_is_cut_off_commits_nothing_but_its_calls_are_answered() -> None:
     job, (first, _second) = world_of(2)
     job.disconnect(first)

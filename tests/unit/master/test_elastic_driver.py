@@ -1,4 +1,7 @@
-"""Horovod's elastic driver: places in worlds under random joins, drains, losses, crashes and restarts of the master."""
+"""Horovod's elastic driver.
+
+Places in worlds under random joins, drains, losses, crashes and restarts of the master.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from tests.support.master.simulated_horovod import SimulatedHorovod
 
 
 class HorovodWorlds(RuleBasedStateMachine):
-    """Any history: the processes check what they are told, and once events end, all train in one world."""
+    """Any history.
+
+    The processes check what they are told, and once events end, all train in one world.
+    """
 
     @initialize(present=st.integers(1, 4), quiet=st.booleans())
     def begin(self, present: int, quiet: bool) -> None:
@@ -42,7 +48,9 @@ class HorovodWorlds(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 9), times=st.integers(1, 3))
     def proceed(self, number: int, times: int) -> None:
-        agent = self.pick(number, [a for a in self.job.alive() if a.identity.pod_uid in self.job.processes])
+        agent = self.pick(
+            number, [a for a in self.job.alive() if a.identity.pod_uid in self.job.processes]
+        )
         for _ in range(times if agent else 0):
             assert agent is not None
             self.job.proceed(agent)
@@ -94,11 +102,15 @@ class HorovodWorlds(RuleBasedStateMachine):
         assert set(job.training()) == present, state
         assert len(set(job.training().values())) <= 1, state
         # A new process that has left before the others had heard of it changes nothing for them.
-        assert not present or present in (set(job.rendezvous.world), job.rendezvous.settled_uids), state
+        assert not present or present in (set(job.rendezvous.world), job.rendezvous.settled_uids), (
+            state
+        )
 
 
 TestHorovodWorlds = HorovodWorlds.TestCase
-TestHorovodWorlds.settings = settings(max_examples=settings().max_examples * 2, stateful_step_count=40)
+TestHorovodWorlds.settings = settings(
+    max_examples=settings().max_examples * 2, stateful_step_count=40
+)
 
 
 def world_of(count: int) -> tuple[SimulatedHorovod, list[SimulatedAgent]]:
@@ -110,9 +122,15 @@ def world_of(count: int) -> tuple[SimulatedHorovod, list[SimulatedAgent]]:
 
 
 def announced(agents: list[SimulatedAgent]) -> list[int]:
-    return [command.round for agent in agents for command in agent.inbox if isinstance(command, HostsUpdated)]
+    return [
+        command.round
+        for agent in agents
+        for command in agent.inbox
+        if isinstance(command, HostsUpdated)
+    ]
 
 
+@pytest.mark.guarantee("unchanged-horovod-elastic")
 def test_the_others_train_until_a_new_process_has_imported_its_packages() -> None:
     job, agents = world_of(2)
     new = job.join(2)
@@ -129,6 +147,7 @@ def test_the_others_train_until_a_new_process_has_imported_its_packages() -> Non
     assert job.first_states == 1
 
 
+@pytest.mark.guarantee("unchanged-horovod-elastic")
 def test_who_still_has_the_state_goes_on_at_once_when_another_has_crashed() -> None:
     job, agents = world_of(3)
     job.end_process(agents[2], 137, asked=False, retry=True)
@@ -141,6 +160,7 @@ def test_who_still_has_the_state_goes_on_at_once_when_another_has_crashed() -> N
     assert job.first_states == 1
 
 
+@pytest.mark.guarantee("unchanged-horovod-elastic")
 def test_a_new_process_that_crashes_while_it_imports_interrupts_nobody() -> None:
     job, agents = world_of(2)
     new = job.join(2)
@@ -164,6 +184,7 @@ def test_a_drained_member_leaves_at_a_commit_and_gets_no_signal_before_half_of_i
     assert job.first_states == 1
 
 
+@pytest.mark.guarantee("unchanged-horovod-elastic")
 def test_the_last_member_that_has_the_state_stays_until_another_has_it() -> None:
     job, agents = world_of(1)
     job.rendezvous.set_standby(frozenset({("worker", 1)}))
@@ -220,14 +241,18 @@ def half_begun() -> tuple[SimulatedHorovod, list[SimulatedAgent], list[StoredMem
 
 
 @pytest.mark.parametrize("leaving", [0, 2])
-def test_a_world_that_has_begun_is_not_changed_before_each_of_its_members_has_its_place(leaving: int) -> None:
+def test_a_world_that_has_begun_is_not_changed_before_each_of_its_members_has_its_place(
+    leaving: int,
+) -> None:
     job, agents, _ = half_begun()
     begun = job.rendezvous.round
     job.rendezvous.set_draining({agents[leaving].identity.pod_name: 60.0}, job.now)
     job.advance(5.0)
     assert job.rendezvous.round == begun
     job.run_until_quiet()
-    assert set(job.training()) == {agent.identity.pod_uid for agent in agents} - {agents[leaving].identity.pod_uid}
+    assert set(job.training()) == {agent.identity.pod_uid for agent in agents} - {
+        agents[leaving].identity.pod_uid
+    }
     assert job.first_states == 1
 
 
@@ -246,13 +271,17 @@ def test_who_has_left_its_world_for_a_new_process_trains_on_at_once_when_that_cr
     for agent in agents:
         job.proceed(agent)
     job.proceed(agents[0])
-    assert set(job.training()) == {"0.0", "1.0"}, "they wait until it has imported its packages again"
+    assert set(job.training()) == {"0.0", "1.0"}, (
+        "they wait until it has imported its packages again"
+    )
     job.run_until_quiet()
     assert len(job.training()) == 3
     assert job.first_states == 1
 
 
-def test_a_master_that_does_not_know_whether_a_world_has_begun_changes_nothing_before_it_does() -> None:
+def test_a_master_that_does_not_know_whether_a_world_has_begun_changes_nothing_before_it_does() -> (
+    None
+):
     job, agents, stored = half_begun()
     job.restart_master(stored)
     begun = job.rendezvous.round
@@ -263,7 +292,9 @@ def test_a_master_that_does_not_know_whether_a_world_has_begun_changes_nothing_b
     assert job.rendezvous.round == begun
     job.connect(agents[1])
     job.proceed(agents[0])
-    assert job.training() == {"0.0": begun, "1.0": begun}, "one that was told its place is enough to know it"
+    assert job.training() == {"0.0": begun, "1.0": begun}, (
+        "one that was told its place is enough to know it"
+    )
     job.run_until_quiet()
     assert set(job.training()) == {"0.0", "1.0"}
     assert job.first_states == 1

@@ -16,13 +16,17 @@ class Job(Controller):
 
     def __init__(self, framework: str = "jax", health: Health | None = None) -> None:
         # Horovod with a launcher somewhere else, whose driver has its own processes.
-        super().__init__(framework=framework, sizes={"worker": RoleSize(1, 2), "launcher": RoleSize(0, 0)})
+        super().__init__(
+            framework=framework, sizes={"worker": RoleSize(1, 2), "launcher": RoleSize(0, 0)}
+        )
         self.clock = 100.0
         self.sent: list[Command] = []
         self.send = self.sent.append
         self.set_health(health or Health(stall_seconds=20))
         for index in (0, 1):
-            self.register(Identity(f"job-worker-{index}", f"u{index}", "worker", index, address="127.0.0.1"))
+            self.register(
+                Identity(f"job-worker-{index}", f"u{index}", "worker", index, address="127.0.0.1")
+            )
             self.connect(f"u{index}", self.send, running_round=0, draining=False)
         self.handle_commands()
 
@@ -35,7 +39,8 @@ class Job(Controller):
             self.decisions.decide_now()
             if not self.sent:
                 return
-            commands, self.sent[:] = list(self.sent), []
+            commands = list(self.sent)
+            self.sent[:] = []
             for command in commands:
                 member = self.members.get(command.uid)
                 assert member is not None
@@ -75,6 +80,7 @@ async def test_members_that_live_and_do_not_step_are_a_stall() -> None:
     assert job.health_monitor.stall.since is not None
 
 
+@pytest.mark.guarantee("network-cut")
 async def test_a_cut_network_is_no_stall() -> None:
     job = Job()
     job.train(15)
@@ -105,7 +111,9 @@ async def test_a_finished_training_is_no_stall() -> None:
 
 
 @pytest.mark.parametrize("framework", ["jax", "horovod"])
-async def test_on_a_stall_all_processes_are_started_anew_once_if_the_job_says_so(framework: str) -> None:
+async def test_on_a_stall_all_processes_are_started_anew_once_if_the_job_says_so(
+    framework: str,
+) -> None:
     job = Job(framework, Health(stall_seconds=20, on_stall="Restart"))
     job.train(15)
     job.wait(30)

@@ -42,13 +42,16 @@ def test_the_last_minutes_are_recorded_in_seconds_and_the_first_day_in_hours() -
     assert len(samples) == MOST_SAMPLES
     assert samples[0].time == 0.0, "the beginning is kept"
     for before, after in pairwise(samples):
-        gap, age = after.time - before.time, now - before.time
+        gap = after.time - before.time
+        age = now - before.time
         assert gap <= max(2 * SAMPLE_SECONDS, 0.2 * age), f"{gap} s without a sample, {age} s ago"
 
 
 @settings(max_examples=20)
 @given(st.lists(st.floats(-1e9, 1e10), max_size=60), st.integers(1, 8), st.integers(0, 400))
-def test_samples_are_bounded_and_in_order_whatever_the_clock_does(moments: list[float], times: int, after: int) -> None:
+def test_samples_are_bounded_and_in_order_whatever_the_clock_does(
+    moments: list[float], times: int, after: int
+) -> None:
     moments = moments * times
     history = History()
     sampled(history, moments)
@@ -57,7 +60,9 @@ def test_samples_are_bounded_and_in_order_whatever_the_clock_does(moments: list[
     assert numbers == sorted(set(numbers))
     if moments:
         assert history.samples()[-1].step == len(moments) - 1
-    assert [sample.number for sample in history.samples(after=after)] == [each for each in numbers if each > after]
+    assert [sample.number for sample in history.samples(after=after)] == [
+        each for each in numbers if each > after
+    ]
 
 
 def test_a_job_at_rest_adds_no_samples() -> None:
@@ -72,7 +77,9 @@ MESSAGES = st.text(max_size=3).map(lambda text: 100 * text) | st.integers(0, 5).
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), MESSAGES), max_size=60), st.integers(1, 8))
-def test_events_are_bounded_ordered_and_none_is_lost_before_that(added: list[tuple[str, str]], times: int) -> None:
+def test_events_are_bounded_ordered_and_none_is_lost_before_that(
+    added: list[tuple[str, str]], times: int
+) -> None:
     added = added * times
     history = History()
     for moment, (reason, message) in enumerate(added):
@@ -80,7 +87,10 @@ def test_events_are_bounded_ordered_and_none_is_lost_before_that(added: list[tup
     events = history.events()
     assert len(events) <= MOST_EVENTS
     assert [event.number for event in events] == sorted({event.number for event in events})
-    assert all(len(event.message.encode()) <= LONGEST_MESSAGE and event.message.isprintable() for event in events)
+    assert all(
+        len(event.message.encode()) <= LONGEST_MESSAGE and event.message.isprintable()
+        for event in events
+    )
     assert history.event_totals == Counter(reason for reason, _ in added)
     if len(added) <= MOST_EVENTS:
         assert sum(event.times for event in events) == len(added)
@@ -118,7 +128,9 @@ def test_what_is_kept_fits_into_the_stored_state_even_at_its_largest() -> None:
     state = StoredState(samples=history.samples(), events=history.events(), series=history.series())
     empty = len(encode(StoredState()))
     assert len(encode(state)) - empty < MOST_BYTES
-    worst = sum(len(str(tuple(each))) for each in (*state.samples, *state.events)) + len(str(state.series))
+    worst = sum(len(str(tuple(each))) for each in (*state.samples, *state.events)) + len(
+        str(state.series)
+    )
     assert worst < MOST_BYTES, "also if it cannot be compressed"
 
 
@@ -134,14 +146,20 @@ async def test_history_goes_on_after_the_masters_death() -> None:
     assert after.history.events() == before.history.events()
     assert after.history.events()[-1] == Event(4, 7.0, "Stalled", "no step", 2)
     after.history.add_event("Resumed", "step 11 is finished", 8.0)
-    assert after.history.events()[-1].number == before.history.number + 1, "who watches by number misses nothing"
+    assert after.history.events()[-1].number == before.history.number + 1, (
+        "who watches by number misses nothing"
+    )
 
 
 def test_the_document_names_every_reason_the_code_gives() -> None:
     root = Path(__file__).parents[3]
     given = set()
     for file in (root / "master" / "elasticjob_master").rglob("*.py"):
-        given |= set(re.findall(r"(?:\brecord_event|\b_event|\bNewEvent)\(\s*\"([A-Z]\w+)\"", file.read_text()))
+        given |= set(
+            re.findall(
+                r"(?:\brecord_event|\b_event|\bNewEvent)\(\s*\"([A-Z]\w+)\"", file.read_text()
+            )
+        )
     table = (root / "docs" / "queries.md").read_text().split("| Reason | When |")[1]
     assert set(re.findall(r"`([A-Z]\w+)`", table)) == given
 
@@ -153,8 +171,12 @@ def test_metrics_are_recorded_with_the_samples_and_go_with_them() -> None:
         history.add_sample(Sample(0, 5.0 * step, 1, 2, step, 1.0), metrics)
     series = history.series()
     assert list(series) == ["loss", "accuracy"]
-    for sample, loss, accuracy in zip(history.samples(), series["loss"], series["accuracy"], strict=True):
-        assert loss == float(f"{1 / (sample.step + 1):.5g}") == history.metrics(sample.number)["loss"]
+    for sample, loss, accuracy in zip(
+        history.samples(), series["loss"], series["accuracy"], strict=True
+    ):
+        assert (
+            loss == float(f"{1 / (sample.step + 1):.5g}") == history.metrics(sample.number)["loss"]
+        )
         assert accuracy == (None if sample.step < 5 else float(f"{sample.step / 7:.5g}"))
     again = History()
     again.restore(history.samples(), history.events(), series)
@@ -174,5 +196,7 @@ def test_the_metrics_that_were_reported_first_are_recorded_and_no_more() -> None
     again.restore(history.samples(), [], history.series())
     again.add_sample(Sample(0, 99.0, 1, 1, 99, 1.0), {"new": 1.0, "loss": 2.0})
     assert list(again.series()) == names
-    again.restore(history.samples(), [], {f"of a later master {number}": [1.0] for number in range(99)})
+    again.restore(
+        history.samples(), [], {f"of a later master {number}": [1.0] for number in range(99)}
+    )
     assert len(again.series()) == MOST_SERIES

@@ -1,7 +1,11 @@
-"""The published host list: its order, when it changes, and that it never replaces all hosts at once."""
+"""The published host list.
+
+Its order, when it changes, and that it never replaces all hosts at once.
+"""
 
 from __future__ import annotations
 
+import pytest
 from elasticjob_master.core.rendezvous.host_discovery import HostList, next_host_list
 from elasticjob_master.core.rendezvous.members import Identity, Members
 
@@ -10,7 +14,10 @@ def present(*indices: int) -> Members:
     members = Members()
     for index in indices:
         member = members.add(
-            Identity(f"j-worker-{index}", f"u{index}", "worker", index, 0, f"10.0.0.{index}", slots=2), 0.0
+            Identity(
+                f"j-worker-{index}", f"u{index}", "worker", index, 0, f"10.0.0.{index}", slots=2
+            ),
+            0.0,
         )
         members.set_disconnected(member, None)
     return members
@@ -35,9 +42,12 @@ def test_suspected_draining_and_finished_members_are_no_hosts() -> None:
     members.set_disconnected(states[0], 1.0)
     states[1].draining_since = 1.0
     states[2].succeeded = True
-    assert [h.name for h in next_host_list(HostList(), members, role=None, settled=True).hosts] == ["j-worker-3"]
+    assert [h.name for h in next_host_list(HostList(), members, role=None, settled=True).hosts] == [
+        "j-worker-3"
+    ]
 
 
+@pytest.mark.guarantee("slow-agent")
 def test_no_list_replaces_every_host_of_the_last() -> None:
     before = next_host_list(HostList(), present(0, 1), role="worker", settled=True)
     members = present(0, 1, 2, 3)

@@ -37,10 +37,16 @@ class Values(RuleBasedStateMachine):
     def set_if_absent(self, key: str, value: bytes) -> None:
         assert self.store.set(key, value, if_absent=True) == self.model.setdefault(key, value)
 
-    @rule(key=KEYS, amount=st.integers(-(2**40), 2**40), request=st.sampled_from(["", "r1", "r2", "r3"]))
+    @rule(
+        key=KEYS,
+        amount=st.integers(-(2**40), 2**40),
+        request=st.sampled_from(["", "r1", "r2", "r3"]),
+    )
     def add(self, key: str, amount: int, request: str) -> None:
         if request in self.sums:
-            assert self.store.add(key, amount, request) == self.sums[request], "a repeated request adds nothing"
+            assert self.store.add(key, amount, request) == self.sums[request], (
+                "a repeated request adds nothing"
+            )
             return
         try:
             total = int(self.model.get(key, b"0")) + amount
@@ -66,7 +72,8 @@ class Values(RuleBasedStateMachine):
     @rule()
     def next_round(self) -> None:
         self.store.begin_round(self.store.round + 1)
-        self.model, self.sums = {}, {}
+        self.model = {}
+        self.sums = {}
 
     @invariant()
     def all_is_there_and_nothing_else(self) -> None:
@@ -83,7 +90,10 @@ def test_every_bound_is_refused_by_name_and_changes_nothing() -> None:
     for request, message in (
         (lambda: store.set("", b""), "key has 0 characters; it must have 1 to 128"),
         (lambda: store.set("k" * 129, b""), "key has 129 characters"),
-        (lambda: store.set("k", bytes(key_value.LONGEST_VALUE + 1)), "65537 bytes; it must have at most 65536"),
+        (
+            lambda: store.set("k", bytes(key_value.LONGEST_VALUE + 1)),
+            "65537 bytes; it must have at most 65536",
+        ),
         (lambda: store.add("k", 1, "r" * 129), "request_id has 129 characters"),
         (lambda: store.delete(""), "key has 0"),
         (lambda: key_value.check_keys([]), "keys has 0 entries; it must have 1 to 1024"),
@@ -126,9 +136,13 @@ def test_answers_to_additions_are_bounded() -> None:
 
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=60))
-def test_nobody_passes_a_barrier_before_all_have_come_as_often(size: int, calls: list[tuple[int, bool]]) -> None:
+def test_nobody_passes_a_barrier_before_all_have_come_as_often(
+    size: int, calls: list[tuple[int, bool]]
+) -> None:
     world = [f"u{n}" for n in range(size)]
-    barriers, uses, came = Barriers(), dict.fromkeys(world, 0), dict.fromkeys(world, 0)
+    barriers = Barriers()
+    uses = dict.fromkeys(world, 0)
+    came = dict.fromkeys(world, 0)
     for caller, restart in calls:
         if restart:  # of the master: who waits calls again
             again = Barriers()
@@ -142,7 +156,9 @@ def test_nobody_passes_a_barrier_before_all_have_come_as_often(size: int, calls:
         assert passed == all(count > uses[uid] for count in came.values())
         if passed:
             uses[uid] += 1
-            assert barriers.arrive("b", uses[uid] - 1, uid, world), "a repeated request does not wait again"
+            assert barriers.arrive("b", uses[uid] - 1, uid, world), (
+                "a repeated request does not wait again"
+            )
 
 
 def test_who_is_waited_for_is_known() -> None:
@@ -152,10 +168,13 @@ def test_who_is_waited_for_is_known() -> None:
 
 
 def test_barriers_are_bounded() -> None:
-    barriers, world = Barriers(), ["u0", "u1"]
+    barriers = Barriers()
+    world = ["u0", "u1"]
     for number in range(MOST_WAITING):
         barriers.arrive(f"w{number}", 0, "u0", world)
-    with pytest.raises(LimitReached, match="64 barriers are waited at already; 'x' is one too many"):
+    with pytest.raises(
+        LimitReached, match="64 barriers are waited at already; 'x' is one too many"
+    ):
         barriers.arrive("x", 0, "u0", world)
     barriers.begin_round(1)
     for number in range(MOST_BARRIERS):

@@ -34,15 +34,24 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "security.md"
 LIMITS: dict[str, tuple[int, ...]] = {
     "One gRPC message to the master": (grpc_server.LONGEST_MESSAGE,),
     "Members": (core_members.MOST_MEMBERS,),
-    "Metrics in a report; characters of a name": (limits.MAX_METRICS, limits.MAX_METRIC_NAME_CHARACTERS),
+    "Metrics in a report; characters of a name": (
+        limits.MAX_METRICS,
+        limits.MAX_METRIC_NAME_CHARACTERS,
+    ),
     "Watches of status, members, progress, history and plans": (job.MOST_WATCHES,),
     "Watches of hosts": (discovery.MOST_HOST_WATCHES,),
     "Data sets; their parts, all together": (ledgers.MOST_DATASETS, dataset.MOST_PARTS),
-    "Shards asked for at a time; leased at a time, all together": (limits.MAX_LEASED_SHARDS, ledgers.MOST_LEASES),
+    "Shards asked for at a time; leased at a time, all together": (
+        limits.MAX_LEASED_SHARDS,
+        ledgers.MOST_LEASES,
+    ),
     "Shards of a data set that have failed": (core_ledger.MOST_FAILED,),
     "Keys of a round; characters of a key": (key_value.MOST_KEYS, key_value.LONGEST_KEY),
     "Bytes of a value; of all keys and values": (key_value.LONGEST_VALUE, key_value.MOST_BYTES),
-    "Barriers of a round; that are waited at, at a time": (barrier.MOST_BARRIERS, barrier.MOST_WAITING),
+    "Barriers of a round; that are waited at, at a time": (
+        barrier.MOST_BARRIERS,
+        barrier.MOST_WAITING,
+    ),
     "Open HTTP connections": (http_server.MOST_CONNECTIONS,),
     "Sessions of a worker at a time": (worker.MOST_SESSIONS,),
     "Messages of the remote shell: bytes of one; of all that wait; calls that wait": (
@@ -53,8 +62,12 @@ LIMITS: dict[str, tuple[int, ...]] = {
     "Connections to the agent's socket": (training_socket.MAX_CONNECTIONS,),
     "A line on the agent's socket": (training_socket.MAX_LINE_BYTES,),
     "Answers a training process does not read": (training_socket.MAX_UNREAD_BYTES,),
-    "Calls of a training process at a time, on one connection": (training_socket.MAX_CONCURRENT_CALLS,),
-    "Characters of a process's command and environment, references replaced": (process_environment.MAX_CHARACTERS,),
+    "Calls of a training process at a time, on one connection": (
+        training_socket.MAX_CONCURRENT_CALLS,
+    ),
+    "Characters of a process's command and environment, references replaced": (
+        process_environment.MAX_CHARACTERS,
+    ),
 }
 
 
@@ -65,9 +78,13 @@ def with_unit(value: int) -> str:
     return f"{value:,}"
 
 
+@pytest.mark.guarantee("bad-input-is-refused")
 def test_the_limits_in_the_documentation_are_those_of_the_code() -> None:
     table = DOCUMENT.read_text().partition("<!-- limits -->")[2].partition("<!-- /limits -->")[0]
-    documented = {line.split("|")[1].strip(): line.split("|")[2].strip() for line in table.strip().splitlines()}
+    documented = {
+        line.split("|")[1].strip(): line.split("|")[2].strip()
+        for line in table.strip().splitlines()
+    }
     for what, values in LIMITS.items():
         assert documented[what] == "; ".join(with_unit(value) for value in values)
     largest = ConfigMapStore.largest
@@ -76,7 +93,13 @@ def test_the_limits_in_the_documentation_are_those_of_the_code() -> None:
 
 
 def identity(index: int, incarnation: int = 0) -> Identity:
-    return Identity(f"job-worker-{index}-{incarnation}", f"uid-{index}-{incarnation}", "worker", index, incarnation)
+    return Identity(
+        f"job-worker-{index}-{incarnation}",
+        f"uid-{index}-{incarnation}",
+        "worker",
+        index,
+        incarnation,
+    )
 
 
 def incompressible(size: int) -> str:
@@ -87,14 +110,20 @@ def incompressible(size: int) -> str:
 def full() -> stored_state.StoredState:
     """Return a state whose parts are large, the ones that are least needed most of all."""
     return stored_state.StoredState(
-        samples=[Sample(number, float(number), 1, 1, number, random.Random(number).random()) for number in range(3000)],
+        samples=[
+            Sample(number, float(number), 1, 1, number, random.Random(number).random())
+            for number in range(3000)
+        ],
         events=[Event(1, 1.0, "Told", incompressible(20_000))],
         progress=StoredProgress(step=7, metrics={incompressible(10_000): 1.0}),
         ledgers=[stored_state.StoredLedger("d", 10, 1, 1, parts_digest=incompressible(4_000))],
     )
 
 
-def test_of_a_state_that_is_too_large_the_least_needed_is_left_out_first_and_the_ledger_never() -> None:
+@pytest.mark.guarantee("master-state-too-large")
+def test_of_a_state_that_is_too_large_the_least_needed_is_left_out_first_and_the_ledger_never() -> (
+    None
+):
     whole = full()
     size = len(stored_state.encode(whole))
     assert (
@@ -111,11 +140,14 @@ def test_of_a_state_that_is_too_large_the_least_needed_is_left_out_first_and_the
         assert decoded.progress.step == 7
         if kept.left_out not in left_out:
             left_out.append(kept.left_out)
-    with pytest.raises(stored_state.StateTooLarge, match=r"100 is the most that is stored .*1 data sets"):
+    with pytest.raises(
+        stored_state.StateTooLarge, match=r"100 is the most that is stored .*1 data sets"
+    ):
         stored_state.encode_within(whole, 100)
     assert left_out == [("samples",), ("samples", "events"), ("samples", "events", "metrics")]
 
 
+@pytest.mark.guarantee("master-state-too-large")
 async def test_a_state_that_does_not_fit_is_reported_and_not_taken_for_stored() -> None:
     def snapshot() -> stored_state.EncodedState:
         return stored_state.encode_within(full(), 10)
@@ -128,17 +160,23 @@ async def test_a_state_that_does_not_fit_is_reported_and_not_taken_for_stored() 
     assert state_writer.stored_bytes == 0
 
 
+@pytest.mark.guarantee("master-state-too-large")
 async def test_ten_thousand_members_with_leases_fit_into_a_config_map() -> None:
-    controller, rng = Controller(framework="jax", sizes={}), random.Random(1)
+    controller = Controller(framework="jax", sizes={})
+    rng = random.Random(1)
     ledger = controller.ledgers.declare(Dataset("d", 10**7, 10))
     for index in range(10_000):
         uid = str(uuid.UUID(int=rng.getrandbits(128)))
         node = f"node-{rng.randrange(1250)}"
         address = f"10.{index >> 16}.{index >> 8 & 255}.{index & 255}"
-        controller.members.add(Identity(f"job-worker-{index}", uid, "worker", index, 0, address, node), 0.0)
+        controller.members.add(
+            Identity(f"job-worker-{index}", uid, "worker", index, 0, address, node), 0.0
+        )
         ledger.lease(uid, 4, uuid.UUID(int=rng.getrandbits(128)).hex)
     uids = tuple(member.uid for member in controller.members)
-    controller.rendezvous.restore(phase="training", process_round=1, world=uids, finished=False, now=0.0)
+    controller.rendezvous.restore(
+        phase="training", process_round=1, world=uids, finished=False, now=0.0
+    )
     largest = ConfigMapStore.largest
     assert largest is not None
     kept = snapshot.encode(controller, job_uid="job", largest=largest)
@@ -164,6 +202,7 @@ def test_a_pod_keeps_its_role_and_index() -> None:
         members.check_registration(Identity("job-worker-1-0", "uid-1-0", "worker", 2))
 
 
+@pytest.mark.guarantee("member-lost-before-start")
 def test_a_member_that_is_lost_before_its_start_has_reached_it_breaks_the_world() -> None:
     rendezvous = Rendezvous(Members())
     rendezvous.sizes = {"worker": RoleSize(1, 2)}
@@ -176,7 +215,9 @@ def test_a_member_that_is_lost_before_its_start_has_reached_it_breaks_the_world(
     rendezvous.connected("uid-1-0", 1.2, running_round=0)  # its Start got lost with the stream
     rendezvous.member_leaving("uid-1-0", 1.2)
     rendezvous.disconnected("uid-1-0", 1.2)
-    assert [command for command in rendezvous.advance(1.3) if isinstance(command, Stop)] == [Stop("uid-0-0", 1, 0.0)]
+    assert [command for command in rendezvous.advance(1.3) if isinstance(command, Stop)] == [
+        Stop("uid-0-0", 1, 0.0)
+    ]
 
 
 async def test_a_report_of_a_round_that_is_not_there_yet_changes_nothing() -> None:

@@ -22,7 +22,8 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
 async def test_the_document_lists_every_metric_with_its_type_and_labels() -> None:
     row = re.compile(r"^\| `(elasticjob_\w+)` \| (gauge|counter) \| (.*?) \| .+ \|$", re.MULTILINE)
     documented = {
-        name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in row.findall(DOCUMENT.read_text())
+        name: (kind, tuple(re.findall(r"`(\w+)`", labels)))
+        for name, kind, labels in row.findall(DOCUMENT.read_text())
     }
     assert documented == await _served()
 
@@ -31,7 +32,9 @@ async def _served() -> dict[str, tuple[str, tuple[str, ...]]]:
     controller = Controller(framework="jax", sizes={})
     controller.register(Identity("job-worker-0", "uid-0", "worker", 0))
     controller.ledgers.declare(Dataset("d", 4, 1))
-    controller.plan_changed(ScalePlan(metadata=ObjectMeta(name="p"), spec=ScalePlanSpec(job_name="job")), None)
+    controller.plan_changed(
+        ScalePlan(metadata=ObjectMeta(name="p"), spec=ScalePlanSpec(job_name="job")), None
+    )
     calls = CallCounts()
     calls.taken["elasticjob.v1.JobService/GetStatus"] += 1
     body, _ = Metrics(controller, StateWriter(NoStore(), lambda: EncodedState(b"")), calls).render()

@@ -24,7 +24,9 @@ class Job:
         self.members = Members()
         self.rendezvous = Rendezvous(self.members)
         self.rendezvous.sizes = {"worker": RoleSize(1, count if desired is None else desired)}
-        self.rendezvous.node_check = NodeCheck(enabled=enabled, command=["gpu-test"], timeout_seconds=60)
+        self.rendezvous.node_check = NodeCheck(
+            enabled=enabled, command=["gpu-test"], timeout_seconds=60
+        )
         self.commands: list[object] = []
         for index in range(count):
             self.join(index)
@@ -32,7 +34,13 @@ class Job:
     def join(self, index: int, incarnation: int = 0) -> Member:
         uid = f"u{index}.{incarnation}"
         identity = Identity(
-            f"p{index}.{incarnation}", uid, "worker", index, incarnation, f"10.0.0.{index}", f"n{index}"
+            f"p{index}.{incarnation}",
+            uid,
+            "worker",
+            index,
+            incarnation,
+            f"10.0.0.{index}",
+            f"n{index}",
         )
         member = self.rendezvous.register(identity, self.now)
         self.rendezvous.connected(uid, self.now)
@@ -46,9 +54,16 @@ class Job:
         return self.commands
 
     def answer(
-        self, member: Member, *, seconds: float = 0.1, problem: str = "", unreached: tuple[str, ...] = ()
+        self,
+        member: Member,
+        *,
+        seconds: float = 0.1,
+        problem: str = "",
+        unreached: tuple[str, ...] = (),
     ) -> None:
-        node_check.record_answer(member, member.order, seconds=seconds, problem=problem, unreached=unreached)
+        node_check.record_answer(
+            member, member.order, seconds=seconds, problem=problem, unreached=unreached
+        )
 
 
 def test_nobody_is_in_a_world_before_all_who_came_together_have_passed() -> None:
@@ -60,7 +75,11 @@ def test_nobody_is_in_a_world_before_all_who_came_together_have_passed() -> None
         ("10.0.0.2", "10.0.0.0"),
         ("10.0.0.0", "10.0.0.1"),
     ]
-    assert all(c.command == ("gpu-test",) and c.timeout_seconds == 60 for c in commands if isinstance(c, Check))
+    assert all(
+        c.command == ("gpu-test",) and c.timeout_seconds == 60
+        for c in commands
+        if isinstance(c, Check)
+    )
     members = list(job.members)
     for member in members[:2]:
         job.answer(member)
@@ -74,6 +93,7 @@ def test_without_a_wish_for_it_nothing_is_checked() -> None:
     assert [type(c) for c in Job(3, enabled=False).advance()] == [Start] * 3
 
 
+@pytest.mark.guarantee("unfit-node")
 def test_a_node_whose_check_fails_leaves_with_the_reason_and_the_others_train() -> None:
     job = Job(3)
     job.advance()
@@ -84,7 +104,9 @@ def test_a_node_whose_check_fails_leaves_with_the_reason_and_the_others_train() 
     commands = job.advance(3.0)
     assert Exit("u1.0", problem="the check command ended with exit code 3: no GPU") in commands
     assert job.rendezvous.world == ("u0.0", "u2.0")
-    assert job.rendezvous.unfit == {("worker", 1): ("p1.0", "the check command ended with exit code 3: no GPU")}
+    assert job.rendezvous.unfit == {
+        ("worker", 1): ("p1.0", "the check command ended with exit code 3: no GPU")
+    }
     job.rendezvous.disconnected("u1.0", job.now)
     assert job.rendezvous.unfit, "it is still known when the pod is gone"
     again = job.join(1, incarnation=1)
@@ -114,7 +136,9 @@ def test_the_list_of_pods_that_are_not_fit_is_bounded_and_the_oldest_go_first() 
     for member in job.members:
         job.answer(member, problem="bad")
     job.advance()
-    assert list(job.rendezvous.unfit) == [("worker", index) for index in range(5, node_check.MOST_UNFIT + 5)]
+    assert list(job.rendezvous.unfit) == [
+        ("worker", index) for index in range(5, node_check.MOST_UNFIT + 5)
+    ]
 
 
 def test_two_measurements_are_too_few_to_call_one_slow() -> None:
@@ -164,7 +188,9 @@ def test_a_check_is_sent_again_to_an_agent_that_comes_back_and_not_to_one_that_t
     assert [type(c) for c in job.advance()] == [Check]
     job.rendezvous.connected(first.uid, job.now, running_round=4)
     job.advance()
-    assert first.node_check.stage == "none", "it trains already, as a restarted master has just learned"
+    assert first.node_check.stage == "none", (
+        "it trains already, as a restarted master has just learned"
+    )
 
 
 def test_a_wish_taken_back_lets_all_go() -> None:
@@ -182,15 +208,23 @@ def test_a_late_or_foreign_answer_changes_nothing() -> None:
     assert first.node_check.stage == "running"
     job.answer(second, seconds=float("nan"), problem="x" * 5000)
     job.answer(second, problem="")
-    assert (second.node_check.seconds, len(second.node_check.problem)) == (0.0, node_check.LONGEST_PROBLEM)
+    assert (second.node_check.seconds, len(second.node_check.problem)) == (
+        0.0,
+        node_check.LONGEST_PROBLEM,
+    )
 
 
 def test_what_was_found_and_reported_outlives_the_master() -> None:
-    before, after = Controller(framework="jax"), Controller(framework="jax")
+    before = Controller(framework="jax")
+    after = Controller(framework="jax")
     for index, stage in enumerate(("passed", "failed", "running")):
         identity = Identity(f"p{index}", f"u{index}", "worker", index, 0, f"10.0.0.{index}")
         problem = "bad" if index == 1 else ""
-        before.members.add(identity, 0.0).node_check = NodeCheckState(stage, seconds=0.1, problem=problem)  # type: ignore[arg-type]
+        before.members.add(identity, 0.0).node_check = NodeCheckState(
+            stage,  # type: ignore[arg-type]
+            seconds=0.1,
+            problem=problem,
+        )
     before.rendezvous.unfit = {("worker", 1): ("p1", "bad")}
     before.keyvalue.restore(3, {"k": bytes(range(256))}, {"request": 7})
     before.barriers.restore(3, {"b": 2})
@@ -199,19 +233,29 @@ def test_what_was_found_and_reported_outlives_the_master() -> None:
     assert checks == [("passed", ""), ("failed", "bad"), ("none", "")]
     assert after.unfit_pods() == {"p1": "bad"}
     assert (after.keyvalue.round, after.keyvalue.values()) == (3, {"k": bytes(range(256))})
-    assert (after.keyvalue.addition_results(), after.barriers.passed_counts()) == ({"request": 7}, {"b": 2})
+    assert (after.keyvalue.addition_results(), after.barriers.passed_counts()) == (
+        {"request": 7},
+        {"b": 2},
+    )
 
 
 def members_after_check(count: int, broken: set[int]) -> list[Member]:
-    """Return members that each have connected to the next two; nobody reaches a broken one, and it reaches nobody."""
+    """Return members that each have connected to the next two.
+
+    Nobody reaches a broken one, and it reaches nobody.
+    """
     members = [
-        Member(Identity(f"p{n}", f"u{n}", "worker", n, 0, f"a{n}"), n, disconnected_since=None) for n in range(count)
+        Member(Identity(f"p{n}", f"u{n}", "worker", n, 0, f"a{n}"), n, disconnected_since=None)
+        for n in range(count)
     ]
     for n, member in enumerate(members):
         peers = [(n + step) % count for step in (1, 2) if (n + step) % count != n]
         bad = tuple(f"a{p}" for p in dict.fromkeys(peers) if n in broken or p in broken)
         member.node_check = NodeCheckState(
-            "answered", peers=tuple(f"a{p}" for p in dict.fromkeys(peers)), unreached=bad, seconds=0.1
+            "answered",
+            peers=tuple(f"a{p}" for p in dict.fromkeys(peers)),
+            unreached=bad,
+            seconds=0.1,
         )
     return members
 
@@ -224,6 +268,7 @@ def test_a_node_nobody_reaches_is_found_and_no_other(count: int, data: st.DataOb
     assert [m.node_check.stage == "failed" for m in members] == [n == broken for n in range(count)]
 
 
+@pytest.mark.guarantee("unfit-node")
 @given(st.integers(2, 12), st.data())
 def test_whoever_is_broken_somebody_is_left_and_all_connections_among_the_fit_work(
     count: int, data: st.DataObject
@@ -236,14 +281,19 @@ def test_whoever_is_broken_somebody_is_left_and_all_connections_among_the_fit_wo
     addresses = {m.identity.address for m in fit}
     for member in fit:
         failed = [p for p in member.node_check.unreached if p in addresses]
-        assert 2 * len(failed) <= max(2, len(member.node_check.peers)), "at most one of its two connections"
+        assert 2 * len(failed) <= max(2, len(member.node_check.peers)), (
+            "at most one of its two connections"
+        )
 
 
 def test_of_two_that_do_not_reach_each_other_the_younger_is_to_blame() -> None:
     members = members_after_check(2, {0, 1})
     node_check.evaluate_group(members, members)
     assert [m.node_check.stage for m in members] == ["passed", "failed"]
-    assert members[1].node_check.problem == "2 of 2 connections between its node and other members failed"
+    assert (
+        members[1].node_check.problem
+        == "2 of 2 connections between its node and other members failed"
+    )
 
 
 def test_members_at_work_are_never_to_blame() -> None:
@@ -258,7 +308,11 @@ def test_members_at_work_are_never_to_blame() -> None:
 @pytest.mark.parametrize("nodes", [["a", "a", "b", "b"], ["a", "a", "a", "b"]])
 def test_peers_on_other_nodes_come_first(nodes: list[str]) -> None:
     members = [
-        Member(Identity(f"p{n}", f"u{n}", "worker", n, 0, f"10.0.0.{n}", node), n, disconnected_since=None)
+        Member(
+            Identity(f"p{n}", f"u{n}", "worker", n, 0, f"10.0.0.{n}", node),
+            n,
+            disconnected_since=None,
+        )
         for n, node in enumerate(nodes)
     ]
     node_check.begin_checks(members, members, NodeCheck(enabled=True), 0.0)

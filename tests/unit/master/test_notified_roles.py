@@ -1,4 +1,7 @@
-"""Roles whose processes go on when the world changes and are told the new one: `onWorldChange: Notify`."""
+"""Roles whose processes go on when the world changes and are told the new one.
+
+`onWorldChange: Notify`.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +62,7 @@ def uid(agent: SimulatedAgent) -> str:
     return agent.identity.pod_uid
 
 
+@pytest.mark.guarantee("notified-processes")
 def test_who_goes_on_is_told_each_world_once_and_is_never_started_again() -> None:
     job = Job()
     third = job.join(2)
@@ -80,6 +84,7 @@ def test_roles_with_restart_beside_them_are_started_again() -> None:
     assert [each.starts for each in job.workers] == [[1]] * 2
 
 
+@pytest.mark.guarantee("notified-processes")
 def test_before_it_has_taken_the_new_world_it_may_lease_but_not_commit() -> None:
     job = Job()
     first = job.workers[0]
@@ -88,7 +93,10 @@ def test_before_it_has_taken_the_new_world_it_may_lease_but_not_commit() -> None
     job.run(5.0)
     assert first.told == [2]
     assert check_current(job.rendezvous, uid(first), 1).uid == uid(first)
-    with pytest.raises(NotCurrent, match=r"in the world of round 1, the present one is 2: call next_world\(\) first"):
+    with pytest.raises(
+        NotCurrent,
+        match=r"in the world of round 1, the present one is 2: call next_world\(\) first",
+    ):
         check_may_commit(job.rendezvous, uid(first), 1)
     check_may_commit(job.rendezvous, uid(job.workers[1]), 1)
     job.take_world(first)
@@ -104,6 +112,7 @@ def test_who_leaves_may_save_until_it_has_left() -> None:
     check_may_commit(job.rendezvous, uid(job.workers[0]), 1)
 
 
+@pytest.mark.guarantee("notified-processes")
 def test_who_never_takes_the_world_is_stopped_and_started_in_it_and_nobody_else_is() -> None:
     job = Job()
     deaf, other = job.workers
@@ -117,7 +126,9 @@ def test_who_never_takes_the_world_is_stopped_and_started_in_it_and_nobody_else_
     assert stop.reason == "it has not taken a new world within 30 s, so it is started again"
     assert deaf.starts == [1, 2]
     assert (other.starts, other.told) == ([1], [2])
-    assert (job.rendezvous.round, job.rendezvous.phase) == (2, "training"), "no other world is needed"
+    assert (job.rendezvous.round, job.rendezvous.phase) == (2, "training"), (
+        "no other world is needed"
+    )
     check_may_commit(job.rendezvous, uid(deaf), 2)
 
 
@@ -173,6 +184,7 @@ def test_who_was_cut_off_for_a_while_goes_on_and_is_told_only_the_newest_world()
     assert uid(cut_off) in job.rendezvous.world
 
 
+@pytest.mark.guarantee("notified-processes")
 def test_who_was_lost_is_killed_when_it_comes_back_as_its_shards_are_the_others() -> None:
     job = Job()
     lost = job.workers[0]
@@ -189,7 +201,9 @@ def test_who_was_lost_is_killed_when_it_comes_back_as_its_shards_are_the_others(
     assert job.workers[1].starts == [1]
 
 
-def test_a_crash_does_not_stop_the_others_and_the_crashed_one_is_started_in_the_next_world() -> None:
+def test_a_crash_does_not_stop_the_others_and_the_crashed_one_is_started_in_the_next_world() -> (
+    None
+):
     job = Job(3)
     job.end_process(job.workers[0], 1, asked=False, retry=True)
     job.run_until_quiet()
@@ -217,6 +231,7 @@ def test_a_training_that_hangs_is_started_again() -> None:
     assert [each.starts for each in job.workers] == [[1, 2]] * 2
 
 
+@pytest.mark.guarantee("notified-processes")
 def test_a_new_master_tells_the_world_again_to_those_who_have_not_taken_it() -> None:
     job = Job()
     first, second = job.workers
@@ -230,7 +245,9 @@ def test_a_new_master_tells_the_world_again_to_those_who_have_not_taken_it() -> 
     job.rendezvous.sizes = old.sizes
     for member in stored:
         job.members.restore(restore_member(member, job.now))
-    job.rendezvous.restore(phase=old.phase, process_round=old.round, world=old.world, finished=False, now=job.now)
+    job.rendezvous.restore(
+        phase=old.phase, process_round=old.round, world=old.world, finished=False, now=job.now
+    )
     job.commands.clear()
     for agent in (first, second, third):
         job.connect(agent)

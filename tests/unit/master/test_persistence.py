@@ -25,10 +25,15 @@ STORED = Path(__file__).with_name("stored_state.json")
 """A state of version 2 in which every field is set."""
 
 
-async def test_a_master_that_is_ended_before_it_has_read_the_state_leaves_it_alone(tmp_path: Path) -> None:
+async def test_a_master_that_is_ended_before_it_has_read_the_state_leaves_it_alone(
+    tmp_path: Path,
+) -> None:
     state = tmp_path / "state"
     state.write_bytes(b"all that an earlier master knew")
-    config = load(["--standalone", "--insecure", "--grpc-port=0", "--http-port=0", f"--state-file={state}"], {})
+    config = load(
+        ["--standalone", "--insecure", "--grpc-port=0", "--http-port=0", f"--state-file={state}"],
+        {},
+    )
     stop = asyncio.Event()
     stop.set()
     await serve(config, stop)
@@ -45,7 +50,9 @@ async def test_a_lease_of_somebody_who_is_no_member_any_more_is_free_after_a_res
     snapshot.restore(after, snapshot.take(before, job_uid=""))
     restored = after.ledgers.get("d")
     assert {uid: holder.leased for uid, holder in restored.holders().items()} == {"uid-0": {0}}
-    assert [shard.id for shard in restored.lease("uid-0", 1, "one")] == [0], "the answer is known to the next master"
+    assert [shard.id for shard in restored.lease("uid-0", 1, "one")] == [0], (
+        "the answer is known to the next master"
+    )
     assert [shard.id for shard in restored.lease("uid-2", 4)] == [1, 2, 3]
 
 
@@ -70,10 +77,14 @@ async def test_a_data_set_is_confirmed_when_it_is_stored_and_then_at_once() -> N
     await state_writer.flush()
     assert [(await call).shards for call in calls] == [4, 4]
     state_writer.changed()
-    assert (await service.CreateDataset(request, None)).shards == 4, "other changes are not waited for"
+    assert (await service.CreateDataset(request, None)).shards == 4, (
+        "other changes are not waited for"
+    )
 
 
-async def test_who_waits_for_a_change_waits_for_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_waits_for_a_change_waits_for_no_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     state_writer = StateWriter(NoStore(), lambda: EncodedState(b""))
     state_writer.changed()
     early = state_writer.changes

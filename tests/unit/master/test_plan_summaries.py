@@ -17,7 +17,11 @@ def plan(number: int, phase: PlanPhase | None) -> ScalePlan:
 
 
 def test_too_many_plans_lose_the_oldest_finished_ones() -> None:
-    known = [plan(0, None), plan(1, "Draining"), *(plan(number, "Failed") for number in range(2, MOST_PLANS + 10))]
+    known = [
+        plan(0, None),
+        plan(1, "Draining"),
+        *(plan(number, "Failed") for number in range(2, MOST_PLANS + 10)),
+    ]
     listed = summaries(reversed(known))
     latest = range(12, MOST_PLANS + 10)
     assert [each.name for each in listed] == ["p0", "p1", *(f"p{number}" for number in latest)]

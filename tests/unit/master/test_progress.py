@@ -18,8 +18,10 @@ class Member:
 
     def __init__(self, uid: str = "a", process_round: int = 1) -> None:
         self.progress = Progress()
-        self.uid, self.round = uid, process_round
-        self.now, self.step = 1000.0, 0
+        self.uid = uid
+        self.round = process_round
+        self.now = 1000.0
+        self.step = 0
 
     def train(self, step_seconds: Iterable[float]) -> None:
         """Finish a step after each of these times."""
@@ -54,7 +56,9 @@ def test_however_reports_are_merged_and_delayed_a_steady_rate_is_measured_as_it_
     assert member.progress.steps_per_second(now) == pytest.approx(1 / step_seconds)
     eta = member.progress.eta_seconds(now)
     if len(reports) == 1:
-        assert eta is None, "the first report contains the start-up, so it says nothing of the time to go"
+        assert eta is None, (
+            "the first report contains the start-up, so it says nothing of the time to go"
+        )
     else:
         assert eta == pytest.approx((1_000_000 - member.step) * step_seconds)
 
@@ -73,14 +77,18 @@ def test_a_pause_changes_neither_the_rate_nor_the_time_to_go(
 
 
 @given(st.floats(0.01, 2.0), st.floats(20.0, 5000.0), st.integers(1, 20))
-def test_a_slow_first_step_is_forgotten_with_the_second(step_seconds: float, compiling: float, more: int) -> None:
+def test_a_slow_first_step_is_forgotten_with_the_second(
+    step_seconds: float, compiling: float, more: int
+) -> None:
     member = Member()
     member.train([compiling, *[step_seconds] * more])
     assert member.rate == pytest.approx(SAMPLES / step_seconds)
 
 
 @given(st.floats(0.01, 10.0), st.floats(0.01, 10.0))
-def test_a_new_rate_is_learned_within_half_a_minute_of_training(before: float, after: float) -> None:
+def test_a_new_rate_is_learned_within_half_a_minute_of_training(
+    before: float, after: float
+) -> None:
     member = Member()
     member.train([before] * 30)
     steps = max(20, int(30 / after))
@@ -109,7 +117,8 @@ def test_the_rate_is_never_beyond_what_was_reported(times: list[float]) -> None:
 def test_a_change_of_the_world_leaves_no_trace_of_the_old_rate() -> None:
     member = Member()
     member.train([0.1] * 50)
-    member.round, member.step = 2, 40
+    member.round = 2
+    member.step = 40
     member.train([45.0, 0.2, 0.2])
     assert member.rate == pytest.approx(SAMPLES / 0.2)
 
@@ -142,7 +151,9 @@ def test_the_rate_is_the_sum_over_members_and_a_burst_counts_as_the_time_it_stan
     for step in range(1, 21):
         for uid in ("a", "b"):
             report = Report(round=1, step=step, total_steps=100, samples=50, seconds=0.5)
-            progress.add_report(uid, report, now=7.0, wall=1.0)  # all at one moment, as after a reconnection
+            progress.add_report(
+                uid, report, now=7.0, wall=1.0
+            )  # all at one moment, as after a reconnection
     assert progress.samples_per_second(7.0) == pytest.approx(200.0)
     assert progress.eta_seconds(7.0) == pytest.approx(40.0, rel=0.1)
     assert progress.samples == 2000
@@ -156,7 +167,9 @@ def test_silent_members_add_nothing() -> None:
     assert progress.eta_seconds(100.0) is None
 
 
-def test_a_new_round_may_go_back_to_its_checkpoint_and_late_reports_of_the_old_one_do_not_count_as_steps() -> None:
+def test_a_new_round_may_go_back_to_its_checkpoint_and_late_reports_of_the_old_one_do_not_count_as_steps() -> (
+    None
+):
     progress = Progress()
     progress.add_report("a", Report(1, 50, 100, 5, 0.5), now=0.0, wall=1.0)
     progress.add_report("a", Report(2, 41, 100, 5, 0.5), now=1.0, wall=2.0)
@@ -165,8 +178,11 @@ def test_a_new_round_may_go_back_to_its_checkpoint_and_late_reports_of_the_old_o
 
 
 @given(st.floats(), st.floats(), st.integers(-1, 2**70))
-def test_whatever_is_reported_the_numbers_stay_finite(samples: float, seconds: float, step: int) -> None:
-    progress, report = Progress(), Report(1, step, 10, samples, seconds, {"loss": samples})
+def test_whatever_is_reported_the_numbers_stay_finite(
+    samples: float, seconds: float, step: int
+) -> None:
+    progress = Progress()
+    report = Report(1, step, 10, samples, seconds, {"loss": samples})
     if report.validation_error() is None:
         progress.add_report("a", report, now=1.0, wall=1.0)
     assert math.isfinite(progress.samples_per_second(2.0))
@@ -176,12 +192,19 @@ def test_whatever_is_reported_the_numbers_stay_finite(samples: float, seconds: f
 def test_a_problem_names_field_value_and_bound() -> None:
     assert Report(1, -1).validation_error() == f"step is -1; it must be between 0 and {2**53}"
     assert "samples is nan" in str(Report(1, 1, samples=math.nan).validation_error())
-    assert "at most 64" in str(Report(1, 1, metrics={str(n): 1.0 for n in range(65)}).validation_error())
+    assert "at most 64" in str(
+        Report(1, 1, metrics={str(n): 1.0 for n in range(65)}).validation_error()
+    )
     assert Report(1, 1, 2, 3.0, 4.0, {"loss": math.nan}).validation_error() is None
 
 
 def test_people_read_short_numbers() -> None:
-    assert [format_rate(x) for x in (0.25, 950.4, 1234.0, 5.6e6)] == ["0.2/s", "950/s", "1.2k/s", "5.6M/s"]
+    assert [format_rate(x) for x in (0.25, 950.4, 1234.0, 5.6e6)] == [
+        "0.2/s",
+        "950/s",
+        "1.2k/s",
+        "5.6M/s",
+    ]
     assert [format_steps(3, 0), format_steps(3, 9)] == ["3", "3/9"]
 
 

@@ -12,17 +12,27 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.master.simulated_agents import MINIMUM, SimulatedAgent, SimulatedRendezvous, world_of
+from tests.support.master.simulated_agents import (
+    MINIMUM,
+    SimulatedAgent,
+    SimulatedRendezvous,
+    world_of,
+)
 
 
 class Worlds(RuleBasedStateMachine):
-    """Any history: the invariants of worlds hold at every moment, and once events end, a world is formed."""
+    """Any history.
+
+    The invariants of worlds hold at every moment, and once events end, a world is formed.
+    """
 
     in_process_elastic = False
 
     @initialize(desired=st.integers(MINIMUM, 4), present=st.integers(0, 4), quiet=st.booleans())
     def begin(self, desired: int, present: int, quiet: bool) -> None:
-        self.job = SimulatedRendezvous(desired=desired, rules=Rules(in_process_elastic=self.in_process_elastic))
+        self.job = SimulatedRendezvous(
+            desired=desired, rules=Rules(in_process_elastic=self.in_process_elastic)
+        )
         self.finished = False
         for index in range(present):
             self.job.join(index)
@@ -91,7 +101,10 @@ class Worlds(RuleBasedStateMachine):
     @precondition(lambda self: len(self.job.agents) > 2)
     @rule(number=st.integers(0, 9))
     def finish(self, number: int) -> None:
-        agent = self.pick(number, [a for a in self.job.alive() if a.running and a.running == self.job.rendezvous.round])
+        agent = self.pick(
+            number,
+            [a for a in self.job.alive() if a.running and a.running == self.job.rendezvous.round],
+        )
         if agent:
             self.job.end_process(agent, 0, asked=False)
             self.finished = self.finished or self.job.rendezvous.finished_at is not None
@@ -104,7 +117,9 @@ class Worlds(RuleBasedStateMachine):
     def teardown(self) -> None:
         job = self.job
         job.run_until_quiet()
-        self.finished = self.finished or job.rendezvous.finished_at is not None  # reported when the stream came back
+        self.finished = (
+            self.finished or job.rendezvous.finished_at is not None
+        )  # reported when the stream came back
         present = [m.uid for m in job.members if m.available]
         state = f"{job.rendezvous.phase} round {job.rendezvous.round} world {job.rendezvous.world} present {present}"
         assert all(not agent.draining or agent.ended for agent in job.alive()), state
@@ -123,9 +138,13 @@ class WorldsThatAdapt(Worlds):
 
 
 TestWorlds = Worlds.TestCase
-TestWorlds.settings = settings(max_examples=settings().max_examples * 3 // 2, stateful_step_count=40)
+TestWorlds.settings = settings(
+    max_examples=settings().max_examples * 3 // 2, stateful_step_count=40
+)
 TestWorldsThatAdapt = WorldsThatAdapt.TestCase
-TestWorldsThatAdapt.settings = settings(max_examples=settings().max_examples * 4 // 5, stateful_step_count=40)
+TestWorldsThatAdapt.settings = settings(
+    max_examples=settings().max_examples * 4 // 5, stateful_step_count=40
+)
 
 
 def test_the_first_world_waits_a_little_for_all_desired_members() -> None:
@@ -175,13 +194,16 @@ def test_joins_that_come_together_make_one_new_world() -> None:
     assert len(job.rendezvous.world) == 4
 
 
+@pytest.mark.guarantee("changed-roles")
 def test_a_world_trains_on_until_enough_have_joined_for_the_next_one() -> None:
     job, _ = world_of(2)
     before = job.rendezvous.round
     job.rendezvous.sizes = {"worker": RoleSize(4, 4)}
     job.join(2)
     job.run_until_quiet()
-    assert (job.rendezvous.round, job.rendezvous.phase) == (before, "training"), "stopped for a world that cannot be"
+    assert (job.rendezvous.round, job.rendezvous.phase) == (before, "training"), (
+        "stopped for a world that cannot be"
+    )
     job.join(3)
     job.run_until_quiet()
     assert (job.rendezvous.round, len(job.rendezvous.world)) == (before + 1, 4)
@@ -231,7 +253,9 @@ def test_an_agreed_stop_is_no_success_even_if_the_agent_had_not_heard_of_it() ->
     assert job.rendezvous.world == ("0.0",)
 
 
-def test_the_others_of_a_crashed_world_are_stopped_at_once_and_only_the_first_to_crash_leaves() -> None:
+def test_the_others_of_a_crashed_world_are_stopped_at_once_and_only_the_first_to_crash_leaves() -> (
+    None
+):
     job, agents = world_of(3)
     job.end_process(agents[1], 1, asked=False)
     job.end_process(agents[2], 134, asked=False)
@@ -243,8 +267,12 @@ def test_the_others_of_a_crashed_world_are_stopped_at_once_and_only_the_first_to
     assert job.rendezvous.world == ("0.0", "2.0")
 
 
+@pytest.mark.guarantee("torchrun-process-fails")
 def test_who_failed_first_leaves_even_if_the_others_have_told_it_earlier() -> None:
-    """Torchrun looks after its processes in intervals: of two nodes that of the innocent may end first."""
+    """Torchrun looks after its processes in intervals.
+
+    Of two nodes that of the innocent may end first.
+    """
     job, agents = world_of(3)
     job.end_process(agents[2], 1, asked=False, seconds_ago=0.4)
     job.advance(0.3)
@@ -257,6 +285,7 @@ def test_who_failed_first_leaves_even_if_the_others_have_told_it_earlier() -> No
     assert job.rendezvous.world == ("0.0", "2.0")
 
 
+@pytest.mark.guarantee("torchrun-process-fails")
 def test_a_crash_beside_the_first_is_none_of_the_retries() -> None:
     job, agents = world_of(3)
     job.end_process(agents[2], 1, asked=False, retry=True)
@@ -266,6 +295,7 @@ def test_a_crash_beside_the_first_is_none_of_the_retries() -> None:
     assert [agent.excused_in for agent in agents] == [[], [], [2]]
 
 
+@pytest.mark.guarantee("process-retried-in-its-pod")
 def test_a_crash_that_is_retried_in_its_pod_makes_a_new_world_of_the_same_members() -> None:
     job, agents = world_of(3)
     job.end_process(agents[1], 1, asked=False, retry=True)
@@ -277,6 +307,7 @@ def test_a_crash_that_is_retried_in_its_pod_makes_a_new_world_of_the_same_member
     assert job.rendezvous.world == ("0.0", "1.0", "2.0")
 
 
+@pytest.mark.guarantee("process-retried-in-its-pod")
 def test_a_crash_that_is_retried_no_more_ends_the_member() -> None:
     job, agents = world_of(2)
     job.end_process(agents[1], 1, asked=False, retry=True)
@@ -292,14 +323,20 @@ def test_members_that_a_forgotten_world_had_lost_already_do_not_break_it() -> No
     rendezvous = job.rendezvous
     for agent in agents:
         job.disconnect(agent)
-    rendezvous.restore(phase="training", process_round=1, world=rendezvous.world, finished=False, now=job.now)
+    rendezvous.restore(
+        phase="training", process_round=1, world=rendezvous.world, finished=False, now=job.now
+    )
     agents[2].ended = True  # drained out of round 2, which the stored state does not know
     for agent in agents[:2]:
         agent.running = 2
         job.connect(agent)
-    assert agents[0].inbox[0] == Stop("0.0", 2, Timing().stop), "nobody is killed for the absence of the third"
+    assert agents[0].inbox[0] == Stop("0.0", 2, Timing().stop), (
+        "nobody is killed for the absence of the third"
+    )
     job.run_until_quiet()
-    assert (rendezvous.round, rendezvous.world) == (4, ("0.0", "1.0")), "a number nobody can have had yet"
+    assert (rendezvous.round, rendezvous.world) == (4, ("0.0", "1.0")), (
+        "a number nobody can have had yet"
+    )
 
 
 def test_a_crash_beside_a_lost_member_is_not_blamed_on_the_crashed() -> None:
@@ -327,6 +364,7 @@ def test_an_older_incarnation_is_refused() -> None:
     assert job.members.get(newer.identity.pod_uid) is not None
 
 
+@pytest.mark.guarantee("network-cut")
 def test_a_short_absence_changes_nothing() -> None:
     job, agents = world_of(2)
     job.disconnect(agents[0])
@@ -367,14 +405,18 @@ def given_up_while_cut_off() -> tuple[SimulatedRendezvous, SimulatedAgent]:
     return job, agents[0]
 
 
+@pytest.mark.guarantee("member-cut-off")
 def test_a_process_that_the_others_train_without_is_killed_and_never_asked_to_save() -> None:
     job, agent = given_up_while_cut_off()
     job.connect(agent)
     assert list(agent.inbox) == [Stop("0.0", 1, 0.0)]
 
 
+@pytest.mark.guarantee("member-cut-off")
 @pytest.mark.parametrize("by", ["plan", "node", "failed check"])
-def test_a_process_that_the_others_train_without_is_killed_also_when_its_member_leaves(by: str) -> None:
+def test_a_process_that_the_others_train_without_is_killed_also_when_its_member_leaves(
+    by: str,
+) -> None:
     job, agent = given_up_while_cut_off()
     if by == "plan":
         job.rendezvous.set_draining({agent.identity.pod_name: 5.0}, job.now)
@@ -399,6 +441,7 @@ def test_a_start_that_got_lost_with_its_stream_is_sent_again() -> None:
     assert [agent.starts for agent in agents] == [[1], [1]]
 
 
+@pytest.mark.guarantee("member-lost-before-start")
 @pytest.mark.parametrize("how", ["lost", "leaves"])
 def test_a_world_without_a_member_whose_start_got_lost_is_made_anew(how: str) -> None:
     job = SimulatedRendezvous(minimum=1, desired=2)
@@ -469,12 +512,15 @@ def test_a_restarted_master_goes_on_with_the_world_it_finds() -> None:
     old = job.rendezvous
     members = Members()
     for member in job.members:
-        member.disconnected_since, member.last_command = job.now, None
+        member.disconnected_since = job.now
+        member.last_command = None
         members.insert(member)
     job.members = members
     job.rendezvous = Rendezvous(members)
     job.rendezvous.sizes = old.sizes
-    job.rendezvous.restore(phase=old.phase, process_round=old.round, world=old.world, finished=False, now=job.now)
+    job.rendezvous.restore(
+        phase=old.phase, process_round=old.round, world=old.world, finished=False, now=job.now
+    )
     for agent in agents:
         agent.connected = False
     job.advance(1.0)

@@ -9,7 +9,12 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.commands import Command, Configure
 from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.rendezvous.rules import RoleSize
-from elasticjob_master.core.report_intervals import MESSAGES_PER_SECOND, Intervals, differ_much, intervals_for
+from elasticjob_master.core.report_intervals import (
+    MESSAGES_PER_SECOND,
+    Intervals,
+    differ_much,
+    intervals_for,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +47,8 @@ def test_all_agents_together_send_a_thousand_reports_a_second_at_most(agents: in
 @given(fewer=SIZES, more=SIZES, lost=LOST)
 def test_more_agents_never_report_more_often(fewer: int, more: int, lost: float) -> None:
     fewer, more = sorted((fewer, more))
-    before, after = intervals_for(fewer, lost=lost), intervals_for(more, lost=lost)
+    before = intervals_for(fewer, lost=lost)
+    after = intervals_for(more, lost=lost)
     assert before.heartbeat <= after.heartbeat
     assert before.report <= after.report
 

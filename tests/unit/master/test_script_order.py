@@ -26,7 +26,9 @@ def plan(**script: Any) -> ScalePlan:
         "phase": "Executing", "before": {"worker": "0-2"}, "targets": {"worker": "0,2"},
         "script": {"startTime": BEGUN, **script},
     }  # fmt: skip
-    return msgspec.convert({"metadata": {"name": "p", "uid": "u"}, "spec": spec, "status": status}, ScalePlan)
+    return msgspec.convert(
+        {"metadata": {"name": "p", "uid": "u"}, "spec": spec, "status": status}, ScalePlan
+    )
 
 
 def member(role: str, index: int, slots: int = 1) -> Member:
@@ -35,7 +37,12 @@ def member(role: str, index: int, slots: int = 1) -> Member:
     return Member(identity, 1, disconnected_since=None)
 
 
-MEMBERS = [member("launcher", 0), member("worker", 2), member("worker", 1, slots=4), member("worker", 0)]
+MEMBERS = [
+    member("launcher", 0),
+    member("worker", 2),
+    member("worker", 1, slots=4),
+    member("worker", 0),
+]
 
 
 def order() -> ScriptOrder:

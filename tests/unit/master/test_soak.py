@@ -1,4 +1,7 @@
-"""Random histories of a whole simulated job, whose master is killed at any moment: the training always finishes."""
+"""Random histories of a whole simulated job, whose master is killed at any moment.
+
+The training always finishes.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,9 @@ async def live(job: SimulatedJob) -> None:
     assert rendezvous.phase == "training", job.state()
     assert set(rendezvous.world) == there, job.state()
     running = {a.uid: a.process.round for a in job.agents.values() if a.process is not None}
-    rounds = {rendezvous.round} if not controller.framework.in_process_elastic else set(running.values())
+    rounds = (
+        {rendezvous.round} if not controller.framework.in_process_elastic else set(running.values())
+    )
     assert set(running) == there, job.state()
     assert set(running.values()) == rounds, job.state()
 
@@ -64,5 +69,7 @@ HEALTH = {"lost_seconds": 10, "on_stall": "Restart", "stall_seconds": 20}
 
 
 @pytest.mark.parametrize("seed", some_of(range(10), every=4))
-def test_whatever_befalls_a_job_it_trains_on_with_all_members_and_every_shard_is_done_once(seed: int) -> None:
+def test_whatever_befalls_a_job_it_trains_on_with_all_members_and_every_shard_is_done_once(
+    seed: int,
+) -> None:
     run(seed, "jax", HEALTH)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from elasticjob_master.core.stall import MOST_RESTARTS, StallDetector, StallRule, StoredStall, TrainingActivity
+from elasticjob_master.core.stall import (
+    MOST_RESTARTS,
+    StallDetector,
+    StallRule,
+    StoredStall,
+    TrainingActivity,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +24,8 @@ class Training:
     def __init__(self, rule: StallRule | None = None) -> None:
         self.rule = rule or StallRule(factor=10, seconds=60)
         self.stall = StallDetector(round=1)
-        self.now, self.round = 0.0, 1
+        self.now = 0.0
+        self.round = 1
         self.activity: TrainingActivity = "training"
         self.restarted: list[float] = []
 
@@ -31,7 +38,11 @@ class Training:
         for _ in range(int(seconds)):
             self.now += 1.0
             due = self.stall.advance(
-                self.now, self.wall, activity=self.activity, process_round=self.round, rule=self.rule
+                self.now,
+                self.wall,
+                activity=self.activity,
+                process_round=self.round,
+                rule=self.rule,
             )
             if due:
                 self.restarted.append(self.now)
@@ -81,7 +92,11 @@ def test_time_before_a_step_is_not_counted_after_it() -> None:
     training.step()
     training.now += 0.7
     training.stall.advance(
-        training.now, training.wall, activity="training", process_round=training.round, rule=training.rule
+        training.now,
+        training.wall,
+        activity="training",
+        process_round=training.round,
+        rule=training.rule,
     )
     assert training.stall.idle == pytest.approx(0.7)
     assert not training.stalled
@@ -113,6 +128,7 @@ def test_a_step_that_comes_before_anybody_has_looked_at_the_new_world_is_its_fir
     assert training.stalled, "it is not the first step that is waited for"
 
 
+@pytest.mark.guarantee("training-hangs")
 @pytest.mark.parametrize("activity", ["paused", "finished"])
 def test_time_in_which_nobody_could_step_does_not_count(activity: TrainingActivity) -> None:
     training = Training()
@@ -172,6 +188,7 @@ def test_a_pause_hardly_changes_what_is_usual() -> None:
     assert training.stall.limit(training.rule) <= 1.5 * before
 
 
+@pytest.mark.guarantee("training-hangs")
 def test_a_restart_is_made_once_a_stall_with_ever_longer_pauses_and_not_for_ever() -> None:
     training = Training(StallRule(factor=10, seconds=60, restart=True))
     training.train(20)
@@ -188,7 +205,9 @@ def test_after_a_long_time_of_training_restarts_are_there_again() -> None:
     training.wait(61)
     assert training.stall.restarts == 1
     training.train(300)
-    assert training.stall.restarts == 1, "a job that hangs again and again is not restarted for ever"
+    assert training.stall.restarts == 1, (
+        "a job that hangs again and again is not restarted for ever"
+    )
     training.train(400)
     assert training.stall.restarts == 0
 
@@ -209,9 +228,13 @@ def test_a_new_master_gives_the_members_time_to_report_what_they_did_without_it(
 
 
 def test_a_new_master_knows_of_a_stall_and_of_restarts_that_were_made() -> None:
-    stall, stored = StallDetector(), StoredStall(EPOCH, since=EPOCH, restarts=MOST_RESTARTS, restarted_at=EPOCH)
+    stall = StallDetector()
+    stored = StoredStall(EPOCH, since=EPOCH, restarts=MOST_RESTARTS, restarted_at=EPOCH)
     stall.restore(stored, process_round=3, stepped_in_round=False, wall=EPOCH + 100)
     rule = StallRule(restart=True)
-    due = [stall.advance(float(n), EPOCH + n, activity="training", process_round=3, rule=rule) for n in range(5000)]
+    due = [
+        stall.advance(float(n), EPOCH + n, activity="training", process_round=3, rule=rule)
+        for n in range(5000)
+    ]
     assert not any(due)
     assert stall.since == EPOCH

@@ -1,4 +1,7 @@
-"""The Start messages of a world: all contain the same world, each its own ranks and environments."""
+"""The Start messages of a world.
+
+All contain the same world, each its own ranks and environments.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ from hypothesis import strategies as st
 def members(slots: list[int]) -> list[Member]:
     return [
         Member(
-            Identity(f"job-worker-{i}", f"uid-{i}", "worker", i, address=f"10.0.0.{i}", slots=number),
+            Identity(
+                f"job-worker-{i}", f"uid-{i}", "worker", i, address=f"10.0.0.{i}", slots=number
+            ),
             i + 1,
             disconnected_since=None,
         )
@@ -48,7 +53,9 @@ def test_the_bytes_of_a_start_are_those_of_the_whole_message(
                 world=pb.World(round=process_round, members=shown),
                 rank=rank,
                 environment=environment(rank),
-                other_environments=[pb.ProcessEnvironment(variables=variables) for variables in others],
+                other_environments=[
+                    pb.ProcessEnvironment(variables=variables) for variables in others
+                ],
             ),
         )
         assert pb.MasterMessage.FromString(starts.start(command, member.uid)) == whole

@@ -18,6 +18,7 @@ def test_a_stored_state_comes_back_as_it_was() -> None:
     assert stored_state.decode(stored_state.encode(kept)) == kept
 
 
+@pytest.mark.guarantee("master-state-too-large")
 @given(st.binary(max_size=200))
 def test_damaged_bytes_raise_the_expected_error_and_no_other(data: bytes) -> None:
     with pytest.raises(stored_state.UnreadableState):

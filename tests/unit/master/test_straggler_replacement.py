@@ -30,7 +30,9 @@ def slow_nodes(*nodes: str, seconds: float = 2.4) -> OwnSeconds:
     return lambda member, _rank: seconds if member.identity.node_name in nodes else 1.0
 
 
-def test_the_member_of_a_slow_node_is_replaced_once_with_a_reason_in_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_member_of_a_slow_node_is_replaced_once_with_a_reason_in_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     job = StragglingJob(monkeypatch, 4)
     job.train(300, slow_nodes("node-2"))
     assert job.replaced == [], "not before it has lasted"
@@ -55,16 +57,23 @@ def test_without_replace_a_straggler_stays(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(job.replaced) == 1, "set while the job runs"
 
 
-def test_a_rank_that_is_as_slow_on_another_node_is_not_replaced_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("straggler-replaced")
+def test_a_rank_that_is_as_slow_on_another_node_is_not_replaced_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     job = StragglingJob(monkeypatch, 8)
     job.train(6 * HOUR, lambda _member, rank: 3.0 if rank == 0 else 1.0)
     assert len(job.replaced) == 1
-    assert "on another node: it is the work, not the node" in job.controller.scaling.replacer.why_not
+    assert (
+        "on another node: it is the work, not the node" in job.controller.scaling.replacer.why_not
+    )
     job.train(HOUR, lambda _member, _rank: 1.0)
     assert job.controller.scaling.replacer.why_not == "", "what is over is not told"
 
 
-def test_an_index_that_is_as_slow_on_another_node_is_not_replaced_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_is_as_slow_on_another_node_is_not_replaced_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     job = StragglingJob(monkeypatch, 8)
     job.train(6 * HOUR, lambda member, _rank: 3.0 if member.identity.index in (5, 8) else 1.0)
     [(_, member, _)] = job.replaced
@@ -82,7 +91,10 @@ def test_a_replacement_on_the_same_node_may_be_replaced_after_a_pause_that_doubl
     assert len(times) == 3, "the default of maxStragglerReplacements"
     assert times[1] - times[0] >= 600
     assert times[2] - times[1] >= 1200
-    assert job.controller.scaling.replacer.why_not == "maxStragglerReplacements is 3, and so many were replaced"
+    assert (
+        job.controller.scaling.replacer.why_not
+        == "maxStragglerReplacements is 3, and so many were replaced"
+    )
     job.set_health(max_straggler_replacements=4)
     job.train(400, slow_nodes("node-2"))
     assert len(job.replaced) == 4
@@ -97,6 +109,7 @@ def test_where_more_than_a_few_are_slow_none_is_replaced(monkeypatch: pytest.Mon
     )
 
 
+@pytest.mark.guarantee("straggler-replaced")
 def test_a_pod_that_cannot_be_had_costs_no_replacement_and_is_asked_for_ever_more_rarely(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -119,8 +132,12 @@ def test_a_restarted_master_knows_what_was_replaced(monkeypatch: pytest.MonkeyPa
     assert len(job.replaced) == 3
 
 
-def test_a_plan_whose_maker_was_killed_before_it_remembered_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = StragglingJob(monkeypatch, 4, health=Health(on_straggler="Replace", max_straggler_replacements=1))
+def test_a_plan_whose_maker_was_killed_before_it_remembered_it_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = StragglingJob(
+        monkeypatch, 4, health=Health(on_straggler="Replace", max_straggler_replacements=1)
+    )
     pod = job.world()[2].identity.pod_name
     job.controller.scaling.adopt_replacement(1, pod, job.controller)
     job.train(HOUR, slow_nodes("node-2"))
@@ -129,11 +146,15 @@ def test_a_plan_whose_maker_was_killed_before_it_remembered_it_counts(monkeypatc
     assert [(each.plan, each.pod, each.index) for each in memory.replaced] == [(1, pod, 2)]
 
 
-def test_what_was_measured_with_a_straggler_is_forgotten_when_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("straggler-replaced")
+def test_what_was_measured_with_a_straggler_is_forgotten_when_it_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     job = StragglingJob(monkeypatch, 4)
     scaling = job.controller.scaling
     scaling.job_scaling = JobScaling("worker", 4, Bounds(1, 8), indices=frozenset(range(4)))
-    rates, times = {2: 60.0, 4: 50.0}, {2: EPOCH + 10, 4: EPOCH + 300}
+    rates = {2: 60.0, 4: 50.0}
+    times = {2: EPOCH + 10, 4: EPOCH + 300}
     scaling.autoscaler.restore(ScalingMemory(rates=rates, times=times, asked=4, settled=4, moves=3))
     job.train(200, lambda _member, _rank: 1.0)
     job.train(600, slow_nodes("node-2"))
@@ -143,7 +164,9 @@ def test_what_was_measured_with_a_straggler_is_forgotten_when_it_is_replaced(mon
     assert (memory.settled, memory.moves) == (None, 0), "the search begins anew"
 
 
-def test_a_failed_replacement_is_no_failed_plan_of_the_auto_scaler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_replacement_is_no_failed_plan_of_the_auto_scaler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     job = StragglingJob(monkeypatch, 4)
     job.next_node = ""
     before = job.controller.scaling.autoscaler.memory
@@ -152,7 +175,9 @@ def test_a_failed_replacement_is_no_failed_plan_of_the_auto_scaler(monkeypatch: 
     assert job.controller.scaling.autoscaler.memory == before
 
 
-def test_while_another_plan_is_under_way_nobody_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_another_plan_is_under_way_nobody_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     job = StragglingJob(monkeypatch, 4)
     job._put(1, "Executing")
     job.train(HOUR, slow_nodes("node-2"))
@@ -162,7 +187,9 @@ def test_while_another_plan_is_under_way_nobody_is_replaced(monkeypatch: pytest.
     assert len(job.replaced) == 1
 
 
-def test_a_member_that_holds_what_others_save_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_holds_what_others_save_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     job = StragglingJob(monkeypatch, 4, kept=True)
     job.train(HOUR, slow_nodes("node-2"))
     assert job.replaced == []
@@ -174,20 +201,33 @@ def slow_at(begin: int, end: int, every: int) -> Callable[[int], bool]:
     return lambda second: begin <= second % every < end
 
 
-def test_a_slow_checkpoint_of_rank_0_and_a_slow_storage_replace_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_checkpoint_of_rank_0_and_a_slow_storage_replace_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     job = StragglingJob(monkeypatch, 4)
-    saves, storage = slow_at(0, 200, 1200), slow_at(600, 1200, 3000)
+    saves = slow_at(0, 200, 1200)
+    storage = slow_at(600, 1200, 3000)
 
     def own(_member: Member, rank: int) -> float:
-        return (20.0 if rank == 0 and saves(job.second) else 1.0) + (5.0 if storage(job.second) else 0.0)
+        return (20.0 if rank == 0 and saves(job.second) else 1.0) + (
+            5.0 if storage(job.second) else 0.0
+        )
 
     job.train(8 * HOUR, own)
     assert job.replaced == []
 
 
+@pytest.mark.guarantee("straggler-replaced")
 @settings(deadline=None, max_examples=25, phases=_NO_SHRINKING)
-@given(seed=st.integers(0, 2**32), members=st.integers(3, 12), noise=st.floats(0, 0.5), burst=st.integers(0, 200))
-def test_in_no_history_of_healthy_members_is_one_replaced(seed: int, members: int, noise: float, burst: int) -> None:
+@given(
+    seed=st.integers(0, 2**32),
+    members=st.integers(3, 12),
+    noise=st.floats(0, 0.5),
+    burst=st.integers(0, 200),
+)
+def test_in_no_history_of_healthy_members_is_one_replaced(
+    seed: int, members: int, noise: float, burst: int
+) -> None:
     drawn = random.Random(seed)
     with pytest.MonkeyPatch.context() as monkeypatch:
         job = StragglingJob(monkeypatch, members)
@@ -201,6 +241,7 @@ def test_in_no_history_of_healthy_members_is_one_replaced(seed: int, members: in
         assert job.replaced == []
 
 
+@pytest.mark.guarantee("straggler-replaced")
 @settings(deadline=None, max_examples=10, phases=_NO_SHRINKING)
 @given(
     seed=st.integers(0, 2**32),
@@ -225,7 +266,9 @@ def test_in_no_history_are_more_replaced_than_allowed_or_one_that_is_not_slow(
             return drawn.lognormvariate(0, 0.1) * (4.0 if slow else 1.0)
 
         for _ in range(10):
-            job.next_node = drawn.choice(("", "node-0", *(f"node-{number}" for number in range(20))))
+            job.next_node = drawn.choice(
+                ("", "node-0", *(f"node-{number}" for number in range(20)))
+            )
             job.train(HOUR // 2, own)
             if drawn.random() < 0.2:
                 job.restart_master()
@@ -235,17 +278,23 @@ def test_in_no_history_are_more_replaced_than_allowed_or_one_that_is_not_slow(
         memory = job.controller.scaling.replacer.memory
         assert len(memory.replaced) <= most
         assert memory.plans == len(job.replaced)
-        assert sum(each.rank == rank and each.node not in slow_ones for each in memory.replaced) <= 1
+        assert (
+            sum(each.rank == rank and each.node not in slow_ones for each in memory.replaced) <= 1
+        )
 
 
-# --- the rules alone -------------------------------------------------------------------------------------------------
+# --- the rules alone
+# -------------------------------------------------------------------------------------------------
 
 
 def straggler(own: float, *, other: float = 1.0, waits: bool = True, members: int = 8) -> Straggler:
     """Return one of so many members, of which the slowest other one takes `other` for a step."""
     member = Member(Identity("p", "u", "worker", 3, node_name="n"), 1, disconnected_since=None)
     times = member.step_times
-    times.steps, times.seconds, times.own_work, times.straggler = 1.0, own, waits, True
+    times.steps = 1.0
+    times.seconds = own
+    times.own_work = waits
+    times.straggler = True
     return Straggler(Slowness(member, 1.0, other, 1, members), rank=3, seconds=300.0, since=0.0)
 
 
@@ -266,16 +315,24 @@ def test_one_is_replaced_only_if_the_time_saved_is_twice_the_cost(
     verdict = judge(ReplacementMemory(), [found], most=3, cost=30.0, horizon=horizon, wall=0.0)
     assert (verdict.replace is found) == replaced
     if not replaced:
-        assert verdict.reason == "the training time saved until the end would not be worth a change of the world"
+        assert (
+            verdict.reason
+            == "the training time saved until the end would not be worth a change of the world"
+        )
 
 
 def test_of_several_the_slowest_is_replaced_first() -> None:
-    slow, slower = straggler(2.5), straggler(4.0)
-    assert judge(ReplacementMemory(), [slow, slower], most=3, cost=1.0, horizon=1e4, wall=0.0).replace is slower
+    slow = straggler(2.5)
+    slower = straggler(4.0)
+    assert (
+        judge(ReplacementMemory(), [slow, slower], most=3, cost=1.0, horizon=1e4, wall=0.0).replace
+        is slower
+    )
 
 
 def test_what_is_said_of_several_does_not_change_with_who_is_the_slowest_at_present() -> None:
-    memory, reasons = ReplacementMemory(next_at=1e9), set()
+    memory = ReplacementMemory(next_at=1e9)
+    reasons = set()
     said = ""
     for own in (3.0, 5.0, 3.0, 5.0):
         found = [straggler(own, waits=False), straggler(4.0)]
@@ -287,5 +344,7 @@ def test_what_is_said_of_several_does_not_change_with_who_is_the_slowest_at_pres
 def test_where_a_node_is_not_known_the_work_may_be_the_cause() -> None:
     found = straggler(3.0)
     earlier = straggler_replacement.Replaced(1, "q", "worker", 7, rank=3)
-    memory = straggler_replacement.ended(straggler_replacement.created(ReplacementMemory(), earlier, 0.0), 8, 0.0)
+    memory = straggler_replacement.ended(
+        straggler_replacement.created(ReplacementMemory(), earlier, 0.0), 8, 0.0
+    )
     assert judge(memory, [found], most=3, cost=1.0, horizon=1e4, wall=1e6).replace is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 from elasticjob_master.core import stragglers
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.members import Identity, Member
@@ -17,15 +18,26 @@ class Workers:
     """Workers that report once a second; how long their steps take is said every time."""
 
     def __init__(self, count: int, *, alone: bool = False) -> None:
-        """Make some; `alone`: they report the time of their own work, and all wait for the slowest."""
-        self.alone, self.now, self.round = alone, 0.0, 1
+        """Make some.
+
+        `alone`: they report the time of their own work, and all wait for the slowest.
+        """
+        self.alone = alone
+        self.now = 0.0
+        self.round = 1
         self.changes = 0
         self.members = [
-            Member(Identity(f"worker-{n}", f"u{n}", "worker", n), n + 1, disconnected_since=None) for n in range(count)
+            Member(Identity(f"worker-{n}", f"u{n}", "worker", n), n + 1, disconnected_since=None)
+            for n in range(count)
         ]
 
-    def train(self, seconds: int, times: Mapping[int, float] | None = None, silent: tuple[int, ...] = ()) -> list[str]:
-        """Let them train; a step takes 1 s unless `times` says otherwise. Return who is a straggler then."""
+    def train(
+        self, seconds: int, times: Mapping[int, float] | None = None, silent: tuple[int, ...] = ()
+    ) -> list[str]:
+        """Let them train; a step takes 1 s unless `times` says otherwise.
+
+        Return who is a straggler then.
+        """
         took = {n: (times or {}).get(n, 1.0) for n in range(len(self.members))}
         for _ in range(seconds):
             self.now += 1.0
@@ -35,7 +47,11 @@ class Workers:
                     own = took[n] if self.alone else 0.0
                     report = Report(self.round, 1, seconds=whole, steps=1, compute_seconds=own)
                     member.step_times.add(report, 1, self.now)
-            self.changes += len(stragglers.update_stragglers(self.members, factor=2.0, seconds=SECONDS, now=self.now))
+            self.changes += len(
+                stragglers.update_stragglers(
+                    self.members, factor=2.0, seconds=SECONDS, now=self.now
+                )
+            )
         return [member.identity.pod_name for member in self.members if member.step_times.straggler]
 
 
@@ -54,11 +70,14 @@ def test_a_short_slowness_is_none() -> None:
         assert workers.train(60) == []
 
 
+@pytest.mark.guarantee("straggler-reported")
 def test_members_that_wait_for_each_other_are_distinguished_by_their_own_work() -> None:
     assert Workers(4, alone=True).train(90, {3: 2.5}) == ["worker-3"]
 
 
-def test_where_nobody_reports_its_own_work_all_take_as_long_as_the_slowest_and_nobody_is_blamed() -> None:
+def test_where_nobody_reports_its_own_work_all_take_as_long_as_the_slowest_and_nobody_is_blamed() -> (
+    None
+):
     workers = Workers(4)
     assert workers.train(200, dict.fromkeys(range(4), 2.5)) == []
 
@@ -91,6 +110,7 @@ def test_silence_neither_makes_a_straggler_nor_ends_one() -> None:
     assert workers.train(200, silent=(1,)) == ["worker-1"]
 
 
+@pytest.mark.guarantee("straggler-reported")
 @given(st.lists(st.lists(st.floats(0.1, 20.0), min_size=5, max_size=5), min_size=1, max_size=40))
 def test_marks_change_at_most_once_in_the_time_the_job_says(times: list[list[float]]) -> None:
     workers = Workers(5)

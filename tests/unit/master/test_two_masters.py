@@ -1,4 +1,7 @@
-"""Two masters of one job at a time: the earlier one starts no world any more, and ends when it finds the later one."""
+"""Two masters of one job at a time.
+
+The earlier one starts no world any more, and ends when it finds the later one.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +42,23 @@ async def live(job: SimulatedJob, *, cut_before: float) -> None:
     assert earlier.ended, "it has found out"
     assert not job.master.ended
     rendezvous = job.master.controller.rendezvous
-    running = {agent.uid: agent.process.round for agent in job.agents.values() if agent.process is not None}
+    running = {
+        agent.uid: agent.process.round for agent in job.agents.values() if agent.process is not None
+    }
     assert rendezvous.phase == "training", job.state()
-    assert set(running) == set(rendezvous.world) == {job.agents[index].uid for index in job.desired}, job.state()
+    assert (
+        set(running) == set(rendezvous.world) == {job.agents[index].uid for index in job.desired}
+    ), job.state()
     if not rendezvous.rules.in_process_elastic:
         assert set(running.values()) == {rendezvous.round}, job.state()
 
 
+@pytest.mark.guarantee("two-masters-at-a-time")
 @pytest.mark.parametrize("framework", ["jax", "horovod"])
 @pytest.mark.parametrize("seed", some_of(range(8), every=2))
-def test_a_master_that_was_given_up_starts_no_world_beyond_the_fence(seed: int, framework: str) -> None:
+def test_a_master_that_was_given_up_starts_no_world_beyond_the_fence(
+    seed: int, framework: str
+) -> None:
     loop = VirtualLoop()
     job = SimulatedJob(seed, loop, framework=framework, health={"lost_seconds": 10})
     cut_before = (0.0, 5.0, LEAST_MASTER_FORCE_DELETE_SECONDS)[seed % 3]
@@ -74,5 +84,6 @@ def test_a_world_whose_write_took_longer_than_the_fence_is_stored_again_before_i
     assert [type(command) for agent in agents for command in agent.inbox] == [Start, Start]
 
 
+@pytest.mark.guarantee("two-masters-at-a-time")
 def test_a_lost_master_is_given_up_after_all_that_it_has_sent_has_arrived() -> None:
     assert LEAST_MASTER_FORCE_DELETE_SECONDS > MASTER_FENCE_SECONDS + AGENT_TIMEOUT

@@ -33,7 +33,9 @@ class Job(SimulatedRendezvous):
         if isinstance(command, Stop | Drain):
             told = self.agents[command.uid]
             chief_runs = self.ordered and self.chief.connected and self.chief.running
-            if told.running == self.rendezvous.round or told in self.ps:  # an earlier process of a worker is over
+            if (
+                told.running == self.rendezvous.round or told in self.ps
+            ):  # an earlier process of a worker is over
                 assert told is self.chief or not told.running or not chief_runs, told.identity
             self.told.append(command.uid)
 
@@ -46,6 +48,7 @@ class Job(SimulatedRendezvous):
         self.advance()
 
 
+@pytest.mark.guarantee("kept-processes")
 def test_a_worker_more_does_not_touch_the_parameter_servers() -> None:
     job = Job()
     job.join(2)
@@ -56,6 +59,7 @@ def test_a_worker_more_does_not_touch_the_parameter_servers() -> None:
     assert len(job.rendezvous.world) == 6, "they belong to the new world all the same"
 
 
+@pytest.mark.guarantee("kept-process-in-later-rounds")
 def test_a_barrier_waits_for_who_was_started_in_its_round() -> None:
     job = Job()
     assert set(job.rendezvous.meeting()) == set(job.rendezvous.world), "the first world: all are"
@@ -69,6 +73,7 @@ def test_a_barrier_waits_for_who_was_started_in_its_round() -> None:
     assert set(job.rendezvous.meeting()) == set(job.rendezvous.world) - {job.ps[1].identity.pod_uid}
 
 
+@pytest.mark.guarantee("kept-process-in-later-rounds")
 def test_who_goes_on_is_told_so_as_it_may_not_be_started_again_in_the_world_of_its_start() -> None:
     job = Job(workers=0)
     starts: list[Start] = []
@@ -77,9 +82,14 @@ def test_who_goes_on_is_told_so_as_it_may_not_be_started_again_in_the_world_of_i
     job.join(2, "ps")
     job.run_until_quiet()
     servers = {f"ps-{index}.0": True for index in range(3)}
-    assert {start.uid: start.goes_on for start in starts} == {"chief-0.0": False, "0.0": False, **servers}
+    assert {start.uid: start.goes_on for start in starts} == {
+        "chief-0.0": False,
+        "0.0": False,
+        **servers,
+    }
 
 
+@pytest.mark.guarantee("kept-processes")
 def test_the_chief_is_stopped_first_as_it_saves_what_the_others_hold() -> None:
     job = Job()
     job.join(2)
@@ -90,6 +100,7 @@ def test_the_chief_is_stopped_first_as_it_saves_what_the_others_hold() -> None:
     assert job.told[1:] == [worker.identity.pod_uid for worker in job.workers]
 
 
+@pytest.mark.guarantee("kept-processes")
 def test_a_parameter_server_that_leaves_does_so_after_all_that_use_it() -> None:
     job = Job()
     job.drain(job.ps[0])
@@ -136,11 +147,17 @@ def test_a_kept_process_that_was_cut_off_while_the_world_changed_goes_on() -> No
     assert job.ps[0].identity.pod_uid in job.rendezvous.world
 
 
-def test_a_role_to_go_on_no_longer_goes_on_until_the_next_change_and_is_stopped_in_its_turn() -> None:
+@pytest.mark.guarantee("kept-processes")
+def test_a_role_to_go_on_no_longer_goes_on_until_the_next_change_and_is_stopped_in_its_turn() -> (
+    None
+):
     job = Job()
     job.join(2)
     job.run_until_quiet()
-    job.rendezvous.sizes = {**SIZES, "ps": RoleSize(1, 2)}  # edited, or by the default of a newer version
+    job.rendezvous.sizes = {
+        **SIZES,
+        "ps": RoleSize(1, 2),
+    }  # edited, or by the default of a newer version
     job.told.clear()
     job.run_until_quiet()
     assert not job.told, "its process holds what the present world trains"
@@ -155,12 +172,16 @@ EVENTS = ("join", "drain", "kill", "disconnect", "crash", "time")
 
 
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 9)), max_size=12))
-def test_after_any_history_all_train_in_one_world_and_servers_were_started_once(history: list[tuple[str, int]]) -> None:
+def test_after_any_history_all_train_in_one_world_and_servers_were_started_once(
+    history: list[tuple[str, int]],
+) -> None:
     job = Job()
     for event, number in history:
         agents = job.alive()
         agent = agents[number % len(agents)] if agents else None
-        if event == "join" and not any(a.identity.role == "worker" and a.identity.index == number for a in agents):
+        if event == "join" and not any(
+            a.identity.role == "worker" and a.identity.index == number for a in agents
+        ):
             job.join(number)
         elif agent is None or agent is job.chief:
             pass

@@ -1,4 +1,7 @@
-"""The order of a world's members, and when worlds are formed: join windows, silence and restarts."""
+"""The order of a world's members, and when worlds are formed.
+
+Join windows, silence and restarts.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from tests.support.master.simulated_agents import SimulatedRendezvous, world_of
 
 def member(number: int, node: str) -> Member:
     return Member(
-        Identity(f"p{number}", f"u{number}", "worker", number, node_name=node), number, disconnected_since=None
+        Identity(f"p{number}", f"u{number}", "worker", number, node_name=node),
+        number,
+        disconnected_since=None,
     )
 
 
@@ -24,7 +29,9 @@ def members_and_last_world(draw: st.DrawFn) -> tuple[list[Member], list[str]]:
     """Members, oldest first, and a last world of some of them and of some that are gone."""
     nodes = draw(st.lists(st.sampled_from(["", "a", "b", "c"]), max_size=12))
     members = [member(number, node) for number, node in enumerate(nodes)]
-    inside = draw(st.permutations([m.uid for m in members if draw(st.booleans())] + ["gone-1", "gone-2"]))
+    inside = draw(
+        st.permutations([m.uid for m in members if draw(st.booleans())] + ["gone-1", "gone-2"])
+    )
     return members, inside
 
 
@@ -46,17 +53,27 @@ def test_joiners_of_one_node_are_side_by_side(crowd: tuple[list[Member], list[st
     nodes = {m.uid: m.identity.node_name for m in members}
     joiners = [nodes[uid] for uid in world_formation.rank_order(last, members) if uid not in last]
     for node in set(joiners) - {""}:
-        first, count = joiners.index(node), joiners.count(node)
+        first = joiners.index(node)
+        count = joiners.count(node)
         assert joiners[first : first + count] == [node] * count
 
 
 def test_a_joiner_on_the_last_survivors_node_is_next_to_it() -> None:
-    members = [member(0, "a"), member(1, "b"), member(2, "c"), member(3, "a"), member(4, "b"), member(5, "c")]
+    members = [
+        member(0, "a"),
+        member(1, "b"),
+        member(2, "c"),
+        member(3, "a"),
+        member(4, "b"),
+        member(5, "c"),
+    ]
     assert world_formation.rank_order(["u0", "u1"], members) == ("u0", "u1", "u4", "u3", "u2", "u5")
 
 
 def test_members_of_an_unknown_node_stay_in_the_order_in_which_they_came() -> None:
-    assert world_formation.rank_order([], [member(0, ""), member(1, "a"), member(2, ""), member(3, "a")]) == (
+    assert world_formation.rank_order(
+        [], [member(0, ""), member(1, "a"), member(2, ""), member(3, "a")]
+    ) == (
         "u0",
         "u1",
         "u3",
@@ -64,22 +81,29 @@ def test_members_of_an_unknown_node_stay_in_the_order_in_which_they_came() -> No
     )
 
 
-@given(members_and_last_world(), st.lists(st.sampled_from([None, "x", "y"]), min_size=12, max_size=12))
+@given(
+    members_and_last_world(), st.lists(st.sampled_from([None, "x", "y"]), min_size=12, max_size=12)
+)
 def test_members_of_one_topology_domain_have_neighbouring_ranks_and_rank_0_stays(
     crowd: tuple[list[Member], list[str]], drawn: list[str | None]
 ) -> None:
     members, last = crowd
-    domains = {("worker", index): domain for index, domain in enumerate(drawn) if domain is not None}
+    domains = {
+        ("worker", index): domain for index, domain in enumerate(drawn) if domain is not None
+    }
     plain = world_formation.rank_order(last, members)
     world = world_formation.rank_order(last, members, domains)
     assert sorted(world) == sorted(plain)
     assert world[:1] == plain[:1]
     order = [drawn[int(uid[1:])] for uid in world]
     for domain in set(order):
-        first, count = order.index(domain), order.count(domain)
+        first = order.index(domain)
+        count = order.count(domain)
         assert order[first : first + count] == [domain] * count
         inside = [uid for uid in world if drawn[int(uid[1:])] == domain]
-        assert inside == [uid for uid in plain if drawn[int(uid[1:])] == domain], "within a domain all is as without"
+        assert inside == [uid for uid in plain if drawn[int(uid[1:])] == domain], (
+            "within a domain all is as without"
+        )
 
 
 def test_who_comes_long_after_one_that_left_again_is_waited_for_as_if_it_were_the_first() -> None:
@@ -122,7 +146,9 @@ def test_a_restart_kills_all_processes_at_once_and_starts_the_same_members_anew(
     job, agents = world_of(3)
     job.rendezvous.restart_training()
     job.advance()
-    assert [agent.inbox[0] for agent in agents] == [Stop(a.identity.pod_uid, 1, 0.0) for a in agents]
+    assert [agent.inbox[0] for agent in agents] == [
+        Stop(a.identity.pod_uid, 1, 0.0) for a in agents
+    ]
     job.run_until_quiet()
     assert (job.rendezvous.round, job.rendezvous.world) == (2, ("0.0", "1.0", "2.0"))
     assert [agent.starts for agent in agents] == [[1, 2]] * 3
@@ -157,7 +183,9 @@ def test_a_silent_member_is_suspected_after_a_third_of_the_time_and_trains_on() 
     assert quiet.state == "training", "it has been heard of again"
 
 
-def test_an_open_but_silent_stream_has_three_times_the_timeout_of_one_that_is_gone_but_no_more() -> None:
+def test_an_open_but_silent_stream_has_three_times_the_timeout_of_one_that_is_gone_but_no_more() -> (
+    None
+):
     job, agents = world_of(2)
     job.advance_without_heartbeats_of(agents[1], 29.0)
     assert job.rendezvous.in_world("1.0")
@@ -182,9 +210,12 @@ def test_a_member_that_is_away_for_a_while_is_suspected_and_stays_what_it_was() 
 
 def test_a_thousand_members_get_one_and_the_same_world() -> None:
     job = SimulatedRendezvous(minimum=1, desired=1000)
-    rendezvous, members = job.rendezvous, job.members
+    rendezvous = job.rendezvous
+    members = job.members
     for index in range(1000):
-        identity = Identity(f"p{index}", f"u{index}", "worker", index, 0, f"10.0.{index >> 8}.{index & 255}")
+        identity = Identity(
+            f"p{index}", f"u{index}", "worker", index, 0, f"10.0.{index >> 8}.{index & 255}"
+        )
         rendezvous.register(identity, job.now)
         rendezvous.connected(identity.pod_uid, job.now)
     rendezvous.sizes = {"worker": RoleSize(1, 1000)}

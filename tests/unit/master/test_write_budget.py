@@ -1,4 +1,7 @@
-"""When the state is written: soon if a request waits for it, rarely otherwise, and bounded in the long run."""
+"""When the state is written.
+
+Soon if a request waits for it, rarely otherwise, and bounded in the long run.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ from hypothesis import strategies as st
 
 from tests.support.master.virtual_time import START, VirtualLoop
 
-PAUSE, BURST, ANSWER = 1.0, 8, 0.01
+PAUSE = 1.0
+BURST = 8
+ANSWER = 0.01
 
 
 class FakeStore:
@@ -27,7 +32,8 @@ class FakeStore:
     largest: int | None = None
 
     def __init__(self, *, burst: float = BURST) -> None:
-        self.pause, self.burst = PAUSE, burst
+        self.pause = PAUSE
+        self.burst = burst
         self.writes: list[float] = []
         self.fails = False
 
@@ -100,7 +106,10 @@ def test_what_nobody_waits_for_is_written_once_at_once_and_then_once_in_a_pause(
         for _ in range(1000):
             kept.state_writer.changed()
             await asyncio.sleep(0.01)
-        between = [later - earlier for earlier, later in zip(kept.store.writes, kept.store.writes[1:], strict=False)]
+        between = [
+            later - earlier
+            for earlier, later in zip(kept.store.writes, kept.store.writes[1:], strict=False)
+        ]
         assert kept.store.writes[0] == pytest.approx(ANSWER)
         assert between == pytest.approx([PAUSE + ANSWER] * 9, abs=1e-3)
 
@@ -170,7 +179,9 @@ REQUESTS = st.lists(st.tuples(st.floats(0, 3), st.booleans(), st.floats(0, 0.05)
 def test_in_no_time_there_are_more_writes_than_the_budget_and_one_in_a_pause(
     requests: list[tuple[float, bool, float]],
 ) -> None:
-    budget, at, writes = WriteBudget(pause=PAUSE, burst=BURST), 5.0, list[float]()
+    budget = WriteBudget(pause=PAUSE, burst=BURST)
+    at = 5.0
+    writes = list[float]()
     for idle, waited_for, snapshot_seconds in requests:
         at += idle
         at += budget.seconds_until_write(at, waited_for=waited_for)
@@ -185,7 +196,9 @@ def test_in_no_time_there_are_more_writes_than_the_budget_and_one_in_a_pause(
 
 
 @given(st.floats(0, 10), st.booleans())
-def test_taking_snapshots_has_a_tenth_of_the_time_at_most(snapshot_seconds: float, waited_for: bool) -> None:
+def test_taking_snapshots_has_a_tenth_of_the_time_at_most(
+    snapshot_seconds: float, waited_for: bool
+) -> None:
     budget = WriteBudget(pause=PAUSE, burst=math.inf)
     budget.record_write(100.0, snapshot_seconds=snapshot_seconds)
     assert budget.seconds_until_write(100.0, waited_for=waited_for) >= 9 * snapshot_seconds - 1e-6

@@ -23,7 +23,9 @@ def job(spec: Json | None = None, *, agent: Json | None = None, **container: Any
         "spec": {
             "framework": "custom",
             "agent": agent or {},
-            "replicaSpecs": {"worker": {"template": {"spec": {"containers": [main], **(spec or {})}}}},
+            "replicaSpecs": {
+                "worker": {"template": {"spec": {"containers": [main], **(spec or {})}}}
+            },
         },
     }
     return msgspec.convert(body, ElasticJob)
@@ -31,7 +33,9 @@ def job(spec: Json | None = None, *, agent: Json | None = None, **container: Any
 
 def pod(made: ElasticJob, resources: Json | None = None) -> Json:
     defaults = Defaults("m:1", "a:1")
-    whole = member_pod(made, "worker", 0, 0, resources=resources or {}, restarts=0, defaults=defaults)
+    whole = member_pod(
+        made, "worker", 0, 0, resources=resources or {}, restarts=0, defaults=defaults
+    )
     spec: Json = whole["spec"]
     return spec
 
@@ -43,8 +47,15 @@ def test_the_agent_comes_first_as_nobody_with_no_rights_and_is_read_only_for_the
     assert other == mine
     assert install["command"] == ["elasticjob-agent", "install", "/elasticjob/agent"]
     security = install["securityContext"]
-    assert (security["runAsNonRoot"], security["runAsUser"], security["readOnlyRootFilesystem"]) == (True, 65532, True)
-    assert (security["capabilities"], security["allowPrivilegeEscalation"]) == ({"drop": ["ALL"]}, False)
+    assert (
+        security["runAsNonRoot"],
+        security["runAsUser"],
+        security["readOnlyRootFilesystem"],
+    ) == (True, 65532, True)
+    assert (security["capabilities"], security["allowPrivilegeEscalation"]) == (
+        {"drop": ["ALL"]},
+        False,
+    )
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
     assert made["containers"][0]["volumeMounts"] == [
         {"name": names.AGENT, "mountPath": "/elasticjob", "readOnly": True}
@@ -62,10 +73,19 @@ def test_an_image_that_has_the_agent_gets_neither_container_nor_volume() -> None
     ("given", "installs"),
     [
         ({}, {}),
-        ({"requests": {"cpu": "100m", "memory": "1Gi"}}, {"requests": {"cpu": "100m", "memory": "128Mi"}}),
         (
-            {"requests": {"cpu": 2, "memory": "64Mi"}, "limits": {"cpu": 2, "memory": "64Mi", "nvidia.com/gpu": 1}},
-            {"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": "500m", "memory": "64Mi"}},
+            {"requests": {"cpu": "100m", "memory": "1Gi"}},
+            {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        ),
+        (
+            {
+                "requests": {"cpu": 2, "memory": "64Mi"},
+                "limits": {"cpu": 2, "memory": "64Mi", "nvidia.com/gpu": 1},
+            },
+            {
+                "requests": {"cpu": "500m", "memory": "64Mi"},
+                "limits": {"cpu": "500m", "memory": "64Mi"},
+            },
         ),
         (
             {"limits": {"ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi"}},
@@ -74,33 +94,51 @@ def test_an_image_that_has_the_agent_gets_neither_container_nor_volume() -> None
         ({"limits": {"nvidia.com/gpu": 1}}, {"limits": {}}),
     ],
 )
-def test_the_init_container_takes_of_what_the_container_is_given_and_never_more(given: Json, installs: Json) -> None:
+def test_the_init_container_takes_of_what_the_container_is_given_and_never_more(
+    given: Json, installs: Json
+) -> None:
     assert pod(job(resources=given))["initContainers"][0]["resources"] == installs
 
 
 def test_a_plans_resources_count_for_the_init_container_too() -> None:
-    made = pod(job(resources={"requests": {"memory": "64Mi"}, "limits": {"memory": "64Mi"}}), {"memory": "96Mi"})
-    assert made["initContainers"][0]["resources"] == {"requests": {"memory": "96Mi"}, "limits": {"memory": "96Mi"}}
+    made = pod(
+        job(resources={"requests": {"memory": "64Mi"}, "limits": {"memory": "64Mi"}}),
+        {"memory": "96Mi"},
+    )
+    assert made["initContainers"][0]["resources"] == {
+        "requests": {"memory": "96Mi"},
+        "limits": {"memory": "96Mi"},
+    }
 
 
 @pytest.mark.parametrize(
     ("field", "made"),
     [
-        ("initContainers[1].name", job({"initContainers": [{"name": "mine"}, {"name": "elasticjob-agent"}]})),
+        (
+            "initContainers[1].name",
+            job({"initContainers": [{"name": "mine"}, {"name": "elasticjob-agent"}]}),
+        ),
         ("containers[0].name", job(name="elasticjob-agent")),
         ("volumes[0].name", job({"volumes": [{"name": "elasticjob-agent", "emptyDir": {}}]})),
-        ("containers[0].volumeMounts[0].mountPath", job(volumeMounts=[{"name": "v", "mountPath": "/elasticjob/"}])),
+        (
+            "containers[0].volumeMounts[0].mountPath",
+            job(volumeMounts=[{"name": "v", "mountPath": "/elasticjob/"}]),
+        ),
         (
             "containers[0].volumeMounts[1].mountPath",
             job(volumeMounts=[{}, {"name": "v", "mountPath": "/elasticjob/x"}]),
         ),
     ],
 )
-def test_a_template_that_takes_the_agents_names_is_refused_by_its_field(field: str, made: ElasticJob) -> None:
+def test_a_template_that_takes_the_agents_names_is_refused_by_its_field(
+    field: str, made: ElasticJob
+) -> None:
     why = validation_error(made)
     assert why is not None
     assert why.startswith(f"spec.replicaSpecs.worker.template.spec.{field}: ")
-    as_image = msgspec.structs.replace(made.spec, agent=msgspec.structs.replace(made.spec.agent, source="Image"))
+    as_image = msgspec.structs.replace(
+        made.spec, agent=msgspec.structs.replace(made.spec.agent, source="Image")
+    )
     assert validation_error(msgspec.structs.replace(made, spec=as_image)) is None, (
         "they are the user's where nothing is installed"
     )

@@ -18,7 +18,12 @@ Json = dict[str, Any]
 
 def role(replicas: int = 1, image: str = "store:1", **more: Any) -> Json:
     container = {"name": "store", "image": image, "command": ["store"]}
-    return {"replicas": replicas, "agent": "None", "template": {"spec": {"containers": [container]}}, **more}
+    return {
+        "replicas": replicas,
+        "agent": "None",
+        "template": {"spec": {"containers": [container]}},
+        **more,
+    }
 
 
 def change_roles(cluster: Cluster, add: Json | None = None, remove: tuple[str, ...] = ()) -> None:
@@ -57,7 +62,8 @@ def uids(cluster: Cluster, of: str = "worker") -> list[str]:
 
 def check_roles(cluster: Cluster) -> None:
     """The job has exactly the pods of the roles of its spec, and its status tells of no other role."""
-    spec, status = cluster.kube.objects[ELASTIC_JOBS, JOB]["spec"], status_of(cluster)
+    spec = cluster.kube.objects[ELASTIC_JOBS, JOB]["spec"]
+    status = status_of(cluster)
     assert status["replicaStatuses"].keys() == spec["replicaSpecs"].keys()
     found = {pod["metadata"]["labels"][names.LABEL_ROLE] for pod in cluster.kube.all(PODS)}
     assert found <= spec["replicaSpecs"].keys() | {names.ROLE_MASTER}
@@ -79,7 +85,9 @@ async def test_a_role_that_is_added_gets_its_pods_by_a_plan_and_the_others_keep_
     check_roles(cluster)
 
 
-async def test_a_role_that_is_removed_loses_its_pods_and_its_status_and_the_others_keep_theirs() -> None:
+async def test_a_role_that_is_removed_loses_its_pods_and_its_status_and_the_others_keep_theirs() -> (
+    None
+):
     cluster = await started(store=role(2))
     before = uids(cluster)
     change_roles(cluster, remove=("store",))
@@ -100,7 +108,9 @@ async def test_a_role_that_is_renamed_is_removed_and_added() -> None:
     check_roles(cluster)
 
 
-async def test_pods_of_a_removed_role_are_told_to_end_by_their_deletion_and_have_their_own_time_to_drain() -> None:
+async def test_pods_of_a_removed_role_are_told_to_end_by_their_deletion_and_have_their_own_time_to_drain() -> (
+    None
+):
     cluster = await started(extra=role(1, agent="Managed", drainSeconds=300))
     (pod,) = cluster.kube.pods("extra")
     assert pod["spec"]["terminationGracePeriodSeconds"] > 300
@@ -113,7 +123,10 @@ async def test_pods_of_a_removed_role_are_told_to_end_by_their_deletion_and_have
     check_roles(cluster)
 
 
-async def test_a_role_of_the_same_name_begins_when_the_former_one_has_gone_and_with_names_never_used() -> None:
+@pytest.mark.guarantee("changed-roles")
+async def test_a_role_of_the_same_name_begins_when_the_former_one_has_gone_and_with_names_never_used() -> (
+    None
+):
     cluster = await started(store=role(1))
     change_roles(cluster, remove=("store",))
     await cluster.run_operator()  # its pod is being deleted and still runs
@@ -143,7 +156,9 @@ async def test_a_role_that_waits_to_be_removed_and_is_added_again_gets_new_pods(
     check_roles(cluster)
 
 
-async def test_nobody_of_a_removed_role_is_replaced_while_its_removal_waits_for_another_plan() -> None:
+async def test_nobody_of_a_removed_role_is_replaced_while_its_removal_waits_for_another_plan() -> (
+    None
+):
     cluster = await started(store=role(2))
     await cluster.apply(SCALE_PLANS, "slow", replicaResourceSpecs={"worker": {"replicas": 1}})
     await cluster.run_operator()
@@ -152,14 +167,19 @@ async def test_nobody_of_a_removed_role_is_replaced_while_its_removal_waits_for_
     end_training(cluster, "job-store-0", 1)
     cluster.kube.remove(PODS, "job-store-1")
     await cluster.run_operator()
-    assert not [name for name in pod_names(cluster, "store") if name not in ("job-store-0", "job-store-1")]
+    assert not [
+        name for name in pod_names(cluster, "store") if name not in ("job-store-0", "job-store-1")
+    ]
     await cluster.settle()
     assert status_of(cluster)["restarts"] == 0
     check_roles(cluster)
 
 
+@pytest.mark.guarantee("changed-roles")
 @pytest.mark.parametrize("replicas", [1, 4])
-async def test_a_plan_in_progress_goes_on_without_a_role_that_is_removed_meanwhile(replicas: int) -> None:
+async def test_a_plan_in_progress_goes_on_without_a_role_that_is_removed_meanwhile(
+    replicas: int,
+) -> None:
     cluster = await started(store=role(2, minReplicas=0))
     sizes = {"store": {"replicas": replicas}, "worker": {"replicas": 3}}
     await cluster.apply(SCALE_PLANS, "both", replicaResourceSpecs=sizes)
@@ -192,6 +212,7 @@ async def test_requests_that_name_a_removed_role_are_refused_while_its_pods_end(
     check_roles(cluster)
 
 
+@pytest.mark.guarantee("changed-roles")
 @pytest.mark.parametrize(
     ("added", "error"),
     [
@@ -209,7 +230,9 @@ async def test_requests_that_name_a_removed_role_are_refused_while_its_pods_end(
         ),
     ],
 )  # fmt: skip
-async def test_a_role_that_could_never_run_gets_no_members_and_the_job_runs_on(added: Json, error: str) -> None:
+async def test_a_role_that_could_never_run_gets_no_members_and_the_job_runs_on(
+    added: Json, error: str
+) -> None:
     cluster = await started()
     before = uids(cluster)
     change_roles(cluster, {"bad": added})
@@ -235,7 +258,9 @@ async def test_roles_change_while_a_job_is_suspended_and_have_their_pods_when_it
     check_roles(cluster)
 
 
-async def test_a_job_that_has_ended_keeps_what_its_status_says_whatever_becomes_of_its_spec() -> None:
+async def test_a_job_that_has_ended_keeps_what_its_status_says_whatever_becomes_of_its_spec() -> (
+    None
+):
     cluster = await started(store=role(1))
     for name in pod_names(cluster):
         end_training(cluster, name, 0)
@@ -249,7 +274,10 @@ async def test_a_job_that_has_ended_keeps_what_its_status_says_whatever_becomes_
 
 async def test_the_role_that_kubectl_scales_and_prints_is_one_that_there_is() -> None:
     cluster = new_cluster(framework="custom")
-    cluster._body["spec"]["replicaSpecs"] = {"a": role(1, agent="Managed"), "b": role(2, agent="Managed")}
+    cluster._body["spec"]["replicaSpecs"] = {
+        "a": role(1, agent="Managed"),
+        "b": role(2, agent="Managed"),
+    }
     await cluster.start()
     assert status_of(cluster)["selector"].endswith("=a")
     change_roles(cluster, remove=("a",))
@@ -268,6 +296,7 @@ async def test_a_pod_of_a_removed_role_that_appears_late_is_deleted() -> None:
     check_roles(cluster)
 
 
+@pytest.mark.guarantee("changed-roles")
 async def test_roles_without_end_leave_nothing_behind() -> None:
     cluster = await started(r0=role(1))
     for number in range(1, 12):
@@ -296,25 +325,39 @@ async def test_roles_that_a_status_has_no_room_for_wait_until_removed_ones_have_
 @pytest.mark.thorough
 async def test_all_roles_but_one_are_renamed_at_once() -> None:
     cluster = await started(**{f"a{n}": role(1) for n in range(MAX_ROLES - 1)})
-    new, old = {f"b{n}": role(1) for n in range(MAX_ROLES - 1)}, tuple(f"a{n}" for n in range(MAX_ROLES - 1))
+    new = {f"b{n}": role(1) for n in range(MAX_ROLES - 1)}
+    old = tuple(f"a{n}" for n in range(MAX_ROLES - 1))
     change_roles(cluster, new, remove=old)
     await cluster.settle(turns=300)
     check_roles(cluster)
 
 
+@pytest.mark.guarantee("changed-roles")
 @pytest.mark.parametrize("seed", range(30))
-async def test_any_history_of_roles_and_deaths_of_the_operator_ends_with_the_pods_of_the_spec(seed: int) -> None:
+async def test_any_history_of_roles_and_deaths_of_the_operator_ends_with_the_pods_of_the_spec(
+    seed: int,
+) -> None:
     rng = random.Random(seed)
     cluster = await started(a=role(1))
     used: dict[str, str] = {}
     for _ in range(12):
-        present = [each for each in cluster.kube.objects[ELASTIC_JOBS, JOB]["spec"]["replicaSpecs"] if each != "worker"]
+        present = [
+            each
+            for each in cluster.kube.objects[ELASTIC_JOBS, JOB]["spec"]["replicaSpecs"]
+            if each != "worker"
+        ]
         absent = [each for each in "abc" if each not in present]
-        add = {each: role(rng.randint(0, 3), f"store:{rng.random()}", minReplicas=0) for each in absent}
+        add = {
+            each: role(rng.randint(0, 3), f"store:{rng.random()}", minReplicas=0) for each in absent
+        }
         chosen = {each: spec for each, spec in add.items() if rng.random() < 0.5}
         gone = {each for each in present if rng.random() < 0.5}
         change_roles(cluster, chosen, tuple(gone))
-        while any(not replica.get("removed") for each, replica in roles_of(cluster).items() if each in gone):
+        while any(
+            not replica.get("removed")
+            for each, replica in roles_of(cluster).items()
+            if each in gone
+        ):
             await cluster.run_operator()  # what it has never missed was never removed
         if rng.random() < 0.4:
             cluster.kube.crash_in = rng.randint(1, 6)
@@ -323,7 +366,10 @@ async def test_any_history_of_roles_and_deaths_of_the_operator_ends_with_the_pod
             if rng.random() < 0.7:
                 cluster.run_pods()
             for pod in cluster.kube.all(PODS):
-                assert used.setdefault(pod["metadata"]["name"], pod["metadata"]["uid"]) == pod["metadata"]["uid"]
+                assert (
+                    used.setdefault(pod["metadata"]["name"], pod["metadata"]["uid"])
+                    == pod["metadata"]["uid"]
+                )
     cluster.kube.crash_in = None
     await cluster.settle(turns=300)
     check_roles(cluster)
@@ -332,4 +378,6 @@ async def test_any_history_of_roles_and_deaths_of_the_operator_ends_with_the_pod
         of = pod["metadata"]["labels"][names.LABEL_ROLE]
         if of != names.ROLE_MASTER:
             written = spec[of]["template"]["spec"]["containers"][0]["image"]
-            assert pod["spec"]["containers"][0]["image"] == written, "a pod of a former role of this name"
+            assert pod["spec"]["containers"][0]["image"] == written, (
+                "a pod of a former role of this name"
+            )

@@ -26,9 +26,17 @@ Json = dict[str, Any]
     ("own", "cluster_wide", "action"),
     [
         ([], [{"action": "FailJob", "exitCodes": [7]}], "FailJob"),
-        ([{"action": "Ignore", "exitCodes": [7]}], [{"action": "FailJob", "exitCodes": [7]}], "Ignore"),
+        (
+            [{"action": "Ignore", "exitCodes": [7]}],
+            [{"action": "FailJob", "exitCodes": [7]}],
+            "Ignore",
+        ),
         ([], [{"action": "FailJob", "exitCodes": [8]}], "Restart"),
-        ([], [{"action": "Ignore", "containers": ["train"], "messagePattern": "last w.rds"}], "Ignore"),
+        (
+            [],
+            [{"action": "Ignore", "containers": ["train"], "messagePattern": "last w.rds"}],
+            "Ignore",
+        ),
         ([], [{"action": "Ignore", "containers": ["other"]}], "Restart"),
     ],
 )
@@ -46,7 +54,12 @@ async def test_the_jobs_rules_come_first_then_the_clusters_then_the_default(
 
 @pytest.mark.parametrize("least", [400, 0])
 async def test_a_restart_waits_for_a_random_time_between_the_delays_of_its_rule(least: int) -> None:
-    rule = {"action": "Ignore", "exitCodes": [201], "minDelaySeconds": least, "maxDelaySeconds": 900}
+    rule = {
+        "action": "Ignore",
+        "exitCodes": [201],
+        "minDelaySeconds": least,
+        "maxDelaySeconds": 900,
+    }
     cluster = new_cluster(replicas=2, worker={"restartRules": [rule]})
     await cluster.start()
     for name in ("job-worker-0", "job-worker-1"):
@@ -76,6 +89,7 @@ def test_delays_are_spread_over_all_between_their_bounds() -> None:
 GOOD = {"action": "Restart", "exitCodes": [3]}
 
 
+@pytest.mark.guarantee("invalid-cluster-rules")
 @pytest.mark.parametrize(
     ("found", "why"),
     [
@@ -86,13 +100,25 @@ GOOD = {"action": "Restart", "exitCodes": [3]}
             [GOOD, {"action": "FailJob", "exitCode": [3]}],
             r"^\[1\]\.exitCode: no field of a rule; the fields are action, ",
         ),
-        ([{"action": "Explode", "exitCodes": [3]}], r"^\[0\]: Invalid enum value 'Explode' - at `\$.action`"),
+        (
+            [{"action": "Explode", "exitCodes": [3]}],
+            r"^\[0\]: Invalid enum value 'Explode' - at `\$.action`",
+        ),
         ([{"exitCodes": [3]}], "missing required field `action`"),
-        ([{"action": "FailJob", "minDelaySeconds": 5}], "a rule without a condition would decide about every failure"),
+        (
+            [{"action": "FailJob", "minDelaySeconds": 5}],
+            "a rule without a condition would decide about every failure",
+        ),
         ([{"action": "Restart", "exitCodes": [300]}], "<= 255"),
         ([{"action": "Restart", "messagePattern": "x" * 257}], "length <= 256"),
-        ([{"action": "Restart", "messagePattern": "(?=x)"}], r"^\[0\]\.messagePattern: '\(\?=x\)' is not a regular"),
-        ([{**GOOD, "minDelaySeconds": 9, "maxDelaySeconds": 3}], r"maxDelaySeconds: 3 is below minDelaySeconds, 9"),
+        (
+            [{"action": "Restart", "messagePattern": "(?=x)"}],
+            r"^\[0\]\.messagePattern: '\(\?=x\)' is not a regular",
+        ),
+        (
+            [{**GOOD, "minDelaySeconds": 9, "maxDelaySeconds": 3}],
+            r"maxDelaySeconds: 3 is below minDelaySeconds, 9",
+        ),
         (["Restart"], "Expected `object`"),
         ([{1: 2}], "1: no field of a rule"),
     ],
@@ -102,7 +128,8 @@ def test_what_is_no_rule_is_named_with_its_place(found: Any, why: str) -> None:
         read_rules(found)
 
 
-# --- the ConfigMap --------------------------------------------------------------------------------------------------
+# --- the ConfigMap
+# --------------------------------------------------------------------------------------------------
 
 
 class Rules:
@@ -118,7 +145,9 @@ class Rules:
         self.kube.objects.pop((CONFIG_MAPS, names.RULES_CONFIG_MAP), None)
         if text is not None:
             await self.kube.create(
-                CONFIG_MAPS, "system", {"metadata": {"name": names.RULES_CONFIG_MAP}, "data": {key: text}}
+                CONFIG_MAPS,
+                "system",
+                {"metadata": {"name": names.RULES_CONFIG_MAP}, "data": {key: text}},
             )
         await self.watch.first()
         return self.store.restart_rules
@@ -127,7 +156,9 @@ class Rules:
 RULE = "- {action: FailJob, exitCodes: [7]}\n"
 
 
-async def test_rules_are_read_again_when_they_change_and_none_are_left_without_the_config_map() -> None:
+async def test_rules_are_read_again_when_they_change_and_none_are_left_without_the_config_map() -> (
+    None
+):
     rules = Rules()
     assert await rules.read(None) == ()
     assert [rule.exit_codes for rule in await rules.read(RULE)] == [[7]]
@@ -138,6 +169,7 @@ async def test_rules_are_read_again_when_they_change_and_none_are_left_without_t
     assert not rules.store.rules_refused
 
 
+@pytest.mark.guarantee("invalid-cluster-rules")
 @pytest.mark.parametrize(
     "text",
     [
@@ -146,7 +178,9 @@ async def test_rules_are_read_again_when_they_change_and_none_are_left_without_t
         "- 2026-99-99", "\x00",
     ],
 )  # fmt: skip
-async def test_the_last_good_rules_stay_whatever_is_written_there(text: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_last_good_rules_stay_whatever_is_written_there(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
     rules = Rules()
     before = await rules.read(RULE)
     assert await rules.read(text) == before
@@ -164,8 +198,11 @@ async def test_another_key_is_named() -> None:
     assert rules.store.rules_refused
 
 
-async def test_an_operator_that_may_not_read_it_works_without_and_one_that_gets_no_answer_waits() -> None:
-    rules, answers = Rules(), [TryLater(500, "", "down"), Refused(403, "Forbidden", "no right")]
+async def test_an_operator_that_may_not_read_it_works_without_and_one_that_gets_no_answer_waits() -> (
+    None
+):
+    rules = Rules()
+    answers = [TryLater(500, "", "down"), Refused(403, "Forbidden", "no right")]
 
     async def get(*_: object) -> Json:
         raise answers.pop(0)

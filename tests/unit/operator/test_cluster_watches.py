@@ -22,7 +22,8 @@ class Lister(FakeKube):
 
     def __init__(self, *errors: KubeError) -> None:
         super().__init__()
-        self.errors, self.lists = list(errors), 0
+        self.errors = list(errors)
+        self.lists = 0
 
     async def list(self, *arguments: Any, **options: Any) -> Any:
         self.lists += 1
@@ -37,17 +38,25 @@ class Lister(FakeKube):
 
 @pytest.mark.parametrize(
     ("errors", "known"),
-    [((), True), ((TryLater(500, "", ""), TryLater(0, "", "")), True), ((Refused(403, "Forbidden", "no"),), False)],
+    [
+        ((), True),
+        ((TryLater(500, "", ""), TryLater(0, "", "")), True),
+        ((Refused(403, "Forbidden", "no"),), False),
+    ],
     ids=["listed", "listed after errors", "not allowed"],
 )
 async def test_a_new_operator_waits_for_the_nodes_unless_it_may_not_list_them(
     errors: tuple[KubeError, ...], known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_watches, "_AGAIN_SECONDS", 0.0)
-    kube, store, answered = Lister(*errors), Store(), asyncio.Event()
+    kube = Lister(*errors)
+    store = Store()
+    answered = asyncio.Event()
     await kube.create(NODES, None, {"metadata": {"name": "n"}, "spec": {"unschedulable": True}})
     session: Any = kube
-    watch = asyncio.create_task(cluster_watches.watch_nodes(session, store, lambda _: None, answered))
+    watch = asyncio.create_task(
+        cluster_watches.watch_nodes(session, store, lambda _: None, answered)
+    )
     try:
         await until("an answer", answered.is_set)
         assert bool(store._leaving_nodes) == known
@@ -56,12 +65,14 @@ async def test_a_new_operator_waits_for_the_nodes_unless_it_may_not_list_them(
         watch.cancel()
 
 
+@pytest.mark.guarantee("kueue-not-installed")
 async def test_an_operator_for_kueue_says_once_that_it_is_not_there_and_finds_it_when_it_is_installed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     monkeypatch.setattr(cluster_watches, "_AGAIN_SECONDS", 0.0)
-    kube, store = Lister(*[NotFound(404, "", "404 page not found\n")] * 20), Store()
+    kube = Lister(*[NotFound(404, "", "404 page not found\n")] * 20)
+    store = Store()
     session: Any = kube
     quota = QuotaWatch(session, store, None, lambda _: None)
     await quota.first()
@@ -69,7 +80,10 @@ async def test_an_operator_for_kueue_says_once_that_it_is_not_there_and_finds_it
     try:
         await until("it is looked for again and again", lambda: not kube.errors)
         await kube.create(KUEUE_FLAVORS, None, {"metadata": {"name": "fast"}, "spec": {}})
-        await until("both are watched", lambda: quota.workloads.synced.is_set() and quota._flavors.synced.is_set())
+        await until(
+            "both are watched",
+            lambda: quota.workloads.synced.is_set() and quota._flavors.synced.is_set(),
+        )
     finally:
         for watch in watches:
             watch.cancel()

@@ -56,22 +56,42 @@ HONEST: dict[type[Any], Json] = {
         "before": {"worker": "0-2"},
         "specReplicas": {"worker": 3},
         "resourcesByIndex": {"worker": {"3": {"cpu": "1"}}},
-        "migrations": [{"role": "worker", "index": 0, "replacement": 3, "phase": "Starting", "since": TIME}],
+        "migrations": [
+            {"role": "worker", "index": 0, "replacement": 3, "phase": "Starting", "since": TIME}
+        ],
         "drainingPods": ["job-worker-2"],
         "startTime": TIME,
     },
-    ScalerStatus: {"phase": "Scaling", "plan": "job-out-1", "pods": ["job-worker-1"], "completionTime": TIME},
+    ScalerStatus: {
+        "phase": "Scaling",
+        "plan": "job-out-1",
+        "pods": ["job-worker-1"],
+        "completionTime": TIME,
+    },
 }
 ODD = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["a" * 300, TIME]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["a" * 300, TIME]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the path of every value in the JSON."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [path, *(place for key, entry in inner for place in places(entry, (*path, key)))]
 
 
@@ -92,6 +112,7 @@ def test_an_honest_status_is_left_as_it_is(kind: type[Any]) -> None:
     assert msgspec.to_builtins(msgspec.convert(HONEST[kind], kind)) == HONEST[kind]
 
 
+@pytest.mark.guarantee("foreign-status-writes")
 @pytest.mark.parametrize("kind", HONEST)
 @given(data=st.data())
 def test_whatever_is_written_into_one_field_the_status_can_be_read_and_the_other_fields_stay(
@@ -112,16 +133,28 @@ def test_whatever_is_written_into_one_field_the_status_can_be_read_and_the_other
     [
         ("indices", "5000000-8000000", None, "status.replicaStatuses.worker.indices is not what"),
         ("indices", "0," * 200_000, None, "status.replicaStatuses.worker.indices is not what"),
-        ("desired", 500_000, MAX_INDICES, "status.replicaStatuses.worker.desired: 500000 is beyond 20000"),
+        (
+            "desired",
+            500_000,
+            MAX_INDICES,
+            "status.replicaStatuses.worker.desired: 500000 is beyond 20000",
+        ),
         ("restarts", -3, 0, "status.replicaStatuses.worker.restarts: -3 is beyond 0"),
         ("incarnations", 10**15, MAX_COUNTER, "incarnations"),
         ("restartsByIndex", {"0": 1, "abc": 1, "-1": 2, "01": 3}, {"0": 1}, "restartsByIndex.abc"),
         ("backOff", {"0": {"until": "tomorrow"}}, {"0": {}}, "backOff.0.until"),
         ("resources", {"rdma/hca": 1, "smoke": 3}, {"rdma/hca": 1}, "resources.smoke"),
-        ("resourcesByIndex", {str(n): {} for n in range(30_000)}, MAX_INDICES, "resourcesByIndex: 30000 entries"),
+        (
+            "resourcesByIndex",
+            {str(n): {} for n in range(30_000)},
+            MAX_INDICES,
+            "resourcesByIndex: 30000 entries",
+        ),
     ],
 )
-def test_what_is_beyond_its_bounds_is_clamped_or_left_out_and_named(field: str, odd: Any, kept: Any, note: str) -> None:
+def test_what_is_beyond_its_bounds_is_clamped_or_left_out_and_named(
+    field: str, odd: Any, kept: Any, note: str
+) -> None:
     written = {**HONEST[ElasticJobStatus], "replicaStatuses": {"worker": {**REPLICA, field: odd}}}
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(written, ElasticJobStatus)
@@ -132,7 +165,9 @@ def test_what_is_beyond_its_bounds_is_clamped_or_left_out_and_named(field: str, 
 
 
 def test_a_long_message_is_shortened_and_many_notes_are_not_all_written() -> None:
-    found, notes = conform({"message": "x" * 40_000, "conditions": [1] * 60}, ElasticJobStatus, "status")
+    found, notes = conform(
+        {"message": "x" * 40_000, "conditions": [1] * 60}, ElasticJobStatus, "status"
+    )
     assert len(found["message"]) == 32_768
     assert found["conditions"] == []
     assert len(notes) == 10

@@ -58,25 +58,40 @@ def test_a_job_is_not_active_for_longer_than_its_deadline() -> None:
 
 
 UNSCHEDULABLE: Json = {
-    "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1"}]
+    "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1"}
+    ]
 }
 NO_IMAGE: Json = {
     "containerStatuses": [
-        {"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+        {
+            "name": "c",
+            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+        }
     ]
 }
 POLICY = {"pendingDeadlineSeconds": 30}
 
 
+@pytest.mark.guarantee("pods-that-cannot-start")
 @pytest.mark.parametrize("role", ["worker", "master"])
 @pytest.mark.parametrize(
-    ("status", "reason"), [(UNSCHEDULABLE, "Unschedulable: 0/1"), (NO_IMAGE, "ImagePullBackOff: no such image")]
+    ("status", "reason"),
+    [(UNSCHEDULABLE, "Unschedulable: 0/1"), (NO_IMAGE, "ImagePullBackOff: no such image")],
 )
-def test_a_pod_that_stays_pending_fails_the_job_with_its_message(status: Json, reason: str, role: str) -> None:
+def test_a_pod_that_stays_pending_fails_the_job_with_its_message(
+    status: Json, reason: str, role: str
+) -> None:
     waiting = pending("b", created=START + 10, role=role, **status)
-    assert deadline_result(POLICY, pending("a", created=START), waiting, now=START + 5) == (None, 25.0)
+    assert deadline_result(POLICY, pending("a", created=START), waiting, now=START + 5) == (
+        None,
+        25.0,
+    )
     message, _ = deadline_result(POLICY, waiting, now=START + 40)
-    assert message == f"spec.runPolicy.pendingDeadlineSeconds: b is Pending for more than 30 s: {reason}"
+    assert (
+        message
+        == f"spec.runPolicy.pendingDeadlineSeconds: b is Pending for more than 30 s: {reason}"
+    )
 
 
 def test_a_pod_the_job_can_do_without_does_not_fail_it() -> None:

@@ -1,4 +1,7 @@
-"""A plan is deleted in mid-run while the spec has an edit that is refused: whoever the plan has added still leaves."""
+"""A plan is deleted in mid-run while the spec has an edit that is refused.
+
+Whoever the plan has added still leaves.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,16 @@ from tests.support.simulator.nodes import Nodes, index_of
 
 Json = dict[str, Any]
 EDITS = {"chief": 2, "worker": 6}
-"""Sizes that are refused: a framework has one chief, and six workers are above the job's resource limit."""
+"""Sizes that are refused: a framework has one chief, and six workers are above the job's resource
+limit.
+"""
 
 
 async def migrating() -> Nodes:
     """Return a job with a chief and three workers, of which a plan replaces one by a pod that finds no node."""
-    nodes = Nodes(Cluster(replicas=3, framework="tensorflow", autoscaling={"resourceLimits": {"cpu": "6"}}))
+    nodes = Nodes(
+        Cluster(replicas=3, framework="tensorflow", autoscaling={"resourceLimits": {"cpu": "6"}})
+    )
     roles = nodes.cluster._body["spec"]["replicaSpecs"]
     roles["chief"] = copy.deepcopy(roles["worker"]) | {"replicas": 1}
     await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
@@ -30,9 +37,12 @@ async def migrating() -> Nodes:
 
 
 def edit(nodes: Nodes, role: str, size: int) -> None:
-    nodes.cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"][role].update(replicas=size))
+    nodes.cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"][role].update(replicas=size)
+    )
 
 
+@pytest.mark.guarantee("plan-deleted-midway")
 @pytest.mark.parametrize(("role", "size"), EDITS.items(), ids=EDITS)
 async def test_replacements_of_a_deleted_plan_leave_also_while_an_edit_of_the_spec_is_refused(
     role: str, size: int
@@ -48,15 +58,20 @@ async def test_replacements_of_a_deleted_plan_leave_also_while_an_edit_of_the_sp
         back, edited = nodes.plans()
         assert back["spec"]["replicaResourceSpecs"] == {"worker": {"replicas": 3}}
         whose = "of its spec" if role == "chief" else "it had"
-        assert back["spec"]["reason"].endswith(f"the job goes back to worker 3, the replicas {whose}")
+        assert back["spec"]["reason"].endswith(
+            f"the job goes back to worker 3, the replicas {whose}"
+        )
         assert (edited["metadata"]["name"], edited["status"]["phase"]) == ("job-spec-2", "Failed")
         asked = nodes.cluster.job().spec.replica_specs[role].replicas
         assert asked == size, "what the user has written stays"
         nodes.cluster.check_final_state()
 
 
+@pytest.mark.guarantee("plan-deleted-midway")
 @pytest.mark.parametrize(("role", "size"), EDITS.items(), ids=EDITS)
-async def test_a_job_whose_plan_was_deleted_is_resumed_with_no_size_that_is_refused(role: str, size: int) -> None:
+async def test_a_job_whose_plan_was_deleted_is_resumed_with_no_size_that_is_refused(
+    role: str, size: int
+) -> None:
     nodes = await migrating()
     edit(nodes, role, size)
     nodes.cluster.kube.remove(SCALE_PLANS, "p")

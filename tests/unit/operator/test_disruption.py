@@ -27,15 +27,27 @@ from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster, job_body
 Json = dict[str, Any]
 
 
-def node(name: str = "n1", *taints: str, version: int = 1, unschedulable: bool = False, **metadata: str) -> Node:
+def node(
+    name: str = "n1", *taints: str, version: int = 1, unschedulable: bool = False, **metadata: str
+) -> Node:
     body = {
-        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version), **metadata},
-        "spec": {"unschedulable": unschedulable, "taints": [{"key": key, "effect": "NoSchedule"} for key in taints]},
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "resourceVersion": str(version),
+            **metadata,
+        },
+        "spec": {
+            "unschedulable": unschedulable,
+            "taints": [{"key": key, "effect": "NoSchedule"} for key in taints],
+        },
     }
     return msgspec.convert(body, Node)
 
 
-@pytest.mark.parametrize("key", [key for key in LEAVING_REASONS if key != "metadata.deletionTimestamp"])
+@pytest.mark.parametrize(
+    "key", [key for key in LEAVING_REASONS if key != "metadata.deletionTimestamp"]
+)
 def test_a_node_with_a_documented_taint_is_leaving(key: str) -> None:
     assert leaving_reason(node("n1", "example.com/other", key)) == key
 
@@ -59,24 +71,31 @@ def test_a_cordoned_and_a_deleted_node_are_leaving_and_a_taint_says_why() -> Non
     assert leaving_reason(node()) is None
     assert leaving_reason(node(unschedulable=True)) == CORDONED
     assert (
-        leaving_reason(node("n1", CORDONED, "karpenter.sh/disrupted", unschedulable=True)) == "karpenter.sh/disrupted"
+        leaving_reason(node("n1", CORDONED, "karpenter.sh/disrupted", unschedulable=True))
+        == "karpenter.sh/disrupted"
     )
     assert leaving_reason(node(deletionTimestamp="2026-01-01T00:00:00Z")) in LEAVING_REASONS
 
 
 def test_every_taint_is_documented_with_its_meaning() -> None:
     page = (Path(__file__).parents[3] / "docs" / "placement.md").read_text()
-    reasons = {key: why for key, why in LEAVING_REASONS.items() if key != "metadata.deletionTimestamp"}
+    reasons = {
+        key: why for key, why in LEAVING_REASONS.items() if key != "metadata.deletionTimestamp"
+    }
     missing = [key for key, why in reasons.items() if f"| `{key}` | {why} |" not in page]
     assert missing == []
 
 
-def observe(*pods: Json, plans: tuple[ScalePlan, ...] = (), worker: Json | None = None, **leaving: str) -> Observed:
+def observe(
+    *pods: Json, plans: tuple[ScalePlan, ...] = (), worker: Json | None = None, **leaving: str
+) -> Observed:
     body = job_body(3, 1, 6, worker=worker or {})
     body["metadata"] |= {"uid": "job-uid"}
     body["status"] = {
         "phase": "Running",
-        "replicaStatuses": {"worker": {"desired": 3, "indices": "0-2", "resourcesByIndex": {"1": {"memory": "4Gi"}}}},
+        "replicaStatuses": {
+            "worker": {"desired": 3, "indices": "0-2", "resourcesByIndex": {"1": {"memory": "4Gi"}}}
+        },
     }
     return Observed(
         job=msgspec.convert(body, ElasticJob),
@@ -86,7 +105,9 @@ def observe(*pods: Json, plans: tuple[ScalePlan, ...] = (), worker: Json | None 
     )
 
 
-def pod(index: int, on: str = "n1", role: str = "worker", phase: str = "Running", **more: Any) -> Json:
+def pod(
+    index: int, on: str = "n1", role: str = "worker", phase: str = "Running", **more: Any
+) -> Json:
     labels = {"elasticjob.dev/role": role, "elasticjob.dev/index": str(index)}
     name = f"{JOB}-{role}-{index}"
     metadata = {"name": name, "uid": f"uid-{name}", "labels": labels, **more.pop("metadata", {})}
@@ -104,12 +125,16 @@ def drain_plan(observed: Observed) -> ScalePlan:
     return msgspec.convert(created.body, ScalePlan)
 
 
-def test_all_members_concerned_are_in_one_plan_that_says_why_and_keeps_what_was_set_for_them() -> None:
+def test_all_members_concerned_are_in_one_plan_that_says_why_and_keeps_what_was_set_for_them() -> (
+    None
+):
     observed = observe(pod(0), pod(1), pod(2, "n2"), n1=CORDONED)
     spec = spec_of(observed)
     assert spec["source"] == "Disruption"
     assert spec["removePods"] == [{"name": "job-worker-0"}, {"name": "job-worker-1"}]
-    assert spec["createPods"] == [{}, {"resource": {"memory": "4Gi"}}], "a role is left out where it is the default"
+    assert spec["createPods"] == [{}, {"resource": {"memory": "4Gi"}}], (
+        "a role is left out where it is the default"
+    )
     assert spec["reason"].startswith("node n1: the node is cordoned")
     assert drain_plan(observed).metadata.name == drain_plan(observed).metadata.name
     assert drain_plan(observed).metadata.name.startswith("job-disruption-")
@@ -119,13 +144,19 @@ def test_all_members_concerned_are_in_one_plan_that_says_why_and_keeps_what_was_
 def test_a_pod_that_is_the_target_of_a_disruption_is_concerned_wherever_it_runs() -> None:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     spec = spec_of(
-        observe(pod(0), pod(1, conditions=[condition]), pod(2, conditions=[{**condition, "status": "False"}]))
+        observe(
+            pod(0),
+            pod(1, conditions=[condition]),
+            pod(2, conditions=[{**condition, "status": "False"}]),
+        )
     )
     assert spec["removePods"] == [{"name": "job-worker-1"}]
     assert "EvictionByEvictionAPI" in spec["reason"]
 
 
-def test_a_pod_deleted_for_a_taint_of_its_node_is_left_to_repair_for_nobody_may_be_there_to_drain() -> None:
+def test_a_pod_deleted_for_a_taint_of_its_node_is_left_to_repair_for_nobody_may_be_there_to_drain() -> (
+    None
+):
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
     assert plans_for_disruptions(observe(pod(0), pod(1, conditions=[condition]))) == []
 
@@ -145,7 +176,9 @@ def test_nobody_else_is_concerned() -> None:
 def test_a_pod_gets_one_notice_whatever_becomes_of_its_plan() -> None:
     first = drain_plan(observe(pod(0), n1=CORDONED))
     for phase in ("Pending", "Draining", "Succeeded", "Failed", "Cancelled"):
-        plan = msgspec.structs.replace(first, status=msgspec.convert({"phase": phase}, type(first.status)))
+        plan = msgspec.structs.replace(
+            first, status=msgspec.convert({"phase": phase}, type(first.status))
+        )
         assert plans_for_disruptions(observe(pod(0), plans=(plan,), n1=CORDONED)) == []
         later = drain_plan(observe(pod(0), pod(1), plans=(plan,), n1=CORDONED))
         assert [wish.name for wish in later.spec.remove_pods] == ["job-worker-1"]
@@ -158,7 +191,12 @@ def test_a_pod_that_a_running_plan_removes_anyway_gets_no_notice() -> None:
         "spec": {"jobName": JOB, "removePods": [{"role": "worker", "index": 0}]},
         "status": {"phase": "Draining", "drainingPods": ["job-worker-0"]},
     }
-    assert plans_for_disruptions(observe(pod(0), plans=(msgspec.convert(body, ScalePlan),), n1=CORDONED)) == []
+    assert (
+        plans_for_disruptions(
+            observe(pod(0), plans=(msgspec.convert(body, ScalePlan),), n1=CORDONED)
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,7 +212,9 @@ def test_a_pod_that_a_running_plan_removes_anyway_gets_no_notice() -> None:
 def test_a_role_that_tolerates_the_taint_stays_or_it_would_be_replaced_without_an_end(
     toleration: Json, stays: bool
 ) -> None:
-    template = {"spec": {"containers": [{"name": "train", "command": ["t"]}], "tolerations": [toleration]}}
+    template = {
+        "spec": {"containers": [{"name": "train", "command": ["t"]}], "tolerations": [toleration]}
+    }
     observed = observe(pod(0), worker={"template": template}, n1=CORDONED)
     assert (plans_for_disruptions(observed) == []) == stays
 
@@ -182,15 +222,21 @@ def test_a_role_that_tolerates_the_taint_stays_or_it_would_be_replaced_without_a
 def test_more_members_than_a_plan_can_list_get_several_plans() -> None:
     pods = [pod(index) for index in range(1500)]
     everyone = observe(*pods, n1=CORDONED)
-    replica = msgspec.structs.replace(everyone.job.status.replica_statuses["worker"], indices="0-1499")
+    replica = msgspec.structs.replace(
+        everyone.job.status.replica_statuses["worker"], indices="0-1499"
+    )
     status = msgspec.structs.replace(everyone.job.status, replica_statuses={"worker": replica})
     job = msgspec.structs.replace(everyone.job, status=status)
     first = drain_plan(Observed(job=job, pods=everyone.pods, leaving_nodes={"n1": CORDONED}))
-    rest = drain_plan(Observed(job=job, pods=everyone.pods, plans=(first,), leaving_nodes={"n1": CORDONED}))
+    rest = drain_plan(
+        Observed(job=job, pods=everyone.pods, plans=(first,), leaving_nodes={"n1": CORDONED})
+    )
     assert (len(first.spec.remove_pods), len(rest.spec.remove_pods)) == (1000, 500)
 
 
-def test_at_its_turn_a_plan_leaves_out_the_pods_that_have_gone_with_what_was_to_replace_them() -> None:
+def test_at_its_turn_a_plan_leaves_out_the_pods_that_have_gone_with_what_was_to_replace_them() -> (
+    None
+):
     plan = drain_plan(observe(pod(0), pod(1), pod(2), n1=CORDONED))
     rest = disruption.without_gone_pods(observe(pod(1), pod(2, phase="Failed")), plan)
     assert [wish.name for wish in rest.spec.remove_pods] == ["job-worker-1"]
@@ -201,20 +247,32 @@ def test_at_its_turn_a_plan_leaves_out_the_pods_that_have_gone_with_what_was_to_
 
 def test_a_node_s_news_concerns_the_jobs_with_pods_there_and_nothing_else() -> None:
     store = Store()
-    owner = {"apiVersion": API_VERSION, "uid": "job-uid", "kind": "ElasticJob", "name": JOB, "controller": True}
+    owner = {
+        "apiVersion": API_VERSION,
+        "uid": "job-uid",
+        "kind": "ElasticJob",
+        "name": JOB,
+        "controller": True,
+    }
     for number, where in ((0, "n1"), (1, "n1"), (2, "n2")):
         body = pod(number, where)
         body["metadata"] |= {"namespace": NAMESPACE, "ownerReferences": [owner]}
         body["metadata"]["labels"]["elasticjob.dev/job-name"] = JOB
         store.update_pod(None, msgspec.convert(body, Pod))
     assert store.update_node(None, node("n1")) == []
-    assert [str(key) for key in store.update_node(node("n1"), node("n1", unschedulable=True))] == [f"{NAMESPACE}/{JOB}"]
-    assert store.update_node(node("n1", unschedulable=True), node("n1", unschedulable=True, version=2)) == []
+    assert [str(key) for key in store.update_node(node("n1"), node("n1", unschedulable=True))] == [
+        f"{NAMESPACE}/{JOB}"
+    ]
+    assert (
+        store.update_node(node("n1", unschedulable=True), node("n1", unschedulable=True, version=2))
+        == []
+    )
     assert store.update_node(None, node("n3", unschedulable=True)) == []
     assert len(store.update_node(node("n1", unschedulable=True), None)) == 1
 
 
-# --- with the whole engine ------------------------------------------------------------------------------------------
+# --- with the whole engine
+# ------------------------------------------------------------------------------------------
 
 
 async def world_on_nodes(replicas: int = 3, **spec: Any) -> Cluster:
@@ -223,7 +281,9 @@ async def world_on_nodes(replicas: int = 3, **spec: Any) -> Cluster:
     await cluster.start()
     for index, each in enumerate(cluster.kube.pods()):
         bind(cluster, each["metadata"]["name"], f"n{index}")
-        cluster.kube._store(NODES, {"metadata": {"name": f"n{index}", "uid": f"node-{index}"}, "spec": {}})
+        cluster.kube._store(
+            NODES, {"metadata": {"name": f"n{index}", "uid": f"node-{index}"}, "spec": {}}
+        )
     await cluster.settle()
     return cluster
 
@@ -239,13 +299,18 @@ def cordon(cluster: Cluster, *nodes: str) -> None:
         cluster.kube._store(NODES, found)
 
 
-async def test_a_member_on_a_cordoned_node_is_drained_and_replaced_at_the_same_size_uncounted() -> None:
+async def test_a_member_on_a_cordoned_node_is_drained_and_replaced_at_the_same_size_uncounted() -> (
+    None
+):
     cluster = await world_on_nodes()
     cordon(cluster, "n1")
     await cluster.settle()
     (plan,) = cluster.kube.all(SCALE_PLANS)
     assert plan["spec"]["source"] == "Disruption"
-    assert (plan["status"]["phase"], plan["status"]["removedPods"]) == ("Succeeded", ["job-worker-1"]), plan
+    assert (plan["status"]["phase"], plan["status"]["removedPods"]) == (
+        "Succeeded",
+        ["job-worker-1"],
+    ), plan
     assert [each["metadata"]["name"] for each in cluster.kube.pods()] == [
         "job-worker-0",
         "job-worker-2",

@@ -37,7 +37,12 @@ def pod(name: str = "job-worker-1-4", **ends: Any) -> Pod:
 
 def job(phase: str | None, retries: int = 0, **status: Any) -> ElasticJob:
     body = {
-        "metadata": {"name": "job", "namespace": "ns", "uid": "j", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "metadata": {
+            "name": "job",
+            "namespace": "ns",
+            "uid": "j",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
         "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
         "status": {"phase": phase, "retries": retries, **status},
     }
@@ -59,7 +64,9 @@ class Written:
 def test_the_line_of_a_pod_says_whose_where_when_and_how() -> None:
     written = Written()
     times = {"startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T01:00:00Z"}
-    written.log.pod_changed(pod(), pod(exitCode=139, reason="Error", message="first\nlast\n", **times))
+    written.log.pod_changed(
+        pod(), pod(exitCode=139, reason="Error", message="first\nlast\n", **times)
+    )
     assert written.lines == [
         {
             "kind": "Pod", "namespace": "ns", "job": "job", "jobUid": "j", "uid": "p", "role": "worker", "index": 1,
@@ -82,13 +89,20 @@ def test_the_line_of_a_pod_says_whose_where_when_and_how() -> None:
         (None, pod("stranger", exitCode=1), []),
     ],
 )
-def test_a_pod_has_one_line_when_it_ends(before: Pod | None, after: Pod | None, said: list[Any]) -> None:
+def test_a_pod_has_one_line_when_it_ends(
+    before: Pod | None, after: Pod | None, said: list[Any]
+) -> None:
     written = Written()
     written.log.pod_changed(before, after)
     assert [(line.get("exitCode"), line["reason"]) for line in written.lines] == said
 
 
-STOPPED = {"type": "Failed", "status": "True", "reason": "Stopped", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+STOPPED = {
+    "type": "Failed",
+    "status": "True",
+    "reason": "Stopped",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
 
 
 @pytest.mark.parametrize(
@@ -134,6 +148,7 @@ def test_the_line_of_a_job_has_steps_restarts_and_members() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.guarantee("log-of-ended-jobs")
 def test_an_output_that_nobody_reads_any_more_harms_nothing() -> None:
     written = Written()
     written.stream.close()

@@ -19,7 +19,9 @@ async def failed_with(code: int, reason: str = "Error") -> Cluster:
     return cluster
 
 
-async def test_a_failure_is_told_by_role_index_container_code_signal_reason_action_and_times() -> None:
+async def test_a_failure_is_told_by_role_index_container_code_signal_reason_action_and_times() -> (
+    None
+):
     cluster = new_cluster(replicas=2)
     await cluster.start()
     end_training(cluster, "job-worker-1", 137, "OOMKilled", ran=5)
@@ -41,7 +43,8 @@ async def test_a_failure_is_told_by_role_index_container_code_signal_reason_acti
 
 
 @pytest.mark.parametrize(
-    ("code", "action", "signal"), [(143, "Ignore", 15), (1, "Restart", None), (127, "FailJob", None)]
+    ("code", "action", "signal"),
+    [(143, "Ignore", 15), (1, "Restart", None), (127, "FailJob", None)],
 )
 async def test_the_action_is_that_of_the_table(code: int, action: str, signal: int | None) -> None:
     cluster = await failed_with(code)
@@ -58,6 +61,7 @@ async def test_a_failure_of_the_master_is_one_without_an_index() -> None:
     assert (failure["role"], failure.get("index"), failure["exitCode"]) == ("master", None, 1)
 
 
+@pytest.mark.guarantee("log-of-ended-jobs")
 async def test_the_newest_failures_stay_with_the_number_of_the_attempt() -> None:
     cluster = new_cluster(replicas=1, worker={"restartLimit": 100}, runPolicy={"backoffLimit": 100})
     await cluster.start()
@@ -74,10 +78,16 @@ async def test_a_pod_that_never_ran_names_the_container_that_has_failed() -> Non
     await cluster.start()
     terminated = {"exitCode": 2, "reason": "Error", "message": "first\nno such host\n"}
     init = [{"name": "fetch", "state": {"terminated": terminated}}]
-    cluster.kube.set_status(PODS, "job-worker-0", phase="Failed", conditions=[], initContainerStatuses=init)
+    cluster.kube.set_status(
+        PODS, "job-worker-0", phase="Failed", conditions=[], initContainerStatuses=init
+    )
     await cluster.settle()
     failure = status_of(cluster)["failures"][0]
-    assert (failure["container"], failure["exitCode"], failure["message"]) == ("fetch", 2, "no such host")
+    assert (failure["container"], failure["exitCode"], failure["message"]) == (
+        "fetch",
+        2,
+        "no such host",
+    )
 
 
 async def test_a_pod_without_any_report_of_a_container_has_the_pods_reason() -> None:
@@ -88,16 +98,29 @@ async def test_a_pod_without_any_report_of_a_container_has_the_pods_reason() -> 
     )
     await cluster.settle()
     failure = status_of(cluster)["failures"][0]
-    assert (failure["reason"], failure["message"], failure["action"]) == ("Evicted", "low on disk", "Ignore")
+    assert (failure["reason"], failure["message"], failure["action"]) == (
+        "Evicted",
+        "low on disk",
+        "Ignore",
+    )
     assert {"exitCode", "container", "signal"} & failure.keys() == set()
 
 
+@pytest.mark.guarantee("log-of-ended-jobs")
 async def test_whatever_a_pod_says_it_fits_into_the_status_or_is_left_out() -> None:
     cluster = new_cluster(replicas=1)
     await cluster.start()
-    odd = {"exitCode": 2**40, "signal": 2**31, "reason": "R" * 5000, "message": "é" * 5000, "finishedAt": "yesterday"}
+    odd = {
+        "exitCode": 2**40,
+        "signal": 2**31,
+        "reason": "R" * 5000,
+        "message": "é" * 5000,
+        "finishedAt": "yesterday",
+    }
     container = {"name": "train", "state": {"terminated": odd}}
-    cluster.kube.set_status(PODS, "job-worker-0", phase="Failed", conditions=[], containerStatuses=[container])
+    cluster.kube.set_status(
+        PODS, "job-worker-0", phase="Failed", conditions=[], containerStatuses=[container]
+    )
     await cluster.settle()
     (failure,) = msgspec.convert(status_of(cluster), ElasticJobStatus).failures
     assert (failure.role, failure.exit_code, failure.signal) == ("worker", 2**31 - 1, 255)

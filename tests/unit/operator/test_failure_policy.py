@@ -1,4 +1,7 @@
-"""How a failed pod is classified: by the rules of its job, then by the default rules that docs/failures.md lists."""
+"""How a failed pod is classified.
+
+By the rules of its job, then by the default rules that docs/failures.md lists.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,19 @@ DOC = Path(__file__).parents[3] / "docs" / "failures.md"
 
 
 def pod(code: int | None = None, reason: str = "Error", **status: Any) -> Pod:
-    """A failed pod, as a kubelet reports it. `why` is the pod's own reason, `conditions` those that are True."""
-    state = {} if code is None else {"terminated": {"exitCode": code, "reason": reason, "message": "the last words"}}
-    metadata = {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z" if status.pop("leaving", False) else None}
+    """A failed pod, as a kubelet reports it.
+
+    `why` is the pod's own reason, `conditions` those that are True.
+    """
+    state = (
+        {}
+        if code is None
+        else {"terminated": {"exitCode": code, "reason": reason, "message": "the last words"}}
+    )
+    metadata = {
+        "name": "p",
+        "deletionTimestamp": "2026-01-01T00:00:00Z" if status.pop("leaving", False) else None,
+    }
     conditions = [{"type": kind, "status": "True"} for kind in status.pop("conditions", ())]
     containers = [{"name": "sidecar"}, {"name": "train", "state": state}]
     failed = {"phase": "Failed", "reason": status.pop("why", ""), "conditions": conditions}
@@ -44,13 +57,31 @@ def pod(code: int | None = None, reason: str = "Error", **status: Any) -> Pod:
 
 
 EXAMPLES: list[tuple[str, list[Pod]]] = [
-    ("Restart", [pod(137, why="Evicted", message="Container train exceeded its local ephemeral storage limit 1Gi.")]),
-    ("Ignore", [pod(1, conditions=["DisruptionTarget"]), pod(137, "OOMKilled", conditions=["DisruptionTarget"])]),
+    (
+        "Restart",
+        [
+            pod(
+                137,
+                why="Evicted",
+                message="Container train exceeded its local ephemeral storage limit 1Gi.",
+            )
+        ],
+    ),
+    (
+        "Ignore",
+        [
+            pod(1, conditions=["DisruptionTarget"]),
+            pod(137, "OOMKilled", conditions=["DisruptionTarget"]),
+        ],
+    ),
     (
         "Ignore",
         [
             pod(137, why="Evicted", message="The node was low on resource: memory."),
-            *(pod(why=why) for why in ("Preempting", "NodeLost", "NodeShutdown", "Shutdown", "Terminated")),
+            *(
+                pod(why=why)
+                for why in ("Preempting", "NodeLost", "NodeShutdown", "Shutdown", "Terminated")
+            ),
         ],
     ),
     (
@@ -69,8 +100,14 @@ EXAMPLES: list[tuple[str, list[Pod]]] = [
         ],
     ),
     ("Ignore", [pod(137, "ContainerStatusUnknown")]),
-    ("RestartWithMoreMemory", [pod(137, "OOMKilled"), pod(1, "OOMKilled"), pod(137, "OOMKilled", leaving=True)]),
-    ("RestartWithMoreMemory", [pod(137, message=f"Bye\nelasticjob-agent: {names.KILLED_FOR_MEMORY}")]),
+    (
+        "RestartWithMoreMemory",
+        [pod(137, "OOMKilled"), pod(1, "OOMKilled"), pod(137, "OOMKilled", leaving=True)],
+    ),
+    (
+        "RestartWithMoreMemory",
+        [pod(137, message=f"Bye\nelasticjob-agent: {names.KILLED_FOR_MEMORY}")],
+    ),
     ("Ignore", [pod(137, leaving=True)]),
     ("FailJob", [pod(137, why="DeadlineExceeded")]),
     (
@@ -86,7 +123,10 @@ EXAMPLES: list[tuple[str, list[Pod]]] = [
             )
         ],
     ),
-    ("FailJob", [pod(128, "StartError"), pod(1, "ContainerCannotRun"), pod(1, "RunContainerError")]),
+    (
+        "FailJob",
+        [pod(128, "StartError"), pod(1, "ContainerCannotRun"), pod(1, "RunContainerError")],
+    ),
     ("FailJob", [pod(126), pod(127), pod(128)]),
     ("FailJob", [pod(132), pod(136), pod(159)]),
     ("FailJob", [pod(210)]),
@@ -101,6 +141,7 @@ EXAMPLES: list[tuple[str, list[Pod]]] = [
 """For every row of the default table, in its order: what is done, and ends it is about."""
 
 
+@pytest.mark.guarantee("uncounted-failures")
 @pytest.mark.parametrize("row", range(len(DEFAULT_RULES)))
 def test_every_row_of_the_default_table_decides_the_ends_it_is_about(row: int) -> None:
     action, ends = EXAMPLES[row]
@@ -119,29 +160,39 @@ def _conditions_text(row: DefaultRule) -> str:
     parts = [
         f"reason {', '.join(f'`{reason}`' for reason in rule.reasons)}" if rule.reasons else "",
         f"message matches `{rule.message_pattern}`" if rule.message_pattern else "",
-        f"condition {', '.join(f'`{kind}`' for kind in rule.pod_conditions)}" if rule.pod_conditions else "",
+        f"condition {', '.join(f'`{kind}`' for kind in rule.pod_conditions)}"
+        if rule.pod_conditions
+        else "",
         f"exit code {', '.join(map(str, rule.exit_codes))}" if rule.exit_codes else "",
-        f"signal {', '.join(f'{n} (exit code {128 + n})' for n in rule.signals)}" if rule.signals else "",
+        f"signal {', '.join(f'{n} (exit code {128 + n})' for n in rule.signals)}"
+        if rule.signals
+        else "",
         row.only_for,
     ]
     return ", and ".join(part for part in parts if part) or "anything else"
 
 
 def test_the_documented_table_is_the_one_in_force() -> None:
-    table = [f"| {_conditions_text(row)} | {row.rule.action} | {row.explanation} |" for row in DEFAULT_RULES]
+    table = [
+        f"| {_conditions_text(row)} | {row.rule.action} | {row.explanation} |"
+        for row in DEFAULT_RULES
+    ]
     lines = DOC.read_text().splitlines()
     begin = lines.index("| How the pod ended | What is done | Why |")
     documented = [line for line in lines[begin + 2 :] if line.startswith("|")][: len(table)]
     assert documented == table, "docs/failures.md must have these rows:\n" + "\n".join(table)
-    first, from_outside = backoff.FIRST_DELAY_SECONDS, backoff.FIRST_DELAY_FROM_OUTSIDE_SECONDS
+    first = backoff.FIRST_DELAY_SECONDS
+    from_outside = backoff.FIRST_DELAY_FROM_OUTSIDE_SECONDS
     resets = backoff.RESET_AFTER_SECONDS, backoff.RESET_AFTER_FROM_OUTSIDE_SECONDS
     numbers = first, from_outside, backoff.MAX_DELAY_SECONDS, *resets
     assert all(f"{number} s" in DOC.read_text() for number in numbers)
 
 
-# --- the rules of a job ---------------------------------------------------------------------------------------------
+# --- the rules of a job
+# ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("first-matching-rule-decides")
 def test_the_first_rule_of_the_job_that_matches_decides_before_the_default_table() -> None:
     rules = [
         RestartRule(action="FailJob", exit_codes=[3], message_pattern="never"),
@@ -159,16 +210,26 @@ def test_the_first_rule_of_the_job_that_matches_decides_before_the_default_table
     ("rule", "matches", "does_not"),
     [
         (RestartRule(action="Ignore", signals=[9]), pod(137), pod(9)),
-        (RestartRule(action="Ignore", reasons=["Evicted"]), pod(1, why="Evicted"), pod(1, why="EvictedX")),
+        (
+            RestartRule(action="Ignore", reasons=["Evicted"]),
+            pod(1, why="Evicted"),
+            pod(1, why="EvictedX"),
+        ),
         (
             RestartRule(action="Ignore", pod_conditions=["A", "B"]),
             pod(1, conditions=["A", "B"]),
             pod(1, conditions=["A"]),
         ),
-        (RestartRule(action="Ignore", message_pattern="low on"), pod(1, message="was low on memory"), pod(1)),
+        (
+            RestartRule(action="Ignore", message_pattern="low on"),
+            pod(1, message="was low on memory"),
+            pod(1),
+        ),
     ],
 )
-def test_every_condition_of_a_rule_must_hold(rule: RestartRule, matches: Pod, does_not: Pod) -> None:
+def test_every_condition_of_a_rule_must_hold(
+    rule: RestartRule, matches: Pod, does_not: Pod
+) -> None:
     assert classify(matches, [rule]).action == "Ignore"
     assert classify(does_not, [rule]).action != "Ignore"
 
@@ -187,10 +248,15 @@ def test_a_pattern_that_is_no_regular_expression_is_refused_with_its_field(patte
     field = f"spec.replicaSpecs.worker.restartRules[1].messagePattern: {pattern!r} is not a regular expression: "
     assert problem.startswith(field)
     assert problem.removeprefix(field)
-    assert classify(pod(1), [RestartRule(action="FailJob", message_pattern=pattern)]).action == "Restart"
+    assert (
+        classify(pod(1), [RestartRule(action="FailJob", message_pattern=pattern)]).action
+        == "Restart"
+    )
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(a*)*" * 50 + "b", ".*.*.*.*.*.*.*.*=", "(x+x+)+y"])
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+$", "(a|a)*b", "(a*)*" * 50 + "b", ".*.*.*.*.*.*.*.*=", "(x+x+)+y"]
+)
 def test_no_pattern_can_block_the_operator(pattern: str) -> None:
     assert restart_rules_error(job_with(pattern)) is None
     hostile = pod(1, message=("a" * 600 + "x" * 600) + "!")
@@ -204,10 +270,13 @@ def test_no_pattern_can_block_the_operator(pattern: str) -> None:
 @given(st.text(max_size=256), st.text(max_size=40))
 def test_any_text_is_a_pattern_or_is_refused(pattern: str, message: str) -> None:
     restart_rules_error(job_with(pattern))
-    assert classify(pod(1, message=message), [RestartRule(action="Ignore", message_pattern=pattern)]).action
+    assert classify(
+        pod(1, message=message), [RestartRule(action="Ignore", message_pattern=pattern)]
+    ).action
 
 
-# --- messages for people -------------------------------------------------------------------------------------------
+# --- messages for people
+# -------------------------------------------------------------------------------------------
 
 
 def test_the_termination_message_of_the_container_is_shown() -> None:
@@ -225,24 +294,57 @@ def test_an_init_container_that_fails_is_the_cause() -> None:
 
 
 def test_a_pod_that_waits_says_why() -> None:
-    waiting = {"name": "train", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    waiting = {
+        "name": "train",
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+    }
     assert why_pending(pod(containerStatuses=[waiting])) == "ImagePullBackOff: no such image"
     assert (
-        why_pending(pod(containerStatuses=[{"name": "train", "state": {"waiting": {"reason": "PodInitializing"}}}]))
+        why_pending(
+            pod(
+                containerStatuses=[
+                    {"name": "train", "state": {"waiting": {"reason": "PodInitializing"}}}
+                ]
+            )
+        )
         == ""
     )
 
 
-# --- back-off -------------------------------------------------------------------------------------------------------
+# --- back-off
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_restart_is_at_once_and_later_ones_wait_ever_longer() -> None:
-    assert [backoff.delay_seconds(n, from_outside=False) for n in range(1, 9)] == [0, 10, 20, 40, 80, 160, 300, 300]
-    assert [backoff.delay_seconds(n, from_outside=True) for n in range(1, 8)] == [0, 1, 2, 4, 8, 16, 32]
-    assert backoff.delay_seconds(10_000, from_outside=False) == backoff.delay_seconds(10_000, from_outside=True) == 300
+    assert [backoff.delay_seconds(n, from_outside=False) for n in range(1, 9)] == [
+        0,
+        10,
+        20,
+        40,
+        80,
+        160,
+        300,
+        300,
+    ]
+    assert [backoff.delay_seconds(n, from_outside=True) for n in range(1, 8)] == [
+        0,
+        1,
+        2,
+        4,
+        8,
+        16,
+        32,
+    ]
+    assert (
+        backoff.delay_seconds(10_000, from_outside=False)
+        == backoff.delay_seconds(10_000, from_outside=True)
+        == 300
+    )
 
 
-@pytest.mark.parametrize(("code", "from_outside"), [(137, True), (143, True), (200, True), (1, False), (139, False)])
+@pytest.mark.parametrize(
+    ("code", "from_outside"), [(137, True), (143, True), (200, True), (1, False), (139, False)]
+)
 def test_only_what_the_program_does_by_itself_waits_long(code: int, from_outside: bool) -> None:
     ended = pod(containerStatuses=[{"name": "train", "state": {"terminated": {"exitCode": code}}}])
     assert classify(ended).from_outside == from_outside
@@ -250,7 +352,9 @@ def test_only_what_the_program_does_by_itself_waits_long(code: int, from_outside
 
 def test_a_kill_for_memory_is_the_programs_own() -> None:
     terminated = {"exitCode": 137, "reason": "OOMKilled"}
-    assert not classify(pod(containerStatuses=[{"name": "train", "state": {"terminated": terminated}}])).from_outside
+    assert not classify(
+        pod(containerStatuses=[{"name": "train", "state": {"terminated": terminated}}])
+    ).from_outside
 
 
 def ended(*, ran: float, at: float) -> Pod:
@@ -260,11 +364,15 @@ def ended(*, ran: float, at: float) -> Pod:
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=12))
 def test_a_long_run_begins_a_row_anew_and_nothing_else_does(runs: list[int]) -> None:
-    before, row, now = None, 0, 1_800_000_000.0
+    before = None
+    row = 0
+    now = 1_800_000_000.0
     for ran in runs:
         now += ran
         row = 1 if ran >= backoff.RESET_AFTER_SECONDS else row + 1
-        before, _ = backoff.after_termination(before, ended(ran=ran, at=now), now + 5, from_outside=False)
+        before, _ = backoff.after_termination(
+            before, ended(ran=ran, at=now), now + 5, from_outside=False
+        )
         assert before.failures == row
         assert parse_time(before.until) == now + backoff.delay_seconds(row, from_outside=False), (
             "counted from the end, not from when it was seen"
@@ -286,7 +394,8 @@ def test_a_kubelet_whose_clock_is_ahead_does_not_make_anybody_wait_longer() -> N
     assert found.until == format_time(1000)
 
 
-# --- memory ---------------------------------------------------------------------------------------------------------
+# --- memory
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -299,18 +408,50 @@ def test_a_kubelet_whose_clock_is_ahead_does_not_make_anybody_wait_longer() -> N
             "2048Mi",
             "2048Mi of memory instead of 1024Mi",
         ),
-        ({"requests": {"memory": "1Gi"}}, None, {"requests": {"memory": "2Gi"}}, "4096Mi", "maxMemory 4096Mi"),
-        ({"limits": {"memory": "1Gi"}}, None, {"limits": {"memory": "4Gi"}}, None, "all that maxMemory 4096Mi allows"),
-        ({"limits": {"memory": "1Gi"}}, "1536Mi", {"limits": {"memory": "1Gi"}}, "1536Mi", "maxMemory 1536Mi"),
-        ({"limits": {"memory": "1Gi"}}, "512Mi", {"limits": {"memory": "1Gi"}}, None, "with the same memory"),
+        (
+            {"requests": {"memory": "1Gi"}},
+            None,
+            {"requests": {"memory": "2Gi"}},
+            "4096Mi",
+            "maxMemory 4096Mi",
+        ),
+        (
+            {"limits": {"memory": "1Gi"}},
+            None,
+            {"limits": {"memory": "4Gi"}},
+            None,
+            "all that maxMemory 4096Mi allows",
+        ),
+        (
+            {"limits": {"memory": "1Gi"}},
+            "1536Mi",
+            {"limits": {"memory": "1Gi"}},
+            "1536Mi",
+            "maxMemory 1536Mi",
+        ),
+        (
+            {"limits": {"memory": "1Gi"}},
+            "512Mi",
+            {"limits": {"memory": "1Gi"}},
+            None,
+            "with the same memory",
+        ),
         ({}, None, {}, None, "it was the node"),
     ],
 )
 def test_memory_is_doubled_up_to_its_limit(
     template: dict[str, Any], most: str | None, has: dict[str, Any], memory: str | None, text: str
 ) -> None:
-    body = {"template": {"spec": {"containers": [{"name": "train", "resources": template}]}}, "maxMemory": most}
-    killed = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "train", "resources": has}]}}
-    increased, note = increased_memory(msgspec.convert(body, ReplicaSpec), msgspec.convert(killed, Pod))
+    body = {
+        "template": {"spec": {"containers": [{"name": "train", "resources": template}]}},
+        "maxMemory": most,
+    }
+    killed = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "train", "resources": has}]},
+    }
+    increased, note = increased_memory(
+        msgspec.convert(body, ReplicaSpec), msgspec.convert(killed, Pod)
+    )
     assert increased.get("memory") == memory
     assert text in note

@@ -49,7 +49,9 @@ class Watched(Cluster):
         """Return status, reason and message of a condition; None when there is none."""
         status = self.kube.objects[ELASTIC_JOBS, JOB]["status"]
         found = [c for c in status["conditions"] if c["type"] == kind]
-        return (found[0]["status"], found[0]["reason"], found[0].get("message", "")) if found else None
+        return (
+            (found[0]["status"], found[0]["reason"], found[0].get("message", "")) if found else None
+        )
 
 
 async def running() -> Watched:
@@ -79,16 +81,24 @@ async def test_a_stall_is_a_condition_and_an_event_and_so_is_its_end() -> None:
 async def test_stragglers_are_named_and_a_new_one_is_news() -> None:
     cluster = await running()
     await cluster.report(step=1, stragglers=["job-worker-1"])
-    assert cluster.condition("Stragglers") == ("True", "StragglersFound", "much slower than the others: job-worker-1")
+    assert cluster.condition("Stragglers") == (
+        "True",
+        "StragglersFound",
+        "much slower than the others: job-worker-1",
+    )
     await cluster.report(step=2, stragglers=["job-worker-1", "job-worker-0"])
-    assert cluster.events == [("Warning", "StragglersFound", "much slower than the others: job-worker-0, job-worker-1")]
+    assert cluster.events == [
+        ("Warning", "StragglersFound", "much slower than the others: job-worker-0, job-worker-1")
+    ]
     await cluster.report(step=3)
     assert cluster.condition("Stragglers") == ("False", "NoStragglers", "")
 
 
 async def test_why_a_straggler_is_not_replaced_is_said() -> None:
     cluster = await running()
-    await cluster.report(step=1, stragglers=["job-worker-1"], whyNotReplaced="it is the work, not the node")
+    await cluster.report(
+        step=1, stragglers=["job-worker-1"], whyNotReplaced="it is the work, not the node"
+    )
     text = "much slower than the others: job-worker-1; not replaced: it is the work, not the node"
     assert cluster.condition("Stragglers") == ("True", "StragglersFound", text)
 
@@ -96,12 +106,19 @@ async def test_why_a_straggler_is_not_replaced_is_said() -> None:
 async def test_a_node_that_failed_its_check_is_named_with_what_is_wrong() -> None:
     cluster = await running()
     await cluster.report(unfit={"job-worker-1": "no GPU answers"})
-    assert cluster.condition("UnfitNodes") == ("True", "NodeCheckFailed", "job-worker-1: no GPU answers")
+    assert cluster.condition("UnfitNodes") == (
+        "True",
+        "NodeCheckFailed",
+        "job-worker-1: no GPU answers",
+    )
     await cluster.report(step=1)
     assert cluster.condition("UnfitNodes") == ("False", "AllFit", "")
 
 
-@pytest.mark.parametrize("progress", [{"stalledSince": SINCE}, {"stragglers": ["a", "b"]}, {"unfit": {"a": "b"}}])
+@pytest.mark.guarantee("no-writes-at-rest")
+@pytest.mark.parametrize(
+    "progress", [{"stalledSince": SINCE}, {"stragglers": ["a", "b"]}, {"unfit": {"a": "b"}}]
+)
 async def test_what_stays_as_it_is_costs_no_write_and_no_event(progress: Json) -> None:
     cluster = await running()
     await cluster.report(step=7, **progress)
@@ -117,16 +134,22 @@ async def test_a_new_operator_reports_nothing_that_was_reported_before() -> None
     await cluster.report(step=7, stalledSince=SINCE)
     cluster.events.clear()
     cluster.kube.crash_in = 1
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3)
+    )
     await cluster.settle()
     assert [event for event in cluster.events if event[1] == "Stalled"] == []
     assert cluster.condition("TrainingStalled") is not None
 
 
-async def test_with_the_jobs_suspension_the_conditions_end_and_no_event_says_that_training_goes_on() -> None:
+async def test_with_the_jobs_suspension_the_conditions_end_and_no_event_says_that_training_goes_on() -> (
+    None
+):
     cluster = await running()
     await cluster.report(step=7, stalledSince=SINCE, stragglers=["job-worker-0"])
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True)
+    )
     await cluster.settle()
     for kind in ("TrainingStalled", "Stragglers"):
         assert cluster.condition(kind) == ("False", "Suspended", "spec.runPolicy.suspend is true")
@@ -141,14 +164,21 @@ async def test_with_the_jobs_end_the_conditions_end() -> None:
     cluster = await running()
     await cluster.report(step=7, stalledSince=SINCE)
     deadline = {"activeDeadlineSeconds": 1}
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(deadline))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(deadline)
+    )
     await cluster.settle()
     assert cluster.condition("Failed") is not None
     assert cluster.condition("TrainingStalled") == ("False", "JobFailed", "")
 
 
-@given(st.dictionaries(st.text(max_size=5), st.text(max_size=1024), max_size=100), st.lists(st.text(), max_size=100))
-def test_however_many_there_are_a_message_stays_short_enough_for_people(unfit: Any, slow: Any) -> None:
+@given(
+    st.dictionaries(st.text(max_size=5), st.text(max_size=1024), max_size=100),
+    st.lists(st.text(), max_size=100),
+)
+def test_however_many_there_are_a_message_stays_short_enough_for_people(
+    unfit: Any, slow: Any
+) -> None:
     status = ElasticJobStatus(progress=Progress(unfit=unfit, stragglers=slow))
     for condition in health_conditions(status):
         assert condition.holds

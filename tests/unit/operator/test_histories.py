@@ -1,4 +1,7 @@
-"""Histories of a job on a cluster in memory: faults, requests, and an operator that is killed at any write."""
+"""Histories of a job on a cluster in memory.
+
+Faults, requests, and an operator that is killed at any write.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ async def test_a_job_gets_its_master_and_its_workers_and_then_is_left_alone() ->
     cluster = Cluster(replicas=3)
     await cluster.start()
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1", "job-worker-2"]
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == ["job-master"]
+    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == [
+        "job-master"
+    ]
     assert status(cluster, ELASTIC_JOBS, "job")["phase"] == "Running"
     writes = cluster.kube.writes
     await cluster.run_operator()
@@ -84,9 +89,12 @@ async def test_a_drain_that_is_not_confirmed_ends_at_its_deadline_and_is_recorde
 
 
 def edit_replicas(cluster: Cluster, replicas: int) -> None:
-    cluster.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec["replicaSpecs"]["worker"].update(replicas=replicas))
+    cluster.kube.edit(
+        ELASTIC_JOBS, "job", lambda spec: spec["replicaSpecs"]["worker"].update(replicas=replicas)
+    )
 
 
+@pytest.mark.guarantee("repeated-or-stale-plans")
 async def test_an_edit_of_replicas_is_a_plan_and_a_refused_edit_is_tried_once() -> None:
     cluster = Cluster(replicas=2, autoscaling={"resourceLimits": {"cpu": "4"}})
     await cluster.start()
@@ -96,7 +104,10 @@ async def test_an_edit_of_replicas_is_a_plan_and_a_refused_edit_is_tried_once() 
     edit_replicas(cluster, 5)
     await cluster.settle()
     assert len(pod_names(cluster)) == 4
-    assert [plan["status"]["phase"] for plan in cluster.kube.all(SCALE_PLANS)] == ["Succeeded", "Failed"]
+    assert [plan["status"]["phase"] for plan in cluster.kube.all(SCALE_PLANS)] == [
+        "Succeeded",
+        "Failed",
+    ]
     cluster.check_final_state()
 
 
@@ -109,7 +120,10 @@ async def begun(cluster: Cluster, count: int) -> None:
     assert [plan["status"]["phase"] for plan in cluster.kube.all(SCALE_PLANS)] == ["Executing"]
 
 
-async def test_an_edit_while_a_plan_runs_is_a_plan_at_once_and_is_carried_out_before_later_requests() -> None:
+@pytest.mark.guarantee("plan-runs-once-in-order")
+async def test_an_edit_while_a_plan_runs_is_a_plan_at_once_and_is_carried_out_before_later_requests() -> (
+    None
+):
     cluster = Cluster(replicas=2)
     await begun(cluster, count=1)
     edit_replicas(cluster, 4)
@@ -119,14 +133,22 @@ async def test_an_edit_while_a_plan_runs_is_a_plan_at_once_and_is_carried_out_be
     assert plan["status"]["phase"] == "Pending"
     await cluster.apply(SCALE_INS, "later", count=3)
     await cluster.settle()
-    assert status(cluster, SCALE_INS, "later")["phase"] == "ScaleSucceeded", "it counts from the edited size"
+    assert status(cluster, SCALE_INS, "later")["phase"] == "ScaleSucceeded", (
+        "it counts from the edited size"
+    )
     assert len(pod_names(cluster)) == cluster.job().spec.replica_specs["worker"].replicas == 1
-    assert len([plan for plan in cluster.kube.all(SCALE_PLANS) if plan["spec"]["source"] == "Spec"]) == 1
+    assert (
+        len([plan for plan in cluster.kube.all(SCALE_PLANS) if plan["spec"]["source"] == "Spec"])
+        == 1
+    )
     cluster.check_final_state()
 
 
+@pytest.mark.guarantee("plan-runs-once-in-order")
 @pytest.mark.parametrize("suspended_after", [0, 1, 2, 3, 4, 5, 6, 8, 10, 12, None])
-async def test_no_plan_writes_its_size_over_one_that_a_user_has_written(suspended_after: int | None) -> None:
+async def test_no_plan_writes_its_size_over_one_that_a_user_has_written(
+    suspended_after: int | None,
+) -> None:
     cluster = Cluster(replicas=3)
     await begun(cluster, count=1)
     await cluster.apply(SCALE_OUTS, "b", count=1)
@@ -143,6 +165,7 @@ async def test_no_plan_writes_its_size_over_one_that_a_user_has_written(suspende
     cluster.check_final_state()
 
 
+@pytest.mark.guarantee("plan-runs-once-in-order", "overlapping-requests")
 async def test_requests_are_carried_out_in_the_order_of_their_creation() -> None:
     cluster = Cluster(replicas=2)
     await cluster.start()
@@ -151,17 +174,25 @@ async def test_requests_are_carried_out_in_the_order_of_their_creation() -> None
     await cluster.apply(SCALE_OUTS, "c", count=4)
     await cluster.settle()
     assert status(cluster, SCALE_OUTS, "c")["message"].startswith("spec.count: 4 more than 3: 7")
-    assert status(cluster, SCALE_OUTS, "a")["phase"] == status(cluster, SCALE_INS, "b")["phase"] == "ScaleSucceeded"
+    assert (
+        status(cluster, SCALE_OUTS, "a")["phase"]
+        == status(cluster, SCALE_INS, "b")["phase"]
+        == "ScaleSucceeded"
+    )
     assert cluster.job().spec.replica_specs["worker"].replicas == 3
     cluster.check_final_state()
 
 
+@pytest.mark.guarantee("plan-runs-once-in-order")
 async def test_of_the_auto_plans_that_wait_only_the_newest_is_carried_out() -> None:
     cluster = Cluster(replicas=1)
     await cluster.start()
     for number, size in enumerate((2, 3, 4)):
         await cluster.apply(
-            SCALE_PLANS, f"auto-{number}", source="Auto", replicaResourceSpecs={"worker": {"replicas": size}}
+            SCALE_PLANS,
+            f"auto-{number}",
+            source="Auto",
+            replicaResourceSpecs={"worker": {"replicas": size}},
         )
     await cluster.settle()
     assert [plan["status"]["phase"] for plan in cluster.kube.all(SCALE_PLANS)] == [
@@ -176,7 +207,11 @@ async def test_a_plan_that_does_not_get_ready_in_time_is_rolled_back_if_it_says_
     cluster = Cluster(replicas=1)
     await cluster.start()
     await cluster.apply(
-        SCALE_PLANS, "p", timeoutSeconds=5, onTimeout="Rollback", replicaResourceSpecs={"worker": {"replicas": 3}}
+        SCALE_PLANS,
+        "p",
+        timeoutSeconds=5,
+        onTimeout="Rollback",
+        replicaResourceSpecs={"worker": {"replicas": 3}},
     )
     for _ in range(12):
         await cluster.run_operator()
@@ -195,10 +230,14 @@ async def test_a_plan_that_does_not_get_ready_in_time_is_rolled_back_if_it_says_
 async def test_cpu_and_memory_change_in_place() -> None:
     cluster = Cluster(replicas=2)
     await cluster.start()
-    await cluster.apply(SCALE_PLANS, "p", replicaResourceSpecs={"worker": {"resource": {"cpu": "1500m"}}})
+    await cluster.apply(
+        SCALE_PLANS, "p", replicaResourceSpecs={"worker": {"resource": {"cpu": "1500m"}}}
+    )
     for _ in range(6):
         await cluster.run_operator()
-    assert status(cluster, SCALE_PLANS, "p")["phase"] == "Executing", "not before the kubelet has reported it"
+    assert status(cluster, SCALE_PLANS, "p")["phase"] == "Executing", (
+        "not before the kubelet has reported it"
+    )
     for pod in cluster.kube.pods():
         container = pod["spec"]["containers"][0]
         assert container["resources"]["requests"] == {"cpu": "1500m", "memory": "1Gi"}
@@ -240,6 +279,7 @@ async def test_a_drained_or_deleted_pod_is_replaced_uncounted() -> None:
     cluster.check_final_state()
 
 
+@pytest.mark.guarantee("flood-of-connections")
 async def test_a_master_killed_for_memory_is_replaced_and_counted() -> None:
     cluster = Cluster(replicas=1)
     await cluster.start()
@@ -247,7 +287,9 @@ async def test_a_master_killed_for_memory_is_replaced_and_counted() -> None:
     assert master["spec"]["containers"][0]["resources"]["limits"]["memory"] == "2Gi"
     cluster.end("job-master", 137, "OOMKilled")
     await cluster.settle()
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == ["job-master-1"]
+    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == [
+        "job-master-1"
+    ]
     assert cluster.job().status.master.restarts == 1
     assert cluster.job().status.phase == "Running"
 
@@ -257,7 +299,10 @@ async def test_a_member_killed_for_memory_comes_back_with_more() -> None:
     await cluster.start()
     cluster.end("job-worker-0", 137, "OOMKilled")
     await cluster.settle()
-    assert cluster.kube.pods()[0]["spec"]["containers"][0]["resources"]["requests"]["memory"] == "2048Mi"
+    assert (
+        cluster.kube.pods()[0]["spec"]["containers"][0]["resources"]["requests"]["memory"]
+        == "2048Mi"
+    )
 
 
 async def test_a_command_that_does_not_exist_fails_the_job_at_once() -> None:
@@ -283,13 +328,17 @@ async def test_the_job_succeeds_when_all_workers_have_and_what_still_waits_ends(
     assert ended["phase"] == "ScaleFailed"
     assert "has ended (Succeeded)" in ended["message"]
     assert cluster.kube.pods(names.ROLE_MASTER) == []
-    assert pod_names(cluster) == ["job-worker-0", "job-worker-1"], "cleanPodPolicy Running keeps finished pods"
+    assert pod_names(cluster) == ["job-worker-0", "job-worker-1"], (
+        "cleanPodPolicy Running keeps finished pods"
+    )
 
 
 async def test_a_suspended_job_has_no_pods_and_comes_back() -> None:
     cluster = Cluster(replicas=2)
     await cluster.start()
-    cluster.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True))
+    cluster.kube.edit(
+        ELASTIC_JOBS, "job", lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True)
+    )
     await cluster.settle()
     assert cluster.kube.all(PODS) == []
     assert cluster.job().status.phase == "Suspended"
@@ -304,7 +353,9 @@ async def test_finished_plans_are_kept_up_to_the_last_ten() -> None:
     await cluster.start()
     for number in range(13):
         await cluster.apply(
-            SCALE_PLANS, f"p{number:02}", replicaResourceSpecs={"worker": {"replicas": 1 + (number + 1) % 2}}
+            SCALE_PLANS,
+            f"p{number:02}",
+            replicaResourceSpecs={"worker": {"replicas": 1 + (number + 1) % 2}},
         )
         await cluster.settle()
     assert len(cluster.kube.all(SCALE_PLANS)) == 10
@@ -332,7 +383,11 @@ async def history(cluster: Cluster, rng: random.Random, steps: int) -> None:
     await cluster.start()
     for step in range(steps):
         event = rng.randrange(10)
-        pods = [p["metadata"]["name"] for p in cluster.kube.all(PODS) if p["status"]["phase"] in ("Pending", "Running")]
+        pods = [
+            p["metadata"]["name"]
+            for p in cluster.kube.all(PODS)
+            if p["status"]["phase"] in ("Pending", "Running")
+        ]
         if event == 0:
             await cluster.apply(SCALE_OUTS, f"out{step}", count=rng.randrange(1, 4))
         elif event == 1:
@@ -343,14 +398,19 @@ async def history(cluster: Cluster, rng: random.Random, steps: int) -> None:
             size = rng.randrange(1, 7)
             source = pick(rng, ["Auto", "Manual"])
             await cluster.apply(
-                SCALE_PLANS, f"plan{step}", source=source, replicaResourceSpecs={"worker": {"replicas": size}}
+                SCALE_PLANS,
+                f"plan{step}",
+                source=source,
+                replicaResourceSpecs={"worker": {"replicas": size}},
             )
         elif event == 4:
             size = rng.randrange(1, 7)
             cluster.kube.edit(ELASTIC_JOBS, "job", resized(size))
         elif event == 5 and pods:
             # Deleted by a user: gone at once, or for a while still there with its processes.
-            (cluster.kube.remove if rng.random() < 0.5 else cluster.kube.mark_deleted)(PODS, pick(rng, pods))
+            (cluster.kube.remove if rng.random() < 0.5 else cluster.kube.mark_deleted)(
+                PODS, pick(rng, pods)
+            )
         elif event == 6 and pods:
             name = pick(rng, pods)
             cluster.end(name, pick(rng, [143, 143, 1]))
@@ -363,19 +423,24 @@ async def history(cluster: Cluster, rng: random.Random, steps: int) -> None:
     await cluster.settle()
 
 
+@pytest.mark.guarantee("converges-to-desired-pods")
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 6), steps=st.integers(1, 25))
-def test_any_history_of_faults_ends_with_exactly_the_desired_pods(seed: int, size: int, steps: int) -> None:
+def test_any_history_of_faults_ends_with_exactly_the_desired_pods(
+    seed: int, size: int, steps: int
+) -> None:
     cluster = Cluster(replicas=size, worker={"restartLimit": 100}, runPolicy={"backoffLimit": 1000})
     asyncio.run(history(cluster, random.Random(seed), steps))
     cluster.check_final_state()
-    spec, replica = cluster.job().spec.replica_specs["worker"], cluster.job().status.replica_statuses["worker"]
+    spec = cluster.job().spec.replica_specs["worker"]
+    replica = cluster.job().status.replica_statuses["worker"]
     assert spec.replicas == replica.desired
 
 
 SCENARIO_WRITES = 45
 
 
+@pytest.mark.guarantee("operator-can-be-killed", "operator-killed-between-writes")
 @pytest.mark.parametrize("write", range(1, SCENARIO_WRITES))
 async def test_an_operator_killed_before_any_write_is_carried_on_by_the_next(write: int) -> None:
     cluster = Cluster(replicas=2)
@@ -387,11 +452,14 @@ async def test_an_operator_killed_before_any_write_is_carried_on_by_the_next(wri
     await cluster.settle()
     cluster.check_final_state()
     assert (
-        status(cluster, SCALE_OUTS, "more")["phase"] == status(cluster, SCALE_INS, "less")["phase"] == "ScaleSucceeded"
+        status(cluster, SCALE_OUTS, "more")["phase"]
+        == status(cluster, SCALE_INS, "less")["phase"]
+        == "ScaleSucceeded"
     )
     assert cluster.job().status.replica_statuses["worker"].desired == 3
 
 
+@pytest.mark.guarantee("lost-answer-of-a-create")
 @pytest.mark.parametrize("write", range(1, SCENARIO_WRITES, 3))
 async def test_a_lost_answer_changes_nothing(write: int) -> None:
     cluster = Cluster(replicas=2)
@@ -403,7 +471,9 @@ async def test_a_lost_answer_changes_nothing(write: int) -> None:
     assert cluster.job().status.replica_statuses["worker"].desired == 4
 
 
-async def test_a_plan_whose_answer_was_lost_and_that_is_not_observed_yet_is_not_made_a_second_time() -> None:
+async def test_a_plan_whose_answer_was_lost_and_that_is_not_observed_yet_is_not_made_a_second_time() -> (
+    None
+):
     cluster = Cluster(replicas=2)
     await cluster.start()
     await cluster.apply(SCALE_OUTS, "more", count=1)

@@ -1,4 +1,7 @@
-"""The operator's probes and metrics, whether it leads or waits; docs/install.md lists the metrics."""
+"""The operator's probes and metrics, whether it leads or waits.
+
+Docs/install.md lists the metrics.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,12 @@ ROW = re.compile(r"^\| `(elasticjob_\w+)` \| (gauge|counter) \| (.*?) \| .+ \|$"
 @pytest_asyncio.fixture
 async def state() -> AsyncIterator[OperatorState]:
     async with aiohttp.ClientSession() as http:
-        kube = Kube(http, Access("http://127.0.0.1:1", None, None, None), user_agent="tests", connections=1)  # type: ignore[arg-type]
+        kube = Kube(
+            http,
+            Access("http://127.0.0.1:1", None, None, None),  # type: ignore[arg-type]
+            user_agent="tests",
+            connections=1,
+        )
         yield OperatorState(kube)
 
 
@@ -39,11 +47,16 @@ def free_port() -> int:
 
 
 async def get(port: int, path: str) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{port}{path}") as response:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"http://127.0.0.1:{port}{path}") as response,
+    ):
         return response.status, await response.text()
 
 
-async def test_a_replica_is_alive_at_once_and_ready_when_it_could_lead(state: OperatorState) -> None:
+async def test_a_replica_is_alive_at_once_and_ready_when_it_could_lead(
+    state: OperatorState,
+) -> None:
     port = free_port()
     async with serve_http(state, port):
         assert (await get(port, "/healthz"))[0] == 200
@@ -56,7 +69,9 @@ async def test_a_replica_is_alive_at_once_and_ready_when_it_could_lead(state: Op
         await get(port, "/healthz")
 
 
-async def test_the_document_lists_every_metric_of_the_operator_with_its_type_and_labels(state: OperatorState) -> None:
+async def test_the_document_lists_every_metric_of_the_operator_with_its_type_and_labels(
+    state: OperatorState,
+) -> None:
     async def work(key: JobKey) -> None:
         state.kube.answers["GET", 200] += 1
 
@@ -80,7 +95,9 @@ async def test_the_document_lists_every_metric_of_the_operator_with_its_type_and
     assert 'elasticjob_operator_rounds_total{result="done"} 1.0' in text
     assert 'elasticjob_operator_jobs{phase="New"} 1.0' in text
     listed = ROW.findall(DOCUMENT.read_text())
-    assert found == {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in listed}
+    assert found == {
+        name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in listed
+    }
 
 
 async def test_a_port_that_is_taken_ends_the_operator_with_the_reason(state: OperatorState) -> None:
@@ -92,7 +109,9 @@ async def test_a_port_that_is_taken_ends_the_operator_with_the_reason(state: Ope
                 pass
 
 
-async def test_an_image_without_the_client_says_what_a_kubeconfig_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_image_without_the_client_says_what_a_kubeconfig_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("KUBECONFIG", "/somewhere")
     for module in ("kubernetes", "kubernetes.aio"):
         monkeypatch.setitem(sys.modules, module, None)

@@ -1,4 +1,7 @@
-"""A job's infrastructure is created and corrected; its PodGroup and its pods have what gang schedulers read."""
+"""A job's infrastructure is created and corrected.
+
+Its PodGroup and its pods have what gang schedulers read.
+"""
 
 from __future__ import annotations
 
@@ -57,24 +60,48 @@ def made(of: ElasticJob) -> tuple[Json, Json]:
 
 def test_the_gang_is_the_master_and_every_role_at_its_least() -> None:
     containers = [
-        {"command": ["t"], "resources": {"limits": {"nvidia.com/gpu": 2, "cpu": "2"}, "requests": {"cpu": "1500m"}}},
+        {
+            "command": ["t"],
+            "resources": {
+                "limits": {"nvidia.com/gpu": 2, "cpu": "2"},
+                "requests": {"cpu": "1500m"},
+            },
+        },
         {"resources": {"requests": {"memory": "512Mi"}}},
     ]
     init = [{"resources": {"requests": {"memory": "1Gi", "cpu": "100m"}}}, {"resources": {}}]
     template = {"spec": {"containers": containers, "initContainers": init}}
-    body = job_body(8, 3, 16, worker={"template": template}, **policy("volcano", queue="q", priorityClassName="high"))
-    body["spec"]["replicaSpecs"]["ps"] = {"minReplicas": 2, "template": {"spec": {"containers": [{}]}}}
+    body = job_body(
+        8,
+        3,
+        16,
+        worker={"template": template},
+        **policy("volcano", queue="q", priorityClassName="high"),
+    )
+    body["spec"]["replicaSpecs"]["ps"] = {
+        "minReplicas": 2,
+        "template": {"spec": {"containers": [{}]}},
+    }
     body["spec"]["master"] = {"resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
     assert gang.pod_group_spec(job(body)) == {
         "minMember": 6,
-        "minResources": {"cpu": "4.6", "memory": str(3 * 1024**3 + 128 * 1024**2), "nvidia.com/gpu": "6"},
+        "minResources": {
+            "cpu": "4.6",
+            "memory": str(3 * 1024**3 + 128 * 1024**2),
+            "nvidia.com/gpu": "6",
+        },
         "queue": "q",
         "priorityClassName": "high",
     }
-    body["spec"]["runPolicy"]["schedulingPolicy"] = {"gang": "coscheduling", "priorityClassName": "high"}
+    body["spec"]["runPolicy"]["schedulingPolicy"] = {
+        "gang": "coscheduling",
+        "priorityClassName": "high",
+    }
     group = gang.pod_group_spec(job(body))
     assert group is not None
-    assert set(group) == {"minMember", "minResources"}, "coscheduling knows no queue and no priority of a group"
+    assert set(group) == {"minMember", "minResources"}, (
+        "coscheduling knows no queue and no priority of a group"
+    )
     body["spec"]["runPolicy"]["schedulingPolicy"] = {"gang": "none"}
     assert gang.pod_group_spec(job(body)) is None
 
@@ -83,20 +110,31 @@ def test_the_gang_is_the_master_and_every_role_at_its_least() -> None:
 def test_members_and_master_say_that_they_belong_to_the_gang(kind: str) -> None:
     for pod in made(job(job_body(2, 1, 4, **policy(kind, priorityClassName="high")))):
         marks = {**pod["metadata"]["labels"], **pod["metadata"]["annotations"]}
-        key = {"volcano": "scheduling.k8s.io/group-name", "coscheduling": "scheduling.x-k8s.io/pod-group"}[kind]
+        key = {
+            "volcano": "scheduling.k8s.io/group-name",
+            "coscheduling": "scheduling.x-k8s.io/pod-group",
+        }[kind]
         assert marks[key] == JOB
         expected = {"volcano": "volcano", "coscheduling": "scheduler-plugins-scheduler"}[kind]
-        assert (pod["spec"]["schedulerName"], pod["spec"]["priorityClassName"]) == (expected, "high")
+        assert (pod["spec"]["schedulerName"], pod["spec"]["priorityClassName"]) == (
+            expected,
+            "high",
+        )
 
 
 def test_a_scheduler_that_the_template_names_is_kept_and_without_a_gang_none_is_named() -> None:
     container = {"name": "train", "command": ["t"]}
     template = {"spec": {"containers": [container], "schedulerName": "mine"}}
-    member, master = made(job(job_body(2, 1, 4, worker={"template": template}, **policy("volcano"))))
+    member, master = made(
+        job(job_body(2, 1, 4, worker={"template": template}, **policy("volcano")))
+    )
     assert (member["spec"]["schedulerName"], master["spec"]["schedulerName"]) == ("mine", "volcano")
     for pod in made(job(job_body(2, 1, 4))):
         assert "schedulerName" not in pod["spec"]
-        assert all(names.GROUP in key for key in {**pod["metadata"]["labels"], **pod["metadata"]["annotations"]})
+        assert all(
+            names.GROUP in key
+            for key in {**pod["metadata"]["labels"], **pod["metadata"]["annotations"]}
+        )
 
 
 def test_the_queue_label_of_kueue_is_passed_on_unless_the_template_has_its_own() -> None:
@@ -105,7 +143,9 @@ def test_the_queue_label_of_kueue_is_passed_on_unless_the_template_has_its_own()
     for pod in made(job(body)):
         assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
         assert "other" not in pod["metadata"]["labels"]
-    body["spec"]["replicaSpecs"]["worker"]["template"]["metadata"] = {"labels": {"kueue.x-k8s.io/queue-name": "own"}}
+    body["spec"]["replicaSpecs"]["worker"]["template"]["metadata"] = {
+        "labels": {"kueue.x-k8s.io/queue-name": "own"}
+    }
     assert made(job(body))[0]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "own"
 
 
@@ -114,21 +154,28 @@ async def test_a_queue_that_nobody_would_read_is_refused(kind: str) -> None:
     cluster = Cluster(**policy(kind, queue="q"))
     await cluster.start()
     assert cluster.job().status.phase == "Failed"
-    assert "spec.runPolicy.schedulingPolicy.queue: 'q' is a queue of Volcano" in cluster.job().status.message
+    assert (
+        "spec.runPolicy.schedulingPolicy.queue: 'q' is a queue of Volcano"
+        in cluster.job().status.message
+    )
 
 
 def test_a_member_is_ready_when_its_agent_says_so_unless_the_user_knows_better() -> None:
     def container(**template_spec: Any) -> Json:
         found = {"name": "train", "command": ["t"], **template_spec.pop("container", {})}
         template = {"spec": {"containers": [found], **template_spec}}
-        first: Json = made(job(job_body(2, 1, 4, worker={"template": template})))[0]["spec"]["containers"][0]
+        first: Json = made(job(job_body(2, 1, 4, worker={"template": template})))[0]["spec"][
+            "containers"
+        ][0]
         return first
 
     assert container()["readinessProbe"]["tcpSocket"] == {"port": names.AGENT_READY_PORT}
-    assert container(container={"readinessProbe": {"exec": {"command": ["x"]}}})["readinessProbe"] == {
-        "exec": {"command": ["x"]}
-    }
-    assert "readinessProbe" not in container(hostNetwork=True), "the port would be the node's, and taken by another"
+    assert container(container={"readinessProbe": {"exec": {"command": ["x"]}}})[
+        "readinessProbe"
+    ] == {"exec": {"command": ["x"]}}
+    assert "readinessProbe" not in container(hostNetwork=True), (
+        "the port would be the node's, and taken by another"
+    )
 
 
 def test_a_correction_is_the_difference_and_leaves_alone_what_it_does_not_know() -> None:
@@ -138,7 +185,11 @@ def test_a_correction_is_the_difference_and_leaves_alone_what_it_does_not_know()
         "spec": {"a": 1, "in": {"b": [1], "c": 2}},
         "rules": [],
     }
-    found: Json = {"spec": {"a": 1, "in": {"b": [1], "c": 2, "theirs": 3}, "theirs": 4}, "rules": [], "status": {}}
+    found: Json = {
+        "spec": {"a": 1, "in": {"b": [1], "c": 2, "theirs": 3}, "theirs": 4},
+        "rules": [],
+        "status": {},
+    }
     assert correction_patch(manifest, found) == {}
     found["spec"]["in"]["b"] = [2]
     found["rules"] = [{}]
@@ -146,7 +197,8 @@ def test_a_correction_is_the_difference_and_leaves_alone_what_it_does_not_know()
     assert correction_patch(manifest, {}) == {"spec": manifest["spec"], "rules": []}
 
 
-# --- with the engine ------------------------------------------------------------------------------------------------
+# --- with the engine
+# ------------------------------------------------------------------------------------------------
 
 
 async def _again(cluster: Cluster) -> None:
@@ -162,11 +214,19 @@ async def test_the_pod_group_comes_before_the_pods_and_follows_min_replicas() ->
     assert group["spec"]["minMember"] == 3
     assert group["metadata"]["ownerReferences"][0]["uid"] == cluster.job().metadata.uid
     later = [*cluster.kube.pods(), *cluster.kube.pods(names.ROLE_MASTER)]
-    assert all(group["metadata"]["uid"] < pod["metadata"]["uid"] for pod in later), "UIDs count up here"
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(minReplicas=1))
+    assert all(group["metadata"]["uid"] < pod["metadata"]["uid"] for pod in later), (
+        "UIDs count up here"
+    )
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(minReplicas=1)
+    )
     await cluster.settle()
     assert cluster.kube.objects[VOLCANO_POD_GROUPS, JOB]["spec"]["minMember"] == 2
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={**spec["runPolicy"], "suspend": True}))
+    cluster.kube.edit(
+        ELASTIC_JOBS,
+        JOB,
+        lambda spec: spec.update(runPolicy={**spec["runPolicy"], "suspend": True}),
+    )
     await cluster.settle()
     assert cluster.kube.all(PODS) == []
     assert (VOLCANO_POD_GROUPS, JOB) in cluster.kube.objects, "a suspended job keeps its PodGroup"
@@ -176,12 +236,17 @@ async def test_rights_and_gang_that_follow_an_edit_of_the_job_are_not_said_to_be
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(Events, "emit", lambda _self, _job, event: said.append(f"{event.reason} {event.note}"))
-    cluster, role = Cluster(replicas=3, least=2, **policy("volcano")), (ROLES, names.master_service(JOB))
+    monkeypatch.setattr(
+        Events, "emit", lambda _self, _job, event: said.append(f"{event.reason} {event.note}")
+    )
+    cluster = Cluster(replicas=3, least=2, **policy("volcano"))
+    role = (ROLES, names.master_service(JOB))
     await cluster.start()
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(autoscaling={"enabled": True}))
     await cluster.settle()
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(minReplicas=1))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(minReplicas=1)
+    )
     await cluster.settle()
     rules = cluster.kube.objects[role]["rules"]
     assert names.profile_config_map(JOB) in str(rules), "the master may write the profile now"
@@ -201,7 +266,8 @@ async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(replicas=2, **policy(kind))
-    create, tries = cluster.kube.create, list[str]()
+    create = cluster.kube.create
+    tries = list[str]()
 
     async def unknown_kind(resource: Resource, namespace: str | None, body: Any) -> Any:
         if resource == GROUPS[kind]:
@@ -227,14 +293,19 @@ async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_
     monkeypatch.setattr(cluster.kube, "create", create)
     await cluster.settle()
     cluster.check_final_state()
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods()] == ["job-worker-0", "job-worker-1"]
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == ["job-master"], (
-        "no name is used up"
-    )
+    assert [pod["metadata"]["name"] for pod in cluster.kube.pods()] == [
+        "job-worker-0",
+        "job-worker-1",
+    ]
+    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == [
+        "job-master"
+    ], "no name is used up"
     assert cluster.job().status.message == ""
 
 
-async def test_a_namespace_that_is_gone_is_not_taken_for_a_missing_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_namespace_that_is_gone_is_not_taken_for_a_missing_definition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster(replicas=1, **policy("volcano"))
     create = cluster.kube.create
 
@@ -248,6 +319,7 @@ async def test_a_namespace_that_is_gone_is_not_taken_for_a_missing_definition(mo
         await ensure_infrastructure(cluster.operator.session, job(cluster._body))
 
 
+@pytest.mark.guarantee("upgrade-while-jobs-run")
 async def test_what_an_operator_of_another_version_has_made_is_corrected_by_the_next_one() -> None:
     cluster = Cluster()
     await cluster.start()
@@ -269,7 +341,9 @@ async def test_what_an_operator_of_another_version_has_made_is_corrected_by_the_
     assert cluster.kube.writes == writes, "what is as it should be is only read"
 
 
-async def test_what_was_deleted_comes_back_and_a_new_secret_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_deleted_comes_back_and_a_new_secret_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster()
     await cluster.start()
     made_keys = list[str]()
@@ -299,45 +373,71 @@ async def test_before_another_master_is_made_it_is_checked_that_it_can_run() -> 
     cluster.end("job-master", 1)
     await cluster.settle()
     assert (SERVICES, names.master_service(JOB)) in cluster.kube.objects
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == ["job-master-1"]
+    assert [pod["metadata"]["name"] for pod in cluster.kube.pods(names.ROLE_MASTER)] == [
+        "job-master-1"
+    ]
 
 
 @pytest.mark.parametrize("resource", [SECRETS, SERVICES, VOLCANO_POD_GROUPS])
 @pytest.mark.parametrize("incarnations", [0, 1])
-async def test_an_object_of_somebody_else_is_left_alone_and_named(resource: Resource, incarnations: int) -> None:
+async def test_an_object_of_somebody_else_is_left_alone_and_named(
+    resource: Resource, incarnations: int
+) -> None:
     cluster = Cluster(**policy("volcano"))
     name = JOB if resource == VOLCANO_POD_GROUPS else names.master_service(JOB)
-    foreign = {"kind": resource.kind, "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"theirs": 1}}
+    foreign = {
+        "kind": resource.kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"theirs": 1},
+    }
     await cluster.kube.create(resource, NAMESPACE, foreign)
     before = dict(cluster.kube.raw)
     body = {**cluster._body, "status": {"master": {"incarnations": incarnations}}}
-    with pytest.raises(Refused, match=f"{resource.kind} {name} exists and is not this job's; delete it, or rename"):
+    with pytest.raises(
+        Refused, match=f"{resource.kind} {name} exists and is not this job's; delete it, or rename"
+    ):
         await ensure_infrastructure(cluster.operator.session, job(body))
     assert cluster.kube.raw[resource, name] == before[resource, name]
 
 
-def of_earlier_job(name: str, kind: str = ELASTIC_JOBS.kind, api_version: str = names.API_VERSION) -> Json:
+def of_earlier_job(
+    name: str, kind: str = ELASTIC_JOBS.kind, api_version: str = names.API_VERSION
+) -> Json:
     """Return the metadata of an object of a job that had the same name."""
-    owner = {"apiVersion": api_version, "kind": kind, "name": JOB, "uid": "earlier", "controller": True}
+    owner = {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": JOB,
+        "uid": "earlier",
+        "controller": True,
+    }
     labels = {names.LABEL_JOB_NAME: JOB, names.LABEL_JOB_UID: "earlier"}
     return {"name": name, "namespace": NAMESPACE, "labels": labels, "ownerReferences": [owner]}
 
 
+@pytest.mark.guarantee("job-recreated-under-its-name")
 @pytest.mark.parametrize("resource", [SECRETS, SERVICES, SCALE_PLANS])
 async def test_a_job_made_again_says_nothing_while_the_old_ones_objects_are_being_collected(
     resource: Resource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(Events, "emit", lambda _self, _job, event: said.append(f"{event.reason} {event.note}"))
-    cluster, name = Cluster(), names.master_service(JOB)
+    monkeypatch.setattr(
+        Events, "emit", lambda _self, _job, event: said.append(f"{event.reason} {event.note}")
+    )
+    cluster = Cluster()
+    name = names.master_service(JOB)
     cluster.kube.now = time.time
     if resource == SCALE_PLANS:
         await cluster.start()
         name = f"{JOB}-spec-{cluster.job().metadata.generation + 1}"
-        cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
+        cluster.kube.edit(
+            ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3)
+        )
     else:
         await cluster.create(ELASTIC_JOBS, cluster._body)
-    await cluster.kube.create(resource, NAMESPACE, {"metadata": of_earlier_job(name), "spec": {"jobName": JOB}})
+    await cluster.kube.create(
+        resource, NAMESPACE, {"metadata": of_earlier_job(name), "spec": {"jobName": JOB}}
+    )
     await cluster.operator.watch()
     for _ in range(3):
         with pytest.raises(
@@ -353,10 +453,15 @@ async def test_a_job_made_again_says_nothing_while_the_old_ones_objects_are_bein
     assert len(cluster.kube.pods("worker")) == cluster.job().spec.replica_specs["worker"].replicas
 
 
-async def test_objects_of_an_earlier_job_that_stay_for_long_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_objects_of_an_earlier_job_that_stay_for_long_are_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     said: list[str] = []
-    monkeypatch.setattr(Events, "emit", lambda _self, _job, event: said.append(f"{event.reason} {event.note}"))
-    cluster, name = Cluster(), names.master_service(JOB)
+    monkeypatch.setattr(
+        Events, "emit", lambda _self, _job, event: said.append(f"{event.reason} {event.note}")
+    )
+    cluster = Cluster()
+    name = names.master_service(JOB)
     cluster.kube.now = lambda: time.time() - COLLECTION_SECONDS - 1
     await cluster.create(ELASTIC_JOBS, cluster._body)
     await cluster.kube.create(SECRETS, NAMESPACE, {"metadata": of_earlier_job(name)})
@@ -367,9 +472,14 @@ async def test_objects_of_an_earlier_job_that_stay_for_long_are_reported(monkeyp
     assert f"Refused {message}" in said
 
 
-@pytest.mark.parametrize(("kind", "group"), [("ElasticJob", "else.example/v1"), ("Other", names.API_VERSION)])
-async def test_an_object_of_another_kinds_owner_is_nobodys_that_is_collected(kind: str, group: str) -> None:
-    cluster, name = Cluster(), names.master_service(JOB)
+@pytest.mark.parametrize(
+    ("kind", "group"), [("ElasticJob", "else.example/v1"), ("Other", names.API_VERSION)]
+)
+async def test_an_object_of_another_kinds_owner_is_nobodys_that_is_collected(
+    kind: str, group: str
+) -> None:
+    cluster = Cluster()
+    name = names.master_service(JOB)
     await cluster.kube.create(SECRETS, NAMESPACE, {"metadata": of_earlier_job(name, kind, group)})
     with pytest.raises(Refused, match=f"Secret {name} exists and is not this job's"):
         await ensure_infrastructure(cluster.operator.session, job(cluster._body))
@@ -386,10 +496,15 @@ async def test_a_request_of_the_master_s_that_is_no_quantity_is_refused_with_the
 
 async def test_a_quantity_of_an_init_container_that_is_none_fails_the_job_with_the_field() -> None:
     init = {"name": "first", "resources": {"limits": {"memory": "much"}}}
-    template = {"spec": {"containers": [{"name": "train", "command": ["t"]}], "initContainers": [init]}}
+    template = {
+        "spec": {"containers": [{"name": "train", "command": ["t"]}], "initContainers": [init]}
+    }
     cluster = Cluster(worker={"template": template}, **policy("volcano"))
     await cluster.start()
-    assert "spec.replicaSpecs.worker.template: 'much' is not a quantity" in cluster.job().status.message
+    assert (
+        "spec.replicaSpecs.worker.template: 'much' is not a quantity"
+        in cluster.job().status.message
+    )
 
 
 def test_nothing_but_what_the_manifests_depend_on_makes_them_checked_again() -> None:
@@ -401,10 +516,12 @@ def test_nothing_but_what_the_manifests_depend_on_makes_them_checked_again() -> 
     assert infrastructure.manifest_inputs(job(body)) != before
 
 
+@pytest.mark.guarantee("only-the-job-reaches-its-master")
 async def test_the_token_that_reads_follows_the_jobs_own_and_is_made_for_older_jobs() -> None:
     cluster = Cluster()
     await cluster.start()
-    own, reading = names.master_service(JOB), names.query_config_map(JOB)
+    own = names.master_service(JOB)
+    reading = names.query_config_map(JOB)
 
     def content() -> dict[str, str]:
         data = cluster.kube.objects[SECRETS, own]["data"]
@@ -414,7 +531,8 @@ async def test_the_token_that_reads_follows_the_jobs_own_and_is_made_for_older_j
         return cluster.kube.objects[CONFIG_MAPS, reading]["data"]
 
     def follows() -> bool:
-        token, authority = query_token(content()[names.SECRET_TOKEN]), content()[names.SECRET_CA]
+        token = query_token(content()[names.SECRET_TOKEN])
+        authority = content()[names.SECRET_CA]
         return bool(readable() == {names.SECRET_TOKEN: token, names.SECRET_CA: authority})
 
     assert follows()
@@ -424,9 +542,13 @@ async def test_the_token_that_reads_follows_the_jobs_own_and_is_made_for_older_j
     await _again(cluster)
     assert follows()
     assert content() == first
-    await cluster.kube.patch(CONFIG_MAPS, NAMESPACE, reading, {"binaryData": {names.REPORT_KEY: "AAAA"}})
+    await cluster.kube.patch(
+        CONFIG_MAPS, NAMESPACE, reading, {"binaryData": {names.REPORT_KEY: "AAAA"}}
+    )
     del cluster.kube.objects[SECRETS, own]
     await _again(cluster)
     assert content() != first
     assert follows()
-    assert cluster.kube.objects[CONFIG_MAPS, reading]["binaryData"] == {names.REPORT_KEY: "AAAA"}, "the master's"
+    assert cluster.kube.objects[CONFIG_MAPS, reading]["binaryData"] == {names.REPORT_KEY: "AAAA"}, (
+        "the master's"
+    )

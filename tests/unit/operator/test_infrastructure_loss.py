@@ -21,7 +21,10 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_operator import infrastructure_watch
-from elasticjob_operator.core.manifests.infrastructure import infrastructure_manifests, metadata_correction
+from elasticjob_operator.core.manifests.infrastructure import (
+    infrastructure_manifests,
+    metadata_correction,
+)
 from elasticjob_operator.infrastructure_watch import InfrastructureWatch, Metadata
 from elasticjob_operator.store import JobKey
 
@@ -39,9 +42,14 @@ async def running(**spec: Any) -> Cluster:
     return cluster
 
 
-def watch(cluster: Cluster, changed: list[JobKey], *, check_seconds: float = 600.0) -> InfrastructureWatch:
+def watch(
+    cluster: Cluster, changed: list[JobKey], *, check_seconds: float = 600.0
+) -> InfrastructureWatch:
     return InfrastructureWatch(
-        cluster.operator.session, cluster.operator.store, changed.append, check_seconds=check_seconds
+        cluster.operator.session,
+        cluster.operator.store,
+        changed.append,
+        check_seconds=check_seconds,
     )
 
 
@@ -49,6 +57,7 @@ def metadata_of(cluster: Cluster, resource: Resource, name: str) -> Metadata:
     return msgspec.convert(cluster.kube.objects[resource, name], Metadata)
 
 
+@pytest.mark.guarantee("infrastructure-deleted-or-changed")
 async def test_no_member_is_made_before_what_was_deleted_is_there_again() -> None:
     cluster = await running(replicas=2)
     service = metadata_of(cluster, SERVICES, MASTER)
@@ -60,9 +69,12 @@ async def test_no_member_is_made_before_what_was_deleted_is_there_again() -> Non
     await cluster.settle()
     assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1"]
     again = cluster.kube.objects[SERVICES, MASTER]["metadata"]["uid"]
-    assert again < cluster.kube.objects[PODS, "job-worker-0-1"]["metadata"]["uid"], "UIDs count up here"
+    assert again < cluster.kube.objects[PODS, "job-worker-0-1"]["metadata"]["uid"], (
+        "UIDs count up here"
+    )
 
 
+@pytest.mark.guarantee("service-account-recreated")
 async def test_a_master_whose_account_was_made_again_is_replaced_at_once_and_not_counted() -> None:
     cluster = await running(replicas=2)
     before = metadata_of(cluster, SERVICE_ACCOUNTS, MASTER)
@@ -71,19 +83,28 @@ async def test_a_master_whose_account_was_made_again_is_replaced_at_once_and_not
     watch(cluster, [])._handler(SERVICE_ACCOUNTS)(before, None)
     await cluster.settle()
     await cluster.settle()
-    masters = [name for resource, name in cluster.kube.objects if resource == PODS and "master" in name]
+    masters = [
+        name for resource, name in cluster.kube.objects if resource == PODS and "master" in name
+    ]
     assert masters == ["job-master-1"], "which has a token of the new account"
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1"], "the training goes on"
     assert cluster.job().status.master.restarts == 0
 
 
-async def test_a_secret_whose_contents_nobody_knows_any_more_replaces_all_pods_members_first() -> None:
+@pytest.mark.guarantee("secret-lost-for-good")
+async def test_a_secret_whose_contents_nobody_knows_any_more_replaces_all_pods_members_first() -> (
+    None
+):
     cluster = await running(replicas=2)
     cluster.kube.remove(SECRETS, MASTER)
     cluster.kube.version += 10  # each is a second of the API server's clock
     cluster.operator = Operator(cluster.kube)  # a new process, which has never seen the contents
     await cluster.run_operator()
-    ending = [pod["metadata"]["name"] for pod in cluster.kube.all(PODS) if "deletionTimestamp" in pod["metadata"]]
+    ending = [
+        pod["metadata"]["name"]
+        for pod in cluster.kube.all(PODS)
+        if "deletionTimestamp" in pod["metadata"]
+    ]
     assert ending == ["job-worker-0", "job-worker-1"], "the master they save through goes last"
     await cluster.settle()
     assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1-2"]
@@ -94,6 +115,7 @@ async def test_a_secret_whose_contents_nobody_knows_any_more_replaces_all_pods_m
     assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1-2"], "no pod is replaced again"
 
 
+@pytest.mark.guarantee("infrastructure-deleted-or-changed")
 async def test_a_change_by_somebody_else_is_noticed_and_the_operators_own_is_not() -> None:
     cluster = await running()
     changed: list[JobKey] = []
@@ -117,7 +139,10 @@ async def test_a_change_by_somebody_else_is_noticed_and_the_operators_own_is_not
     assert len(changed) == 1, "a label does not make an object the job's"
 
 
-async def test_whoever_deletes_again_and_again_is_answered_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("infrastructure-deleted-or-changed")
+async def test_whoever_deletes_again_and_again_is_answered_with_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(infrastructure_watch, "CORRECTION_SECONDS", 0.2)
     cluster = await running()
     changed: list[JobKey] = []
@@ -128,6 +153,7 @@ async def test_whoever_deletes_again_and_again_is_answered_with_pauses(monkeypat
     await until("the last deletion is answered, too", lambda: len(changed) == 2)
 
 
+@pytest.mark.guarantee("infrastructure-deleted-or-changed")
 async def test_a_lost_secret_is_restored_as_it_was_while_pods_have_its_contents() -> None:
     cluster = await running()
     contents = cluster.kube.objects[SECRETS, MASTER]["data"]
@@ -139,14 +165,19 @@ async def test_a_lost_secret_is_restored_as_it_was_while_pods_have_its_contents(
         cluster.operator.store.infrastructure(job).invalidate()
         await cluster.settle()
         assert cluster.kube.objects[SECRETS, MASTER]["data"] == contents
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True)
+    )
     await cluster.settle()
     cluster.kube.remove(SECRETS, MASTER)
     cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["runPolicy"].update(suspend=False))
     await cluster.settle()
-    assert cluster.kube.objects[SECRETS, MASTER]["data"] != contents, "how a token that has leaked is replaced"
+    assert cluster.kube.objects[SECRETS, MASTER]["data"] != contents, (
+        "how a token that has leaked is replaced"
+    )
 
 
+@pytest.mark.guarantee("infrastructure-deleted-or-changed")
 @pytest.mark.parametrize(
     ("resource", "name"),
     [
@@ -187,13 +218,20 @@ def test_labels_and_owner_come_back_and_those_of_others_stay() -> None:
     assert metadata_correction(manifest, manifest) == {}
 
 
+@pytest.mark.guarantee("connections-from-other-pods")
 @pytest.mark.parametrize(("wanted", "host_network"), [(True, False), (True, True), (False, False)])
 def test_only_pods_of_the_job_may_connect_to_its_pods(wanted: bool, host_network: bool) -> None:
-    template = {"spec": {"hostNetwork": host_network, "containers": [{"name": "train", "command": ["t"]}]}}
+    template = {
+        "spec": {"hostNetwork": host_network, "containers": [{"name": "train", "command": ["t"]}]}
+    }
     body = job_body(2, 1, 4, worker={"template": template})
     body["metadata"] |= {"uid": "u"}
     manifests = infrastructure_manifests(msgspec.convert(body, ElasticJob), network_policies=wanted)
-    policies = [manifest["spec"] for manifest in manifests if manifest["kind"] == NETWORK_POLICIES.kind]
+    policies = [
+        manifest["spec"] for manifest in manifests if manifest["kind"] == NETWORK_POLICIES.kind
+    ]
     own = {"podSelector": {"matchLabels": {names.LABEL_JOB_UID: "u"}}}
     expected = [{**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}]
-    assert policies == (expected if wanted and not host_network else []), "nodes' addresses say nothing of a job"
+    assert policies == (expected if wanted and not host_network else []), (
+        "nodes' addresses say nothing of a job"
+    )

@@ -12,16 +12,23 @@ from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster
 
 WITH_SIDECAR = {
     "spec": {
-        "containers": [{"name": "train", "image": "digits", "command": ["train"]}, {"name": "logs", "image": "logs"}]
+        "containers": [
+            {"name": "train", "image": "digits", "command": ["train"]},
+            {"name": "logs", "image": "logs"},
+        ]
     }
 }
 
-# --- the start and the deadlines ------------------------------------------------------------------------------------
+# --- the start and the deadlines
+# ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("policy", "phases"),
-    [("AnyMin", ["Starting", "Running", "Running"]), ("AllReady", ["Starting", "Starting", "Running"])],
+    [
+        ("AnyMin", ["Starting", "Running", "Running"]),
+        ("AllReady", ["Starting", "Starting", "Running"]),
+    ],
 )
 async def test_a_job_runs_when_enough_members_are_ready(policy: str, phases: list[str]) -> None:
     cluster = new_cluster(replicas=2, least=1, runPolicy={"startPolicy": policy})
@@ -30,7 +37,9 @@ async def test_a_job_runs_when_enough_members_are_ready(policy: str, phases: lis
     await cluster.run_operator()
     found = []
     for name in ("job-master", "job-worker-1", "job-worker-0"):
-        cluster.kube.set_status(PODS, name, phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+        cluster.kube.set_status(
+            PODS, name, phase="Running", conditions=[{"type": "Ready", "status": "True"}]
+        )
         await cluster.run_operator()
         found.append(status_of(cluster)["phase"])
     assert found == phases
@@ -45,7 +54,10 @@ async def test_a_job_fails_when_its_time_is_over_and_its_pods_are_cleaned_up() -
     assert parse_time(status_of(cluster)["startTime"]) + 300 == pytest.approx(cluster.now + wait)
     cluster.now += wait
     await cluster.settle()
-    assert status_of(cluster)["message"] == "spec.runPolicy.activeDeadlineSeconds: active for more than 300 s"
+    assert (
+        status_of(cluster)["message"]
+        == "spec.runPolicy.activeDeadlineSeconds: active for more than 300 s"
+    )
     assert cluster.kube.all(PODS) == []
 
 
@@ -53,24 +65,36 @@ async def test_a_job_without_room_for_its_members_fails_with_the_schedulers_mess
     cluster = new_cluster(replicas=2, runPolicy={"pendingDeadlineSeconds": 60})
     await cluster.kube.create(ELASTIC_JOBS, NAMESPACE, cluster._body)
     await cluster.run_operator()
-    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes fit"}
+    unschedulable = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/3 nodes fit",
+    }
     for pod in cluster.kube.pods():
         cluster.kube.set_status(PODS, pod["metadata"]["name"], conditions=[unschedulable])
-    cluster.kube.set_status(PODS, "job-master", phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+    cluster.kube.set_status(
+        PODS, "job-master", phase="Running", conditions=[{"type": "Ready", "status": "True"}]
+    )
     for _ in range(40):
         await cluster.run_operator()
     assert status_of(cluster)["phase"] == "Failed"
-    assert status_of(cluster)["message"].endswith("is Pending for more than 60 s: Unschedulable: 0/3 nodes fit")
+    assert status_of(cluster)["message"].endswith(
+        "is Pending for more than 60 s: Unschedulable: 0/3 nodes fit"
+    )
 
 
-# --- completion -----------------------------------------------------------------------------------------------------
+# --- completion
+# -----------------------------------------------------------------------------------------------------
 
 
 async def test_a_member_has_succeeded_when_its_training_has_whatever_its_sidecars_do() -> None:
     cluster = new_cluster(replicas=1, worker={"template": WITH_SIDECAR})
     await cluster.start()
     done = {"name": "train", "state": {"terminated": {"exitCode": 0}}}
-    cluster.kube.set_status(PODS, "job-worker-0", conditions=[], containerStatuses=[done, {"name": "logs"}])
+    cluster.kube.set_status(
+        PODS, "job-worker-0", conditions=[], containerStatuses=[done, {"name": "logs"}]
+    )
     await cluster.settle()
     assert (cluster.job().status.phase, cluster.job().status.workers) == ("Succeeded", "")
 
@@ -79,11 +103,14 @@ async def test_a_member_whose_training_has_failed_is_replaced_although_a_sidecar
     cluster = new_cluster(replicas=1, worker={"template": WITH_SIDECAR})
     await cluster.start()
     failed = {"name": "train", "state": {"terminated": {"exitCode": 1}}}
-    cluster.kube.set_status(PODS, "job-worker-0", conditions=[], containerStatuses=[failed, {"name": "logs"}])
+    cluster.kube.set_status(
+        PODS, "job-worker-0", conditions=[], containerStatuses=[failed, {"name": "logs"}]
+    )
     await cluster.settle()
     assert pod_names(cluster) == ["job-worker-0-1"]
 
 
+@pytest.mark.guarantee("success-during-scale-in")
 async def test_a_member_that_has_succeeded_is_never_started_again() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
@@ -116,7 +143,9 @@ async def test_a_role_can_do_without_some_members_and_the_job_succeeds_with_the_
     end_training(cluster, "job-worker-1", 1)
     await cluster.settle()
     assert cluster.job().status.phase == "Running"
-    assert pod_names(cluster) == ["job-worker-0", "job-worker-1", "job-worker-2"], "what is lost is kept for its logs"
+    assert pod_names(cluster) == ["job-worker-0", "job-worker-1", "job-worker-2"], (
+        "what is lost is kept for its logs"
+    )
     end_training(cluster, "job-worker-0", 0)
     end_training(cluster, "job-worker-2", 0)
     await cluster.settle()
@@ -130,7 +159,10 @@ async def test_the_job_fails_when_nobody_is_left_who_could_succeed() -> None:
     end_training(cluster, "job-worker-1", 1)
     await cluster.settle()
     assert cluster.job().status.phase == "Failed"
-    assert cluster.job().status.message == "no worker is left: 0 have succeeded, 2 have failed for good"
+    assert (
+        cluster.job().status.message
+        == "no worker is left: 0 have succeeded, 2 have failed for good"
+    )
 
 
 async def test_a_job_without_members_waits_for_some() -> None:
@@ -146,6 +178,7 @@ async def test_a_job_without_members_waits_for_some() -> None:
     assert cluster.job().status.phase == "Succeeded"
 
 
+@pytest.mark.guarantee("success-during-scale-in")
 @pytest.mark.parametrize("write", range(1, 12))
 async def test_members_that_succeed_while_others_are_drained_neither_end_the_job_early_nor_run_again(
     write: int,
@@ -169,6 +202,7 @@ async def test_members_that_succeed_while_others_are_drained_neither_end_the_job
     assert len(cluster.kube.created_names) == 4
 
 
+@pytest.mark.guarantee("success-during-scale-in")
 async def test_a_job_does_not_succeed_while_its_only_busy_worker_drains() -> None:
     cluster = new_cluster(replicas=3)
     await cluster.start()
@@ -183,6 +217,7 @@ async def test_a_job_does_not_succeed_while_its_only_busy_worker_drains() -> Non
     assert cluster.job().status.phase == "Succeeded"
 
 
+@pytest.mark.guarantee("success-during-scale-in")
 async def test_of_a_number_members_those_leave_first_that_have_succeeded() -> None:
     cluster = new_cluster(replicas=3)
     await cluster.start()
@@ -206,7 +241,8 @@ async def test_where_a_number_of_successes_is_needed_none_is_taken_away() -> Non
     assert status_of(cluster)["replicaStatuses"]["worker"]["indices"] == "0-1"
 
 
-# --- the end --------------------------------------------------------------------------------------------------------
+# --- the end
+# --------------------------------------------------------------------------------------------------------
 
 
 async def finish(cluster: Cluster) -> None:
@@ -227,7 +263,9 @@ async def finish(cluster: Cluster) -> None:
 async def test_at_the_end_pods_are_deleted_as_the_policy_says_and_the_master_always(
     policy: str, kept: list[str]
 ) -> None:
-    cluster = new_cluster(replicas=2, worker={"completion": {"minSucceeded": 1}}, runPolicy={"cleanPodPolicy": policy})
+    cluster = new_cluster(
+        replicas=2, worker={"completion": {"minSucceeded": 1}}, runPolicy={"cleanPodPolicy": policy}
+    )
     await finish(cluster)
     assert cluster.job().status.phase == "Succeeded"
     assert pod_names(cluster) == kept
@@ -235,7 +273,9 @@ async def test_at_the_end_pods_are_deleted_as_the_policy_says_and_the_master_alw
 
 
 async def test_a_job_that_has_ended_never_starts_anything_again() -> None:
-    cluster = new_cluster(replicas=2, worker={"completion": {"minSucceeded": 1}}, runPolicy={"cleanPodPolicy": "None"})
+    cluster = new_cluster(
+        replicas=2, worker={"completion": {"minSucceeded": 1}}, runPolicy={"cleanPodPolicy": "None"}
+    )
     await finish(cluster)
     created = set(cluster.kube.created_names)
     end_training(cluster, "job-worker-1", 1)
@@ -244,13 +284,16 @@ async def test_a_job_that_has_ended_never_starts_anything_again() -> None:
     set_suspend(cluster, True)
     await cluster.settle()
     set_suspend(cluster, False)
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=5))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=5)
+    )
     await cluster.settle()
     assert cluster.kube.created_names == created
     assert cluster.job().status.phase == "Succeeded"
     assert cluster.kube.all(SCALE_PLANS) == []
 
 
+@pytest.mark.guarantee("finished-objects-are-pruned")
 async def test_a_finished_job_is_deleted_when_its_time_is_over() -> None:
     cluster = new_cluster(replicas=1, runPolicy={"ttlSecondsAfterFinished": 100})
     await cluster.start()
@@ -266,10 +309,17 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over() -> None:
     assert (ELASTIC_JOBS, JOB) not in cluster.kube.objects
 
 
+@pytest.mark.guarantee("status-conflicts")
 async def test_conditions_of_others_stay_and_ours_name_the_generation() -> None:
     cluster = new_cluster(replicas=1)
     await cluster.start()
-    foreign = {"type": "Audited", "status": "True", "lastTransitionTime": format_time(0), "reason": "R", "message": "m"}
+    foreign = {
+        "type": "Audited",
+        "status": "True",
+        "lastTransitionTime": format_time(0),
+        "reason": "R",
+        "message": "m",
+    }
     status = status_of(cluster)
     cluster.kube.set_status(ELASTIC_JOBS, JOB, conditions=[*status["conditions"], foreign])
     set_suspend(cluster, True)
@@ -289,7 +339,11 @@ async def test_conditions_of_others_stay_and_ours_name_the_generation() -> None:
         "Suspended": "False",
         "Complete": "True",
     }
-    assert all(c["observedGeneration"] == 3 for c in status_of(cluster)["conditions"] if c["type"] != "Audited")
+    assert all(
+        c["observedGeneration"] == 3
+        for c in status_of(cluster)["conditions"]
+        if c["type"] != "Audited"
+    )
 
 
 async def test_a_job_that_another_controller_manages_is_left_alone() -> None:
@@ -305,7 +359,14 @@ async def test_counts_are_shown_also_when_they_are_zero() -> None:
     cluster = Cluster(replicas=2)
     await cluster.create(ELASTIC_JOBS, cluster._body)
     await cluster.run_operator()
-    counts = {"active": 2, "ready": 0, "succeeded": 0, "failed": 0, "restarts": 0, "uncountedRestarts": 0}
+    counts = {
+        "active": 2,
+        "ready": 0,
+        "succeeded": 0,
+        "failed": 0,
+        "restarts": 0,
+        "uncountedRestarts": 0,
+    }
     status = cluster.kube.objects[ELASTIC_JOBS, JOB]["status"]
     assert {**status["replicaStatuses"]["worker"], **counts} == status["replicaStatuses"]["worker"]
     assert (status["restarts"], status["uncountedRestarts"]) == (0, 0)

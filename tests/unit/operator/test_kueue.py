@@ -1,4 +1,7 @@
-"""A job that waits for quota of Kueue: it starts, grows, shrinks, is evicted and ends with a Workload."""
+"""A job that waits for quota of Kueue.
+
+It starts, grows, shrinks, is evicted and ends with a Workload.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ def uids(cluster: Cluster) -> set[str]:
 
 def counts(kueue: PlayedKueue) -> list[dict[str, int]]:
     """Return the size of each Workload, the oldest first."""
-    return [{each["name"]: each["count"] for each in body["spec"]["podSets"]} for body in kueue.workloads()]
+    return [
+        {each["name"]: each["count"] for each in body["spec"]["podSets"]}
+        for body in kueue.workloads()
+    ]
 
 
 def reclaimed(body: Json) -> dict[str, int]:
@@ -52,7 +58,9 @@ def reclaimed(body: Json) -> dict[str, int]:
 
 
 def set_size(cluster: Cluster, size: int) -> None:
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=size))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=size)
+    )
 
 
 def edit_labels(cluster: Cluster, **labels: str | None) -> None:
@@ -62,7 +70,8 @@ def edit_labels(cluster: Cluster, **labels: str | None) -> None:
     cluster.kube.edit_metadata(ELASTIC_JOBS, JOB, edit)
 
 
-# --- start and end ------------------------------------------------------------------------------------------------
+# --- start and end
+# ------------------------------------------------------------------------------------------------
 
 
 async def test_a_job_has_no_pods_before_it_has_quota_and_says_which_queue_it_waits_for() -> None:
@@ -99,9 +108,17 @@ async def test_a_workload_says_what_its_pods_request_and_names_its_job_as_its_co
     (workload,) = kueue.workloads()
     assert workload["spec"]["queueName"] == "team"
     (owner,) = workload["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["controller"], owner["uid"]) == ("ElasticJob", True, cluster.job().metadata.uid)
+    assert (owner["kind"], owner["controller"], owner["uid"]) == (
+        "ElasticJob",
+        True,
+        cluster.job().metadata.uid,
+    )
     for each in workload["spec"]["podSets"]:
-        assert {"name", "resources", "image"} >= each["template"]["spec"]["containers"][0].keys() >= {"name", "image"}
+        assert (
+            {"name", "resources", "image"}
+            >= each["template"]["spec"]["containers"][0].keys()
+            >= {"name", "image"}
+        )
 
 
 async def test_the_workload_of_a_job_that_has_ended_is_finished() -> None:
@@ -121,13 +138,18 @@ async def test_kueue_is_told_whether_the_job_runs() -> None:
     (workload,) = kueue.workloads()
     ready = [each for each in workload["status"]["conditions"] if each["type"] == "PodsReady"]
     assert [(each["status"], each["reason"]) for each in ready] == [("True", "Started")]
-    assert {each["type"] for each in workload["status"]["conditions"]} >= {"Admitted", "QuotaReserved"}, "they stay"
+    assert {each["type"] for each in workload["status"]["conditions"]} >= {
+        "Admitted",
+        "QuotaReserved",
+    }, "they stay"
 
 
 async def test_the_priority_is_that_of_the_class_that_the_job_names() -> None:
     cluster, kueue = queued_cluster(9, replicas=1)
     cluster._body["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high"
-    with pytest.raises(AssertionError, match="does not settle"):  # it tries again, with pauses in a real process
+    with pytest.raises(
+        AssertionError, match="does not settle"
+    ):  # it tries again, with pauses in a real process
         await kueue.start()
     assert "WorkloadPriorityClass 'high' does not exist; create it" in status_of(cluster)["message"]
     assert cluster.kube.created_names == set()
@@ -139,11 +161,14 @@ async def test_the_priority_is_that_of_the_class_that_the_job_names() -> None:
     assert status_of(cluster)["phase"] == "Running"
 
 
-# --- other sizes --------------------------------------------------------------------------------------------------
+# --- other sizes
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("elastic", "quota"), [(True, 5), (False, 8)])
-async def test_a_job_grows_with_another_workload_while_its_pods_run_on(elastic: bool, quota: int) -> None:
+async def test_a_job_grows_with_another_workload_while_its_pods_run_on(
+    elastic: bool, quota: int
+) -> None:
     cluster, kueue = queued_cluster(quota, elastic=elastic, replicas=2)
     await kueue.start()
     before = uids(cluster)
@@ -223,7 +248,9 @@ async def test_a_job_that_has_given_quota_back_needs_it_again_to_grow() -> None:
 async def test_more_of_a_resource_waits_for_quota_like_more_members() -> None:
     cluster, kueue = queued_cluster(5, elastic=False, replicas=2)
     await kueue.start()
-    await cluster.apply(SCALE_PLANS, "larger", replicaResourceSpecs={"worker": {"resource": {"cpu": "8"}}})
+    await cluster.apply(
+        SCALE_PLANS, "larger", replicaResourceSpecs={"worker": {"resource": {"cpu": "8"}}}
+    )
     await kueue.settle()
     assert cluster.kube.objects[SCALE_PLANS, "larger"]["status"]["phase"] == "Pending"
     kueue.quota = 6
@@ -234,7 +261,9 @@ async def test_more_of_a_resource_waits_for_quota_like_more_members() -> None:
     assert worker["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "8"
 
 
-async def test_a_workload_that_replaces_another_is_smaller_in_no_role_and_gives_back_the_rest() -> None:
+async def test_a_workload_that_replaces_another_is_smaller_in_no_role_and_gives_back_the_rest() -> (
+    None
+):
     cluster, kueue = queued_cluster(9, replicas=2)
     cluster._body["spec"]["framework"] = "custom"
     roles = cluster._body["spec"]["replicaSpecs"]
@@ -250,7 +279,9 @@ async def test_a_workload_that_replaces_another_is_smaller_in_no_role_and_gives_
     assert cluster.kube.objects[SCALE_PLANS, "both"]["status"]["phase"] == "Succeeded"
 
 
-async def test_a_role_that_is_added_waits_for_quota_and_one_that_is_removed_gives_its_back() -> None:
+async def test_a_role_that_is_added_waits_for_quota_and_one_that_is_removed_gives_its_back() -> (
+    None
+):
     cluster, kueue = queued_cluster(4, replicas=2)
     cluster._body["spec"]["framework"] = "custom"
     await kueue.start()
@@ -274,11 +305,18 @@ async def test_a_role_that_is_added_waits_for_quota_and_one_that_is_removed_give
     assert uids(cluster) == before
 
 
-@pytest.mark.parametrize("template", [{}, {"spec": {"containers": 3}}, {"spec": {"containers": [{"name": "a"}]}}])
+@pytest.mark.parametrize(
+    "template", [{}, {"spec": {"containers": 3}}, {"spec": {"containers": [{"name": "a"}]}}]
+)
 @pytest.mark.parametrize("gang", ["none", "volcano"])
-async def test_a_role_that_is_added_and_of_which_no_pod_can_be_made_harms_nobody(template: Json, gang: str) -> None:
+async def test_a_role_that_is_added_and_of_which_no_pod_can_be_made_harms_nobody(
+    template: Json, gang: str
+) -> None:
     cluster, kueue = queued_cluster(4, replicas=2)
-    cluster._body["spec"] |= {"framework": "custom", "runPolicy": {"schedulingPolicy": {"gang": gang}}}
+    cluster._body["spec"] |= {
+        "framework": "custom",
+        "runPolicy": {"schedulingPolicy": {"gang": gang}},
+    }
     await kueue.start()
     before = uids(cluster)
 
@@ -302,7 +340,9 @@ async def test_pods_run_on_in_the_moment_between_two_workloads_and_not_for_ever(
     await cluster.apply(SCALE_OUTS, "more", count=1)
     await cluster.settle()
     before, (old, new) = uids(cluster), kueue.workloads()
-    kueue._set(old, Finished=(True, "WorkloadSliceReplaced", ""), QuotaReserved=(False, "Replaced", ""))
+    kueue._set(
+        old, Finished=(True, "WorkloadSliceReplaced", ""), QuotaReserved=(False, "Replaced", "")
+    )
     await reconcile_now(cluster)
     assert status_of(cluster)["phase"] == "Running"
     assert uids(cluster) == before
@@ -315,15 +355,21 @@ async def test_pods_run_on_in_the_moment_between_two_workloads_and_not_for_ever(
     assert new["metadata"]["name"] != old["metadata"]["name"]
 
 
-# --- eviction, suspension, and what others do -----------------------------------------------------------------------
+# --- eviction, suspension, and what others do
+# -----------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("preempted-by-kueue")
 async def test_an_evicted_job_ends_its_pods_gives_its_quota_back_and_waits_again() -> None:
     cluster, kueue = queued_cluster(3, replicas=2)
     await kueue.start()
     kueue.evict()
     await cluster.run_operator()
-    gone = [pod["metadata"]["name"] for pod in cluster.kube.all(PODS) if "deletionTimestamp" in pod["metadata"]]
+    gone = [
+        pod["metadata"]["name"]
+        for pod in cluster.kube.all(PODS)
+        if "deletionTimestamp" in pod["metadata"]
+    ]
     assert gone == ["job-worker-0", "job-worker-1"], "the master last, as in a suspension"
     (workload,) = kueue.workloads()
     assert "admission" in workload["status"], "its quota is in use as long as there are pods"
@@ -341,6 +387,7 @@ async def test_an_evicted_job_ends_its_pods_gives_its_quota_back_and_waits_again
     assert status_of(cluster).get("restarts", 0) == 0
 
 
+@pytest.mark.guarantee("preempted-by-kueue")
 async def test_an_eviction_cancels_a_plan_that_runs() -> None:
     cluster, kueue = queued_cluster(5, replicas=2)
     await kueue.start()
@@ -386,6 +433,7 @@ async def test_a_deactivated_workload_stops_its_job_until_it_is_active_again() -
     assert status_of(cluster)["phase"] == "Running"
 
 
+@pytest.mark.guarantee("kueue-removed")
 async def test_a_running_job_goes_on_when_kueue_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, kueue = queued_cluster(3, replicas=2)
     await kueue.start()
@@ -400,7 +448,9 @@ async def test_a_running_job_goes_on_when_kueue_is_gone(monkeypatch: pytest.Monk
     monkeypatch.setattr(cluster.kube, "create", refused)
     for body in kueue.workloads():
         cluster.kube.remove(KUEUE_WORKLOADS, body["metadata"]["name"])
-    with pytest.raises(AssertionError, match="does not settle"):  # it asks again, with pauses in a real process
+    with pytest.raises(
+        AssertionError, match="does not settle"
+    ):  # it asks again, with pauses in a real process
         await cluster.run_operator()
     assert uids(cluster) == before
     assert status_of(cluster)["phase"] == "Running"
@@ -410,6 +460,7 @@ async def test_a_running_job_goes_on_when_kueue_is_gone(monkeypatch: pytest.Monk
     assert len(kueue.workloads()) == 1
 
 
+@pytest.mark.guarantee("kueue-not-installed")
 async def test_jobs_that_wait_for_a_kueue_that_is_not_there_are_not_in_the_log_and_start_when_it_is_installed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -419,8 +470,10 @@ async def test_jobs_that_wait_for_a_kueue_that_is_not_there_are_not_in_the_log_a
     cluster._body["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high"
 
     monkeypatch.setattr("elasticjob_operator.work_queue.LONGEST_PAUSE_SECONDS", 0.01)
-    operator, served = cluster.operator, False
-    create, get = cluster.kube.create, cluster.kube.get
+    operator = cluster.operator
+    served = False
+    create = cluster.kube.create
+    get = cluster.kube.get
 
     def check(resource: Resource) -> None:
         if resource.group == KUEUE_WORKLOADS.group and not served:
@@ -438,7 +491,9 @@ async def test_jobs_that_wait_for_a_kueue_that_is_not_there_are_not_in_the_log_a
     monkeypatch.setattr(cluster.kube, "get", getting)
     await cluster.create(ELASTIC_JOBS, cluster._body)
     await operator.watch()
-    queue = WorkQueue(Reconciler(operator.session, operator.store, operator.executor, DEFAULTS).reconcile)
+    queue = WorkQueue(
+        Reconciler(operator.session, operator.store, operator.executor, DEFAULTS).reconcile
+    )
     try:
         queue.add(JobKey(NAMESPACE, JOB))
         await until("some attempts", lambda: queue.results["failed"] > 5)
@@ -468,7 +523,12 @@ async def test_a_workload_that_is_not_the_jobs_changes_nothing_for_it(lie: str) 
     cluster, kueue = queued_cluster(0, replicas=2)
     await kueue.start()
     metadata = cluster.job().metadata
-    owner: Json = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "name": JOB, "uid": metadata.uid}
+    owner: Json = {
+        "apiVersion": names.API_VERSION,
+        "kind": "ElasticJob",
+        "name": JOB,
+        "uid": metadata.uid,
+    }
     owner["controller"] = True
     if lie == "another job":
         owner["uid"] = "other"
@@ -481,7 +541,10 @@ async def test_a_workload_that_is_not_the_jobs_changes_nothing_for_it(lie: str) 
             "ownerReferences": [] if lie == "no owner" else [owner],
         },
         "spec": {"queueName": "team", "podSets": []},
-        "status": {"admission": {}, "conditions": [{"type": kind, **said} for kind in ("Admitted", "QuotaReserved")]},
+        "status": {
+            "admission": {},
+            "conditions": [{"type": kind, **said} for kind in ("Admitted", "QuotaReserved")],
+        },
     }
     await cluster.kube.create(KUEUE_WORKLOADS, NAMESPACE, forged)
     await cluster.settle()

@@ -49,20 +49,29 @@ def check_bounded(calls: Calls, *, created: int = 0, deleted: int = 0) -> None:
 
 
 async def resize(cluster: Cluster, replicas: int) -> None:
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=replicas))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=replicas)
+    )
     await cluster.settle()
     last = max(cluster.kube.all(SCALE_PLANS), key=lambda plan: str(plan["status"]["startTime"]))
     assert last["status"]["phase"] == "Succeeded", last["status"]
     assert len(pod_names(cluster)) == replicas
 
 
+@pytest.mark.guarantee("very-large-jobs")
 @pytest.mark.thorough
-async def test_ten_thousand_members_without_an_agent_are_created_counted_scaled_and_ended_by_one_write_each() -> None:
-    size, other = MAX_REPLICAS, MAX_REPLICAS - MAX_CREATES
+async def test_ten_thousand_members_without_an_agent_are_created_counted_scaled_and_ended_by_one_write_each() -> (
+    None
+):
+    size = MAX_REPLICAS
+    other = MAX_REPLICAS - MAX_CREATES
     cluster = new_cluster(replicas=size, most=None, framework="custom", worker={"agent": "None"})
     calls = counted(cluster)
     await cluster.start()
-    assert (status_of(cluster)["phase"], status_of(cluster)["workers"]) == ("Running", f"{size}/{size}")
+    assert (status_of(cluster)["phase"], status_of(cluster)["workers"]) == (
+        "Running",
+        f"{size}/{size}",
+    )
     check_bounded(calls, created=size + 1)  # and the master
 
     end_training(cluster, "job-worker-7", 1)
@@ -74,13 +83,18 @@ async def test_ten_thousand_members_without_an_agent_are_created_counted_scaled_
     check_bounded(calls, deleted=size - other)
     await resize(cluster, size)
     check_bounded(calls, created=size - other)
-    assert len(msgspec.json.encode(status_of(cluster))) < 20_000, "members that are as they should be are ranges"
+    assert len(msgspec.json.encode(status_of(cluster))) < 20_000, (
+        "members that are as they should be are ranges"
+    )
 
     for name in pod_names(cluster):
         end_training(cluster, name, 0)
     await cluster.settle()
     status = status_of(cluster)
-    assert (status["phase"], status["replicaStatuses"]["worker"]["succeeded"]) == ("Succeeded", size)
+    assert (status["phase"], status["replicaStatuses"]["worker"]["succeeded"]) == (
+        "Succeeded",
+        size,
+    )
     check_bounded(calls, deleted=1)  # the master; what has succeeded stays for its logs
     assert len(cluster.kube.all(PODS)) >= size
     cluster.check()

@@ -1,4 +1,7 @@
-"""Jobs whose launcher starts the training: who has a remote shell, and what would train alone or never scale."""
+"""Jobs whose launcher starts the training.
+
+Who has a remote shell, and what would train alone or never scale.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,14 @@ from elasticjob_operator.core.scaling.limits import check_bounds
 HOROVODRUN = ["horovodrun", "--host-discovery-script", "discover_hosts", "python", "train.py"]
 
 
-def job(worker: dict[str, Any], launcher: dict[str, Any] | None = None, framework: str = "horovod") -> ElasticJob:
+def job(
+    worker: dict[str, Any], launcher: dict[str, Any] | None = None, framework: str = "horovod"
+) -> ElasticJob:
     containers = {"worker": worker, "launcher": {"command": HOROVODRUN, **(launcher or {})}}
     roles = {
-        role: {"template": {"spec": {"containers": [{"name": "main", "image": "i:1", **container}]}}}
+        role: {
+            "template": {"spec": {"containers": [{"name": "main", "image": "i:1", **container}]}}
+        }
         for role, container in containers.items()
     }
     found = {
@@ -54,14 +61,21 @@ def host_folder(made: ElasticJob, role: str) -> list[str]:
     """Return where a pod of the role has the files with the hosts, by its mounts, volumes and variables."""
     pod = member_pod(made, role, 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1"))
     first = pod["spec"]["containers"][0]
-    mounts = [each["mountPath"] for each in first.get("volumeMounts") or () if each["name"] == names.HOST_FILES]
+    mounts = [
+        each["mountPath"]
+        for each in first.get("volumeMounts") or ()
+        if each["name"] == names.HOST_FILES
+    ]
     assert [each for each in pod["spec"]["volumes"] if each["name"] == names.HOST_FILES] == [
         {"name": names.HOST_FILES, "emptyDir": {}} for _ in mounts
     ]
-    assert [each["value"] for each in first["env"] if each["name"] == names.ENV_HOST_FILES] == mounts
+    assert [
+        each["value"] for each in first["env"] if each["name"] == names.ENV_HOST_FILES
+    ] == mounts
     return mounts
 
 
+@pytest.mark.guarantee("host-files")
 @pytest.mark.parametrize("worker", [{}, {"command": ["/usr/sbin/sshd", "-D"]}])
 def test_a_launcher_has_a_folder_with_the_hosts_and_nobody_else_has(worker: dict[str, Any]) -> None:
     made = job(worker)
@@ -72,8 +86,15 @@ def test_a_launcher_has_a_folder_with_the_hosts_and_nobody_else_has(worker: dict
 
 
 def test_what_a_template_has_at_that_place_stays() -> None:
-    assert host_folder(job({}, {"volumeMounts": [{"name": "own", "mountPath": "/etc/edl/"}]}), "launcher") == []
-    assert host_folder(job({}, {"volumeMounts": [{"name": "own", "mountPath": "/data"}]}), "launcher") == ["/etc/edl"]
+    assert (
+        host_folder(
+            job({}, {"volumeMounts": [{"name": "own", "mountPath": "/etc/edl/"}]}), "launcher"
+        )
+        == []
+    )
+    assert host_folder(
+        job({}, {"volumeMounts": [{"name": "own", "mountPath": "/data"}]}), "launcher"
+    ) == ["/etc/edl"]
 
 
 def test_workers_with_a_server_of_their_own_have_no_other_remote_shell() -> None:
@@ -83,8 +104,11 @@ def test_workers_with_a_server_of_their_own_have_no_other_remote_shell() -> None
     assert not has_shell(made, "launcher"), "the image's own ssh is used"
 
 
+@pytest.mark.guarantee("stock-horovodrun")
 @pytest.mark.parametrize("program", ["python", "python3.11", "/usr/bin/python3", "horovodrun"])
-def test_workers_that_would_train_alone_beside_a_launcher_are_refused_by_field_and_reason(program: str) -> None:
+def test_workers_that_would_train_alone_beside_a_launcher_are_refused_by_field_and_reason(
+    program: str,
+) -> None:
     error = validation_error(job({"command": [program, "train.py"]}))
     assert error is not None
     assert error.startswith(
@@ -96,14 +120,18 @@ def test_workers_that_would_train_alone_beside_a_launcher_are_refused_by_field_a
 def test_arguments_that_nothing_takes_are_refused() -> None:
     error = validation_error(job({"args": ["train.py"]}))
     assert error is not None
-    assert error.startswith("spec.replicaSpecs.worker.template.spec.containers[0].args: nothing takes them")
+    assert error.startswith(
+        "spec.replicaSpecs.worker.template.spec.containers[0].args: nothing takes them"
+    )
 
 
 def test_a_restart_in_the_same_pod_that_horovod_would_not_use_is_refused() -> None:
     made = job({})
     worker = msgspec.structs.replace(made.spec.replica_specs["worker"], process_restart_limit=3)
     roles = {**made.spec.replica_specs, "worker": worker}
-    made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, replica_specs=roles))
+    made = msgspec.structs.replace(
+        made, spec=msgspec.structs.replace(made.spec, replica_specs=roles)
+    )
     assert (validation_error(made) or "").startswith(
         "spec.replicaSpecs.worker.processRestartLimit: is 3, but must be 0"
     )
@@ -113,12 +141,18 @@ def test_a_second_launcher_that_would_end_what_the_first_one_has_started_is_refu
     made = job({})
     launcher = msgspec.structs.replace(made.spec.replica_specs["launcher"], replicas=2)
     roles = {**made.spec.replica_specs, "launcher": launcher}
-    made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, replica_specs=roles))
-    assert (validation_error(made) or "").startswith("spec.replicaSpecs.launcher.replicas: is 2, but must be 1")
+    made = msgspec.structs.replace(
+        made, spec=msgspec.structs.replace(made.spec, replica_specs=roles)
+    )
+    assert (validation_error(made) or "").startswith(
+        "spec.replicaSpecs.launcher.replicas: is 2, but must be 1"
+    )
 
 
 def test_a_plan_for_a_second_launcher_is_refused_like_a_job_with_two() -> None:
-    with pytest.raises(PlanRefused, match=r"^spec.count: each launcher would start a training of its own.*not 2$"):
+    with pytest.raises(
+        PlanRefused, match=r"^spec.count: each launcher would start a training of its own.*not 2$"
+    ):
         check_bounds(job({}), "launcher", 2, prefix="spec.count: ")
     check_bounds(job({}), "launcher", 1, prefix="")
     check_bounds(job({}), "worker", 2, prefix="")
@@ -126,9 +160,13 @@ def test_a_plan_for_a_second_launcher_is_refused_like_a_job_with_two() -> None:
 
 
 def test_a_launchers_host_name_would_be_that_of_every_process() -> None:
-    error = validation_error(job({}, {"env": [{"name": "A"}, {"name": "HOROVOD_HOSTNAME", "value": "x"}]}))
+    error = validation_error(
+        job({}, {"env": [{"name": "A"}, {"name": "HOROVOD_HOSTNAME", "value": "x"}]})
+    )
     assert error is not None
-    assert error.startswith("spec.replicaSpecs.launcher.template.spec.containers[0].env[1].name: 'HOROVOD_HOSTNAME'")
+    assert error.startswith(
+        "spec.replicaSpecs.launcher.template.spec.containers[0].env[1].name: 'HOROVOD_HOSTNAME'"
+    )
 
 
 def test_without_a_launcher_a_command_is_needed() -> None:
@@ -137,6 +175,8 @@ def test_without_a_launcher_a_command_is_needed() -> None:
         if framework == "horovod":
             made = msgspec.structs.replace(
                 made,
-                spec=msgspec.structs.replace(made.spec, replica_specs={"worker": made.spec.replica_specs["worker"]}),
+                spec=msgspec.structs.replace(
+                    made.spec, replica_specs={"worker": made.spec.replica_specs["worker"]}
+                ),
             )
         assert "containers[0].command: must be set" in (validation_error(made) or "")

@@ -20,14 +20,18 @@ NO_RESTARTS: Json = {"restartLimit": 0}
 async def started(*, limit: str | None = None, worker: Json | None = None, **options: Any) -> Nodes:
     """Return nodes with a job whose template asks for 1Gi."""
     nodes = Nodes(Cluster(worker=worker or {}, **options))
-    container = nodes.cluster._body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
+    container = nodes.cluster._body["spec"]["replicaSpecs"]["worker"]["template"]["spec"][
+        "containers"
+    ][0]
     container["resources"] |= {"limits": {"memory": limit}} if limit else {}
     await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
     await nodes.settle()
     return nodes
 
 
-async def set_memory(nodes: Nodes, memory: str, *, name: str = "lower", source: str = "Auto", **more: Any) -> None:
+async def set_memory(
+    nodes: Nodes, memory: str, *, name: str = "lower", source: str = "Auto", **more: Any
+) -> None:
     resource = {"memory": memory, **more}
     spec: Json = {"replicaResourceSpecs": {"worker": {"resource": resource}}}
     await nodes.cluster.apply(SCALE_PLANS, name, source=source, **spec)
@@ -72,13 +76,17 @@ RULES: dict[str, list[Json]] = {
 }
 
 
+@pytest.mark.guarantee("lowered-memory-is-uncounted")
 @pytest.mark.parametrize("limit", [None, "1Gi"])
 @pytest.mark.parametrize("rules", RULES)
 async def test_a_kill_after_a_lowering_is_not_counted_and_gives_the_templates_memory_back(
     rules: str, limit: str | None
 ) -> None:
     nodes = await started(
-        limit=limit, replicas=2, worker={**NO_RESTARTS, "restartRules": RULES[rules]}, runPolicy={"backoffLimit": 0}
+        limit=limit,
+        replicas=2,
+        worker={**NO_RESTARTS, "restartRules": RULES[rules]},
+        runPolicy={"backoffLimit": 0},
     )
     await lower(nodes)
     assert set(nodes.requests("memory").values()) == {"256Mi"}
@@ -95,7 +103,9 @@ async def test_a_kill_that_only_the_agent_has_seen_is_one() -> None:
     await lower(nodes)
     terminated = {"exitCode": 137, "reason": "Error", "message": names.KILLED_FOR_MEMORY}
     ended = [{"name": "train", "state": {"terminated": terminated}}]
-    nodes.cluster.kube.set_status(PODS, pod_of(nodes, 0), phase="Failed", conditions=[], containerStatuses=ended)
+    nodes.cluster.kube.set_status(
+        PODS, pod_of(nodes, 0), phase="Failed", conditions=[], containerStatuses=ended
+    )
     await until_restarted(nodes)
     assert memory_of(nodes, 0) == "1024Mi"
 
@@ -110,9 +120,14 @@ async def test_another_end_after_a_lowering_is_counted(code: int, reason: str) -
     assert memory_of(nodes, 0) == "256Mi"
 
 
-async def test_where_the_template_says_nothing_a_kill_after_a_first_request_is_not_counted_once() -> None:
+@pytest.mark.guarantee("unset-resources")
+async def test_where_the_template_says_nothing_a_kill_after_a_first_request_is_not_counted_once() -> (
+    None
+):
     nodes = Nodes(Cluster(worker={"restartLimit": 1}, replicas=1))
-    container = nodes.cluster._body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
+    container = nodes.cluster._body["spec"]["replicaSpecs"]["worker"]["template"]["spec"][
+        "containers"
+    ][0]
     container.pop("resources")
     await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)
     await nodes.settle()
@@ -126,6 +141,7 @@ async def test_where_the_template_says_nothing_a_kill_after_a_first_request_is_n
     assert (worker(nodes).restarts, worker(nodes).uncounted_restarts) == (1, 1)
 
 
+@pytest.mark.guarantee("lowered-memory-is-uncounted")
 async def test_the_next_kill_counts_as_ever() -> None:
     nodes = await started(replicas=1, worker={"restartLimit": 1})
     await lower(nodes)
@@ -137,9 +153,12 @@ async def test_the_next_kill_counts_as_ever() -> None:
     assert memory_of(nodes, 0) == "2048Mi"
     kill(nodes)
     await nodes.until(lambda: nodes.cluster.job().status.phase == "Failed")
-    assert "restartLimit 1 is used up: exit code 137, OOMKilled" in nodes.cluster.job().status.message
+    assert (
+        "restartLimit 1 is used up: exit code 137, OOMKilled" in nodes.cluster.job().status.message
+    )
 
 
+@pytest.mark.guarantee("lowered-memory-is-uncounted")
 async def test_lowering_it_again_takes_nothing_back_so_that_no_further_kill_is_free() -> None:
     nodes = await started(replicas=2, worker={"restartLimit": 1})
     for number in range(2):
@@ -150,6 +169,7 @@ async def test_lowering_it_again_takes_nothing_back_so_that_no_further_kill_is_f
     assert memory_of(nodes, 0) == "2048Mi"
 
 
+@pytest.mark.guarantee("lowered-memory-is-uncounted")
 async def test_whoever_takes_the_memory_from_its_pods_only_one_kill_is_not_counted() -> None:
     nodes = await started(replicas=1, worker={"restartLimit": 10})
     create = nodes.cluster.kube.create
@@ -205,6 +225,7 @@ async def test_a_kill_while_the_plan_still_lowers_others_is_not_counted_either()
     assert memory_of(nodes, 0) == "1024Mi"
 
 
+@pytest.mark.guarantee("lowered-memory-is-uncounted")
 @pytest.mark.parametrize("write", range(1, 6))
 @pytest.mark.parametrize("fault", ["crash_in", "lose_answer_in"])
 async def test_it_is_not_counted_once_whenever_the_operator_dies(fault: str, write: int) -> None:
@@ -218,6 +239,7 @@ async def test_it_is_not_counted_once_whenever_the_operator_dies(fault: str, wri
     assert memory_of(nodes, 0) == "1024Mi"
 
 
+@pytest.mark.guarantee("lowered-memory-is-uncounted")
 @pytest.mark.parametrize("resizes", ["InPlace", "Infeasible"])
 @pytest.mark.parametrize(("source", "kept"), [("Auto", "2048Mi"), ("Manual", "512Mi")])
 async def test_memory_that_a_member_was_given_is_its_own_unless_a_user_says_otherwise(
@@ -235,7 +257,9 @@ async def test_memory_that_a_member_was_given_is_its_own_unless_a_user_says_othe
     for name in nodes.live_pods():
         nodes.cluster.kube.remove(PODS, name)
     await nodes.settle()
-    assert sorted(nodes.requests("memory").values()) == sorted([kept, "512Mi"]), "and so has its next pod"
+    assert sorted(nodes.requests("memory").values()) == sorted([kept, "512Mi"]), (
+        "and so has its next pod"
+    )
     assert set(nodes.requests("cpu").values()) == {"2"}
     nodes.cluster.check_final_state()
 
@@ -267,17 +291,27 @@ async def test_what_members_keep_counts_for_the_limit_of_all() -> None:
     nodes = await started(replicas=2, autoscaling={"resourceLimits": {"memory": "3Gi"}})
     kill(nodes)
     await until_restarted(nodes)
-    spec: Json = {"replicaResourceSpecs": {"worker": {"replicas": 4, "resource": {"memory": "512Mi"}}}}
+    spec: Json = {
+        "replicaResourceSpecs": {"worker": {"replicas": 4, "resource": {"memory": "512Mi"}}}
+    }
     await nodes.cluster.apply(SCALE_PLANS, "grow", source="Auto", **spec)
     await nodes.settle()
     assert nodes.plan("grow")["phase"] == "Failed"
-    assert "would request memory 3758096384, above the job's limit 3Gi" in nodes.plan("grow")["message"]
+    assert (
+        "would request memory 3758096384, above the job's limit 3Gi"
+        in nodes.plan("grow")["message"]
+    )
 
 
+@pytest.mark.guarantee("lowered-memory-is-uncounted")
 @pytest.mark.parametrize("most", [None, "3Gi"])
-async def test_memory_that_restarts_have_given_stays_though_plans_may_not_request_so_much(most: str | None) -> None:
+async def test_memory_that_restarts_have_given_stays_though_plans_may_not_request_so_much(
+    most: str | None,
+) -> None:
     more = {"maxMemory": most} if most else {}
-    nodes = await started(replicas=1, worker=more, autoscaling={"resourceLimits": {"memory": "1536Mi"}})
+    nodes = await started(
+        replicas=1, worker=more, autoscaling={"resourceLimits": {"memory": "1536Mi"}}
+    )
     kill(nodes)
     await until_restarted(nodes)
     assert memory_of(nodes, 0) == "2048Mi"

@@ -1,4 +1,7 @@
-"""Members replaced by new ones: because a plan names them, or because their resources cannot change in place."""
+"""Members replaced by new ones.
+
+Because a plan names them, or because their resources cannot change in place.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ async def started(**options: Any) -> Nodes:
 async def test_a_migrated_member_leaves_when_its_replacement_is_ready() -> None:
     nodes = await started(replicas=2)
     cluster = nodes.cluster
-    await cluster.apply(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0", "resource": {"cpu": "2"}}])
+    await cluster.apply(
+        SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0", "resource": {"cpu": "2"}}]
+    )
     await nodes.until(lambda: len(cluster.kube.pods()) == 3)
     assert nodes.plan("m")["migrations"][0] | {"since": ""} == {
         "role": "worker", "index": 0, "replacement": 2, "phase": "Starting", "since": "",
@@ -56,10 +61,15 @@ async def test_a_migrated_member_leaves_when_its_replacement_is_ready() -> None:
     cluster.check_final_state()
     cluster.kube.remove(PODS, "job-worker-2")
     await nodes.settle()
-    assert nodes.requests("cpu") == {"job-worker-1": "1", "job-worker-2-1": "2"}, "its resources are remembered"
+    assert nodes.requests("cpu") == {"job-worker-1": "1", "job-worker-2-1": "2"}, (
+        "its resources are remembered"
+    )
 
 
-async def test_a_replacement_prefers_other_nodes_to_that_of_the_member_it_replaces_if_the_plan_says_so() -> None:
+@pytest.mark.guarantee("straggler-replaced")
+async def test_a_replacement_prefers_other_nodes_to_that_of_the_member_it_replaces_if_the_plan_says_so() -> (
+    None
+):
     nodes = await started(replicas=3)
     kube = nodes.cluster.kube
     for index in range(3):
@@ -74,8 +84,14 @@ async def test_a_replacement_prefers_other_nodes_to_that_of_the_member_it_replac
         if index_of(pod) >= 0
     }
     others = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node-2"]}]}
-    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": others}]}
-    assert affinities == {"job-worker-1": None, "job-worker-3": None, "job-worker-4": {"nodeAffinity": preferred}}
+    preferred = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": others}]
+    }
+    assert affinities == {
+        "job-worker-1": None,
+        "job-worker-3": None,
+        "job-worker-4": {"nodeAffinity": preferred},
+    }
 
 
 def test_what_the_template_prefers_is_preferred_beside_other_nodes() -> None:
@@ -91,13 +107,19 @@ def test_what_the_template_prefers_is_preferred_beside_other_nodes() -> None:
     assert affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] == required
     preferred = affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert [each["weight"] for each in preferred] == [1, 100]
-    assert len(of_nodes["preferredDuringSchedulingIgnoredDuringExecution"]) == 1, "the template itself is not changed"
+    assert len(of_nodes["preferredDuringSchedulingIgnoredDuringExecution"]) == 1, (
+        "the template itself is not changed"
+    )
 
 
-async def test_the_members_of_one_plan_migrate_all_at_once_and_free_indices_are_used_again() -> None:
+async def test_the_members_of_one_plan_migrate_all_at_once_and_free_indices_are_used_again() -> (
+    None
+):
     nodes = await started(replicas=3)
     cluster = nodes.cluster
-    await cluster.apply(SCALE_PLANS, "m", migratePods=[{"role": "worker", "index": 0}, {"name": "job-worker-2"}])
+    await cluster.apply(
+        SCALE_PLANS, "m", migratePods=[{"role": "worker", "index": 0}, {"name": "job-worker-2"}]
+    )
     await nodes.until(lambda: len(cluster.kube.pods()) == 5)
     await nodes.settle()
     assert nodes.live_pods() == ["job-worker-1", "job-worker-3", "job-worker-4"]
@@ -141,7 +163,9 @@ async def test_a_migration_of_which_nothing_comes_fails_and_touches_nothing() ->
 async def test_an_agent_that_does_not_drain_in_time_is_forced_out_and_recorded() -> None:
     nodes = await started(replicas=2)
     nodes.agents = False
-    await nodes.cluster.apply(SCALE_PLANS, "m", drainSeconds=7, migratePods=[{"name": "job-worker-1"}])
+    await nodes.cluster.apply(
+        SCALE_PLANS, "m", drainSeconds=7, migratePods=[{"name": "job-worker-1"}]
+    )
     await nodes.settle()
     status = nodes.plan("m")
     assert status["phase"] == "Succeeded"
@@ -192,27 +216,41 @@ async def test_a_job_that_wants_replacement_gets_it_and_extended_resources_alway
     nodes = await started(replicas=3, least=3, most=3, autoscaling={"resize": "Replace"})
     await check_rolling_replacement(nodes, MORE_CPU)
     nodes = await started(replicas=3, least=3, most=3)
-    with_cards = {"replicaResourceSpecs": {"worker": {"resource": {"cpu": "2", "nvidia.com/gpu": 1, "rdma/hca": 2}}}}
+    with_cards = {
+        "replicaResourceSpecs": {
+            "worker": {"resource": {"cpu": "2", "nvidia.com/gpu": 1, "rdma/hca": 2}}
+        }
+    }
     await check_rolling_replacement(nodes, with_cards)
     messages = [move["message"] for move in nodes.plan("p")["migrations"]]
     assert messages == ["nvidia.com/gpu, rdma/hca cannot change in place"] * 3
     for pod in nodes.cluster.kube.pods():
         if index_of(pod) >= 0:
             limits = pod["spec"]["containers"][0]["resources"]["limits"]
-            assert limits == {"nvidia.com/gpu": 1, "rdma/hca": 2}, "Kubernetes wants one for what is not overcommitted"
+            assert limits == {"nvidia.com/gpu": 1, "rdma/hca": 2}, (
+                "Kubernetes wants one for what is not overcommitted"
+            )
 
 
 async def check_rolling_replacement(nodes: Nodes, spec: dict[str, Any]) -> None:
-    """Run a plan that replaces three members; check that there is at most one more pod, and never a ready one less."""
-    cluster, old = nodes.cluster, set(nodes.live_pods())
-    most, least = 0, 3
+    """Run a plan that replaces three members.
+
+    Check that there is at most one more pod, and never a ready one less.
+    """
+    cluster = nodes.cluster
+    old = set(nodes.live_pods())
+    most = 0
+    least = 3
 
     def watched() -> None:
         nonlocal most, least
         cluster.check()
         live = [p for p in cluster.kube.pods() if p["status"]["phase"] in ("Pending", "Running")]
         most = max(most, len(live))
-        least = min(least, sum(any(c["type"] == "Ready" for c in p["status"].get("conditions", ())) for p in live))
+        least = min(
+            least,
+            sum(any(c["type"] == "Ready" for c in p["status"].get("conditions", ())) for p in live),
+        )
 
     cluster.kube.after_write = watched
     await cluster.apply(SCALE_PLANS, "p", **spec)
@@ -230,11 +268,15 @@ async def check_rolling_replacement(nodes: Nodes, spec: dict[str, Any]) -> None:
     assert set(nodes.requests("cpu").values()) == {"2"}
 
 
-async def test_a_rolling_change_stops_at_the_first_that_fails_and_the_others_keep_what_they_had() -> None:
+async def test_a_rolling_change_stops_at_the_first_that_fails_and_the_others_keep_what_they_had() -> (
+    None
+):
     nodes = await started(replicas=3)
     nodes.resizes = "Infeasible"
     began = len(nodes.cluster.kube.created_names)
-    nodes.stuck = lambda _: "no node has that much" if len(nodes.cluster.kube.created_names) > began + 1 else ""
+    nodes.stuck = lambda _: (
+        "no node has that much" if len(nodes.cluster.kube.created_names) > began + 1 else ""
+    )
     await nodes.cluster.apply(SCALE_PLANS, "p", timeoutSeconds=60, **MORE_CPU)
     await nodes.settle()
     status = nodes.plan("p")
@@ -248,12 +290,15 @@ async def test_a_rolling_change_stops_at_the_first_that_fails_and_the_others_kee
     for name in nodes.live_pods():
         nodes.cluster.kube.remove(PODS, name)
     await nodes.settle()
-    assert sorted(nodes.requests("cpu").values()) == ["1", "1", "2"], "each comes back with what it had"
+    assert sorted(nodes.requests("cpu").values()) == ["1", "1", "2"], (
+        "each comes back with what it had"
+    )
 
 
 LESS_MEMORY = {"replicaResourceSpecs": {"worker": {"resource": {"memory": "40Mi"}}}}
 
 
+@pytest.mark.guarantee("plan-with-too-little-memory")
 async def test_a_replacement_that_fails_is_the_plans_failure_and_the_member_stays() -> None:
     nodes = await started(replicas=2)
     nodes.resizes = "Infeasible"
@@ -265,17 +310,24 @@ async def test_a_replacement_that_fails_is_the_plans_failure_and_the_member_stay
     assert status["phase"] == "Failed"
     assert "1 of 1 members are not replaced: worker 0 (" in status["message"]
     assert "its replacement failed: exit code 137, OOMKilled: last words" in status["message"]
-    assert nodes.live_pods() == ["job-worker-0", "job-worker-1"], "the members stay, and nobody was restarted"
+    assert nodes.live_pods() == ["job-worker-0", "job-worker-1"], (
+        "the members stay, and nobody was restarted"
+    )
     assert nodes.cluster.job().status.replica_statuses["worker"].restarts == 0
     assert nodes.requests("memory") == {"job-worker-0": "1Gi", "job-worker-1": "1Gi"}
     nodes.cluster.check_final_state()
 
 
-async def test_a_member_that_runs_out_of_a_plans_memory_gets_more_while_the_plan_runs_and_keeps_it() -> None:
+@pytest.mark.guarantee("plan-with-too-little-memory")
+async def test_a_member_that_runs_out_of_a_plans_memory_gets_more_while_the_plan_runs_and_keeps_it() -> (
+    None
+):
     nodes = await started(replicas=2)
     nodes.resizes = "Infeasible"
     await nodes.cluster.apply(SCALE_PLANS, "p", timeoutSeconds=600, **LESS_MEMORY)
-    await nodes.until(lambda: "job-worker-0" not in nodes.live_pods() and "job-worker-2" in nodes.live_pods())
+    await nodes.until(
+        lambda: "job-worker-0" not in nodes.live_pods() and "job-worker-2" in nodes.live_pods()
+    )
     end_training(nodes.cluster, "job-worker-2", 137, "OOMKilled")
     await nodes.settle()
     assert nodes.plan("p")["phase"] == "Succeeded"
@@ -322,7 +374,9 @@ async def test_a_member_that_finishes_while_its_replacement_starts_is_not_a_fail
     assert size_and_indices(nodes.cluster) == (2, "0-1")
 
 
-async def test_a_replacement_that_vanishes_is_made_again_and_so_is_a_member_that_waits_for_it() -> None:
+async def test_a_replacement_that_vanishes_is_made_again_and_so_is_a_member_that_waits_for_it() -> (
+    None
+):
     nodes = await started(replicas=2)
     cluster = nodes.cluster
     slow = True
@@ -344,7 +398,9 @@ async def test_a_job_suspended_in_the_middle_of_a_migration_comes_back_with_its_
     nodes.stuck = lambda pod: "no room" if index_of(pod) == 2 else ""
     await cluster.apply(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
     await nodes.until(lambda: len(cluster.kube.pods()) == 3)
-    cluster.kube.edit(ELASTIC_JOBS, "job", lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True))
+    cluster.kube.edit(
+        ELASTIC_JOBS, "job", lambda spec: spec.setdefault("runPolicy", {}).update(suspend=True)
+    )
     await nodes.settle()
     assert nodes.plan("m")["phase"] == "Cancelled"
     assert cluster.kube.all(PODS) == []
@@ -387,7 +443,9 @@ def check_migrated(nodes: Nodes, count: int) -> None:
 async def test_a_replacement_is_not_replaced_because_its_kubelet_does_not_report_its_resources(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(resize, "MAX_NAMES_LISTED", 2)  # so the plan cannot list more pods that it has asked to resize
+    monkeypatch.setattr(
+        resize, "MAX_NAMES_LISTED", 2
+    )  # so the plan cannot list more pods that it has asked to resize
     monkeypatch.setattr(fake_nodes, "_reported", lambda _: {"name": "train", "resources": {}})
     nodes = await started(replicas=2)
     await nodes.cluster.apply(SCALE_PLANS, "p", **MORE_CPU)
@@ -397,9 +455,14 @@ async def test_a_replacement_is_not_replaced_because_its_kubelet_does_not_report
     assert set(nodes.requests("cpu").values()) == {"2"}
 
 
-TWO = {"migratePods": [{"role": "worker", "index": index, "resource": {"cpu": "2"}} for index in (0, 2)]}
+TWO = {
+    "migratePods": [
+        {"role": "worker", "index": index, "resource": {"cpu": "2"}} for index in (0, 2)
+    ]
+}
 
 
+@pytest.mark.guarantee("operator-can-be-killed")
 @pytest.mark.parametrize("fault", ["crash_in", "lose_answer_in"])
 async def test_a_migration_is_carried_on_whatever_write_the_operator_dies_at(fault: str) -> None:
     writes = await writes_of(TWO, "InPlace")
@@ -409,7 +472,9 @@ async def test_a_migration_is_carried_on_whatever_write_the_operator_dies_at(fau
 
 
 @pytest.mark.parametrize("fault", ["crash_in", "lose_answer_in"])
-async def test_a_rolling_change_is_carried_on_whatever_write_the_operator_dies_at(fault: str, thorough: bool) -> None:
+async def test_a_rolling_change_is_carried_on_whatever_write_the_operator_dies_at(
+    fault: str, thorough: bool
+) -> None:
     writes = await writes_of(MORE_CPU, "Infeasible")
     assert writes > 25
     for write in range(1, writes + 1) if thorough else range(1, writes + 1, 3):
@@ -419,7 +484,8 @@ async def test_a_rolling_change_is_carried_on_whatever_write_the_operator_dies_a
 async def writes_of(spec: dict[str, Any], resizes: Resizes) -> int:
     """Return the number of the operator's writes for a plan without faults."""
     nodes = await started(replicas=3)
-    nodes.resizes, before = resizes, nodes.cluster.kube.writes
+    nodes.resizes = resizes
+    before = nodes.cluster.kube.writes
     await nodes.cluster.apply(SCALE_PLANS, "p", **spec)
     await nodes.settle()
     return nodes.cluster.kube.writes - before - 1

@@ -17,23 +17,42 @@ KEY = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 async def world(policy: Json | None = None) -> Nodes:
-    """Return a running job whose worker i is on node n<i>; a pod that finds no node but sick ones stays Pending."""
-    nodes = Nodes(Cluster(replicas=3, runPolicy={"replaceOnNodeConditions": WANTED} if policy is None else policy))
+    """Return a running job whose worker i is on node n<i>.
+
+    A pod that finds no node but sick ones stays Pending.
+    """
+    nodes = Nodes(
+        Cluster(
+            replicas=3, runPolicy={"replaceOnNodeConditions": WANTED} if policy is None else policy
+        )
+    )
     cluster = nodes.cluster
     for index in range(4):
-        cluster.kube._store(NODES, {"metadata": {"name": f"n{index}", "uid": f"node-{index}"}, "spec": {}})
+        cluster.kube._store(
+            NODES, {"metadata": {"name": f"n{index}", "uid": f"node-{index}"}, "spec": {}}
+        )
     await cluster.create(ELASTIC_JOBS, cluster._body)
     await nodes.settle()
     for index in range(3):
-        cluster.kube.edit(PODS, f"job-worker-{index}", lambda spec, on=f"n{index}": spec.update(nodeName=on))  # type: ignore[misc]
+        cluster.kube.edit(
+            PODS,
+            f"job-worker-{index}",
+            lambda spec, on=f"n{index}": spec.update(nodeName=on),  # type: ignore[misc]
+        )
     await nodes.settle()
     return nodes
 
 
-def set_condition(nodes: Nodes, *names: str, status: str = "True", kind: str = "GPUUnhealthy") -> None:
+def set_condition(
+    nodes: Nodes, *names: str, status: str = "True", kind: str = "GPUUnhealthy"
+) -> None:
     kube = nodes.cluster.kube
     for name in names:
-        condition = {"type": kind, "status": status, "lastTransitionTime": format_time(nodes.cluster.now)}
+        condition = {
+            "type": kind,
+            "status": status,
+            "lastTransitionTime": format_time(nodes.cluster.now),
+        }
         found = kube.objects[NODES, name]
         found["status"] = {"conditions": [{"type": "Ready", "status": "True"}, condition]}
         kube._store(NODES, found)
@@ -51,7 +70,9 @@ def required(pod: Json) -> list[str]:
     return [field["values"][0] for field in term["matchFields"]]
 
 
-async def test_a_member_leaves_a_sick_node_when_its_replacement_is_ready_elsewhere_and_nothing_is_counted() -> None:
+async def test_a_member_leaves_a_sick_node_when_its_replacement_is_ready_elsewhere_and_nothing_is_counted() -> (
+    None
+):
     nodes = await world()
     set_condition(nodes, "n1")
     await pass_time(nodes)
@@ -65,7 +86,9 @@ async def test_a_member_leaves_a_sick_node_when_its_replacement_is_ready_elsewhe
     nodes.cluster.check_final_state()
 
 
-async def test_where_every_node_is_said_to_be_sick_the_members_stay_and_are_not_tried_again() -> None:
+async def test_where_every_node_is_said_to_be_sick_the_members_stay_and_are_not_tried_again() -> (
+    None
+):
     nodes = await world()
     nodes.stuck = lambda pod: "no node is left" if pod["spec"].get("affinity") else ""
     set_condition(nodes, "n0", "n1", "n2", "n3")
@@ -81,7 +104,9 @@ async def test_where_every_node_is_said_to_be_sick_the_members_stay_and_are_not_
     assert len(nodes.plans()) == 1, "each pod is tried once"
 
 
-async def test_a_replacement_that_starts_again_avoids_sick_nodes_also_when_the_member_it_replaces_has_gone() -> None:
+async def test_a_replacement_that_starts_again_avoids_sick_nodes_also_when_the_member_it_replaces_has_gone() -> (
+    None
+):
     nodes = await world()
     nodes.stuck = lambda pod: "no node is left" if pod["spec"].get("affinity") else ""
     set_condition(nodes, "n1")
@@ -94,7 +119,9 @@ async def test_a_replacement_that_starts_again_avoids_sick_nodes_also_when_the_m
     assert required(nodes.cluster.kube.objects[PODS, "job-worker-3-2"]) == ["n1"]
 
 
-async def test_when_one_replacement_has_failed_another_that_starts_again_still_avoids_sick_nodes() -> None:
+async def test_when_one_replacement_has_failed_another_that_starts_again_still_avoids_sick_nodes() -> (
+    None
+):
     nodes = await world()
     nodes.stuck = lambda pod: "no node is left" if pod["spec"].get("affinity") else ""
     set_condition(nodes, "n1", "n2")
@@ -108,7 +135,9 @@ async def test_when_one_replacement_has_failed_another_that_starts_again_still_a
     assert required(nodes.cluster.kube.objects[PODS, "job-worker-4-1"]) == ["n1", "n2"]
 
 
-async def test_a_condition_that_passes_soon_and_one_that_the_job_does_not_name_change_nothing() -> None:
+async def test_a_condition_that_passes_soon_and_one_that_the_job_does_not_name_change_nothing() -> (
+    None
+):
     nodes = await world()
     set_condition(nodes, "n1")
     await pass_time(nodes, 30)
@@ -157,7 +186,9 @@ def test_what_the_template_requires_is_required_beside_other_nodes() -> None:
     of_nodes = {KEY: {"nodeSelectorTerms": [mine, {"matchFields": [{"key": "x"}]}]}}
     pod = {"spec": {"affinity": {"nodeAffinity": of_nodes}}}
     found = avoiding(pod, AvoidedNodes(required=("a", "b")))["spec"]["affinity"]["nodeAffinity"]
-    others = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in ("a", "b")]
+    others = [
+        {"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in ("a", "b")
+    ]
     assert found[KEY]["nodeSelectorTerms"] == [
         {**mine, "matchFields": others},
         {"matchFields": [{"key": "x"}, *others]},

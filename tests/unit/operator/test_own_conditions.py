@@ -1,10 +1,14 @@
-"""The conditions Unreadable and ReconcileFailed: written once each, taken back, and tried again when refused."""
+"""The conditions Unreadable and ReconcileFailed.
+
+Written once each, taken back, and tried again when refused.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
+import pytest
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Condition
 from elasticjob_kube.errors import KubeError, NotFound, TryLater
@@ -19,7 +23,10 @@ PLAN = Subject(SCALE_PLANS, "ns", "plan", "plan-uid")
 
 
 class Session:
-    """Records what is applied and which events are sent; answers with `error` as long as there is one."""
+    """Records what is applied and which events are sent.
+
+    Answers with `error` as long as there is one.
+    """
 
     def __init__(self) -> None:
         self.applied: list[tuple[str, str, list[str]]] = []
@@ -27,7 +34,13 @@ class Session:
         self.error: KubeError | None = None
 
     async def apply_status(
-        self, resource: Resource, namespace: str, name: str, body: dict[str, Any], *, field_manager: str
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: dict[str, Any],
+        *,
+        field_manager: str,
     ) -> None:
         assert body["metadata"]["uid"]
         found = [condition["type"] for condition in body.get("status", {}).get("conditions", ())]
@@ -64,7 +77,10 @@ async def test_an_object_that_cannot_be_read_says_so_once_and_no_more_when_it_ca
     conditions.clear(PLAN, "Unreadable", ())
     await conditions.writes.close()
     manager = "elasticjob-operator-unreadable"
-    assert session.applied == [("ScalePlan ns/plan", manager, ["Unreadable"]), ("ScalePlan ns/plan", manager, [])]
+    assert session.applied == [
+        ("ScalePlan ns/plan", manager, ["Unreadable"]),
+        ("ScalePlan ns/plan", manager, []),
+    ]
     assert session.events == [("ScalePlan", "Unreadable")]
 
 
@@ -81,6 +97,7 @@ async def test_what_an_earlier_process_has_written_is_taken_back() -> None:
     assert session.events == []
 
 
+@pytest.mark.guarantee("unforeseen-operator-error")
 async def test_a_failure_that_stays_the_same_is_written_and_reported_once() -> None:
     session = Session()
     conditions = conditions_of(session)
@@ -88,7 +105,9 @@ async def test_a_failure_that_stays_the_same_is_written_and_reported_once() -> N
         conditions.reconciled(job(), error)
     await until("written", lambda: session.applied and session.events)
     await conditions.writes.close()
-    assert session.applied == [("ElasticJob ns/job", "elasticjob-operator-reconcilefailed", ["ReconcileFailed"])]
+    assert session.applied == [
+        ("ElasticJob ns/job", "elasticjob-operator-reconcilefailed", ["ReconcileFailed"])
+    ]
     assert session.events == [("ElasticJob", "ReconcileFailed")]
 
 
@@ -101,5 +120,7 @@ async def test_a_write_that_is_not_answered_is_repeated_and_one_of_what_is_gone_
     session.error = NotFound(404, "NotFound", "gone")
     await until("tried again", lambda: len(session.applied) == 2)
     await conditions.writes.close()
-    conditions.hold(Subject(ELASTIC_JOBS, "ns", "job", "u"), "Unreadable", "CannotBeDecoded", "it is deep")
+    conditions.hold(
+        Subject(ELASTIC_JOBS, "ns", "job", "u"), "Unreadable", "CannotBeDecoded", "it is deep"
+    )
     assert conditions.writes.results["failed"] == 1

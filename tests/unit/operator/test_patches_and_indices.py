@@ -11,12 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 JSON = st.recursive(
-    st.integers() | st.text(max_size=3), lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=4)
+    st.integers() | st.text(max_size=3),
+    lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=4),
 )
 
 
-@given(st.dictionaries(st.text(max_size=2), JSON, max_size=4), st.dictionaries(st.text(max_size=2), JSON, max_size=4))
-def test_a_difference_merged_into_the_old_is_the_new(before: dict[str, Any], after: dict[str, Any]) -> None:
+@given(
+    st.dictionaries(st.text(max_size=2), JSON, max_size=4),
+    st.dictionaries(st.text(max_size=2), JSON, max_size=4),
+)
+def test_a_difference_merged_into_the_old_is_the_new(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
     def merged(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
         result = {key: value for key, value in target.items() if key not in patch}
         for key, value in patch.items():

@@ -1,4 +1,7 @@
-"""ScalePlans, ScaleIns and ScaleOuts from the queue to their end: refusals, rollbacks, messages and deletion."""
+"""ScalePlans, ScaleIns and ScaleOuts from the queue to their end.
+
+Refusals, rollbacks, messages and deletion.
+"""
 
 from __future__ import annotations
 
@@ -40,21 +43,69 @@ def plan_of(**roles: Any) -> dict[str, Any]:
 
 REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
     (SCALE_OUTS, {"count": 2000}, "spec.count: 2000 must be from 1 to 1000"),
-    (SCALE_OUTS, {"count": 9}, "spec.count: 9 more than 2: 11 members of role worker would be above maxReplicas 6"),
-    (SCALE_OUTS, {"count": 1, "role": "ps"}, "spec.role: 'ps' is not a role of the job; it has worker"),
+    (
+        SCALE_OUTS,
+        {"count": 9},
+        "spec.count: 9 more than 2: 11 members of role worker would be above maxReplicas 6",
+    ),
+    (
+        SCALE_OUTS,
+        {"count": 1, "role": "ps"},
+        "spec.role: 'ps' is not a role of the job; it has worker",
+    ),
     (SCALE_OUTS, {"count": 3}, f"{CPU} 5, above the job's limit 4"),
-    (SCALE_INS, {"count": 2}, "spec.count: 2 fewer than 2: 0 members of role worker would be below minReplicas 1"),
-    (SCALE_INS, {"count": 1, "role": "ps"}, "spec.role: 'ps' is not a role of the job; it has worker"),
-    (SCALE_INS, {"podNames": ["stranger"]}, "spec.podNames[0]: 'stranger' is not a worker pod of ElasticJob 'job'"),
-    (SCALE_INS, {"podNames": ["job-worker-5"]}, "spec.podNames[0]: 'job-worker-5' is not a worker pod"),
+    (
+        SCALE_INS,
+        {"count": 2},
+        "spec.count: 2 fewer than 2: 0 members of role worker would be below minReplicas 1",
+    ),
+    (
+        SCALE_INS,
+        {"count": 1, "role": "ps"},
+        "spec.role: 'ps' is not a role of the job; it has worker",
+    ),
+    (
+        SCALE_INS,
+        {"podNames": ["stranger"]},
+        "spec.podNames[0]: 'stranger' is not a worker pod of ElasticJob 'job'",
+    ),
+    (
+        SCALE_INS,
+        {"podNames": ["job-worker-5"]},
+        "spec.podNames[0]: 'job-worker-5' is not a worker pod",
+    ),
     (SCALE_INS, {"podNames": ["job-master"]}, "spec.podNames[0]: 'job-master' is not a worker pod"),
-    (SCALE_INS, {"podNames": ["job-worker-0", "job-worker-0"]}, "spec.podNames[1]: 'job-worker-0' is named twice"),
-    (SCALE_INS, {"podNames": ["job-worker-0", "job-worker-1"]}, "spec.podNames: 2 fewer than 2: 0 members"),
-    (SCALE_INS, {"podNames": ["job-worker-0"], "count": 1}, "spec.count, spec.podNames: give either count or podNames"),
+    (
+        SCALE_INS,
+        {"podNames": ["job-worker-0", "job-worker-0"]},
+        "spec.podNames[1]: 'job-worker-0' is named twice",
+    ),
+    (
+        SCALE_INS,
+        {"podNames": ["job-worker-0", "job-worker-1"]},
+        "spec.podNames: 2 fewer than 2: 0 members",
+    ),
+    (
+        SCALE_INS,
+        {"podNames": ["job-worker-0"], "count": 1},
+        "spec.count, spec.podNames: give either count or podNames",
+    ),
     (SCALE_INS, {}, "spec.count, spec.podNames: give either count or podNames"),
-    (SCALE_PLANS, {"removePods": [{"name": "stranger"}]}, "spec.removePods[0].name: 'stranger' is not a worker pod"),
-    (SCALE_PLANS, {"removePods": [{"role": "worker", "index": 7}]}, "spec.removePods[0].index: 7 is not a member"),
-    (SCALE_PLANS, {"removePods": [{"role": "ps", "index": 0}]}, "spec.removePods[0].role: 'ps' is not a role"),
+    (
+        SCALE_PLANS,
+        {"removePods": [{"name": "stranger"}]},
+        "spec.removePods[0].name: 'stranger' is not a worker pod",
+    ),
+    (
+        SCALE_PLANS,
+        {"removePods": [{"role": "worker", "index": 7}]},
+        "spec.removePods[0].index: 7 is not a member",
+    ),
+    (
+        SCALE_PLANS,
+        {"removePods": [{"role": "ps", "index": 0}]},
+        "spec.removePods[0].role: 'ps' is not a role",
+    ),
     (
         SCALE_PLANS,
         {"removePods": [{"role": "worker", "index": 1}, {"name": "job-worker-1"}]},
@@ -65,9 +116,21 @@ REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
         {"removePods": [{"name": "job-worker-0"}, {"name": "job-worker-1"}]},
         "spec.removePods: 0 more and 2 fewer than 2: 0 members of role worker would be below minReplicas 1",
     ),
-    (SCALE_PLANS, {"createPods": [{"index": 1}]}, "spec.createPods[0].index: 1 is a member of role worker already"),
-    (SCALE_PLANS, {"createPods": [{"index": 4}, {"index": 4}]}, "spec.createPods[1].index: 4 is named twice"),
-    (SCALE_PLANS, {"createPods": [{"role": "ps"}]}, "spec.createPods[0].role: 'ps' is not a role of the job"),
+    (
+        SCALE_PLANS,
+        {"createPods": [{"index": 1}]},
+        "spec.createPods[0].index: 1 is a member of role worker already",
+    ),
+    (
+        SCALE_PLANS,
+        {"createPods": [{"index": 4}, {"index": 4}]},
+        "spec.createPods[1].index: 4 is named twice",
+    ),
+    (
+        SCALE_PLANS,
+        {"createPods": [{"role": "ps"}]},
+        "spec.createPods[0].role: 'ps' is not a role of the job",
+    ),
     (
         SCALE_PLANS,
         {"createPods": [{}] * 5},
@@ -78,10 +141,26 @@ REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
         {"createPods": [{"resource": {"memory": "much"}}]},
         "spec.createPods[0].resource.memory: 'much' is not a quantity",
     ),
-    (SCALE_PLANS, {"createPods": [{"resource": {"cpu": "3"}}]}, f"{CPU} 5, above the job's limit 4"),
-    (SCALE_PLANS, {"migratePods": [{"name": "stranger"}]}, "spec.migratePods[0].name: 'stranger' is not a worker pod"),
-    (SCALE_PLANS, {"migratePods": [{"name": "job-master"}]}, "spec.migratePods[0].name: 'job-master' is not a worker"),
-    (SCALE_PLANS, {"migratePods": [{"role": "worker", "index": 9}]}, "spec.migratePods[0].index: 9 is not a member"),
+    (
+        SCALE_PLANS,
+        {"createPods": [{"resource": {"cpu": "3"}}]},
+        f"{CPU} 5, above the job's limit 4",
+    ),
+    (
+        SCALE_PLANS,
+        {"migratePods": [{"name": "stranger"}]},
+        "spec.migratePods[0].name: 'stranger' is not a worker pod",
+    ),
+    (
+        SCALE_PLANS,
+        {"migratePods": [{"name": "job-master"}]},
+        "spec.migratePods[0].name: 'job-master' is not a worker",
+    ),
+    (
+        SCALE_PLANS,
+        {"migratePods": [{"role": "worker", "index": 9}]},
+        "spec.migratePods[0].index: 9 is not a member",
+    ),
     (
         SCALE_PLANS,
         {"migratePods": [{"name": "job-worker-0"}, {"role": "worker", "index": 0}]},
@@ -145,12 +224,32 @@ REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
         {"createPods": [{}, {}], **plan_of(worker={"replicas": 1})},
         "spec.replicaResourceSpecs.worker.replicas: 1 is below the 2 members that spec.createPods adds",
     ),
-    (SCALE_PLANS, plan_of(worker={"replicas": 0}), "0 members of role worker would be below minReplicas 1"),
+    (
+        SCALE_PLANS,
+        plan_of(worker={"replicas": 0}),
+        "0 members of role worker would be below minReplicas 1",
+    ),
     (SCALE_PLANS, plan_of(ps={"replicas": 7}), "spec.replicaResourceSpecs.ps: 'ps' is not a role"),
-    (SCALE_PLANS, plan_of(worker={"resource": {"cpu": "many"}}), "resource.cpu: 'many' is not a quantity"),
-    (SCALE_PLANS, plan_of(worker={"resource": {"memory": "0"}}), "worker.resource.memory: 0 must be above 0"),
-    (SCALE_PLANS, plan_of(worker={"resource": {"cpu": "2500m"}}), f"{CPU} 5, above the job's limit 4"),
-    (SCALE_PLANS, {**plan_of(worker={"replicas": 5}), "source": "Auto"}, f"{CPU} 5, above the job's limit 4"),
+    (
+        SCALE_PLANS,
+        plan_of(worker={"resource": {"cpu": "many"}}),
+        "resource.cpu: 'many' is not a quantity",
+    ),
+    (
+        SCALE_PLANS,
+        plan_of(worker={"resource": {"memory": "0"}}),
+        "worker.resource.memory: 0 must be above 0",
+    ),
+    (
+        SCALE_PLANS,
+        plan_of(worker={"resource": {"cpu": "2500m"}}),
+        f"{CPU} 5, above the job's limit 4",
+    ),
+    (
+        SCALE_PLANS,
+        {**plan_of(worker={"replicas": 5}), "source": "Auto"},
+        f"{CPU} 5, above the job's limit 4",
+    ),
 ]
 
 
@@ -172,10 +271,14 @@ def status_of(nodes: Nodes, resource: Resource, name: str) -> dict[str, Any]:
     return status
 
 
-# --- bad input ------------------------------------------------------------------------------------------------------
+# --- bad input
+# ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("resource", "spec", "message"), REFUSED, ids=[message[:70] for _, _, message in REFUSED])
+@pytest.mark.guarantee("refusals-name-the-bound")
+@pytest.mark.parametrize(
+    ("resource", "spec", "message"), REFUSED, ids=[message[:70] for _, _, message in REFUSED]
+)
 async def test_a_request_that_cannot_be_met_says_why_and_touches_nothing(
     resource: Resource, spec: dict[str, Any], message: str
 ) -> None:
@@ -204,7 +307,11 @@ def test_a_role_of_which_the_framework_has_one_gets_no_second_member() -> None:
 async def test_a_pod_that_is_leaving_already_is_not_removed_again(resource: Resource) -> None:
     nodes = await started(replicas=3)
     nodes.cluster.kube.mark_deleted(PODS, "job-worker-2")
-    spec = {"podNames": ["job-worker-2"]} if resource == SCALE_INS else {"removePods": [{"name": "job-worker-2"}]}
+    spec = (
+        {"podNames": ["job-worker-2"]}
+        if resource == SCALE_INS
+        else {"removePods": [{"name": "job-worker-2"}]}
+    )
     await nodes.cluster.apply(resource, "bad", **spec)
     await nodes.run_operator()
     assert status_of(nodes, resource, "bad")["phase"] in ("ScaleFailed", "Failed")
@@ -213,19 +320,24 @@ async def test_a_pod_that_is_leaving_already_is_not_removed_again(resource: Reso
     assert len(nodes.live_pods()) == 3
 
 
+@pytest.mark.guarantee("finished-objects-are-pruned")
 @pytest.mark.parametrize("how", ["finished", "suspended"])
 async def test_a_job_that_does_not_run_is_not_scaled(how: str) -> None:
     nodes = await started(replicas=1)
     if how == "finished":
         nodes.cluster.end("job-worker-0", 0)
     else:
-        nodes.cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True}))
+        nodes.cluster.kube.edit(
+            ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={"suspend": True})
+        )
     await nodes.settle()
     await nodes.cluster.apply(SCALE_OUTS, "out", count=1)
     await nodes.cluster.apply(SCALE_INS, "in", count=1)
     await nodes.cluster.apply(SCALE_PLANS, "plan", migratePods=[{"name": "job-worker-0"}])
     await nodes.settle()
-    message = "spec.jobName: ElasticJob 'job' " + ("has ended (Succeeded)" if how == "finished" else "is suspended")
+    message = "spec.jobName: ElasticJob 'job' " + (
+        "has ended (Succeeded)" if how == "finished" else "is suspended"
+    )
     for resource, name in ((SCALE_OUTS, "out"), (SCALE_INS, "in"), (SCALE_PLANS, "plan")):
         assert status_of(nodes, resource, name)["phase"] in ("ScaleFailed", "Failed")
         assert status_of(nodes, resource, name)["message"] == message
@@ -233,8 +345,13 @@ async def test_a_job_that_does_not_run_is_not_scaled(how: str) -> None:
         assert [owner["kind"] for owner in owners] == ["ElasticJob"], "it does not outlive the job"
 
 
-async def without_job(cluster: Cluster, now: float, monkeypatch: pytest.MonkeyPatch) -> float | None:
-    """Let a new operator do all there is to do at a time; return the seconds until it has to do something again."""
+async def without_job(
+    cluster: Cluster, now: float, monkeypatch: pytest.MonkeyPatch
+) -> float | None:
+    """Let a new operator do all there is to do at a time.
+
+    Return the seconds until it has to do something again.
+    """
     monkeypatch.setattr(time, "time", lambda: now)
     cluster.operator = Operator(cluster.kube)
     await cluster.operator.watch()
@@ -245,6 +362,7 @@ async def without_job(cluster: Cluster, now: float, monkeypatch: pytest.MonkeyPa
     raise AssertionError("it does not come to rest")
 
 
+@pytest.mark.guarantee("finished-objects-are-pruned")
 async def test_what_names_a_job_that_does_not_exist_is_refused_and_deleted_when_its_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -266,15 +384,19 @@ async def test_what_names_a_job_that_does_not_exist_is_refused_and_deleted_when_
     assert list(cluster.kube.objects) == [(SCALE_PLANS, "plan")]
 
 
+@pytest.mark.guarantee("finished-objects-are-pruned")
 async def test_plans_of_a_job_that_does_not_exist_are_kept_up_to_a_number_but_not_those_an_earlier_job_has_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cluster, most = Cluster(), RunPolicy().plan_history_limit
+    cluster = Cluster()
+    most = RunPolicy().plan_history_limit
     for number in range(most + 2):
         await cluster.apply(SCALE_PLANS, f"plan-{number}", createPods=[{}])
         await without_job(cluster, 1e9 + number, monkeypatch)
     left = {"name": "left", "labels": {names.LABEL_JOB_UID: "earlier"}}
-    await cluster.create(SCALE_PLANS, {"metadata": left, "spec": {"jobName": JOB, "createPods": [{}]}})
+    await cluster.create(
+        SCALE_PLANS, {"metadata": left, "spec": {"jobName": JOB, "createPods": [{}]}}
+    )
     assert await without_job(cluster, 1e9 + most, monkeypatch) is None
     present = {name for _, name in cluster.kube.objects}
     assert present == {"left", *(f"plan-{number}" for number in range(2, most + 2))}
@@ -290,7 +412,9 @@ async def test_nothing_that_names_a_job_ends_before_the_api_server_has_said_that
     job = cluster.operator.store.job(JobKey(NAMESPACE, JOB))
     assert job is not None
     cluster.operator.store.set_aside(job.metadata.uid)
-    assert await cluster.operator.reconciler._end_requests_without_job(JobKey(NAMESPACE, JOB)) == 0.0
+    assert (
+        await cluster.operator.reconciler._end_requests_without_job(JobKey(NAMESPACE, JOB)) == 0.0
+    )
     assert "status" not in cluster.kube.objects[SCALE_OUTS, "out"]
     assert cluster.operator.store.job(JobKey(NAMESPACE, JOB)) is not None
 
@@ -303,19 +427,25 @@ async def test_a_plan_that_has_succeeded_says_what_it_has_changed_and_in_what_ti
     assert re.fullmatch(r"worker 2 to 4 in \d+ s", message), message
     assert nodes.plans()[0]["status"]["message"] == message
     resources = {"cpu": "2"}
-    await nodes.cluster.apply(SCALE_PLANS, "cpu", replicaResourceSpecs={"worker": {"resource": resources}})
+    await nodes.cluster.apply(
+        SCALE_PLANS, "cpu", replicaResourceSpecs={"worker": {"resource": resources}}
+    )
     await nodes.settle()
     assert nodes.plan("cpu")["message"].startswith("worker resources in ")
 
 
-# --- draining, time-outs, messages ----------------------------------------------------------------------------------
+# --- draining, time-outs, messages
+# ----------------------------------------------------------------------------------
 
 
 async def test_the_status_shows_who_is_draining_who_is_gone_and_who_was_forced() -> None:
     nodes = await started(replicas=4)
-    cluster, nodes.agents = nodes.cluster, False
+    cluster = nodes.cluster
+    nodes.agents = False
     await cluster.apply(SCALE_INS, "less", count=3)
-    await nodes.until(lambda: bool(nodes.plans()) and nodes.plans()[0]["status"].get("phase") == "Draining")
+    await nodes.until(
+        lambda: bool(nodes.plans()) and nodes.plans()[0]["status"].get("phase") == "Draining"
+    )
     name = nodes.plans()[0]["metadata"]["name"]
     assert nodes.plan(name)["drainingPods"] == ["job-worker-1", "job-worker-2", "job-worker-3"]
     assert "removedPods" not in nodes.plan(name)
@@ -334,7 +464,9 @@ async def test_the_status_shows_who_is_draining_who_is_gone_and_who_was_forced()
 async def test_a_removed_pod_that_does_not_end_is_reported_and_its_index_not_used() -> None:
     nodes = await started(replicas=3)
     nodes.lost = frozenset({"job-worker-2"})
-    await nodes.cluster.apply(SCALE_PLANS, "less", timeoutSeconds=20, drainSeconds=4, **plan_of(worker={"replicas": 2}))
+    await nodes.cluster.apply(
+        SCALE_PLANS, "less", timeoutSeconds=20, drainSeconds=4, **plan_of(worker={"replicas": 2})
+    )
     await nodes.settle()
     assert nodes.plan("less")["phase"] == "PartiallySucceeded"
     message = "after timeoutSeconds 20: 1 of 1 removed pods have not gone: job-worker-2"
@@ -352,14 +484,19 @@ REASONS = [
 ]
 
 
+@pytest.mark.guarantee("pods-that-cannot-start")
 @pytest.mark.parametrize(("cause", "reason"), REASONS)
-async def test_a_plan_that_reaches_only_a_part_says_how_many_and_why(cause: str, reason: str) -> None:
+async def test_a_plan_that_reaches_only_a_part_says_how_many_and_why(
+    cause: str, reason: str
+) -> None:
     nodes = await started(replicas=2, most=20)
     if cause == "quota":
         limit_pods(nodes.cluster, 3)
     else:
         nodes.stuck = lambda pod: "0/3 nodes are available" if index_of(pod) > 2 else ""
-    await nodes.cluster.apply(SCALE_PLANS, "p", timeoutSeconds=30, **plan_of(worker={"replicas": 16}))
+    await nodes.cluster.apply(
+        SCALE_PLANS, "p", timeoutSeconds=30, **plan_of(worker={"replicas": 16})
+    )
     if cause == "image":
         await nodes.until(lambda: len(nodes.live_pods()) == 16)
         waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
@@ -371,7 +508,10 @@ async def test_a_plan_that_reaches_only_a_part_says_how_many_and_why(cause: str,
     plan = nodes.plan("p")
     assert plan["phase"] == "PartiallySucceeded"
     named = ", ".join(f"worker {index}" for index in range(3, 13))
-    assert plan["message"] == f"after timeoutSeconds 30: 13 of 14 new members are not ready: {named}, … ({reason})"
+    assert (
+        plan["message"]
+        == f"after timeoutSeconds 30: 13 of 14 new members are not ready: {named}, … ({reason})"
+    )
     assert size(nodes) == (16, 16), "Keep: they stay wanted"
 
 
@@ -386,7 +526,9 @@ async def test_a_job_that_a_quota_keeps_from_its_size_can_be_made_smaller(how: s
     elif how == "ScalePlan":
         await nodes.cluster.apply(SCALE_PLANS, "fewer", **plan_of(worker={"replicas": 2}))
     else:
-        nodes.cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=2))
+        nodes.cluster.kube.edit(
+            ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=2)
+        )
     await nodes.until(lambda: size(nodes) == (2, 2))
     await nodes.settle()
     assert nodes.live_pods() == ["job-worker-0", "job-worker-1"]
@@ -398,7 +540,8 @@ async def test_a_plan_ends_in_its_time_though_what_a_new_master_needs_is_refused
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nodes = await started(replicas=2)
-    kube, create = nodes.cluster.kube, nodes.cluster.kube.create
+    kube = nodes.cluster.kube
+    create = nodes.cluster.kube.create
     nodes.stuck = lambda pod: "no node" if index_of(pod) == 2 else ""
 
     async def without_account(resource: Resource, namespace: str | None, body: Any) -> Any:
@@ -417,14 +560,22 @@ async def test_a_plan_ends_in_its_time_though_what_a_new_master_needs_is_refused
     assert "no right to create it" in nodes.cluster.job().status.message
 
 
-@pytest.mark.parametrize(("resource", "bounds"), [(SCALE_INS, {"minReplicas": 4}), (SCALE_OUTS, {"maxReplicas": 4})])
-async def test_bounds_edited_while_a_plan_runs_win_over_its_size(resource: Resource, bounds: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("resource", "bounds"), [(SCALE_INS, {"minReplicas": 4}), (SCALE_OUTS, {"maxReplicas": 4})]
+)
+async def test_bounds_edited_while_a_plan_runs_win_over_its_size(
+    resource: Resource, bounds: dict[str, int]
+) -> None:
     nodes = await started(replicas=4)
-    nodes.agents, nodes.stuck = False, lambda _: "no node"
+    nodes.agents = False
+    nodes.stuck = lambda _: "no node"
     await nodes.cluster.apply(resource, "change", count=2)
     await nodes.until(lambda: status_of(nodes, resource, "change").get("phase") == "Scaling")
-    nodes.cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(bounds))
-    nodes.agents, nodes.stuck = True, lambda _: ""
+    nodes.cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(bounds)
+    )
+    nodes.agents = True
+    nodes.stuck = lambda _: ""
     await nodes.settle()
     await nodes.settle()
     assert status_of(nodes, resource, "change")["phase"] == "ScaleSucceeded"
@@ -446,16 +597,23 @@ async def test_of_a_plan_that_is_rolled_back_stays_what_has_become_ready() -> No
 
 
 @pytest.mark.parametrize("on_timeout", ["Keep", "Rollback"])
-async def test_members_that_were_to_be_exchanged_come_back_when_the_new_ones_do_not(on_timeout: str) -> None:
+async def test_members_that_were_to_be_exchanged_come_back_when_the_new_ones_do_not(
+    on_timeout: str,
+) -> None:
     nodes = await started(replicas=2, least=2)
     nodes.stuck = lambda pod: "no room" if index_of(pod) == 2 else ""
     change = {"removePods": [{"name": "job-worker-0"}], "createPods": [{}]}
     await nodes.cluster.apply(SCALE_PLANS, "p", timeoutSeconds=30, onTimeout=on_timeout, **change)
     await nodes.settle()
-    assert nodes.plan("p")["phase"] == ("Failed" if on_timeout == "Rollback" else "PartiallySucceeded")
+    assert nodes.plan("p")["phase"] == (
+        "Failed" if on_timeout == "Rollback" else "PartiallySucceeded"
+    )
     back = ["job-worker-0-1", "job-worker-1"]
     await nodes.until(
-        lambda: nodes.live_pods() == (back if on_timeout == "Rollback" else ["job-worker-1", "job-worker-2"])
+        lambda: (
+            nodes.live_pods()
+            == (back if on_timeout == "Rollback" else ["job-worker-1", "job-worker-2"])
+        )
     )
     assert size(nodes) == (2, 2), "never below minReplicas"
 
@@ -483,13 +641,20 @@ async def test_a_mixture_that_is_out_of_time_begins_nothing_more(on_timeout: str
     assert size(nodes) == (kept, kept)
 
 
-# --- resources ------------------------------------------------------------------------------------------------------
+# --- resources
+# ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("unset-resources")
 @pytest.mark.parametrize(
     ("template", "asked", "wanted", "limit"),
     [
-        ({}, ("1Gi", "8Gi"), "2Gi", "8Gi"),  # only the namespace has given the limit: nobody wanted it to be less
+        (
+            {},
+            ("1Gi", "8Gi"),
+            "2Gi",
+            "8Gi",
+        ),  # only the namespace has given the limit: nobody wanted it to be less
         ({}, ("1Gi", "8Gi"), "9Gi", "9Gi"),
         ({}, ("8Gi", "8Gi"), "2Gi", "2Gi"),  # else its quality-of-service class would change
         ({"limits": {"memory": "8Gi"}}, ("1Gi", "8Gi"), "2Gi", "2Gi"),
@@ -506,7 +671,9 @@ def test_a_limit_that_only_the_namespace_gives_is_not_lowered_to_a_request_below
     limits = {"limits": {"memory": asked[1]}} if asked[1] is not None else {}
     has = {"name": "train", "resources": {"requests": {"memory": asked[0]}, **limits}}
     labels = {names.LABEL_ROLE: "worker", names.LABEL_INDEX: "0", names.LABEL_INCARNATION: "0"}
-    pod = msgspec.convert({"metadata": {"name": "p", "labels": labels}, "spec": {"containers": [has]}}, Pod)
+    pod = msgspec.convert(
+        {"metadata": {"name": "p", "labels": labels}, "spec": {"containers": [has]}}, Pod
+    )
     request = resize_request(job, pod, {"memory": wanted})
     assert request.resources["requests"] == {"memory": wanted}
     assert (request.resources.get("limits") or {}).get("memory") == limit
@@ -516,7 +683,9 @@ async def test_a_resize_keeps_what_earlier_plans_have_set() -> None:
     nodes = await started(replicas=2)
     await nodes.cluster.apply(SCALE_PLANS, "a", **plan_of(worker={"resource": {"memory": "3Gi"}}))
     await nodes.settle()
-    await nodes.cluster.apply(SCALE_PLANS, "b", **plan_of(worker={"replicas": 3, "resource": {"cpu": "2"}}))
+    await nodes.cluster.apply(
+        SCALE_PLANS, "b", **plan_of(worker={"replicas": 3, "resource": {"cpu": "2"}})
+    )
     await nodes.settle()
     assert nodes.plan("b")["resizedPods"] == ["job-worker-0", "job-worker-1"]
     assert set(nodes.requests("memory").values()) == {"3Gi"}
@@ -542,7 +711,9 @@ async def test_a_plan_that_asks_for_what_is_there_does_nothing() -> None:
             PODS, name, containerStatuses=[{"name": "train"}]
         )  # a kubelet that reports nothing
     nodes.run_pods = lambda: None  # type: ignore[method-assign]
-    await nodes.cluster.apply(SCALE_PLANS, "p", **plan_of(worker={"replicas": 2, "resource": {"cpu": "1000m"}}))
+    await nodes.cluster.apply(
+        SCALE_PLANS, "p", **plan_of(worker={"replicas": 2, "resource": {"cpu": "1000m"}})
+    )
     await nodes.settle()
     assert nodes.plan("p")["phase"] == "Succeeded"
     assert nodes.live_pods() == before
@@ -555,7 +726,9 @@ async def test_a_resize_is_done_when_the_limits_are_in_force_too() -> None:
     await nodes.cluster.apply(SCALE_PLANS, "p", **plan_of(worker={"resource": {"memory": "2Gi"}}))
     await nodes.run_operator()
     half = {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}
-    nodes.cluster.kube.set_status(PODS, "job-worker-0", containerStatuses=[{"name": "train", "resources": half}])
+    nodes.cluster.kube.set_status(
+        PODS, "job-worker-0", containerStatuses=[{"name": "train", "resources": half}]
+    )
     await nodes.run_operator()
     assert nodes.plan("p")["phase"] == "Executing"
     await nodes.settle()
@@ -563,7 +736,8 @@ async def test_a_resize_is_done_when_the_limits_are_in_force_too() -> None:
     assert nodes.plan("p")["resizedPods"] == ["job-worker-0"]
 
 
-# --- the queue ------------------------------------------------------------------------------------------------------
+# --- the queue
+# ------------------------------------------------------------------------------------------------------
 
 
 async def test_what_waits_is_simply_gone_when_it_is_deleted() -> None:
@@ -572,7 +746,9 @@ async def test_what_waits_is_simply_gone_when_it_is_deleted() -> None:
     await nodes.cluster.apply(SCALE_PLANS, "second", **plan_of(worker={"replicas": 5}))
     await nodes.cluster.apply(SCALE_OUTS, "third", count=1)
     await nodes.run_operator()
-    assert nodes.plan("second")["phase"] == status_of(nodes, SCALE_OUTS, "third")["phase"] == "Pending"
+    assert (
+        nodes.plan("second")["phase"] == status_of(nodes, SCALE_OUTS, "third")["phase"] == "Pending"
+    )
     assert nodes.plan("second")["message"] == "waits for ScalePlan first"
     nodes.cluster.kube.remove(SCALE_PLANS, "second")
     nodes.cluster.kube.remove(SCALE_OUTS, "third")
@@ -589,6 +765,7 @@ DELETED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.guarantee("plan-deleted-midway")
 @pytest.mark.parametrize(("kind", "spec"), DELETED, ids=[kind for kind, _ in DELETED])
 @pytest.mark.parametrize("turns", range(7))
 async def test_a_plan_deleted_while_it_is_executed_leaves_the_job_with_the_size_of_its_spec(
@@ -666,15 +843,19 @@ async def test_a_deletion_is_carried_on_whatever_write_the_operator_dies_at() ->
         nodes.cluster.check_final_state()
 
 
+@pytest.mark.guarantee("plan-runs-once-in-order")
 async def test_requests_created_at_the_same_time_go_in_the_order_of_their_uid() -> None:
     nodes = await started(replicas=2)
     for name, replicas in (("b", 3), ("a", 4)):
         await nodes.cluster.apply(SCALE_PLANS, name, **plan_of(worker={"replicas": replicas}))
-        nodes.cluster.kube.objects[SCALE_PLANS, name]["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        nodes.cluster.kube.objects[SCALE_PLANS, name]["metadata"]["creationTimestamp"] = (
+            "2026-01-01T00:00:00Z"
+        )
     await nodes.settle()
     assert size(nodes) == (4, 4), "b has the lower UID and goes first"
 
 
+@pytest.mark.guarantee("plan-runs-once-in-order")
 async def test_a_manual_plan_is_not_superseded_by_an_automatic_one() -> None:
     nodes = await started(replicas=1)
     for number, source in enumerate(("Manual", "Auto", "Manual", "Auto", "Auto")):
@@ -686,10 +867,13 @@ async def test_a_manual_plan_is_not_superseded_by_an_automatic_one() -> None:
     assert nodes.plan("p1")["message"] == "by ScalePlan p4"
 
 
+@pytest.mark.guarantee("finished-objects-are-pruned")
 async def test_finished_plans_are_kept_up_to_the_limit_of_the_job() -> None:
     nodes = await started(replicas=1, runPolicy={"planHistoryLimit": 2})
     for number in range(5):
-        await nodes.cluster.apply(SCALE_PLANS, f"p{number}", **plan_of(worker={"replicas": 1 + (number + 1) % 2}))
+        await nodes.cluster.apply(
+            SCALE_PLANS, f"p{number}", **plan_of(worker={"replicas": 1 + (number + 1) % 2})
+        )
         await nodes.settle()
     assert [plan["metadata"]["name"] for plan in nodes.plans()] == ["p3", "p4"]
 
@@ -709,6 +893,7 @@ async def test_a_plan_that_ends_is_not_taken_for_a_deleted_one_when_no_history_i
     assert nodes.plans() == []
 
 
+@pytest.mark.guarantee("finished-objects-are-pruned")
 async def test_scale_outs_and_scale_ins_are_deleted_when_their_time_is_over() -> None:
     nodes = await started(replicas=2)
     await nodes.cluster.apply(SCALE_OUTS, "short", count=1, ttlSecondsAfterFinished=50)

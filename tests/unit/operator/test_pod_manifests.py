@@ -1,4 +1,7 @@
-"""Pod manifests: the user's template stays as written, and what a member's and the master's pod get besides."""
+"""Pod manifests.
+
+The user's template stays as written, and what a member's and the master's pod get besides.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,18 @@ def test_a_limit_is_changed_where_there_is_one_and_added_only_where_it_must_be()
     assert changed == {"requests": {"cpu": "2", "memory": "3Gi"}, "limits": {"memory": "3Gi"}}
     assert with_resources({}, {"cpu": "2"}) == {"requests": {"cpu": "2"}}
     gpu = {"nvidia.com/gpu": 1}
-    assert with_resources({}, gpu) == {"requests": gpu, "limits": gpu}, "what cannot be overcommitted needs a limit"
+    assert with_resources({}, gpu) == {"requests": gpu, "limits": gpu}, (
+        "what cannot be overcommitted needs a limit"
+    )
     more = {"memory": "3Gi"}
     by_default = with_resources({}, more, {"cpu": "1", "memory": "2Gi"})
-    assert by_default == {"requests": more, "limits": more}, "the namespace's default limit is less than that"
+    assert by_default == {"requests": more, "limits": more}, (
+        "the namespace's default limit is less than that"
+    )
     roomy = with_resources({}, more, {"memory": "8Gi"})
-    assert roomy == {"requests": more}, "the namespace gives its own limit, which is no lower than it was"
+    assert roomy == {"requests": more}, (
+        "the namespace gives its own limit, which is no lower than it was"
+    )
 
 
 def test_the_template_is_kept_as_written_but_for_reserved_names() -> None:
@@ -45,7 +54,13 @@ def test_the_template_is_kept_as_written_but_for_reserved_names() -> None:
         "spec": {"framework": "jax", "replicaSpecs": {"worker": {"template": template}}},
     }
     made = member_pod(
-        msgspec.convert(body, ElasticJob), "worker", 2, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1")
+        msgspec.convert(body, ElasticJob),
+        "worker",
+        2,
+        0,
+        resources={},
+        restarts=0,
+        defaults=Defaults("m:1", "a:1"),
     )
     container = made["spec"]["containers"][0]
     assert made["spec"]["containers"][1] == sidecar
@@ -62,7 +77,9 @@ def test_the_template_is_kept_as_written_but_for_reserved_names() -> None:
 
 def of_job(spec: dict[str, Any], **more: Any) -> ElasticJob:
     """Return a job with one role, of which the template's pod spec is given."""
-    template = {"spec": {"containers": [{"name": "train", "image": "i:1", "command": ["a"]}], **spec}}
+    template = {
+        "spec": {"containers": [{"name": "train", "image": "i:1", "command": ["a"]}], **spec}
+    }
     body = {
         "metadata": {"name": "j", "namespace": "n", "uid": "u"},
         "spec": {"framework": "jax", "replicaSpecs": {"worker": {"template": template}}, **more},
@@ -79,46 +96,75 @@ def of_job(spec: dict[str, Any], **more: Any) -> ElasticJob:
         ({"serviceAccountName": "reader", "automountServiceAccountToken": False}, False),
     ],
 )
-def test_a_member_gets_a_token_only_where_its_template_asks_for_one(asked: dict[str, Any], given: bool | None) -> None:
-    made = member_pod(of_job(asked), "worker", 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1"))
+def test_a_member_gets_a_token_only_where_its_template_asks_for_one(
+    asked: dict[str, Any], given: bool | None
+) -> None:
+    made = member_pod(
+        of_job(asked), "worker", 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1")
+    )
     assert made["spec"].get("automountServiceAccountToken") is given
 
 
-def test_a_masters_probes_find_one_that_hangs_within_a_minute_and_its_template_takes_precedence() -> None:
-    [container] = master_pod(of_job({}), 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"]["containers"]
-    liveness, readiness = container["livenessProbe"], container["readinessProbe"]
-    longest = (liveness["periodSeconds"]) * (liveness["failureThreshold"]) + liveness["timeoutSeconds"]
-    assert longest + liveness["terminationGracePeriodSeconds"] <= 40, "twenty seconds for the next master to start"
+@pytest.mark.guarantee("master-hangs")
+def test_a_masters_probes_find_one_that_hangs_within_a_minute_and_its_template_takes_precedence() -> (
+    None
+):
+    [container] = master_pod(of_job({}), 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"][
+        "containers"
+    ]
+    liveness = container["livenessProbe"]
+    readiness = container["readinessProbe"]
+    longest = (
+        (liveness["periodSeconds"]) * (liveness["failureThreshold"]) + liveness["timeoutSeconds"]
+    )
+    assert longest + liveness["terminationGracePeriodSeconds"] <= 40, (
+        "twenty seconds for the next master to start"
+    )
     assert liveness["httpGet"] == {"path": "/healthz", "port": names.HTTP_PORT, "scheme": "HTTPS"}
     assert readiness["httpGet"]["path"] == "/readyz"
     theirs = {"name": "master", "livenessProbe": {"exec": {"command": ["true"]}}}
     template = {"spec": {"containers": [{"name": "other"}, theirs]}}
-    made = master_pod(of_job({}, master={"template": template}), 0, restarts=0, defaults=Defaults("m:1", "a:1"))
+    made = master_pod(
+        of_job({}, master={"template": template}), 0, restarts=0, defaults=Defaults("m:1", "a:1")
+    )
     [container] = made["spec"]["containers"]
     assert container["livenessProbe"] == theirs["livenessProbe"]
     assert container["readinessProbe"] == readiness
 
 
+@pytest.mark.guarantee("flood-of-connections")
 def test_a_master_has_a_memory_limit_unless_its_job_says_otherwise() -> None:
     """Whatever makes its memory grow, it costs the master and not its node."""
     limits = []
-    for spec in ({}, {"master": {"image": "m:2"}}, {"master": {"resources": {"requests": {"memory": "1Gi"}}}}):
-        [container] = master_pod(of_job({}, **spec), 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"][
-            "containers"
-        ]
+    for spec in (
+        {},
+        {"master": {"image": "m:2"}},
+        {"master": {"resources": {"requests": {"memory": "1Gi"}}}},
+    ):
+        [container] = master_pod(
+            of_job({}, **spec), 0, restarts=0, defaults=Defaults("m:1", "a:1")
+        )["spec"]["containers"]
         limits.append(container["resources"].get("limits"))
     assert limits == [{"memory": "2Gi"}, {"memory": "2Gi"}, None]
 
 
-def test_a_master_passes_the_restricted_pod_security_level_and_its_template_takes_precedence() -> None:
+def test_a_master_passes_the_restricted_pod_security_level_and_its_template_takes_precedence() -> (
+    None
+):
     made = master_pod(of_job({}), 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"]
-    assert made["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert made["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     (container,) = made["containers"]
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert {"name": "TMPDIR", "value": "/dev/shm"} in container["env"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    theirs = of_job({}, master={"template": {"spec": {"securityContext": {"runAsUser": 7, "runAsNonRoot": False}}}})
+    theirs = of_job(
+        {},
+        master={"template": {"spec": {"securityContext": {"runAsUser": 7, "runAsNonRoot": False}}}},
+    )
     made = master_pod(theirs, 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"]
     assert made["securityContext"] == {
         "runAsNonRoot": False,

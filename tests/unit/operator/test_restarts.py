@@ -1,4 +1,7 @@
-"""Members and masters that end are counted and restarted: at once, after a back-off, or not any more."""
+"""Members and masters that end are counted and restarted.
+
+At once, after a back-off, or not any more.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,19 @@ async def test_a_member_that_goes_on_failing_is_restarted_after_ever_longer_wait
             await reconcile_now(cluster)
             assert pod_names(cluster) == [name], "the failed pod stays until then, for its logs"
             assert status_of(cluster)["message"].startswith("restarts: worker 0 at ")
-            assert status_of(cluster)["message"].endswith(f"; last failure: {name}: exit code 1: last words")
+            assert status_of(cluster)["message"].endswith(
+                f"; last failure: {name}: exit code 1: last words"
+            )
             cluster.now += 2
         await reconcile_now(cluster)
         assert pod_names(cluster) == [f"job-worker-0-{number + 1}"], f"after {wait} s"
     worker = status_of(cluster)["replicaStatuses"]["worker"]
-    assert worker["restarts"] == worker["restartsByIndex"]["0"] == worker["backOff"]["0"]["failures"] == 4
+    assert (
+        worker["restarts"]
+        == worker["restartsByIndex"]["0"]
+        == worker["backOff"]["0"]["failures"]
+        == 4
+    )
     assert status_of(cluster)["restarts"] == 4
     assert "message" not in status_of(cluster)
     assert status_of(cluster)["lastFailure"] == "job-worker-0-3: exit code 1: last words"
@@ -38,7 +48,9 @@ async def test_a_member_that_goes_on_failing_is_restarted_after_ever_longer_wait
 
 
 @pytest.mark.parametrize("role", [names.ROLE_WORKER, names.ROLE_MASTER])
-async def test_the_operator_looks_again_when_a_wait_is_over_although_nothing_changes(role: str) -> None:
+async def test_the_operator_looks_again_when_a_wait_is_over_although_nothing_changes(
+    role: str,
+) -> None:
     cluster = new_cluster(replicas=1)
     await cluster.start()
     for _ in range(2):
@@ -55,7 +67,8 @@ async def test_a_node_with_a_wrong_clock_changes_no_wait(behind: float) -> None:
     for wait in (0, 10, 20):
         (name,) = pod_names(cluster)
         end_training(cluster, name, 1, ago=behind)
-        failed, since = pod_names(cluster), cluster.now
+        failed = pod_names(cluster)
+        since = cluster.now
         await reconcile_now(cluster)
         assert (pod_names(cluster) == failed) == (wait > 0)
         cluster.now = since + wait + 2
@@ -90,8 +103,11 @@ async def test_a_failure_after_a_long_run_is_restarted_at_once() -> None:
     assert (worker["restarts"], worker["backOff"]["0"]["failures"]) == (2, 1)
 
 
+@pytest.mark.guarantee("uncounted-failures")
 @pytest.mark.parametrize("ending", ["vanished", "drained", "evicted", "deleted"])
-async def test_what_is_nobodys_fault_is_replaced_at_once_uncounted_and_later_if_it_repeats(ending: str) -> None:
+async def test_what_is_nobodys_fault_is_replaced_at_once_uncounted_and_later_if_it_repeats(
+    ending: str,
+) -> None:
     cluster = new_cluster(replicas=2, worker={"restartLimit": 0}, runPolicy={"backoffLimit": 0})
     await cluster.start()
     await reconcile_now(cluster)
@@ -120,6 +136,7 @@ async def test_what_is_nobodys_fault_is_replaced_at_once_uncounted_and_later_if_
     assert cluster.job().status.phase == "Running"
 
 
+@pytest.mark.guarantee("first-matching-rule-decides")
 @pytest.mark.parametrize("write", range(1, 14))
 @pytest.mark.parametrize("fault", ["crash_in", "lose_answer_in"])
 async def test_every_end_is_counted_once_whenever_the_operator_dies(fault: str, write: int) -> None:
@@ -154,18 +171,23 @@ async def test_the_job_fails_when_all_members_together_have_failed_too_often() -
     assert "exit code 3: last words" in status["message"]
 
 
+@pytest.mark.guarantee("uncounted-failures")
 async def test_memory_grows_until_its_limit_and_then_it_is_a_plain_failure() -> None:
     cluster = new_cluster(replicas=1, worker={"maxMemory": "3Gi"})
     await cluster.start()
     for memory in ("2048Mi", "3072Mi", "3072Mi"):
         end_training(cluster, pod_names(cluster)[0], 137, "OOMKilled")
         await cluster.settle()
-        assert cluster.kube.pods()[0]["spec"]["containers"][0]["resources"]["requests"]["memory"] == memory
+        assert (
+            cluster.kube.pods()[0]["spec"]["containers"][0]["resources"]["requests"]["memory"]
+            == memory
+        )
     end_training(cluster, pod_names(cluster)[0], 137, "OOMKilled")
     await cluster.settle()
     assert "restartLimit 3 is used up: exit code 137, OOMKilled" in status_of(cluster)["message"]
 
 
+@pytest.mark.guarantee("first-matching-rule-decides")
 async def test_a_permanent_error_fails_the_job_at_once_with_its_message() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
@@ -197,4 +219,7 @@ async def test_a_master_that_goes_on_failing_waits_and_in_the_end_fails_the_job(
         assert pod_names(cluster, names.ROLE_MASTER) != [name]
     end_training(cluster, pod_names(cluster, names.ROLE_MASTER)[0], 1)
     await cluster.settle()
-    assert "the master failed and spec.master.restartLimit 2 is used up" in status_of(cluster)["message"]
+    assert (
+        "the master failed and spec.master.restartLimit 2 is used up"
+        in status_of(cluster)["message"]
+    )

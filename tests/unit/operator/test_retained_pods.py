@@ -1,4 +1,7 @@
-"""Failed pods stay, when they have been replaced, for `kubectl logs`: a few, and nothing counts them."""
+"""Failed pods stay, when they have been replaced, for `kubectl logs`.
+
+A few, and nothing counts them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,14 @@ from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_INS, SCALE_PLANS
 from elasticjob_operator.core.members.retained_pods import MAX_RETAINED_PODS
 
-from tests.support.job_cluster import end_training, new_cluster, pod_names, reconcile_now, set_suspend, status_of
+from tests.support.job_cluster import (
+    end_training,
+    new_cluster,
+    pod_names,
+    reconcile_now,
+    set_suspend,
+    status_of,
+)
 from tests.support.simulator.cluster import JOB, Cluster, Operator
 
 ENDLESS = {"worker": {"restartLimit": 1000}, "runPolicy": {"backoffLimit": 1000}}
@@ -20,13 +30,17 @@ def retained(cluster: Cluster, role: str = "worker") -> list[str]:
 
 
 async def fail(cluster: Cluster, index: int = 0, code: int = 1, *, ran: float = 100.0) -> str:
-    """Let the program of a worker fail, and the worker be replaced; return the name of the failed pod."""
+    """Let the program of a worker fail, and the worker be replaced.
+
+    Return the name of the failed pod.
+    """
     name = next(name for name in pod_names(cluster) if name.split("-")[2] == str(index))
     end_training(cluster, name, code, ran=ran)
     await cluster.settle()
     return name
 
 
+@pytest.mark.guarantee("failed-pod-replaced")
 async def test_a_failed_pod_stays_when_it_is_replaced_and_counts_as_no_member() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
@@ -36,7 +50,12 @@ async def test_a_failed_pod_stays_when_it_is_replaced_and_counts_as_no_member() 
     status = status_of(cluster)
     worker = status["replicaStatuses"]["worker"]
     assert (status["phase"], status["workers"], status["restarts"]) == ("Running", "2/2", 1)
-    assert (worker["active"], worker["ready"], worker["failed"], worker["restartsByIndex"]) == (2, 2, 0, {"0": 1})
+    assert (worker["active"], worker["ready"], worker["failed"], worker["restartsByIndex"]) == (
+        2,
+        2,
+        0,
+        {"0": 1},
+    )
     cluster.check_final_state()
 
 
@@ -60,8 +79,14 @@ async def test_of_failed_masters_whose_labels_were_edited_no_more_stay() -> None
     cluster = new_cluster(replicas=1, master={"restartLimit": 1000})
     await cluster.start()
     for _ in range(MAX_RETAINED_PODS + 2):
-        masters = [pod for pod in cluster.kube.all(PODS) if pod["metadata"]["name"].startswith("job-master")]
-        (name,) = [pod["metadata"]["name"] for pod in masters if pod["status"]["phase"] == "Running"]
+        masters = [
+            pod
+            for pod in cluster.kube.all(PODS)
+            if pod["metadata"]["name"].startswith("job-master")
+        ]
+        (name,) = [
+            pod["metadata"]["name"] for pod in masters if pod["status"]["phase"] == "Running"
+        ]
         cluster.kube.objects[PODS, name]["metadata"]["labels"][names.LABEL_INDEX] = "1"
         end_training(cluster, name, 1, ran=100.0)
         await cluster.settle()
@@ -70,6 +95,7 @@ async def test_of_failed_masters_whose_labels_were_edited_no_more_stay() -> None
     cluster.check_final_state()
 
 
+@pytest.mark.guarantee("failed-pod-replaced")
 async def test_of_each_job_the_last_ones_stay() -> None:
     cluster = new_cluster(replicas=2, **ENDLESS)
     await cluster.start()
@@ -96,13 +122,19 @@ async def test_what_is_no_failure_of_the_program_does_not_stay(end: str) -> None
     cluster = new_cluster(replicas=2)
     await cluster.start()
     if end == "evicted":
-        cluster.kube.set_status(PODS, "job-worker-0", phase="Failed", reason="Evicted", conditions=[])
+        cluster.kube.set_status(
+            PODS, "job-worker-0", phase="Failed", reason="Evicted", conditions=[]
+        )
     elif end == "vanished":
         cluster.kube.remove(PODS, "job-worker-0")
     else:
         end_training(cluster, "job-worker-0", names.EXIT_DRAINED if end == "drained" else 0)
     await cluster.settle()
-    assert [pod["metadata"]["name"] for pod in cluster.kube.all(PODS) if pod["status"]["phase"] == "Failed"] == []
+    assert [
+        pod["metadata"]["name"]
+        for pod in cluster.kube.all(PODS)
+        if pod["status"]["phase"] == "Failed"
+    ] == []
 
 
 async def test_a_pod_of_which_a_container_still_runs_does_not_stay() -> None:
@@ -130,17 +162,23 @@ async def test_another_operator_counts_and_writes_nothing() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
     failed = await fail(cluster)
-    before, writes = status_of(cluster), cluster.kube.writes
+    before = status_of(cluster)
+    writes = cluster.kube.writes
     cluster.operator = Operator(cluster.kube)
     await reconcile_now(cluster)
-    assert (status_of(cluster), cluster.kube.writes, retained(cluster)) == (before, writes, [failed])
+    assert (status_of(cluster), cluster.kube.writes, retained(cluster)) == (
+        before,
+        writes,
+        [failed],
+    )
 
 
 async def test_a_user_may_delete_it() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
     cluster.kube.remove(PODS, await fail(cluster))
-    before, writes = status_of(cluster), cluster.kube.writes
+    before = status_of(cluster)
+    writes = cluster.kube.writes
     await cluster.settle()
     assert (status_of(cluster), cluster.kube.writes) == (before, writes)
 
@@ -156,12 +194,16 @@ async def test_the_member_whose_next_pod_vanishes_is_replaced_and_that_is_counte
     assert (worker["restartsByIndex"], worker["uncountedByIndex"]) == ({"0": 1}, {"0": 1})
 
 
+@pytest.mark.guarantee("failed-pod-replaced")
 @pytest.mark.parametrize("label", [names.LABEL_INDEX, names.LABEL_INCARNATION, names.LABEL_ROLE])
 async def test_one_that_is_made_to_look_like_another_member_is_deleted(label: str) -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
-    failed, before = await fail(cluster), status_of(cluster)
-    cluster.kube.edit_metadata(PODS, failed, lambda metadata: metadata["labels"].update({label: "7"}))
+    failed = await fail(cluster)
+    before = status_of(cluster)
+    cluster.kube.edit_metadata(
+        PODS, failed, lambda metadata: metadata["labels"].update({label: "7"})
+    )
     await cluster.settle()
     assert (PODS, failed) not in cluster.kube.objects
     assert status_of(cluster) == before
@@ -171,7 +213,9 @@ async def test_one_that_is_made_to_look_like_another_member_is_deleted(label: st
 async def test_its_node_may_leave_and_nothing_is_drained() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
-    await cluster.kube.create(NODES, None, {"metadata": {"name": "node"}, "spec": {"unschedulable": True}})
+    await cluster.kube.create(
+        NODES, None, {"metadata": {"name": "node"}, "spec": {"unschedulable": True}}
+    )
     failed = await fail(cluster)
     cluster.kube.objects[PODS, failed]["spec"]["nodeName"] = "node"
     cluster.kube.set_status(PODS, failed, conditions=[])
@@ -212,9 +256,12 @@ async def test_at_the_end_of_the_job_its_policy_decides(policy: str, stays: bool
     end_training(cluster, "job-master", 1)
     await cluster.settle()
     assert status_of(cluster)["phase"] == "Succeeded"
-    assert [pod["metadata"]["name"] for pod in cluster.kube.all(PODS)] == ([failed, "job-worker-0-1"] if stays else [])
+    assert [pod["metadata"]["name"] for pod in cluster.kube.all(PODS)] == (
+        [failed, "job-worker-0-1"] if stays else []
+    )
 
 
+@pytest.mark.guarantee("failed-pod-replaced")
 async def test_it_makes_room_while_the_api_server_refuses_pods() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
@@ -225,6 +272,7 @@ async def test_it_makes_room_while_the_api_server_refuses_pods() -> None:
     assert (PODS, failed) not in cluster.kube.objects
 
 
+@pytest.mark.guarantee("failed-pod-replaced")
 @pytest.mark.parametrize("write", range(1, 12))
 @pytest.mark.parametrize("fault", ["crash_in", "lose_answer_in"])
 async def test_it_stays_whenever_the_operator_dies(fault: str, write: int) -> None:

@@ -33,9 +33,14 @@ def cluster_with(retry: Json, **policy: Any) -> Cluster:
 
 
 def live(cluster: Cluster, role: str = "worker") -> list[str]:
-    return [pod["metadata"]["name"] for pod in cluster.kube.pods(role) if pod["status"]["phase"] == "Running"]
+    return [
+        pod["metadata"]["name"]
+        for pod in cluster.kube.pods(role)
+        if pod["status"]["phase"] == "Running"
+    ]
 
 
+@pytest.mark.guarantee("job-retry")
 async def test_after_a_failure_all_pods_go_and_after_the_delay_all_members_begin_anew() -> None:
     cluster = cluster_with({"minDelaySeconds": 60})
     await cluster.start()
@@ -60,6 +65,7 @@ async def test_after_a_failure_all_pods_go_and_after_the_delay_all_members_begin
     cluster.check_final_state()
 
 
+@pytest.mark.guarantee("job-retry")
 async def test_every_attempt_has_all_its_restarts() -> None:
     cluster = cluster_with({"minDelaySeconds": 0}, backoffLimit=1)
     await cluster.start()
@@ -72,6 +78,7 @@ async def test_every_attempt_has_all_its_restarts() -> None:
     assert status_of(cluster)["restarts"] == 0
 
 
+@pytest.mark.guarantee("job-retry")
 async def test_at_its_limit_the_job_fails() -> None:
     cluster = cluster_with({"limit": 1, "minDelaySeconds": 0})
     await cluster.start()
@@ -95,7 +102,9 @@ async def test_on_transient_a_failure_that_would_come_again_is_final(code: int, 
 
 
 @pytest.mark.parametrize(("policy", "phase"), [("OnFailure", "Succeeded"), ("Always", "Running")])
-async def test_only_always_begins_anew_after_success_with_members_that_had_succeeded(policy: str, phase: str) -> None:
+async def test_only_always_begins_anew_after_success_with_members_that_had_succeeded(
+    policy: str, phase: str
+) -> None:
     cluster = cluster_with({"policy": policy, "minDelaySeconds": 0, "limit": 1})
     await cluster.start()
     for name in live(cluster):
@@ -138,7 +147,9 @@ async def test_a_suspended_job_begins_anew_when_it_is_resumed() -> None:
     assert len(live(cluster)) == 2
 
 
-async def test_a_job_whose_policy_is_taken_back_meanwhile_goes_on_with_the_restarts_it_has_left() -> None:
+async def test_a_job_whose_policy_is_taken_back_meanwhile_goes_on_with_the_restarts_it_has_left() -> (
+    None
+):
     cluster = cluster_with({"minDelaySeconds": 60})
     await cluster.start()
     end_training(cluster, "job-worker-0", 210)
@@ -150,6 +161,7 @@ async def test_a_job_whose_policy_is_taken_back_meanwhile_goes_on_with_the_resta
     cluster.check_final_state()
 
 
+@pytest.mark.guarantee("job-retry")
 @pytest.mark.parametrize("time", ["2999-01-01T00:00:00Z", "2026-02-31T00:00:00Z"])
 @pytest.mark.parametrize("policy", [{}, {"retry": {}}])
 async def test_a_time_that_somebody_else_writes_holds_up_no_job(time: str, policy: Json) -> None:
@@ -185,7 +197,10 @@ async def test_a_plan_that_runs_is_undone_and_requests_that_wait_end_with_the_re
 def delay(uid: str, retries: int) -> float:
     """Return the delay before the next attempt of a job."""
     policy = Retry(min_delay_seconds=100, max_delay_seconds=900)
-    body = job_body(2, 1, 6) | {"metadata": {"name": JOB, "uid": uid}, "status": {"retries": retries}}
+    body = job_body(2, 1, 6) | {
+        "metadata": {"name": JOB, "uid": uid},
+        "status": {"retries": retries},
+    }
     observed = Observed(job=msgspec.convert(body, ElasticJob))
     time = begin_to_retry(observed, observed.job.status, policy, 1_800_000_000.0).retry_time
     assert time is not None
@@ -208,9 +223,13 @@ async def test_a_program_can_know_by_its_pods_annotations_which_attempt_it_is() 
         """Return (retry, attempt) of the first worker's pods, each of which ends with the next code."""
         found = []
         for code in codes:
-            (pod,) = [pod for pod in cluster.kube.pods("worker") if pod["status"]["phase"] == "Running"][:1]
+            (pod,) = [
+                pod for pod in cluster.kube.pods("worker") if pod["status"]["phase"] == "Running"
+            ][:1]
             annotations = pod["metadata"]["annotations"]
-            found.append((annotations[names.ANNOTATION_RETRY], annotations[names.ANNOTATION_ATTEMPT]))
+            found.append(
+                (annotations[names.ANNOTATION_RETRY], annotations[names.ANNOTATION_ATTEMPT])
+            )
             end_training(cluster, pod["metadata"]["name"], code)
             await cluster.settle()
         return found

@@ -1,4 +1,7 @@
-"""Roles without an agent, such as a store or a dashboard: containers run as written, and only Kubernetes ends them."""
+"""Roles without an agent, such as a store or a dashboard.
+
+Containers run as written, and only Kubernetes ends them.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,21 @@ from tests.support.job_cluster import end_training, new_cluster, pod_names, set_
 from tests.support.simulator.cluster import JOB, Cluster
 
 Json = dict[str, Any]
-CONTAINER: Json = {"name": "etcd", "image": "etcd:3", "args": ["--name", "store"], "ports": [{"containerPort": 2379}]}
+CONTAINER: Json = {
+    "name": "etcd",
+    "image": "etcd:3",
+    "args": ["--name", "store"],
+    "ports": [{"containerPort": 2379}],
+}
 
 
 def store(**more: Any) -> Json:
-    return {"replicas": 1, "agent": "None", "template": {"spec": {"containers": [CONTAINER]}}, **more}
+    return {
+        "replicas": 1,
+        "agent": "None",
+        "template": {"spec": {"containers": [CONTAINER]}},
+        **more,
+    }
 
 
 async def started(**more: Any) -> Cluster:
@@ -32,7 +45,9 @@ async def started(**more: Any) -> Cluster:
 
 
 async def scale_store(cluster: Cluster, replicas: int) -> None:
-    await cluster.apply(SCALE_PLANS, "sizes", replicaResourceSpecs={"store": {"replicas": replicas}})
+    await cluster.apply(
+        SCALE_PLANS, "sizes", replicaResourceSpecs={"store": {"replicas": replicas}}
+    )
     await cluster.settle()
 
 
@@ -41,7 +56,10 @@ async def test_its_container_is_as_written_and_its_pod_is_addressable_by_role_an
     (pod,) = cluster.kube.pods("store")
     assert pod["spec"]["containers"] == [CONTAINER]
     assert "initContainers" not in pod["spec"]
-    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == (names.member_hostname("store", 0), JOB)
+    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == (
+        names.member_hostname("store", 0),
+        JOB,
+    )
     assert status_of(cluster)["replicaStatuses"]["store"]["ready"] == 1
 
 
@@ -74,11 +92,17 @@ async def test_nobody_waits_for_it_to_drain_as_its_deletion_is_what_tells_it() -
     await cluster.apply(SCALE_PLANS, "fewer", replicaResourceSpecs={"store": {"replicas": 1}})
     await cluster.settle()
     status = cluster.kube.objects[SCALE_PLANS, "fewer"]["status"]
-    assert (status["phase"], status.get("drainingPods", []), status.get("forcedPods", [])) == ("Succeeded", [], [])
+    assert (status["phase"], status.get("drainingPods", []), status.get("forcedPods", [])) == (
+        "Succeeded",
+        [],
+        [],
+    )
     assert len(pod_names(cluster, "store")) == 1
 
 
-async def test_one_that_is_deleted_and_ends_with_0_as_it_is_told_to_has_not_succeeded_and_gets_a_new_pod() -> None:
+async def test_one_that_is_deleted_and_ends_with_0_as_it_is_told_to_has_not_succeeded_and_gets_a_new_pod() -> (
+    None
+):
     cluster = await started(restartLimit=0)
     cluster.kube.mark_deleted(PODS, "job-store-0")
     end_training(cluster, "job-store-0", 0)
@@ -89,17 +113,25 @@ async def test_one_that_is_deleted_and_ends_with_0_as_it_is_told_to_has_not_succ
     cluster.check_final_state()
 
 
+@pytest.mark.guarantee("kept-processes")
 async def test_a_suspended_job_stops_it_after_those_who_may_save_something_to_it() -> None:
     cluster = await started()
     set_suspend(cluster, True)
     await cluster.run_operator()
-    ending = [pod["metadata"]["name"] for pod in cluster.kube.all(PODS) if "deletionTimestamp" in pod["metadata"]]
+    ending = [
+        pod["metadata"]["name"]
+        for pod in cluster.kube.all(PODS)
+        if "deletionTimestamp" in pod["metadata"]
+    ]
     assert ending == ["job-worker-0", "job-worker-1"]
     await cluster.settle()
     assert cluster.kube.all(PODS) == []
 
 
-async def test_a_member_that_has_succeeded_runs_again_where_its_role_says_so_and_its_restart_is_not_counted() -> None:
+@pytest.mark.guarantee("roles-without-agent")
+async def test_a_member_that_has_succeeded_runs_again_where_its_role_says_so_and_its_restart_is_not_counted() -> (
+    None
+):
     cluster = await started(restartOnSuccess=True, restartLimit=0)
     for number in range(3):
         (name,) = pod_names(cluster, "store")
@@ -116,6 +148,7 @@ async def test_a_member_that_has_succeeded_runs_again_where_its_role_says_so_and
     assert status_of(cluster)["replicaStatuses"]["store"]["failed"] == 1, "a failure counts as ever"
 
 
+@pytest.mark.guarantee("roles-without-agent")
 @pytest.mark.parametrize("write", range(1, 8))
 async def test_a_success_to_repeat_is_counted_once_whenever_the_operator_dies(write: int) -> None:
     cluster = await started(restartOnSuccess=True)
@@ -152,7 +185,10 @@ async def test_a_job_has_as_many_roles_as_there_may_be_and_one_edit_changes_all_
     cluster.kube.edit(ELASTIC_JOBS, JOB, double)
     await cluster.settle()
     (plan,) = cluster.kube.all(SCALE_PLANS)
-    assert (plan["status"]["phase"], len(plan["spec"]["replicaResourceSpecs"])) == ("Succeeded", MAX_ROLES - 1)
+    assert (plan["status"]["phase"], len(plan["spec"]["replicaResourceSpecs"])) == (
+        "Succeeded",
+        MAX_ROLES - 1,
+    )
     assert all(len(pod_names(cluster, role)) == 2 for role in others)
     cluster.check_final_state()
 
@@ -170,6 +206,8 @@ async def test_a_role_with_an_agent_needs_a_command_and_the_message_names_the_ot
     assert status_of(cluster)["phase"] == "Failed"
     error = validation_error(job)
     assert error is not None
-    assert error.startswith("spec.replicaSpecs.store.template.spec.containers[0].command: must be set")
+    assert error.startswith(
+        "spec.replicaSpecs.store.template.spec.containers[0].command: must be set"
+    )
     assert error.endswith("for a role that needs no agent, set agent of the role to None")
     assert cluster.kube.objects[ELASTIC_JOBS, JOB]["status"]["message"] == error

@@ -1,4 +1,7 @@
-"""Scripts of ScaleIns and ScaleOuts: when the launcher runs them, once, and what their end does to the request."""
+"""Scripts of ScaleIns and ScaleOuts.
+
+When the launcher runs them, once, and what their end does to the request.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,24 @@ from functools import partial
 from typing import Any
 
 import pytest
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    Resource,
+)
 
 from tests.support.simulator.cluster import JOB, Cluster
 from tests.support.simulator.nodes import Nodes
 
 LAUNCHER = f"{JOB}-launcher-0"
-CONTAINER = {"name": "train", "image": "train:1", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+CONTAINER = {
+    "name": "train",
+    "image": "train:1",
+    "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+}
 TIMEOUT = 100
 REQUEST: dict[str, Any] = {
     "count": 1,
@@ -86,7 +100,9 @@ async def test_the_script_of_a_scale_in_runs_while_all_are_at_work_and_then_memb
         0,
         "saved",
     )
-    assert not plan(nodes)["status"].get("forcedPods"), "leaving begins after the script, with all of its time"
+    assert not plan(nodes)["status"].get("forcedPods"), (
+        "leaving begins after the script, with all of its time"
+    )
     nodes.cluster.check_final_state()
 
 
@@ -102,6 +118,7 @@ async def test_leaving_members_have_their_time_from_the_end_of_the_script_on() -
     assert len(nodes.live_pods()) == 3
 
 
+@pytest.mark.guarantee("script-runs-once")
 async def test_a_scale_in_whose_script_fails_removes_nothing() -> None:
     nodes = await started()
     await ordered(nodes, SCALE_INS)
@@ -134,6 +151,7 @@ async def test_the_script_of_a_scale_out_runs_when_the_new_members_are_ready() -
     nodes.cluster.check_final_state()
 
 
+@pytest.mark.guarantee("script-runs-once")
 async def test_a_scale_out_whose_script_fails_takes_the_new_members_back() -> None:
     nodes = await started()
     await ordered(nodes, SCALE_OUTS)
@@ -141,12 +159,16 @@ async def test_a_scale_out_whose_script_fails_takes_the_new_members_back() -> No
     await nodes.settle()
     status = request(nodes, SCALE_OUTS)
     assert (status["phase"], status["script"]["exitCode"]) == ("ScaleFailed", 1)
-    assert status["message"] == f"rolled back: spec.script: ended with exit code 1 in {LAUNCHER}: cannot reach them"
+    assert (
+        status["message"]
+        == f"rolled back: spec.script: ended with exit code 1 in {LAUNCHER}: cannot reach them"
+    )
     assert len(nodes.live_pods()) == 3
     assert nodes.cluster.job().spec.replica_specs["worker"].replicas == 3
     nodes.cluster.check_final_state()
 
 
+@pytest.mark.guarantee("script-runs-once")
 @pytest.mark.parametrize("resource", [SCALE_INS, SCALE_OUTS])
 async def test_it_is_ordered_once_whatever_write_the_operator_dies_at(resource: Resource) -> None:
     for write in range(1, 14):
@@ -165,7 +187,9 @@ async def test_it_is_ordered_once_whatever_write_the_operator_dies_at(resource: 
 
 @pytest.mark.parametrize("resource", [SCALE_INS, SCALE_OUTS])
 @pytest.mark.parametrize("code", [0, 1])
-async def test_its_end_counts_once_whatever_write_the_operator_dies_at(resource: Resource, code: int) -> None:
+async def test_its_end_counts_once_whatever_write_the_operator_dies_at(
+    resource: Resource, code: int
+) -> None:
     for write in range(1, 10):
         nodes = await started()
         await ordered(nodes, resource)
@@ -174,13 +198,19 @@ async def test_its_end_counts_once_whatever_write_the_operator_dies_at(resource:
         await nodes.settle()
         nodes.cluster.kube.crash_in = None
         status = request(nodes, resource)
-        assert (status["phase"], status["script"]["exitCode"]) == ("ScaleFailed" if code else "ScaleSucceeded", code)
+        assert (status["phase"], status["script"]["exitCode"]) == (
+            "ScaleFailed" if code else "ScaleSucceeded",
+            code,
+        )
         assert len(nodes.live_pods()) == (3 if code else 2 if resource == SCALE_INS else 4)
         nodes.cluster.check_final_state()
 
 
+@pytest.mark.guarantee("script-runs-once")
 @pytest.mark.parametrize("resource", [SCALE_INS, SCALE_OUTS])
-async def test_when_the_launchers_pod_ends_no_other_pod_runs_the_script_again(resource: Resource) -> None:
+async def test_when_the_launchers_pod_ends_no_other_pod_runs_the_script_again(
+    resource: Resource,
+) -> None:
     nodes = await started()
     await ordered(nodes, resource)
     nodes.cluster.end(LAUNCHER, 137, "Error")
@@ -198,10 +228,14 @@ async def test_a_silent_launcher_is_waited_for_as_long_as_the_request_says() -> 
     await ordered(nodes, SCALE_INS)
     nodes.cluster.now += TIMEOUT
     await nodes.run_operator()
-    assert "phase" not in request(nodes, SCALE_INS) or request(nodes, SCALE_INS)["phase"] == "Scaling"
+    assert (
+        "phase" not in request(nodes, SCALE_INS) or request(nodes, SCALE_INS)["phase"] == "Scaling"
+    )
     nodes.cluster.now += 40
     await nodes.settle()
-    assert "the launcher's agent has not told its end in time" in request(nodes, SCALE_INS)["message"]
+    assert (
+        "the launcher's agent has not told its end in time" in request(nodes, SCALE_INS)["message"]
+    )
     assert len(nodes.live_pods()) == 3
 
 
@@ -210,7 +244,10 @@ async def test_without_a_ready_launcher_the_script_is_not_run_and_nothing_is_rem
     nodes.cluster.kube.set_status(PODS, LAUNCHER, conditions=[])
     await nodes.cluster.apply(SCALE_INS, "r", **REQUEST)
     await nodes.until(
-        lambda: "launcher to be ready" in next(iter(nodes.plans()), {}).get("status", {}).get("waitingFor", "")
+        lambda: (
+            "launcher to be ready"
+            in next(iter(nodes.plans()), {}).get("status", {}).get("waitingFor", "")
+        )
     )
     nodes.cluster.now += TIMEOUT
     await nodes.settle()
@@ -229,10 +266,14 @@ async def test_the_end_of_another_plans_script_is_not_taken_for_this_ones() -> N
 
 
 @pytest.mark.parametrize("resource", [SCALE_INS, SCALE_OUTS])
-async def test_a_job_that_is_suspended_while_the_script_runs_is_resumed_with_its_old_size(resource: Resource) -> None:
+async def test_a_job_that_is_suspended_while_the_script_runs_is_resumed_with_its_old_size(
+    resource: Resource,
+) -> None:
     nodes = await started()
     await ordered(nodes, resource)
-    nodes.cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={**ALLOWED, "suspend": True}))
+    nodes.cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy={**ALLOWED, "suspend": True})
+    )
     await nodes.settle()
     assert request(nodes, resource)["phase"] == "ScaleFailed"
     nodes.cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec.update(runPolicy=ALLOWED))
@@ -240,6 +281,7 @@ async def test_a_job_that_is_suspended_while_the_script_runs_is_resumed_with_its
     assert len(nodes.live_pods()) == 3
 
 
+@pytest.mark.guarantee("script-runs-once")
 async def test_a_job_that_does_not_allow_scripts_refuses_them() -> None:
     nodes = await started(run_policy={})
     await nodes.cluster.apply(SCALE_INS, "r", **REQUEST)
@@ -248,7 +290,9 @@ async def test_a_job_that_does_not_allow_scripts_refuses_them() -> None:
     await nodes.settle()
     for status in (request(nodes, SCALE_INS), nodes.plan("p")):
         assert status["phase"] in ("ScaleFailed", "Failed")
-        assert f"spec.script: ElasticJob {JOB!r} has runPolicy.allowScripts false" in status["message"]
+        assert (
+            f"spec.script: ElasticJob {JOB!r} has runPolicy.allowScripts false" in status["message"]
+        )
     assert len(nodes.live_pods()) == 3
 
 
@@ -258,5 +302,8 @@ async def test_a_job_without_a_launcher_refuses_scripts() -> None:
     await nodes.settle()
     await nodes.cluster.apply(SCALE_OUTS, "r", **REQUEST)
     await nodes.settle()
-    assert "spec.script: a script is run by the launcher's agent" in request(nodes, SCALE_OUTS)["message"]
+    assert (
+        "spec.script: a script is run by the launcher's agent"
+        in request(nodes, SCALE_OUTS)["message"]
+    )
     assert len(nodes.live_pods()) == 3

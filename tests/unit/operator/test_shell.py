@@ -28,7 +28,9 @@ def test_what_the_store_knows_already_is_no_news() -> None:
     body["metadata"] |= {"uid": "u", "resourceVersion": "5"}
     store = Store()
     assert store.update(ELASTIC_JOBS, body) == KEY
-    assert store.update(ELASTIC_JOBS, body) is None, "the watch repeats the answer to a write of our own"
+    assert store.update(ELASTIC_JOBS, body) is None, (
+        "the watch repeats the answer to a write of our own"
+    )
     body["metadata"]["resourceVersion"] = "4"
     assert store.update(ELASTIC_JOBS, body) is None
     body["metadata"]["resourceVersion"] = "6"
@@ -38,7 +40,9 @@ def test_what_the_store_knows_already_is_no_news() -> None:
     assert store.job_keys() == []
 
 
-async def test_a_refusal_is_reported_in_the_jobs_status_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refusal_is_reported_in_the_jobs_status_until_it_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = Cluster(replicas=2)
     create = cluster.kube.create
 
@@ -76,11 +80,19 @@ async def test_after_a_step_of_a_plan_the_next_one_does_not_wait_for_what_a_quot
     assert cluster.kube.objects[SCALE_PLANS, "fewer"]["status"]["startTime"]
 
 
-async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    for pause in ("FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS", "LONGEST_PAUSE_WHEN_CHANGED_SECONDS"):
+async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for pause in (
+        "FIRST_PAUSE_SECONDS",
+        "LONGEST_PAUSE_SECONDS",
+        "LONGEST_PAUSE_WHEN_CHANGED_SECONDS",
+    ):
         monkeypatch.setattr(work_queue, pause, 1000.0)
-    cluster, refused = Cluster(replicas=1), asyncio.Event()
-    create, tries = cluster.kube.create, list[str]()
+    cluster = Cluster(replicas=1)
+    refused = asyncio.Event()
+    create = cluster.kube.create
+    tries = list[str]()
 
     async def refusing(resource: Any, namespace: str | None, body: Any) -> Any:
         if resource == PODS:
@@ -106,12 +118,19 @@ async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(monkeyp
         await refused.wait()
     for _ in range(1000):
         await asyncio.sleep(0)
-    assert tries == ["job-master"], "the first refusal stops the others, and nothing is tried before the pause is over"
+    assert tries == ["job-master"], (
+        "the first refusal stops the others, and nothing is tried before the pause is over"
+    )
     await queue.close()
 
 
-@pytest.mark.parametrize("error", [NotFound(404, "NotFound", "no such namespace"), TryLater(503, "", "later")])
-async def test_no_answer_of_the_api_server_is_unexpected(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("errors-have-one-meaning")
+@pytest.mark.parametrize(
+    "error", [NotFound(404, "NotFound", "no such namespace"), TryLater(503, "", "later")]
+)
+async def test_no_answer_of_the_api_server_is_unexpected(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", (0.0,))
     cluster = Cluster(replicas=2)
 
@@ -125,10 +144,13 @@ async def test_no_answer_of_the_api_server_is_unexpected(error: Exception, monke
         await cluster.operator.reconciler.reconcile(KEY)
 
 
-async def test_creates_that_collide_on_a_quota_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_creates_that_collide_on_a_quota_are_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", (0.0, 0.0))
     cluster = Cluster(replicas=2)
-    create, collided = cluster.kube.create, set[str]()
+    create = cluster.kube.create
+    collided = set[str]()
 
     async def colliding(resource: Any, namespace: str | None, body: Any) -> Any:
         if resource == PODS and (name := body["metadata"]["name"]) not in collided:
@@ -138,14 +160,24 @@ async def test_creates_that_collide_on_a_quota_are_sent_again(monkeypatch: pytes
 
     monkeypatch.setattr(cluster.kube, "create", colliding)
     await cluster.start()
-    assert [pod["metadata"]["name"] for pod in cluster.kube.pods()] == ["job-worker-0", "job-worker-1"]
+    assert [pod["metadata"]["name"] for pod in cluster.kube.pods()] == [
+        "job-worker-0",
+        "job-worker-1",
+    ]
 
 
-async def test_a_pod_whose_create_was_never_answered_is_not_created_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The watch is late as well: only a list shows that the pod exists. `Cluster.check` runs after every write."""
+@pytest.mark.guarantee("lost-answer-of-a-create")
+async def test_a_pod_whose_create_was_never_answered_is_not_created_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The watch is late as well: only a list shows that the pod exists.
+
+    `Cluster.check` runs after every write.
+    """
     monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", ())
     cluster = Cluster(replicas=1)
-    create, lost = cluster.kube.create, list[str]()
+    create = cluster.kube.create
+    lost = list[str]()
 
     async def losing(resource: Any, namespace: str | None, body: Any) -> Any:
         answer = await create(resource, namespace, body)
@@ -163,12 +195,15 @@ async def test_a_pod_whose_create_was_never_answered_is_not_created_twice(monkey
     assert [pod["metadata"]["name"] for pod in cluster.kube.pods()] == lost
 
 
+@pytest.mark.guarantee("status-conflicts")
 async def test_an_edit_that_comes_before_the_write_back_is_no_refusal() -> None:
     cluster = Cluster(replicas=2)
     await cluster.start()
     job = cluster.operator.store.job(KEY)
     assert job is not None
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=5))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=5)
+    )
     with pytest.raises(StaleState):
         await cluster.operator.executor.execute(job, [WriteBackReplicas("worker", 3)])
     assert cluster.operator.store.observed(job).last_refusal == ""
@@ -184,15 +219,23 @@ async def test_a_request_for_a_job_that_cannot_be_read_waits_with_a_pause() -> N
     assert "status" not in cluster.kube.objects[SCALE_OUTS, "more"]
 
 
-@pytest.mark.parametrize(("labels", "job"), [({}, "other"), ({names.LABEL_JOB_UID: "an earlier job"}, JOB)])
-async def test_a_plan_of_another_job_under_our_plans_name_is_reported_and_left_alone(labels: Any, job: str) -> None:
+@pytest.mark.parametrize(
+    ("labels", "job"), [({}, "other"), ({names.LABEL_JOB_UID: "an earlier job"}, JOB)]
+)
+async def test_a_plan_of_another_job_under_our_plans_name_is_reported_and_left_alone(
+    labels: Any, job: str
+) -> None:
     cluster = Cluster(replicas=2)
     await cluster.start()
     generation = cluster.job().metadata.generation + 1
     name = f"{JOB}-spec-{generation}"
     metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
-    await cluster.kube.create(SCALE_PLANS, NAMESPACE, {"metadata": metadata, "spec": {"jobName": job}})
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
+    await cluster.kube.create(
+        SCALE_PLANS, NAMESPACE, {"metadata": metadata, "spec": {"jobName": job}}
+    )
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3)
+    )
     before = copy.deepcopy(cluster.kube.objects[SCALE_PLANS, name])
     await cluster.operator.watch()
     with pytest.raises(Retry, match="is not this job's"):
@@ -202,11 +245,23 @@ async def test_a_plan_of_another_job_under_our_plans_name_is_reported_and_left_a
 
 BAD_TEMPLATES: list[tuple[Any, str]] = [
     ({}, "spec.replicaSpecs.worker.template.spec.containers: must have at least one container"),
-    ({"spec": []}, "spec.replicaSpecs.worker.template: Expected `object | null`, got `array` - at `$.spec`"),
+    (
+        {"spec": []},
+        "spec.replicaSpecs.worker.template: Expected `object | null`, got `array` - at `$.spec`",
+    ),
     ({"spec": {"containers": {"name": "train"}}}, "got `object` - at `$.spec.containers`"),
-    ({"spec": {"containers": [{"command": "train --fast"}]}}, "got `str` - at `$.spec.containers[0].command`"),
-    ({"spec": {"containers": [{"command": ["t"], "env": {"A": "b"}}]}}, "at `$.spec.containers[0].env`"),
-    ({"spec": {"containers": [{"command": ["t"]}], "terminationGracePeriodSeconds": "9"}}, "Expected `int | null`"),
+    (
+        {"spec": {"containers": [{"command": "train --fast"}]}},
+        "got `str` - at `$.spec.containers[0].command`",
+    ),
+    (
+        {"spec": {"containers": [{"command": ["t"], "env": {"A": "b"}}]}},
+        "at `$.spec.containers[0].env`",
+    ),
+    (
+        {"spec": {"containers": [{"command": ["t"]}], "terminationGracePeriodSeconds": "9"}},
+        "Expected `int | null`",
+    ),
     (
         {"spec": {"containers": [{"command": ["t"], "resources": {"limits": {"cpu": "many"}}}]}},
         "spec.replicaSpecs.worker.template: 'many' is not a quantity such as 500m",
@@ -215,8 +270,12 @@ BAD_TEMPLATES: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("template", "message"), BAD_TEMPLATES, ids=[message[-40:] for _, message in BAD_TEMPLATES])
-async def test_a_template_that_is_none_fails_the_job_and_says_where(template: Any, message: str) -> None:
+@pytest.mark.parametrize(
+    ("template", "message"), BAD_TEMPLATES, ids=[message[-40:] for _, message in BAD_TEMPLATES]
+)
+async def test_a_template_that_is_none_fails_the_job_and_says_where(
+    template: Any, message: str
+) -> None:
     cluster = Cluster(replicas=2, worker={"template": template})
     await cluster.start()
     assert cluster.job().status.phase == "Failed"
@@ -229,7 +288,8 @@ async def test_a_change_of_size_is_one_line_of_the_log_and_an_event_of_the_job_a
 ) -> None:
     caplog.set_level("INFO")
     cluster = Cluster(replicas=2)
-    create, sent = cluster.kube.create, []
+    create = cluster.kube.create
+    sent = []
 
     async def recording(resource: Any, namespace: str | None, body: Any) -> Any:
         if resource == EVENTS:
@@ -239,10 +299,14 @@ async def test_a_change_of_size_is_one_line_of_the_log_and_an_event_of_the_job_a
     monkeypatch.setattr(cluster.kube, "create", recording)
     await cluster.start()
     why = "it is slow:\nERROR a line that is none"
-    await cluster.apply(SCALE_PLANS, "more", reason=why, replicaResourceSpecs={"worker": {"replicas": 3}})
+    await cluster.apply(
+        SCALE_PLANS, "more", reason=why, replicaResourceSpecs={"worker": {"replicas": 3}}
+    )
     await cluster.settle()
     await cluster.operator.executor.events.flush()
-    started = f"{NAMESPACE}/{JOB}: ScalingStarted: more (Manual): worker 2 to 3; {' '.join(why.split())}"
+    started = (
+        f"{NAMESPACE}/{JOB}: ScalingStarted: more (Manual): worker 2 to 3; {' '.join(why.split())}"
+    )
     assert started in caplog.messages
     assert all("\n" not in line for line in caplog.messages)
     for reason in ("ScalingStarted", "ScalingSucceeded"):
@@ -250,6 +314,7 @@ async def test_a_change_of_size_is_one_line_of_the_log_and_an_event_of_the_job_a
 
 
 async def test_a_long_note_is_cut_to_the_bytes_that_the_api_server_takes() -> None:
-    events, subject = Events(Cluster().operator.session, "me"), Subject(ELASTIC_JOBS, NAMESPACE, JOB, "uid")
+    events = Events(Cluster().operator.session, "me")
+    subject = Subject(ELASTIC_JOBS, NAMESPACE, JOB, "uid")
     body = events._body(subject, EmitEvent("Told", "é" * 1000))
     assert 1020 < len(body["note"].encode()) <= 1024

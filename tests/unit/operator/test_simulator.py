@@ -1,6 +1,7 @@
 """Random histories of a job under every fault, whose invariants are checked after every single write.
 
-`python -m pytest tests/unit -k simulator --histories=20000` runs more of them, `--history-seed=N` repeats one.
+`python -m pytest tests/unit -k simulator --histories=20000` runs more of them, `--history-seed=N`
+repeats one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from tests.support.simulator import random_history
 BATCHES = 20
 
 
+@pytest.mark.guarantee(
+    "converges-to-desired-pods", "failed-pod-replaced", "operator-killed-between-writes"
+)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_simulator_any_history_keeps_the_promises_and_comes_to_rest(
     batch: int, request: pytest.FixtureRequest, thorough: bool
@@ -23,7 +27,10 @@ def test_simulator_any_history_keeps_the_promises_and_comes_to_rest(
         try:
             random_history.run(seed)
         except AssertionError as error:
-            pytest.fail(f"{error}\nrepeat with: python -m pytest tests/unit -k simulator --history-seed={seed}", False)
+            pytest.fail(
+                f"{error}\nrepeat with: python -m pytest tests/unit -k simulator --history-seed={seed}",
+                False,
+            )
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -20,7 +20,12 @@ def body(roles: dict[str, Json], **spec: Any) -> Json:
     made = job_body(1, 1, None, framework="custom", **spec)
     template = made["spec"]["replicaSpecs"].pop("worker")["template"]
     for role, fields in roles.items():
-        made["spec"]["replicaSpecs"][role] = {"replicas": 1, "minReplicas": 1, "template": template, **fields}
+        made["spec"]["replicaSpecs"][role] = {
+            "replicas": 1,
+            "minReplicas": 1,
+            "template": template,
+            **fields,
+        }
     return made
 
 
@@ -44,14 +49,22 @@ CHAIN: dict[str, Json] = {
 async def test_each_role_gets_its_pods_when_those_it_depends_on_are_ready() -> None:
     cluster = await created(CHAIN)
     await cluster.run_operator()
-    assert (pods(cluster, "etcd"), pods(cluster, "ps"), pods(cluster, "worker")) == (["job-etcd-0"], [], [])
+    assert (pods(cluster, "etcd"), pods(cluster, "ps"), pods(cluster, "worker")) == (
+        ["job-etcd-0"],
+        [],
+        [],
+    )
     assert cluster.job().status.message == (
         "waiting: 0 of 1 workers ready, 0 of 2 pss ready, 0 of 1 etcds ready; ps waits for etcd; worker waits for ps"
     )
-    cluster.kube.set_status(PODS, "job-etcd-0", phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+    cluster.kube.set_status(
+        PODS, "job-etcd-0", phase="Running", conditions=[{"type": "Ready", "status": "True"}]
+    )
     await cluster.run_operator()
     assert (len(pods(cluster, "ps")), pods(cluster, "worker")) == (2, [])
-    cluster.kube.set_status(PODS, "job-ps-0", phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+    cluster.kube.set_status(
+        PODS, "job-ps-0", phase="Running", conditions=[{"type": "Ready", "status": "True"}]
+    )
     await cluster.run_operator()
     assert pods(cluster, "worker") == [], "one of two servers is not enough"
     await cluster.settle()
@@ -105,7 +118,11 @@ async def test_a_role_that_has_succeeded_is_ready() -> None:
             {},
             "a.dependsOn: a, b wait for each other; remove one of the references",
         ),
-        ({"a": {"dependsOn": ["a"]}}, {}, "a.dependsOn: a wait for each other; remove one of the references"),
+        (
+            {"a": {"dependsOn": ["a"]}},
+            {},
+            "a.dependsOn: a wait for each other; remove one of the references",
+        ),
         (
             {"a": {"dependsOn": ["b"]}, "b": {}},
             {"schedulingPolicy": {"gang": "volcano"}},
@@ -130,7 +147,10 @@ async def test_a_refused_order_fails_the_job_without_a_pod() -> None:
     assert "dependsOn" in str(status.message)
 
 
-async def test_a_refused_order_makes_no_pod_although_somebody_writes_that_the_job_is_active() -> None:
+@pytest.mark.guarantee("foreign-status-writes")
+async def test_a_refused_order_makes_no_pod_although_somebody_writes_that_the_job_is_active() -> (
+    None
+):
     cluster = await created({"worker": {"dependsOn": ["ps"]}})
     await cluster.run_operator()
     cluster.kube.set_status(ELASTIC_JOBS, JOB, phase="Running")

@@ -29,17 +29,30 @@ def check_stopped(cluster: Cluster) -> None:
     assert condition(cluster, "Failed") == ("True", "Stopped")
     assert "completionTime" in status
     assert {"currentPlan", "retryTime"} & status.keys() == set()
-    assert [pod["metadata"]["name"] for pod in cluster.kube.all(PODS) if pod["status"]["phase"] == "Running"] == []
+    assert [
+        pod["metadata"]["name"]
+        for pod in cluster.kube.all(PODS)
+        if pod["status"]["phase"] == "Running"
+    ] == []
 
 
-async def test_a_stopped_job_drains_its_members_before_its_master_and_has_failed_with_a_reason_of_its_own() -> None:
+async def test_a_stopped_job_drains_its_members_before_its_master_and_has_failed_with_a_reason_of_its_own() -> (
+    None
+):
     cluster = new_cluster(replicas=2)
     await cluster.start()
     set_stop(cluster)
     await cluster.run_operator()
-    gone = [pod["metadata"]["name"] for pod in cluster.kube.all(PODS) if "deletionTimestamp" in pod["metadata"]]
+    gone = [
+        pod["metadata"]["name"]
+        for pod in cluster.kube.all(PODS)
+        if "deletionTimestamp" in pod["metadata"]
+    ]
     assert gone == ["job-worker-0", "job-worker-1"], "the master last"
-    assert (status_of(cluster)["phase"], status_of(cluster)["message"]) == ("Running", "stopping: 3 pods are draining")
+    assert (status_of(cluster)["phase"], status_of(cluster)["message"]) == (
+        "Running",
+        "stopping: 3 pods are draining",
+    )
     await cluster.settle()
     check_stopped(cluster)
     assert condition(cluster, "Running") == ("False", "JobStopped")
@@ -51,7 +64,9 @@ async def test_a_stopped_job_drains_its_members_before_its_master_and_has_failed
 
 async def in_state(state: str) -> Cluster:
     """Return a cluster whose job is in this state."""
-    policy: dict[str, Any] = {"Suspended": {"suspend": True}, "New": {"stop": True}}.get(state, {"retry": RETRY})
+    policy: dict[str, Any] = {"Suspended": {"suspend": True}, "New": {"stop": True}}.get(
+        state, {"retry": RETRY}
+    )
     cluster = new_cluster(replicas=2, runPolicy=policy)
     if state == "Pending":
         await cluster.create(ELASTIC_JOBS, cluster._body)
@@ -72,7 +87,10 @@ async def in_state(state: str) -> Cluster:
     return cluster
 
 
-@pytest.mark.parametrize("state", ["New", "Pending", "Running", "Scaling", "Suspending", "Suspended", "Retrying"])
+@pytest.mark.guarantee("job-stopped-for-good")
+@pytest.mark.parametrize(
+    "state", ["New", "Pending", "Running", "Scaling", "Suspending", "Suspended", "Retrying"]
+)
 async def test_a_job_can_be_stopped_whatever_it_is_doing_and_is_not_retried(state: str) -> None:
     cluster = await in_state(state)
     set_stop(cluster)
@@ -86,6 +104,7 @@ async def test_a_job_can_be_stopped_whatever_it_is_doing_and_is_not_retried(stat
     check_stopped(cluster)
 
 
+@pytest.mark.guarantee("job-stopped-for-good")
 @pytest.mark.parametrize("write", range(1, 10))
 async def test_a_stop_is_carried_on_whatever_write_the_operator_dies_at(write: int) -> None:
     cluster = await in_state("Scaling")
@@ -95,6 +114,7 @@ async def test_a_stop_is_carried_on_whatever_write_the_operator_dies_at(write: i
     check_stopped(cluster)
 
 
+@pytest.mark.guarantee("job-stopped-for-good")
 async def test_a_stopped_job_is_not_scaled() -> None:
     cluster = await in_state("Running")
     set_stop(cluster)
@@ -102,14 +122,21 @@ async def test_a_stopped_job_is_not_scaled() -> None:
     await cluster.apply(SCALE_OUTS, "more", count=1)
     await cluster.run_operator()
     status = cluster.kube.objects[SCALE_OUTS, "more"]["status"]
-    assert (status["phase"], status["message"]) == ("ScaleFailed", "spec.jobName: ElasticJob 'job' is being stopped")
+    assert (status["phase"], status["message"]) == (
+        "ScaleFailed",
+        "spec.jobName: ElasticJob 'job' is being stopped",
+    )
     await cluster.settle()
     await cluster.apply(SCALE_OUTS, "later", count=1)
     await cluster.settle()
-    assert cluster.kube.objects[SCALE_OUTS, "later"]["status"]["message"].endswith("has ended (Failed)")
+    assert cluster.kube.objects[SCALE_OUTS, "later"]["status"]["message"].endswith(
+        "has ended (Failed)"
+    )
 
 
-async def test_a_job_whose_training_ends_while_it_is_stopped_has_succeeded_and_does_not_begin_anew() -> None:
+async def test_a_job_whose_training_ends_while_it_is_stopped_has_succeeded_and_does_not_begin_anew() -> (
+    None
+):
     cluster = await in_state("Running")
     set_stop(cluster)
     for name in pod_names(cluster):
@@ -120,7 +147,9 @@ async def test_a_job_whose_training_ends_while_it_is_stopped_has_succeeded_and_d
 
 
 @pytest.mark.parametrize("how", ["stop", "suspend"])
-async def test_without_an_agent_a_member_that_ends_with_0_because_it_is_told_to_has_not_succeeded(how: str) -> None:
+async def test_without_an_agent_a_member_that_ends_with_0_because_it_is_told_to_has_not_succeeded(
+    how: str,
+) -> None:
     cluster = new_cluster(replicas=2, framework="custom", worker={"agent": "None"})
     await cluster.start()
     set_stop(cluster) if how == "stop" else set_suspend(cluster, True)

@@ -23,7 +23,9 @@ def stored(kind: str, name: str, uid: str, version: int, spec: Json, **metadata:
 
 def plan(**metadata: Any) -> Json:
     spec = {"jobName": "job", "createPods": [{"role": "worker"}]}
-    return stored("ScalePlan", "plan", "plan-uid", 2, spec, **metadata) | {"status": {"phase": "Executing"}}
+    return stored("ScalePlan", "plan", "plan-uid", 2, spec, **metadata) | {
+        "status": {"phase": "Executing"}
+    }
 
 
 def owner(uid: str) -> Json:
@@ -31,7 +33,9 @@ def owner(uid: str) -> Json:
 
 
 def observed_job(store: Store) -> ElasticJob:
-    template = {"spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}}
+    template = {
+        "spec": {"containers": [{"name": "train", "image": "train:1", "command": ["train"]}]}
+    }
     spec = {"framework": "jax", "replicaSpecs": {"worker": {"template": template}}}
     store.update(ELASTIC_JOBS, stored("ElasticJob", "job", "new", 1, spec))
     job = store.job(KEY)
@@ -50,7 +54,9 @@ def observed_job(store: Store) -> ElasticJob:
         ({"ownerReferences": [{**owner("somebody"), "kind": "ScaleOut"}]}, True),
     ],
 )
-def test_a_plan_of_an_earlier_job_of_that_name_is_not_the_new_ones(metadata: Json, observed: bool) -> None:
+def test_a_plan_of_an_earlier_job_of_that_name_is_not_the_new_ones(
+    metadata: Json, observed: bool
+) -> None:
     store = Store()
     job = observed_job(store)
     store.update(SCALE_PLANS, plan(**metadata))
@@ -60,7 +66,8 @@ def test_a_plan_of_an_earlier_job_of_that_name_is_not_the_new_ones(metadata: Jso
 def test_default_limits_are_those_of_all_limit_ranges_of_the_namespace_that_are_there() -> None:
     store = Store()
     job = observed_job(store)
-    memory, cpu = limit_range("a", memory="1Gi"), limit_range("b", cpu="1")
+    memory = limit_range("a", memory="1Gi")
+    cpu = limit_range("b", cpu="1")
     larger = limit_range("d", memory="1025Mi", cpu="no quantity")
     for each in (memory, cpu, larger, limit_range("c", namespace="elsewhere", storage="1Gi")):
         store.update_limit_range(None, each)
@@ -73,5 +80,8 @@ def test_default_limits_are_those_of_all_limit_ranges_of_the_namespace_that_are_
 
 def limit_range(uid: str, *, namespace: str = "ns", **default: str) -> LimitRange:
     metadata = {"name": uid, "namespace": namespace, "uid": uid, "resourceVersion": "1"}
-    limits = [{"type": "Container", "default": default}, {"type": "Pod", "max": {"nvidia.com/gpu": 1}}]
+    limits = [
+        {"type": "Container", "default": default},
+        {"type": "Pod", "max": {"nvidia.com/gpu": 1}},
+    ]
     return msgspec.convert({"metadata": metadata, "spec": {"limits": limits}}, LimitRange)

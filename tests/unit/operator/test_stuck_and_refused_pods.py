@@ -35,6 +35,7 @@ async def without_kubelet(cluster: Cluster, seconds: int) -> None:
         await cluster.run_operator()
 
 
+@pytest.mark.guarantee("pod-stuck-in-deletion")
 async def test_a_member_on_a_lost_node_is_not_replaced_unless_the_user_gives_it_up() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
@@ -43,6 +44,7 @@ async def test_a_member_on_a_lost_node_is_not_replaced_unless_the_user_gives_it_
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1"]
 
 
+@pytest.mark.guarantee("pod-stuck-in-deletion")
 async def test_a_member_on_a_lost_node_is_given_up_after_the_time_the_user_says() -> None:
     cluster = new_cluster(replicas=2, worker={"podForceDeleteSeconds": 60})
     await cluster.start()
@@ -53,6 +55,7 @@ async def test_a_member_on_a_lost_node_is_given_up_after_the_time_the_user_says(
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1-1"]
 
 
+@pytest.mark.guarantee("master-deleted-node-lost")
 async def test_a_master_on_a_lost_node_is_given_up_after_two_minutes() -> None:
     cluster = new_cluster(replicas=1)
     await cluster.start()
@@ -63,6 +66,7 @@ async def test_a_master_on_a_lost_node_is_given_up_after_two_minutes() -> None:
     assert pod_names(cluster, names.ROLE_MASTER) == ["job-master-1"]
 
 
+@pytest.mark.guarantee("two-masters-at-a-time")
 async def test_no_master_is_given_up_before_all_that_it_has_sent_has_arrived() -> None:
     cluster = new_cluster(replicas=1, master={"podForceDeleteSeconds": 1})
     await cluster.start()
@@ -85,26 +89,37 @@ async def test_a_pod_with_a_finalizer_is_not_forced_again_and_again() -> None:
 
 
 @pytest.mark.parametrize("suspended", [True, False])
-async def test_lost_nodes_do_not_keep_a_job_from_being_suspended_or_cleaned_up(suspended: bool) -> None:
-    cluster = new_cluster(replicas=2, worker={"podForceDeleteSeconds": 60, "completion": {"minSucceeded": 1}})
+async def test_lost_nodes_do_not_keep_a_job_from_being_suspended_or_cleaned_up(
+    suspended: bool,
+) -> None:
+    cluster = new_cluster(
+        replicas=2, worker={"podForceDeleteSeconds": 60, "completion": {"minSucceeded": 1}}
+    )
     await cluster.start()
     if suspended:
         set_suspend(cluster, True)
     else:
         end_training(cluster, "job-worker-0", 0)
     await without_kubelet(cluster, 30)
-    assert {"job-master", "job-worker-1"} <= {pod["metadata"]["name"] for pod in cluster.kube.all(PODS)}
+    assert {"job-master", "job-worker-1"} <= {
+        pod["metadata"]["name"] for pod in cluster.kube.all(PODS)
+    }
     await without_kubelet(cluster, 250)
-    assert [p["metadata"]["name"] for p in cluster.kube.all(PODS)] == ([] if suspended else ["job-worker-0"])
+    assert [p["metadata"]["name"] for p in cluster.kube.all(PODS)] == (
+        [] if suspended else ["job-worker-0"]
+    )
 
 
 async def foreign_pod(cluster: Cluster, name: str) -> str:
     """Somebody else's pod, which happens to have a name of ours; return its UID."""
     labels = {names.LABEL_ROLE: "foreign", names.LABEL_INDEX: name}
-    made = await cluster.kube.create(PODS, NAMESPACE, {"metadata": {"name": name, "labels": labels}})
+    made = await cluster.kube.create(
+        PODS, NAMESPACE, {"metadata": {"name": name, "labels": labels}}
+    )
     return str(made["metadata"]["uid"])
 
 
+@pytest.mark.guarantee("foreign-object-with-our-name")
 async def test_a_foreign_pod_of_our_name_is_left_alone_and_another_name_is_taken() -> None:
     cluster = new_cluster(replicas=2)
     theirs = await foreign_pod(cluster, "job-worker-1")
@@ -121,7 +136,9 @@ async def test_after_every_name_that_is_taken_there_is_a_pause_and_the_job_repor
     for number in range(1, 6):
         await foreign_pod(cluster, f"job-worker-0-{number}")
     cluster.kube.remove(PODS, "job-worker-0")
-    operator, pauses, messages = cluster.operator, 0, set()
+    operator = cluster.operator
+    pauses = 0
+    messages = set()
     await operator.watch()
     for _ in range(40):
         job = operator.store.job(JobKey(NAMESPACE, JOB))
@@ -136,9 +153,13 @@ async def test_after_every_name_that_is_taken_there_is_a_pause_and_the_job_repor
             pauses += 1
     assert pauses == 5
     assert pod_names(cluster) == ["job-worker-0-6", "job-worker-1", "job-worker-2"]
-    assert "pod job-worker-0-1 exists and is not this job's; it is left alone, and its name not used" in messages
+    assert (
+        "pod job-worker-0-1 exists and is not this job's; it is left alone, and its name not used"
+        in messages
+    )
 
 
+@pytest.mark.guarantee("api-server-refuses-for-now")
 async def test_while_a_quota_is_used_up_one_pod_at_a_time_is_tried_and_names_are_kept() -> None:
     cluster = new_cluster(replicas=2, most=100)
     await cluster.start()
@@ -167,7 +188,10 @@ async def test_while_a_quota_is_used_up_one_pod_at_a_time_is_tried_and_names_are
 async def test_one_pod_that_is_refused_keeps_no_other_from_being_created(refused: str) -> None:
     cluster = new_cluster(replicas=3)
     cluster._body["spec"]["framework"] = "tensorflow"
-    cluster._body["spec"]["replicaSpecs"]["ps"] = {**cluster._body["spec"]["replicaSpecs"]["worker"], "replicas": 2}
+    cluster._body["spec"]["replicaSpecs"]["ps"] = {
+        **cluster._body["spec"]["replicaSpecs"]["worker"],
+        "replicas": 2,
+    }
     await cluster.start()
     create = cluster.kube.create
 

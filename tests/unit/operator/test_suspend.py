@@ -8,19 +8,32 @@ import pytest
 from elasticjob_api.times import parse_time
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
 
-from tests.support.job_cluster import condition, end_training, new_cluster, pod_names, set_suspend, status_of
+from tests.support.job_cluster import (
+    condition,
+    end_training,
+    new_cluster,
+    pod_names,
+    set_suspend,
+    status_of,
+)
 from tests.support.simulator.cluster import JOB, Cluster, Operator
 
 Json = dict[str, Any]
 
 
-async def test_a_suspended_job_drains_its_members_before_its_master_and_reports_how_far_it_is() -> None:
+async def test_a_suspended_job_drains_its_members_before_its_master_and_reports_how_far_it_is() -> (
+    None
+):
     cluster = new_cluster(replicas=2)
     await cluster.start()
     started = status_of(cluster)["startTime"]
     set_suspend(cluster, True)
     await cluster.run_operator()
-    gone = [pod["metadata"]["name"] for pod in cluster.kube.all(PODS) if "deletionTimestamp" in pod["metadata"]]
+    gone = [
+        pod["metadata"]["name"]
+        for pod in cluster.kube.all(PODS)
+        if "deletionTimestamp" in pod["metadata"]
+    ]
     assert gone == ["job-worker-0", "job-worker-1"], "the master last"
     assert status_of(cluster)["phase"] == "Running"
     assert status_of(cluster)["message"] == "suspending: 3 pods are draining"
@@ -38,8 +51,12 @@ async def test_a_suspended_job_drains_its_members_before_its_master_and_reports_
     await cluster.settle()
     assert status_of(cluster)["phase"] == "Running"
     assert condition(cluster, "Suspended") == ("False", "Resumed")
-    assert parse_time(status_of(cluster)["startTime"]) > parse_time(started), "its time to be active begins anew"
-    assert status_of(cluster).get("restarts", 0) == status_of(cluster).get("uncountedRestarts", 0) == 0
+    assert parse_time(status_of(cluster)["startTime"]) > parse_time(started), (
+        "its time to be active begins anew"
+    )
+    assert (
+        status_of(cluster).get("restarts", 0) == status_of(cluster).get("uncountedRestarts", 0) == 0
+    )
     cluster.check_final_state()
 
 
@@ -57,14 +74,21 @@ REQUESTS: list[tuple[Any, Json, int]] = [  # and the size of a job of three when
     (SCALE_OUTS, {"count": 2}, 5),
     (SCALE_INS, {"count": 2}, 1),
     (SCALE_INS, {"podNames": ["job-worker-0"]}, 2),
-    (SCALE_PLANS, {"replicaResourceSpecs": {"worker": {"replicas": 5, "resource": {"cpu": "2"}}}}, 5),
+    (
+        SCALE_PLANS,
+        {"replicaResourceSpecs": {"worker": {"replicas": 5, "resource": {"cpu": "2"}}}},
+        5,
+    ),
     (SCALE_PLANS, {"createPods": [{}], "removePods": [{"name": "job-worker-1"}]}, 3),
     (SCALE_PLANS, {"migratePods": [{"name": "job-worker-1", "resource": {"cpu": "2"}}]}, 3),
 ]
 
 
 async def suspended_at(resource: Any, spec: Json, write: int, crash: int | None = None) -> Cluster:
-    """Suspend a job of three when its change has come to the n-th write; the operator that was at it has died."""
+    """Suspend a job of three when its change has come to the n-th write.
+
+    The operator that was at it has died.
+    """
     cluster = new_cluster(replicas=3)
     await cluster.start()
     await cluster.apply(resource, "change", **spec)
@@ -80,9 +104,12 @@ async def suspended_at(resource: Any, spec: Json, write: int, crash: int | None 
     return cluster
 
 
+@pytest.mark.guarantee("suspended-during-a-plan")
 @pytest.mark.parametrize("write", range(1, 16))
 @pytest.mark.parametrize(
-    ("resource", "spec", "size"), REQUESTS, ids=[f"{r.kind}-{next(iter(s))}" for r, s, _ in REQUESTS]
+    ("resource", "spec", "size"),
+    REQUESTS,
+    ids=[f"{r.kind}-{next(iter(s))}" for r, s, _ in REQUESTS],
 )
 async def test_a_job_suspended_in_the_middle_of_a_change_comes_back_with_one_size(
     resource: Any, spec: Json, size: int, write: int
@@ -90,10 +117,14 @@ async def test_a_job_suspended_in_the_middle_of_a_change_comes_back_with_one_siz
     cluster = await suspended_at(resource, spec, write)
     assert cluster.kube.all(PODS) == []
     assert status_of(cluster)["phase"] == "Suspended"
-    ends = {plan["metadata"]["name"]: plan["status"]["phase"] for plan in cluster.kube.all(SCALE_PLANS)}
+    ends = {
+        plan["metadata"]["name"]: plan["status"]["phase"] for plan in cluster.kube.all(SCALE_PLANS)
+    }
     assert set(ends.values()) <= {"Cancelled", "Failed", "Succeeded"}
     replica = cluster.job().status.replica_statuses["worker"]
-    assert replica.desired in ((3, size) if write > 6 else (3,)), "the size of before, or what the last step has stored"
+    assert replica.desired in ((3, size) if write > 6 else (3,)), (
+        "the size of before, or what the last step has stored"
+    )
     assert replica.desired == cluster.job().spec.replica_specs["worker"].replicas
     set_suspend(cluster, False)
     await cluster.settle()
@@ -102,9 +133,12 @@ async def test_a_job_suspended_in_the_middle_of_a_change_comes_back_with_one_siz
     assert cluster.job().spec.replica_specs["worker"].replicas == replica.desired
 
 
+@pytest.mark.guarantee("suspended-during-a-plan")
 @pytest.mark.parametrize("crash", range(1, 12))
 @pytest.mark.parametrize("write", [3, 6])
-@pytest.mark.parametrize(("resource", "spec"), [r[:2] for r in REQUESTS[:2]], ids=["ScaleOut", "ScaleIn"])
+@pytest.mark.parametrize(
+    ("resource", "spec"), [r[:2] for r in REQUESTS[:2]], ids=["ScaleOut", "ScaleIn"]
+)
 async def test_an_operator_that_dies_while_it_suspends_is_carried_on_by_the_next(
     resource: Any, spec: Json, write: int, crash: int
 ) -> None:
@@ -117,6 +151,7 @@ async def test_an_operator_that_dies_while_it_suspends_is_carried_on_by_the_next
     assert len(pod_names(cluster)) == 3
 
 
+@pytest.mark.guarantee("suspended-during-a-plan")
 @pytest.mark.parametrize("operator", ["there", "away"])
 @pytest.mark.parametrize(("count", "resource"), [(2, SCALE_OUTS), (1, SCALE_INS)])
 async def test_a_job_whose_plan_is_deleted_and_that_is_suspended_has_the_size_of_its_spec(
@@ -150,15 +185,23 @@ async def test_a_request_for_a_suspended_job_is_refused_with_its_field() -> None
     await cluster.apply(SCALE_OUTS, "more", count=1)
     await cluster.apply(SCALE_PLANS, "plan", replicaResourceSpecs={"worker": {"replicas": 3}})
     await cluster.settle()
-    for resource, name, phase in ((SCALE_OUTS, "more", "ScaleFailed"), (SCALE_PLANS, "plan", "Failed")):
+    for resource, name, phase in (
+        (SCALE_OUTS, "more", "ScaleFailed"),
+        (SCALE_PLANS, "plan", "Failed"),
+    ):
         status = cluster.kube.objects[resource, name]["status"]
-        assert (status["phase"], status["message"]) == (phase, "spec.jobName: ElasticJob 'job' is suspended")
+        assert (status["phase"], status["message"]) == (
+            phase,
+            "spec.jobName: ElasticJob 'job' is suspended",
+        )
 
 
 async def test_an_edit_of_replicas_while_suspended_is_carried_out_when_the_job_comes_back() -> None:
     cluster = new_cluster(replicas=2, runPolicy={"suspend": True})
     await cluster.start()
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=4))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(replicas=4)
+    )
     await cluster.settle()
     assert cluster.kube.all(SCALE_PLANS) == []
     set_suspend(cluster, False)

@@ -1,4 +1,7 @@
-"""A pod whose labels or owner are edited: it is replaced, one live pod per member, also where no operator saw it."""
+"""A pod whose labels or owner are edited.
+
+It is replaced, one live pod per member, also where no operator saw it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ class ByName(WatchedCluster):
         self.kube.edit_metadata(PODS, name, edit)
 
     def running(self) -> list[str]:
-        return sorted(p["metadata"]["name"] for p in self.kube.all(PODS) if p["status"]["phase"] == "Running")
+        return sorted(
+            p["metadata"]["name"] for p in self.kube.all(PODS) if p["status"]["phase"] == "Running"
+        )
 
 
 def without_label(label: str) -> Edit:
@@ -91,6 +96,7 @@ EDITED = [
 """A master has no index."""
 
 
+@pytest.mark.guarantee("edited-pod-labels")
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "while no operator runs"])
 @pytest.mark.parametrize(("what", "pod"), EDITED)
 async def test_a_pod_whose_labels_or_owner_are_edited_is_replaced_when_it_is_gone(
@@ -112,7 +118,9 @@ async def test_a_pod_whose_labels_or_owner_are_edited_is_replaced_when_it_is_gon
 
 
 @pytest.mark.parametrize("what", [what for what in EDITS if what != "owner changed"])
-async def test_a_pod_without_an_agent_which_has_no_environment_is_known_by_its_owner_or_host_name(what: str) -> None:
+async def test_a_pod_without_an_agent_which_has_no_environment_is_known_by_its_owner_or_host_name(
+    what: str,
+) -> None:
     cluster = ByName(framework="custom", worker={"agent": "None"})
     await cluster.start()
     cluster.edit("job-worker-0", EDITS[what])
@@ -121,6 +129,7 @@ async def test_a_pod_without_an_agent_which_has_no_environment_is_known_by_its_o
     assert cluster.running() == ["job-master", "job-worker-0-1", "job-worker-1"]
 
 
+@pytest.mark.guarantee("edited-pod-labels")
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "while no operator runs"])
 async def test_until_an_edited_pod_is_gone_its_member_gets_no_other(seen: bool) -> None:
     cluster = ByName()
@@ -148,9 +157,12 @@ async def test_a_label_that_comes_back_ends_it_as_if_nothing_had_been() -> None:
     assert cluster.running() == ["job-master", "job-worker-0", "job-worker-1"]
 
 
+@pytest.mark.guarantee("edited-pod-labels")
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "while no operator runs"])
 @pytest.mark.parametrize("end", ["scaled in", "suspended", "finished"])
-async def test_an_edited_pod_of_a_member_that_is_not_needed_any_more_is_no_orphan(end: str, seen: bool) -> None:
+async def test_an_edited_pod_of_a_member_that_is_not_needed_any_more_is_no_orphan(
+    end: str, seen: bool
+) -> None:
     cluster = ByName()
     await cluster.start()
     cluster.edit("job-worker-1", without_anything)
@@ -166,7 +178,10 @@ async def test_an_edited_pod_of_a_member_that_is_not_needed_any_more_is_no_orpha
     assert [name for name in cluster.running() if name.startswith("job-worker-1")] == []
 
 
-async def test_the_last_name_of_a_member_is_known_to_a_new_operator_however_often_it_was_replaced() -> None:
+@pytest.mark.guarantee("edited-pod-labels")
+async def test_the_last_name_of_a_member_is_known_to_a_new_operator_however_often_it_was_replaced() -> (
+    None
+):
     cluster = ByName()
     await cluster.start()
     for name in ("job-worker-0", "job-worker-0-1", "job-worker-1"):
@@ -185,7 +200,10 @@ async def test_a_pod_of_somebody_else_that_has_a_members_name_is_left_alone() ->
     await cluster.start()
     labels = copied(cluster.kube.objects[PODS, "job-worker-0"])["metadata"]["labels"]
     cluster.kube.remove(PODS, "job-worker-0")
-    foreign = {"metadata": {"name": "job-worker-0", "labels": labels}, "spec": {"containers": [{"name": "other"}]}}
+    foreign = {
+        "metadata": {"name": "job-worker-0", "labels": labels},
+        "spec": {"containers": [{"name": "other"}]},
+    }
     cluster.check = lambda: None  # type: ignore[method-assign]
     cluster.kube.after_write = cluster.check
     await cluster.create(PODS, foreign)
@@ -205,10 +223,18 @@ def pod(name: str = "job-worker-0", *, namespace: str = "ns", **owner: Any) -> P
         names.LABEL_INDEX: "0",
         names.LABEL_INCARNATION: "0",
     }
-    metadata = {"name": name, "namespace": namespace, "uid": f"uid-of-{name}", "resourceVersion": "1"}
-    return msgspec.convert({"metadata": {**metadata, "labels": labels, "ownerReferences": [reference | owner]}}, Pod)
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "uid": f"uid-of-{name}",
+        "resourceVersion": "1",
+    }
+    return msgspec.convert(
+        {"metadata": {**metadata, "labels": labels, "ownerReferences": [reference | owner]}}, Pod
+    )
 
 
+@pytest.mark.guarantee("pod-with-a-foreign-owner")
 @pytest.mark.parametrize(
     ("observed", "belongs"),
     [
@@ -222,10 +248,14 @@ def pod(name: str = "job-worker-0", *, namespace: str = "ns", **owner: Any) -> P
         (pod("their-worker-0"), False),
     ],
 )
-def test_a_pod_is_a_members_by_namespace_owner_and_name_together(observed: Pod, belongs: bool) -> None:
+def test_a_pod_is_a_members_by_namespace_owner_and_name_together(
+    observed: Pod, belongs: bool
+) -> None:
     store = Store()
     store.update_pod(None, observed)
-    assert [each.name for each in store.pods.of(JobIdentity("ns", "job", "job-uid"))] == ["job-worker-0"] * belongs
+    assert [each.name for each in store.pods.of(JobIdentity("ns", "job", "job-uid"))] == [
+        "job-worker-0"
+    ] * belongs
 
 
 @given(
@@ -236,8 +266,12 @@ def test_a_pod_is_a_members_by_namespace_owner_and_name_together(observed: Pod, 
     index=st.integers(0, 100_000),
     incarnation=st.integers(0, 10**9),
 )
-def test_the_name_of_a_pod_says_which_member_it_is(job: str, role: str, index: int, incarnation: int) -> None:
+def test_the_name_of_a_pod_says_which_member_it_is(
+    job: str, role: str, index: int, incarnation: int
+) -> None:
     name = names.member_pod(job, role, index, incarnation)
     assert member_of_name(job, name) == MemberIdentity(role, index, incarnation)
-    assert member_of_name(job, names.master_pod(job, incarnation)) == MemberIdentity("master", -1, incarnation)
+    assert member_of_name(job, names.master_pod(job, incarnation)) == MemberIdentity(
+        "master", -1, incarnation
+    )
     assert member_of_name(job, job) is None

@@ -1,4 +1,7 @@
-"""Whatever somebody writes into a status: no more pods than the spec allows, no loop, and the field is named."""
+"""Whatever somebody writes into a status.
+
+No more pods than the spec allows, no loop, and the field is named.
+"""
 
 from __future__ import annotations
 
@@ -61,15 +64,29 @@ JOB_FIELDS: list[tuple[Json, str]] = [
     ({"currentPlan": "job-back-1"}, ""),
     ({"master": {"incarnations": 0}}, "status.master.incarnations"),
     ({"master": {"incarnations": MAX_COUNTER}}, "status.master.incarnations"),
-    ({"master": {"incarnations": 1, "backOff": {"failures": 9, "until": "9999-12-31T23:59:59Z"}}}, ""),
+    (
+        {
+            "master": {
+                "incarnations": 1,
+                "backOff": {"failures": 9, "until": "9999-12-31T23:59:59Z"},
+            }
+        },
+        "",
+    ),
     ({"startTime": "0000-00-00T00:00:00Z"}, "status.startTime"),
     ({"startTime": "2026-02-30T00:00:00Z"}, "status.startTime"),
     ({"conditions": [{"type": "x" * 500, "status": "True"}]}, "status.conditions[0].type"),
-    ({"conditions": [{"type": f"T{n}", "status": "True"} for n in range(1000)]}, "status.conditions"),
+    (
+        {"conditions": [{"type": f"T{n}", "status": "True"} for n in range(1000)]},
+        "status.conditions",
+    ),
     ({"conditions": [{"status": "True"}, 7]}, "status.conditions[0]"),
     ({"message": "x" * 100_000}, "status.message"),
     ({"workers": "9/9", "restarts": -1, "selector": "a=b"}, "status.restarts"),
-    ({"progress": {"step": -1, "metrics": {"m" * 99: 1.0}, "stragglers": ["A B"] * 200}}, "status.progress"),
+    (
+        {"progress": {"step": -1, "metrics": {"m" * 99: 1.0}, "stragglers": ["A B"] * 200}},
+        "status.progress",
+    ),
     ({"progress": {"stalledSince": "long ago"}}, "status.progress.stalledSince"),
     ({"progress": []}, "status.progress"),
     ({"observedGeneration": -7}, "status.observedGeneration"),
@@ -87,16 +104,22 @@ async def settled(cluster: WatchedCluster, named: str) -> None:
     assert len(repaired) <= 2, repaired
 
 
+@pytest.mark.guarantee("foreign-status-writes")
 @pytest.mark.parametrize(("fields", "named"), ROLE, ids=str)
-async def test_a_role_whose_status_is_tampered_with_comes_back_to_its_size(fields: Json, named: str) -> None:
+async def test_a_role_whose_status_is_tampered_with_comes_back_to_its_size(
+    fields: Json, named: str
+) -> None:
     cluster = WatchedCluster(autoscaling={"resourceLimits": {"cpu": "8"}})
     await cluster.start()
     cluster.tamper_role(**fields)
     await settled(cluster, named)
 
 
+@pytest.mark.guarantee("foreign-status-writes")
 @pytest.mark.parametrize(("fields", "named"), JOB_FIELDS, ids=lambda value: str(value)[:60])
-async def test_a_job_whose_status_is_tampered_with_comes_back_to_its_size(fields: Json, named: str) -> None:
+async def test_a_job_whose_status_is_tampered_with_comes_back_to_its_size(
+    fields: Json, named: str
+) -> None:
     cluster = WatchedCluster()
     await cluster.start()
     cluster.tamper(ELASTIC_JOBS, JOB, **fields)
@@ -106,7 +129,9 @@ async def test_a_job_whose_status_is_tampered_with_comes_back_to_its_size(fields
 async def test_a_member_without_its_status_keeps_its_pod() -> None:
     cluster = WatchedCluster()
     await cluster.start()
-    await cluster.apply(SCALE_PLANS, "gap", removePods=[{"role": "worker", "index": 0}], createPods=[{"index": 4}])
+    await cluster.apply(
+        SCALE_PLANS, "gap", removePods=[{"role": "worker", "index": 0}], createPods=[{"index": 4}]
+    )
     await cluster.settle()
     before = {pod["metadata"]["uid"] for pod in cluster.kube.pods()}
     cluster.tamper_role(indices="5000000-8000000")
@@ -123,30 +148,54 @@ PLAN_STATUSES: list[tuple[Json, str]] = [
     ({"before": {"worker": "0-9999"}}, ""),
     ({"specReplicas": {"worker": -4, "evaluator": 2}}, "status.specReplicas"),
     ({"resourcesByIndex": {"worker": {"2": {"cpu": "1e900"}}}}, "status.resourcesByIndex"),
-    ({"migrations": [{"role": "boss", "index": 0, "replacement": 9, "phase": "Starting"}]}, "status.migrations"),
     (
-        {"migrations": [{"role": "worker", "index": 0, "replacement": n + 9, "phase": "Starting"} for n in range(500)]},
+        {"migrations": [{"role": "boss", "index": 0, "replacement": 9, "phase": "Starting"}]},
         "status.migrations",
     ),
-    ({"migrations": [{"role": "worker", "index": -1, "replacement": 2, "phase": "Done"}]}, "status.migrations"),
+    (
+        {
+            "migrations": [
+                {"role": "worker", "index": 0, "replacement": n + 9, "phase": "Starting"}
+                for n in range(500)
+            ]
+        },
+        "status.migrations",
+    ),
+    (
+        {"migrations": [{"role": "worker", "index": -1, "replacement": 2, "phase": "Done"}]},
+        "status.migrations",
+    ),
     ({"startTime": "1"}, "status.startTime"),
     ({"executionTime": "2026-02-30T00:00:00Z"}, "status.executionTime"),
     ({"startTime": None, "executionTime": None}, ""),
     ({"drainingPods": ["x" * 300, 4, "job-worker-0"]}, "status.drainingPods"),
     ({"phase": "Half"}, "status.phase"),
-    ({"phase": "Draining", "executionTime": None, "drainingPods": [f"p-{n}" for n in range(5000)]}, ""),
+    (
+        {
+            "phase": "Draining",
+            "executionTime": None,
+            "drainingPods": [f"p-{n}" for n in range(5000)],
+        },
+        "",
+    ),
 ]
 
 
+@pytest.mark.guarantee("foreign-status-writes")
 @pytest.mark.parametrize(("fields", "named"), PLAN_STATUSES, ids=lambda value: str(value)[:60])
 async def test_a_plan_whose_status_is_tampered_with_ends_and_the_job_has_the_size_of_its_spec(
     fields: Json, named: str
 ) -> None:
     cluster = WatchedCluster()
     await cluster.start()
-    await cluster.apply(SCALE_PLANS, "grow", replicaResourceSpecs={"worker": {"replicas": 4}}, timeoutSeconds=30)
+    await cluster.apply(
+        SCALE_PLANS, "grow", replicaResourceSpecs={"worker": {"replicas": 4}}, timeoutSeconds=30
+    )
     await until(
-        cluster, lambda: cluster.kube.objects[SCALE_PLANS, "grow"].get("status", {}).get("phase") == "Executing"
+        cluster,
+        lambda: (
+            cluster.kube.objects[SCALE_PLANS, "grow"].get("status", {}).get("phase") == "Executing"
+        ),
     )
     cluster.tamper(SCALE_PLANS, "grow", **fields)
     for _ in range(60):
@@ -156,9 +205,12 @@ async def test_a_plan_whose_status_is_tampered_with_ends_and_the_job_has_the_siz
     cluster.check_final_state()
     job = cluster.job()
     assert len(cluster.kube.pods()) == job.spec.replica_specs["worker"].size <= MOST
-    assert not named or any(f"ScalePlan grow: {named}" in event for event in cluster.events), cluster.events
+    assert not named or any(f"ScalePlan grow: {named}" in event for event in cluster.events), (
+        cluster.events
+    )
 
 
+@pytest.mark.guarantee("foreign-status-writes")
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
@@ -169,14 +221,18 @@ async def test_a_plan_whose_status_is_tampered_with_ends_and_the_job_has_the_siz
     ],
 )
 @pytest.mark.parametrize("resource", [SCALE_OUTS, SCALE_INS], ids=lambda resource: resource.kind)
-async def test_a_request_whose_status_is_tampered_with_ends(resource: Resource, fields: Json, named: str) -> None:
+async def test_a_request_whose_status_is_tampered_with_ends(
+    resource: Resource, fields: Json, named: str
+) -> None:
     cluster = WatchedCluster()
     await cluster.start()
     await cluster.apply(resource, "request", count=1)
     cluster.tamper(resource, "request", **fields)
     await cluster.settle()
     cluster.check_final_state()
-    assert not named or any(f"{resource.kind} request: {named}" in event for event in cluster.events)
+    assert not named or any(
+        f"{resource.kind} request: {named}" in event for event in cluster.events
+    )
 
 
 async def until(cluster: Cluster, holds: Callable[[], bool]) -> None:

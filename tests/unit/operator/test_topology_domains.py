@@ -1,4 +1,7 @@
-"""The status says in which topology domain each member runs: the master makes neighbouring ranks of that."""
+"""The status says in which topology domain each member runs.
+
+The master makes neighbouring ranks of that.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +38,18 @@ def _bind(spec: dict[str, Any], node: str) -> None:
 
 def put_node(cluster: Cluster, name: str, rack: str) -> None:
     labels = {KEY: rack} if rack else {}
-    cluster.kube._store(NODES, {"metadata": {"name": name, "uid": f"node-{name}", "labels": labels}, "spec": {}})
+    cluster.kube._store(
+        NODES, {"metadata": {"name": name, "uid": f"node-{name}", "labels": labels}, "spec": {}}
+    )
 
 
 def of_workers(cluster: Cluster) -> dict[str, str]:
     return cluster.job().status.replica_statuses["worker"].topology_domains
 
 
-async def test_members_are_told_apart_by_the_label_of_their_nodes_and_the_master_reads_it_so() -> None:
+async def test_members_are_told_apart_by_the_label_of_their_nodes_and_the_master_reads_it_so() -> (
+    None
+):
     cluster = await job_in_racks("r1", "r2", "r1", "", topologyKey=KEY)
     assert of_workers(cluster) == {"r1": "0,2", "r2": "1"}
     assert domains(cluster.job()) == {("worker", 0): "r1", ("worker", 2): "r1", ("worker", 1): "r2"}
@@ -69,7 +76,10 @@ def test_an_operator_that_has_not_seen_the_nodes_yet_keeps_what_is_stored() -> N
 
 
 def test_there_are_at_most_so_many_domains() -> None:
-    found = observed({f"n{index}": {KEY: f"r{index}"} for index in range(2 * MAX_DOMAINS)}, members=2 * MAX_DOMAINS)
+    found = observed(
+        {f"n{index}": {KEY: f"r{index}"} for index in range(2 * MAX_DOMAINS)},
+        members=2 * MAX_DOMAINS,
+    )
     status = with_counts(found, found.job.status)
     assert len(status.replica_statuses["worker"].topology_domains) == MAX_DOMAINS
 
@@ -77,9 +87,15 @@ def test_there_are_at_most_so_many_domains() -> None:
 def observed(node_labels: dict[str, dict[str, str]], *, members: int = 2) -> Observed:
     """Return a job with members 0 and 1 stored as in racks r1 and r2, each member on a node of its own."""
     body = job_body(members, 1, members, topologyKey=KEY)
-    stored = {"desired": members, "indices": f"0-{members - 1}", "topologyDomains": {"r1": "0", "r2": "1"}}
+    stored = {
+        "desired": members,
+        "indices": f"0-{members - 1}",
+        "topologyDomains": {"r1": "0", "r2": "1"},
+    }
     body["status"] = {"phase": "Running", "replicaStatuses": {"worker": stored}}
-    labels = [{"elasticjob.dev/role": "worker", "elasticjob.dev/index": str(n)} for n in range(members)]
+    labels = [
+        {"elasticjob.dev/role": "worker", "elasticjob.dev/index": str(n)} for n in range(members)
+    ]
     pods = [
         {
             "metadata": {"name": f"job-worker-{n}", "uid": f"u{n}", "labels": labels[n]},

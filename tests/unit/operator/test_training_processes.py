@@ -17,11 +17,26 @@ TEMPLATE = "spec.replicaSpecs.worker.template.spec.containers[0]"
 
 
 def job(
-    framework: str = "pytorch", *, gpus: int = 0, slots: int | None = None, agent: str = "Managed", **container: Any
+    framework: str = "pytorch",
+    *,
+    gpus: int = 0,
+    slots: int | None = None,
+    agent: str = "Managed",
+    **container: Any,
 ) -> ElasticJob:
     limits = {"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}
-    worker = {"name": "train", "image": "i:1", "command": ["python", "train.py"], **limits, **container}
-    role = {"template": {"spec": {"containers": [worker]}}, "slotsPerReplica": slots, "agent": agent}
+    worker = {
+        "name": "train",
+        "image": "i:1",
+        "command": ["python", "train.py"],
+        **limits,
+        **container,
+    }
+    role = {
+        "template": {"spec": {"containers": [worker]}},
+        "slotsPerReplica": slots,
+        "agent": agent,
+    }
     return msgspec.convert(
         {
             "metadata": {"name": "j", "namespace": "n", "uid": "u"},
@@ -33,11 +48,18 @@ def job(
 
 def variables(made: ElasticJob, **resources: Any) -> dict[str, str]:
     """Return the variables of the first worker's pod that say how many processes there are."""
-    pod = member_pod(made, "worker", 0, 0, resources=resources, restarts=0, defaults=Defaults("m:1", "a:1"))
+    pod = member_pod(
+        made, "worker", 0, 0, resources=resources, restarts=0, defaults=Defaults("m:1", "a:1")
+    )
     wanted = (names.ENV_SLOTS, names.ENV_DEVICES)
-    return {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"] if each["name"] in wanted}
+    return {
+        each["name"]: each["value"]
+        for each in pod["spec"]["containers"][0]["env"]
+        if each["name"] in wanted
+    }
 
 
+@pytest.mark.guarantee("several-processes-per-pod")
 @pytest.mark.parametrize(
     ("made", "told"),
     [
@@ -45,7 +67,10 @@ def variables(made: ElasticJob, **resources: Any) -> dict[str, str]:
         (job(gpus=4), {"ELASTICJOB_SLOTS": "4"}),
         (job(gpus=4, slots=2), {"ELASTICJOB_SLOTS": "2"}),
         (job("jax", gpus=4), {"ELASTICJOB_SLOTS": "1"}),
-        (job("jax", gpus=4, slots=2), {"ELASTICJOB_SLOTS": "2", "ELASTICJOB_DEVICES": "CUDA_VISIBLE_DEVICES=4"}),
+        (
+            job("jax", gpus=4, slots=2),
+            {"ELASTICJOB_SLOTS": "2", "ELASTICJOB_DEVICES": "CUDA_VISIBLE_DEVICES=4"},
+        ),
     ],
 )
 def test_a_pod_is_told_how_many_processes_it_has_and_which_gpus_they_divide(
@@ -71,7 +96,10 @@ def test_processes_that_cannot_divide_the_gpus_are_refused(slots: int) -> None:
 @pytest.mark.parametrize(
     ("framework", "name"),
     [
-        *(("pytorch", name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "PET_NNODES")),
+        *(
+            ("pytorch", name)
+            for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "PET_NNODES")
+        ),
         ("tensorflow", "TF_CONFIG"),
         ("mxnet", "DMLC_ROLE"),
         ("mxnet", "DMLC_WORKER_ID"),
@@ -81,7 +109,9 @@ def test_processes_that_cannot_divide_the_gpus_are_refused(slots: int) -> None:
         *(("custom", name) for name in PROCESS_VARIABLES),
     ],
 )
-def test_a_variable_that_differs_from_world_to_world_is_refused_by_field_and_reason(framework: str, name: str) -> None:
+def test_a_variable_that_differs_from_world_to_world_is_refused_by_field_and_reason(
+    framework: str, name: str
+) -> None:
     made = job(framework, env=[{"name": "MINE", "value": "1"}, {"name": name, "value": "0"}])
     assert validation_error(made) == (
         f"{TEMPLATE}.env[1].name: {name!r} is set by the agent, for each process of each world (how many there are is "
@@ -92,7 +122,8 @@ def test_a_variable_that_differs_from_world_to_world_is_refused_by_field_and_rea
 
 
 @pytest.mark.parametrize(
-    ("framework", "name"), [("jax", "RANK"), ("pytorch", "PET_MAX_RESTARTS"), ("mxnet", "PS_VERBOSE")]
+    ("framework", "name"),
+    [("jax", "RANK"), ("pytorch", "PET_MAX_RESTARTS"), ("mxnet", "PS_VERBOSE")],
 )
 def test_other_variables_are_the_users(framework: str, name: str) -> None:
     assert validation_error(job(framework, env=[{"name": name, "value": "0"}])) is None
@@ -107,13 +138,34 @@ def test_an_option_that_fixes_torchruns_world_is_refused() -> None:
     assert validation_error(job(command=["torchrun"], args=["train.py", "--nnodes=2"])) is None
 
 
+@pytest.mark.guarantee("references-in-commands")
 def test_references_to_a_worlds_variables_are_hidden_from_the_kubelet_and_no_others() -> None:
     env = [{"name": "LOG", "value": "$(RANK)/$(ELASTICJOB_INDEX)"}, {"name": "UNSET"}]
-    made = job(command=["sh", "-c", "$(MASTER_ADDR) $$(RANK)"], args=["$(HOME)", "$(date)", "$(TF_CONFIG)"], env=env)
-    pod = member_pod(made, "worker", 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1"))
+    made = job(
+        command=["sh", "-c", "$(MASTER_ADDR) $$(RANK)"],
+        args=["$(HOME)", "$(date)", "$(TF_CONFIG)"],
+        env=env,
+    )
+    pod = member_pod(
+        made, "worker", 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1")
+    )
     container = pod["spec"]["containers"][0]
-    assert container["args"] == ["sh", "-c", "$$(MASTER_ADDR) $$$$(RANK)", "$(HOME)", "$(date)", "$(TF_CONFIG)"]
-    assert container["env"][-2:] == [{"name": "LOG", "value": "$$(RANK)/$(ELASTICJOB_INDEX)"}, {"name": "UNSET"}]
+    assert container["args"] == [
+        "sh",
+        "-c",
+        "$$(MASTER_ADDR) $$$$(RANK)",
+        "$(HOME)",
+        "$(date)",
+        "$(TF_CONFIG)",
+    ]
+    assert container["env"][-2:] == [
+        {"name": "LOG", "value": "$$(RANK)/$(ELASTICJOB_INDEX)"},
+        {"name": "UNSET"},
+    ]
     without = job(agent="None", args=["$(RANK)"])
-    pod = member_pod(without, "worker", 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1"))
-    assert pod["spec"]["containers"][0]["args"] == ["$(RANK)"], "without an agent nothing would replace it"
+    pod = member_pod(
+        without, "worker", 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1")
+    )
+    assert pod["spec"]["containers"][0]["args"] == ["$(RANK)"], (
+        "without an agent nothing would replace it"
+    )

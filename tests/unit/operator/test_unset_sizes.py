@@ -18,7 +18,9 @@ def without_replicas(*, least: int = 1) -> Cluster:
 
 
 def take_out(cluster: Cluster) -> None:
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].pop("replicas", None))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].pop("replicas", None)
+    )
 
 
 def replicas(cluster: Cluster) -> Any:
@@ -70,7 +72,9 @@ async def test_bounds_that_are_edited_meanwhile_hold() -> None:
     await cluster.settle()
     await scale_out(cluster, 3)
     take_out(cluster)
-    cluster.kube.edit(ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(maxReplicas=3))
+    cluster.kube.edit(
+        ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(maxReplicas=3)
+    )
     await cluster.settle()
     assert (len(pod_names(cluster)), replicas(cluster)) == (3, 3)
 

@@ -25,7 +25,9 @@ SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": 
 def with_claims(cluster: Cluster, *claims: str, volumes: tuple[Json, ...] = ()) -> Cluster:
     worker = cluster._body["spec"]["replicaSpecs"]["worker"]
     labels = {"labels": {"tier": "fast", names.LABEL_ROLE: "mine"}, "annotations": {"note": "x"}}
-    worker["volumeClaimTemplates"] = [{"metadata": {"name": name} | labels, "spec": SPEC} for name in claims]
+    worker["volumeClaimTemplates"] = [
+        {"metadata": {"name": name} | labels, "spec": SPEC} for name in claims
+    ]
     worker["template"]["spec"]["volumes"] = list(volumes)
     return cluster
 
@@ -36,7 +38,11 @@ def claims(cluster: Cluster) -> list[str]:
 
 def claim_of(cluster: Cluster, pod: str) -> str:
     """Return the claim that a pod mounts as `data`."""
-    (volume,) = [each for each in cluster.kube.objects[PODS, pod]["spec"]["volumes"] if each["name"] == "data"]
+    (volume,) = [
+        each
+        for each in cluster.kube.objects[PODS, pod]["spec"]["volumes"]
+        if each["name"] == "data"
+    ]
     name: str = volume["persistentVolumeClaim"]["claimName"]
     return name
 
@@ -51,10 +57,13 @@ async def works(cluster: Cluster) -> None:
         cluster.run_pods()
 
 
+@pytest.mark.guarantee("volume-claims-of-members")
 async def test_a_member_keeps_its_claim_when_its_pod_is_replaced() -> None:
     cluster = with_claims(new_cluster(replicas=2), "data", "scratch")
     await cluster.start()
-    assert claims(cluster) == [f"{name}-job-worker-{n}" for name in ("data", "scratch") for n in (0, 1)]
+    assert claims(cluster) == [
+        f"{name}-job-worker-{n}" for name in ("data", "scratch") for n in (0, 1)
+    ]
     made = cluster.kube.objects[VOLUME_CLAIMS, "data-job-worker-1"]
     uid = cluster.job().metadata.uid
     assert made["spec"] == SPEC
@@ -66,13 +75,19 @@ async def test_a_member_keeps_its_claim_when_its_pod_is_replaced() -> None:
         names.LABEL_INDEX: "1",
     }
     assert made["metadata"]["annotations"] == {"note": "x"}
-    assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == [uid], "it goes with the job"
+    assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == [uid], (
+        "it goes with the job"
+    )
     cluster.kube.remove(PODS, "job-worker-1")
     await cluster.settle()
     assert claim_of(cluster, "job-worker-1-1") == claim_of(cluster, "job-worker-0")[:-1] + "1"
-    assert cluster.kube.objects[VOLUME_CLAIMS, "data-job-worker-1"]["metadata"]["uid"] == made["metadata"]["uid"]
+    assert (
+        cluster.kube.objects[VOLUME_CLAIMS, "data-job-worker-1"]["metadata"]["uid"]
+        == made["metadata"]["uid"]
+    )
 
 
+@pytest.mark.guarantee("volume-claims-of-members")
 async def test_a_claim_stays_when_the_role_is_made_smaller_and_is_used_again() -> None:
     cluster = with_claims(new_cluster(replicas=2, least=1), "data")
     await cluster.start()
@@ -89,10 +104,14 @@ async def test_a_claim_stays_when_the_role_is_made_smaller_and_is_used_again() -
 async def test_a_claim_that_is_retained_is_used_by_the_next_job_of_the_name() -> None:
     cluster = with_claims(new_cluster(replicas=1), "data")
     retained = {"whenDeleted": "Retain"}
-    cluster._body["spec"]["replicaSpecs"]["worker"]["persistentVolumeClaimRetentionPolicy"] = retained
+    cluster._body["spec"]["replicaSpecs"]["worker"]["persistentVolumeClaimRetentionPolicy"] = (
+        retained
+    )
     await cluster.start()
     first = cluster.kube.objects[VOLUME_CLAIMS, "data-job-worker-0"]
-    assert not first["metadata"]["ownerReferences"], "the garbage collector deletes what has an owner"
+    assert not first["metadata"]["ownerReferences"], (
+        "the garbage collector deletes what has an owner"
+    )
     another = with_claims(new_cluster(replicas=1), "data")
     await another.create(VOLUME_CLAIMS, first)
     await another.start()
@@ -102,41 +121,71 @@ async def test_a_claim_that_is_retained_is_used_by_the_next_job_of_the_name() ->
 
 async def test_a_claim_takes_the_place_of_a_volume_of_its_name_and_others_stay() -> None:
     other = {"name": "shared", "hostPath": {"path": "/shared"}}
-    cluster = with_claims(new_cluster(replicas=1), "data", volumes=({"name": "data", "emptyDir": {}}, other))
+    cluster = with_claims(
+        new_cluster(replicas=1), "data", volumes=({"name": "data", "emptyDir": {}}, other)
+    )
     await cluster.start()
-    volumes = {each["name"]: each for each in cluster.kube.objects[PODS, "job-worker-0"]["spec"]["volumes"]}
+    volumes = {
+        each["name"]: each for each in cluster.kube.objects[PODS, "job-worker-0"]["spec"]["volumes"]
+    }
     assert volumes["shared"] == other
-    assert volumes["data"] == {"name": "data", "persistentVolumeClaim": {"claimName": "data-job-worker-0"}}
+    assert volumes["data"] == {
+        "name": "data",
+        "persistentVolumeClaim": {"claimName": "data-job-worker-0"},
+    }
     (master,) = cluster.kube.pods("master")
     assert not any("persistentVolumeClaim" in each for each in master["spec"].get("volumes") or ())
 
 
 async def test_a_claim_that_somebody_has_made_is_used_as_it_is() -> None:
     cluster = with_claims(new_cluster(replicas=1), "data")
-    mine = {"metadata": {"name": "data-job-worker-0", "namespace": NAMESPACE}, "spec": {"volumeName": "filled"}}
+    mine = {
+        "metadata": {"name": "data-job-worker-0", "namespace": NAMESPACE},
+        "spec": {"volumeName": "filled"},
+    }
     await cluster.create(VOLUME_CLAIMS, mine)
     await cluster.start()
     found = cluster.kube.objects[VOLUME_CLAIMS, "data-job-worker-0"]
-    assert (found["spec"], "ownerReferences" in found["metadata"]) == ({"volumeName": "filled"}, False)
+    assert (found["spec"], "ownerReferences" in found["metadata"]) == (
+        {"volumeName": "filled"},
+        False,
+    )
     assert claim_of(cluster, "job-worker-0") == "data-job-worker-0"
 
 
 def owned(name: str) -> Json:
     """Return the metadata of a claim that another job owns."""
-    owner = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "name": name, "uid": "u", "controller": True}
-    return {"ownerReferences": [owner], "labels": {names.LABEL_JOB_NAME: name, names.LABEL_JOB_UID: "u"}}
+    owner = {
+        "apiVersion": names.API_VERSION,
+        "kind": "ElasticJob",
+        "name": name,
+        "uid": "u",
+        "controller": True,
+    }
+    return {
+        "ownerReferences": [owner],
+        "labels": {names.LABEL_JOB_NAME: name, names.LABEL_JOB_UID: "u"},
+    }
 
 
+@pytest.mark.guarantee("volume-claims-of-members")
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "data-job-worker-0 is being deleted"),
-        (owned("another"), "data-job-worker-0 exists and is not this job's; the member waits until it is gone"),
+        (
+            owned("another"),
+            "data-job-worker-0 exists and is not this job's; the member waits until it is gone",
+        ),
     ],
 )
-async def test_no_pod_is_made_with_a_claim_that_is_about_to_go(metadata: Json, message: str) -> None:
+async def test_no_pod_is_made_with_a_claim_that_is_about_to_go(
+    metadata: Json, message: str
+) -> None:
     cluster = with_claims(new_cluster(replicas=1), "data")
-    await cluster.create(VOLUME_CLAIMS, {"metadata": {"name": "data-job-worker-0"} | metadata, "spec": SPEC})
+    await cluster.create(
+        VOLUME_CLAIMS, {"metadata": {"name": "data-job-worker-0"} | metadata, "spec": SPEC}
+    )
     await cluster.create(ELASTIC_JOBS, cluster._body)
     await works(cluster)
     assert message in cluster.job().status.message
@@ -148,6 +197,7 @@ async def test_no_pod_is_made_with_a_claim_that_is_about_to_go(metadata: Json, m
     assert cluster.job().status.message == ""
 
 
+@pytest.mark.guarantee("job-recreated-under-its-name")
 async def test_a_job_made_again_waits_for_claims_of_the_earlier_one_without_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -156,7 +206,9 @@ async def test_a_job_made_again_waits_for_claims_of_the_earlier_one_without_a_wa
     monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", ())
     cluster = with_claims(Cluster(replicas=1), "data")
     cluster.kube.now = time.time
-    await cluster.create(VOLUME_CLAIMS, {"metadata": {"name": "data-job-worker-0"} | owned(JOB), "spec": SPEC})
+    await cluster.create(
+        VOLUME_CLAIMS, {"metadata": {"name": "data-job-worker-0"} | owned(JOB), "spec": SPEC}
+    )
     await cluster.create(ELASTIC_JOBS, cluster._body)
     await works(cluster)
     assert cluster.kube.pods() == []
@@ -168,6 +220,7 @@ async def test_a_job_made_again_waits_for_claims_of_the_earlier_one_without_a_wa
     cluster.check_final_state()
 
 
+@pytest.mark.guarantee("volume-claims-of-members")
 async def test_a_claim_that_is_refused_keeps_its_member_waiting_with_the_reason() -> None:
     cluster = with_claims(new_cluster(replicas=2), "data")
     create = cluster.kube.create

@@ -47,6 +47,7 @@ async def test_a_plan_waits_for_its_new_members_by_index_until_all_are_ready() -
     assert await texts(nodes) == ["new members to be ready: worker 2, worker 3"]
 
 
+@pytest.mark.guarantee("pods-that-cannot-start")
 async def test_a_plan_says_why_a_new_member_is_not_ready() -> None:
     nodes = await started(replicas=1)
     nodes.stuck = lambda pod: "0/3 nodes are available" if index_of(pod) == 2 else ""
@@ -101,10 +102,13 @@ async def test_a_plan_that_ends_early_or_is_cancelled_waits_for_nothing() -> Non
     assert nodes.plans()[0]["status"]["phase"] == "Failed"
 
 
+@pytest.mark.guarantee("pods-that-cannot-start")
 async def test_what_a_plan_for_many_members_waits_for_is_written_a_few_times_only() -> None:
     nodes = await started(replicas=1, most=100)
     ready: set[int] = {0}
-    nodes.stuck = lambda pod: "" if index_of(pod) in ready else f"no node for {pod['metadata']['name']}"
+    nodes.stuck = lambda pod: (
+        "" if index_of(pod) in ready else f"no node for {pod['metadata']['name']}"
+    )
     await nodes.cluster.apply(SCALE_OUTS, "more", count=80)
     found: list[str] = []
     for index in range(80):
@@ -126,4 +130,6 @@ async def test_a_long_reason_is_cut(message: str) -> None:
     nodes = await started(replicas=1)
     nodes.stuck = lambda pod: message if index_of(pod) == 1 else ""
     await nodes.cluster.apply(SCALE_OUTS, "more", count=1)
-    await nodes.until(lambda: bool(nodes.plans()) and len(waits_for(nodes)) == MAX_WAITING_FOR_CHARACTERS)
+    await nodes.until(
+        lambda: bool(nodes.plans()) and len(waits_for(nodes)) == MAX_WAITING_FOR_CHARACTERS
+    )

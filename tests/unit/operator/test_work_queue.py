@@ -1,4 +1,7 @@
-"""The operator's work queue: one worker at a time for a key, pauses after failures, and two ways to end."""
+"""The operator's work queue.
+
+One worker at a time for a key, pauses after failures, and two ways to end.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,10 @@ async def test_a_key_that_fails_is_tried_again_and_a_change_does_not_wait_for_it
     await work.queue.close()
 
 
-@pytest.mark.parametrize("error", [Retry("not now"), Retry("at once", after=0.0), ZeroDivisionError()])
+@pytest.mark.guarantee("api-server-refuses-for-now")
+@pytest.mark.parametrize(
+    "error", [Retry("not now"), Retry("at once", after=0.0), ZeroDivisionError()]
+)
 async def test_the_pause_after_a_failure_grows_whatever_the_error(error: Exception) -> None:
     queue = Work().queue
     pauses = [queue._pause("a", error) for _ in range(30)]
@@ -81,15 +87,22 @@ async def test_the_pause_after_a_failure_grows_whatever_the_error(error: Excepti
     assert queue._pause("b", Retry("the server asks for more", after=5.0)) == 5.0
 
 
+@pytest.mark.guarantee("api-server-outage")
 async def test_after_an_outage_of_any_length_no_job_waits_for_long() -> None:
     queue = Work().queue
-    outage, refusal = TryLater(0, "", "no answer"), Refused(403, "Forbidden", "no")
-    assert max(queue._pause("a", retry_after(outage)) for _ in range(30)) == LONGEST_PAUSE_IN_OUTAGE_SECONDS
+    outage = TryLater(0, "", "no answer")
+    refusal = Refused(403, "Forbidden", "no")
+    assert (
+        max(queue._pause("a", retry_after(outage)) for _ in range(30))
+        == LONGEST_PAUSE_IN_OUTAGE_SECONDS
+    )
     assert max(queue._pause("b", retry_after(refusal)) for _ in range(30)) == LONGEST_PAUSE_SECONDS
 
 
+@pytest.mark.guarantee("unforeseen-operator-error")
 async def test_each_end_is_reported_with_its_error() -> None:
-    work, ends = Work(), []
+    work = Work()
+    ends = []
     work.queue = WorkQueue(work, lambda key, error: ends.append((key, error)))
     work.gate.set()
     for error in (None, ZeroDivisionError("bug"), Retry("not now"), None):

@@ -1,7 +1,7 @@
 """Random histories of a data set: whatever is killed, lost or repeated, the ledger stays exact.
 
-After every event the ledger is compared with a simple model, a dictionary from shard to place. The model is copied
-whenever the master stores its state.
+After every event the ledger is compared with a simple model, a dictionary from shard to place. The
+model is copied whenever the master stores its state.
 """
 
 from __future__ import annotations
@@ -88,24 +88,32 @@ class History:
 
     def dataset(self) -> Dataset:
         rng = self.rng
-        shard_size, kind = rng.randint(1, 5), rng.random()
+        shard_size = rng.randint(1, 5)
+        kind = rng.random()
         if kind < 0.25:
             return Dataset("d", rng.randint(0, 60), shard_size, streamed=True)
         parts = tuple(rng.randint(0, 30) for _ in range(rng.randint(1, 5))) if kind < 0.5 else ()
         size = sum(parts) if parts else rng.randint(1, 150)
         if not size:
             return Dataset("d", 7, shard_size)
-        shuffle, seed = rng.random() < 0.6, rng.getrandbits(64)
-        return Dataset("d", size, shard_size, rng.randint(1, 3), shuffle, seed, parts, "x" if parts else "")
+        shuffle = rng.random() < 0.6
+        seed = rng.getrandbits(64)
+        return Dataset(
+            "d", size, shard_size, rng.randint(1, 3), shuffle, seed, parts, "x" if parts else ""
+        )
 
-    # --- what the master does ----------------------------------------------------------------------------------------
+    # --- what the master does
+    # ----------------------------------------------------------------------------------------
 
     def store(self) -> None:
         kept = stored_state.encode(stored_state.StoredState(ledgers=[store_ledger(self.ledger)]))
         self.stored = (kept, self.model.copy(), dict(self.processes))
 
     def kill_the_master(self) -> None:
-        """The next one knows what was stored last; the agents tell which processes have ended, and what they have."""
+        """The next one knows what was stored last.
+
+        The agents tell which processes have ended, and what they have.
+        """
         kept, model, processes = self.stored
         self.model = model.copy()
         self.ledger = restore_ledger(stored_state.decode(kept).ledgers[0], self.members)
@@ -116,7 +124,12 @@ class History:
             self.tell(worker, self.leased[worker], self.rounds[worker])
             for report in self.unconfirmed:
                 if report.worker == worker:
-                    self.tell(worker, report.shards, report.round, ended=report.process != self.processes[worker])
+                    self.tell(
+                        worker,
+                        report.shards,
+                        report.round,
+                        ended=report.process != self.processes[worker],
+                    )
         if self.rng.random() < 0.5:
             self.store()
 
@@ -125,12 +138,16 @@ class History:
         self.ledger.resume_leases(worker, LeasesOfRound("d", round_, sorted(shards), ended))
         if round_ >= self.ledger.restored_round:
             over = {"done", "failed", *(WORKERS if ended else ())}
-            self.model.move({shard for shard in shards if self.model.place.get(shard) not in over}, worker)
+            self.model.move(
+                {shard for shard in shards if self.model.place.get(shard) not in over}, worker
+            )
 
-    # --- what workers do ---------------------------------------------------------------------------------------------
+    # --- what workers do
+    # ---------------------------------------------------------------------------------------------
 
     def lease(self) -> None:
-        worker, count = self.worker(), self.rng.randint(1, 12)
+        worker = self.worker()
+        count = self.rng.randint(1, 12)
         most = self.rng.choice((3, 10, 1000))
         self.requests += 1
         name = f"r{self.requests}"
@@ -140,7 +157,9 @@ class History:
         assert len(given) == expected
         assert given.isdisjoint(self.model.place), "a shard is handed out that is not waiting"
         self.model.move(given, worker)
-        if self.rng.random() < 0.3:  # the answer is lost: the request is repeated, maybe to the next master
+        if (
+            self.rng.random() < 0.3
+        ):  # the answer is lost: the request is repeated, maybe to the next master
             if self.rng.random() < 0.3:
                 self.store()
             if self.rng.random() < 0.5:
@@ -173,13 +192,16 @@ class History:
         return Report(worker, frozenset(shards), how, self.rounds[worker], self.processes[worker])
 
     def deliver(self, report: Report) -> None:
-        worker, ids = report.worker, sorted(report.shards)
+        worker = report.worker
+        ids = sorted(report.shards)
         done, failed = (ids, []) if report.how == "done" else ([], ids)
         answer = self.ledger.report(worker, done, [], failed, round_=report.round)
         if report.round < self.ledger.restored_round:
             assert answer == ids, "it was before the checkpoint"
             return
-        assert set(answer) == {shard for shard in ids if not self.model.end(worker, shard, report.how)}
+        assert set(answer) == {
+            shard for shard in ids if not self.model.end(worker, shard, report.how)
+        }
         if self.rng.random() < 0.1:
             self.unconfirmed.append(report)
             self.kill_the_master()  # before it has answered
@@ -254,9 +276,12 @@ class History:
 
     def in_flight(self, worker: str) -> set[int]:
         """Return the shards of a worker's reports that no master has confirmed."""
-        return set[int]().union(*(report.shards for report in self.unconfirmed if report.worker == worker))
+        return set[int]().union(
+            *(report.shards for report in self.unconfirmed if report.worker == worker)
+        )
 
-    # --- choices and checks -------------------------------------------------------------------------------------------
+    # --- choices and checks
+    # -------------------------------------------------------------------------------------------
 
     def worker(self) -> str:
         return self.rng.choice(WORKERS)
@@ -265,20 +290,36 @@ class History:
         return {shard for shard in sorted(shards) if self.rng.random() < 0.7}
 
     def check(self) -> None:
-        account, place = self.ledger.account(), list(self.model.place.values())
-        done, failed = place.count("done"), place.count("failed")
+        account = self.ledger.account()
+        place = list(self.model.place.values())
+        done = place.count("done")
+        failed = place.count("failed")
         assert (account.done, account.failed) == (done, failed)
         assert account.leased == len(place) - done - failed
         assert account.total == self.ledger.dataset.total
         assert account.waiting == account.total - len(place) >= 0
-        assert self.ledger.finished == (done + failed == account.total and not self.ledger.dataset.growing)
+        assert self.ledger.finished == (
+            done + failed == account.total and not self.ledger.dataset.growing
+        )
         for worker in WORKERS:
             known = self.leased[worker] | self.in_flight(worker)
-            assert known >= self.model.at(worker), "a shard is leased to somebody who does not know it"
-        assert max(Counter(chain(*self.leased.values())).values(), default=1) == 1, "two train one shard"
+            assert known >= self.model.at(worker), (
+                "a shard is leased to somebody who does not know it"
+            )
+        assert max(Counter(chain(*self.leased.values())).values(), default=1) == 1, (
+            "two train one shard"
+        )
 
     def play(self) -> None:
-        events = [self.lease, self.finish, self.fail, self.repeat, self.give_back, self.kill_a_worker, self.grow]
+        events = [
+            self.lease,
+            self.finish,
+            self.fail,
+            self.repeat,
+            self.give_back,
+            self.kill_a_worker,
+            self.grow,
+        ]
         events += [self.save, self.restore, self.store, self.kill_the_master]
         weights = (9, 8, 2, 4, 1, 2, 2, 2, 2, 2, 2)
         for _ in range(EVENTS):
@@ -306,13 +347,16 @@ class History:
         self.check()
 
 
+@pytest.mark.guarantee("leases-of-a-killed-worker")
 def test_in_any_history_every_shard_ends_done_or_failed_exactly_once(thorough: bool) -> None:
     for seed in range(HISTORIES if thorough else HISTORIES // 5):
         history = History(seed)
         try:
             history.play()
         except Exception as error:
-            error.add_note(f"history {seed} of {history.ledger.dataset}: {' '.join(history.events)}")
+            error.add_note(
+                f"history {seed} of {history.ledger.dataset}: {' '.join(history.events)}"
+            )
             raise
 
 
@@ -326,13 +370,15 @@ def test_a_million_shards_and_thousands_of_leases_are_stored_in_little(shuffle: 
         members.add(Identity(worker, worker, "worker", index), 0.0)
     ledger = Ledger(Dataset("imagenet", 10_000_000, 1, epochs=90, shuffle=shuffle, seed=3))
     leased = {
-        worker: [shard.id for shard in ledger.lease(worker, 64, f"{rng.getrandbits(128):032x}")] for worker in workers
+        worker: [shard.id for shard in ledger.lease(worker, 64, f"{rng.getrandbits(128):032x}")]
+        for worker in workers
     }
     for _ in range(8000):
         worker = rng.choice(workers)
         rng.shuffle(leased[worker])
         count = rng.randint(1, 32)
-        finished, leased[worker] = leased[worker][:count], leased[worker][count:]
+        finished = leased[worker][:count]
+        leased[worker] = leased[worker][count:]
         ledger.report(worker, finished)
         again = ledger.lease(worker, 64 - len(leased[worker]), f"{rng.getrandbits(128):032x}")
         leased[worker] += [shard.id for shard in again]
@@ -348,6 +394,7 @@ def test_a_million_shards_and_thousands_of_leases_are_stored_in_little(shuffle: 
     assert store_ledger(loaded) == store_ledger(ledger)
 
 
+@pytest.mark.guarantee("forged-data-checkpoint")
 def test_a_checkpoint_of_another_data_set_is_refused_by_field() -> None:
     dataset = Dataset("d", 100, 10, shuffle=True, seed=1)
     ledger = Ledger(dataset)
@@ -365,13 +412,21 @@ def test_a_checkpoint_of_another_data_set_is_refused_by_field() -> None:
     longer = Ledger(replace(dataset, epochs=3))
     longer.restore(saved, 1)
     assert longer.account().waiting == 30
-    for damaged in (b"x", saved[:-5], saved + b"x", stored_state.encode(stored_state.StoredState())):
+    for damaged in (
+        b"x",
+        saved[:-5],
+        saved + b"x",
+        stored_state.encode(stored_state.StoredState()),
+    ):
         fresh = Ledger(dataset)
-        with pytest.raises(BadRequest, match=r"state (is no checkpoint|has version 2; this master reads version 1)"):
+        with pytest.raises(
+            BadRequest, match=r"state (is no checkpoint|has version 2; this master reads version 1)"
+        ):
             fresh.restore(damaged, 1)
         assert fresh.account() == Ledger(dataset).account()
 
 
+@pytest.mark.guarantee("forged-data-checkpoint")
 @pytest.mark.parametrize(
     "text",
     [
@@ -396,6 +451,7 @@ def test_forged_checkpoints_change_nothing(text: str) -> None:
     assert (ledger.dataset.size, ledger.fresh, ledger.restored_round) == (0, 0, 0)
 
 
+@pytest.mark.guarantee("forged-data-checkpoint")
 @pytest.mark.thorough
 def test_a_checkpoint_that_would_fill_the_memory_is_refused() -> None:
     bomb = zlib.compress(b'{"version":1,"undone":[' + b"0," * 30_000_000 + b"0]}")

@@ -1,4 +1,7 @@
-"""Data sets and ledgers: shards, their order, and refused requests; `test_ledger_histories.py` has random histories."""
+"""Data sets and ledgers: shards, their order, and refused requests.
+
+`test_ledger_histories.py` has random histories.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,13 @@ ORDER_OF_SEED_7 = [4, 8, 9, 3, 7, 0, 6, 2, 5, 1]
 parts = st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any)
 
 
-@given(st.one_of(st.integers(1, 400), parts), st.integers(1, 100), st.integers(1, 4), st.booleans(), st.integers(0, 99))
+@given(
+    st.one_of(st.integers(1, 400), parts),
+    st.integers(1, 100),
+    st.integers(1, 4),
+    st.booleans(),
+    st.integers(0, 99),
+)
 def test_the_shards_of_an_epoch_cover_every_part_once_whatever_their_order(
     size: int | list[int], shard_size: int, epochs: int, shuffle: bool, seed: int
 ) -> None:
@@ -29,9 +38,16 @@ def test_the_shards_of_an_epoch_cover_every_part_once_whatever_their_order(
     dataset = Dataset("d", sum(sizes), shard_size, epochs, shuffle, seed, several)
     shards = [dataset.at(position) for position in range(dataset.total)]
     assert [dataset.position(shard.id) for shard in shards] == list(range(dataset.total))
-    assert [shard.epoch for shard in shards] == sorted(shard.epoch for shard in shards), "one epoch after the other"
+    assert [shard.epoch for shard in shards] == sorted(shard.epoch for shard in shards), (
+        "one epoch after the other"
+    )
     samples = Counter((s.epoch, s.part, sample) for s in shards for sample in range(s.start, s.end))
-    everything = [(e, part, n) for e in range(epochs) for part, length in enumerate(sizes) for n in range(length)]
+    everything = [
+        (e, part, n)
+        for e in range(epochs)
+        for part, length in enumerate(sizes)
+        for n in range(length)
+    ]
     assert samples == Counter(everything)
     in_order = sorted(shards, key=lambda shard: shard.id)
     assert in_order == sorted(shards, key=lambda shard: (shard.epoch, shard.part, shard.start))
@@ -39,18 +55,25 @@ def test_the_shards_of_an_epoch_cover_every_part_once_whatever_their_order(
 
 @given(st.integers(1, 2**53), st.data())
 def test_a_position_has_one_shard_however_many_there_are(count: int, data: st.DataObject) -> None:
-    position, seed = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, 2**64 - 1))
+    position = data.draw(st.integers(0, count - 1))
+    seed = data.draw(st.integers(0, 2**64 - 1))
     shard = shuffled(position, count, seed, 3)
     assert 0 <= shard < count
     assert unshuffled(shard, count, seed, 3) == position
 
 
 def test_the_order_is_as_good_as_chance_and_differs_by_epoch_and_seed() -> None:
-    orders = [[shuffled(p, 40, seed, epoch) for p in range(40)] for seed in range(50) for epoch in range(20)]
+    orders = [
+        [shuffled(p, 40, seed, epoch) for p in range(40)]
+        for seed in range(50)
+        for epoch in range(20)
+    ]
     assert len({tuple(order) for order in orders}) == 1000
     places = Counter((place, shard) for order in orders for place, shard in enumerate(order))
     assert len(places) == 1600, "every shard comes at every place"
-    assert sum((count - 25) ** 2 / 25 for count in places.values()) == pytest.approx(1521, abs=6 * 55), "chi-square"
+    assert sum((count - 25) ** 2 / 25 for count in places.values()) == pytest.approx(
+        1521, abs=6 * 55
+    ), "chi-square"
     follows = sum(b == a + 1 for order in orders for a, b in pairwise(order))
     assert follows == pytest.approx(1000 * 39 / 40, rel=0.2), "neighbours are torn apart"
 
@@ -103,7 +126,9 @@ def test_a_stream_declared_again_has_grown_and_never_shrinks() -> None:
     assert (ledger.account().total, ledger.dataset.growing) == (2, True)
     assert ledgers.declare(Dataset("s", 13, 4, streamed=True)).account().total == 3
     assert ledgers.declare(Dataset("s", 0, 4, streamed=True)).account().total == 3
-    assert [(s.start, s.end) for s in ledger.lease("a", 9)] == [(0, 4), (4, 8), (8, 12)], "full shards only"
+    assert [(s.start, s.end) for s in ledger.lease("a", 9)] == [(0, 4), (4, 8), (8, 12)], (
+        "full shards only"
+    )
     ledger.report("a", [0, 1, 2])
     assert not ledger.finished
     ledger.extend(13, final=True)
@@ -117,7 +142,10 @@ def test_a_stream_declared_again_has_grown_and_never_shrinks() -> None:
 
 
 def test_a_stream_has_one_epoch_in_order() -> None:
-    for wrong in (Dataset("s", 0, 4, 2, streamed=True), Dataset("s", 0, 4, shuffle=True, streamed=True)):
+    for wrong in (
+        Dataset("s", 0, 4, 2, streamed=True),
+        Dataset("s", 0, 4, shuffle=True, streamed=True),
+    ):
         with pytest.raises(BadRequest, match="one epoch, no shuffle and no parts"):
             Ledgers().declare(wrong)
 
@@ -141,6 +169,7 @@ def test_a_shard_that_nobody_was_given_cannot_be_done() -> None:
     assert ledger.account().done == 0, "a report is taken as a whole or not at all"
 
 
+@pytest.mark.guarantee("damaged-samples")
 def test_failed_shards_are_counted_and_never_handed_out_again() -> None:
     ledger = Ledger(Dataset("d", 4, 1))
     ledger.lease("a", 2)
@@ -156,12 +185,15 @@ def test_failed_shards_are_counted_and_never_handed_out_again() -> None:
     assert (account.done, account.failed, ledger.finished) == (3, 1, True)
 
 
+@pytest.mark.guarantee("damaged-samples")
 def test_so_many_failures_are_no_accident() -> None:
     ledger = Ledger(Dataset("d", 2 * MOST_FAILED, 1))
     ids = [shard.id for shard in ledger.lease("a", MOST_FAILED + 1)]
     ledger.report("a", [], [], ids[:-1])
     ledger.report("a", [], [], ids[:-1])
-    with pytest.raises(BadRequest, match=f"failed has 1 shards and {MOST_FAILED} of d have failed before"):
+    with pytest.raises(
+        BadRequest, match=f"failed has 1 shards and {MOST_FAILED} of d have failed before"
+    ):
         ledger.report("a", [], [], ids[-1:])
 
 
@@ -185,7 +217,9 @@ def test_a_round_restores_one_checkpoint_and_what_earlier_processes_report_is_vo
     assert ledger.account().waiting == 10, "back to the beginning"
     ledger.lease("a", 4)
     ledger.restore(saved, 3, only=True)
-    assert (ledger.account().done, ledger.account().leased) == (2, 0), "it was started again in its place"
+    assert (ledger.account().done, ledger.account().leased) == (2, 0), (
+        "it was started again in its place"
+    )
 
 
 def test_what_a_master_has_forgotten_to_have_handed_out_counts_when_it_is_reported() -> None:
@@ -198,14 +232,21 @@ def test_what_a_master_has_forgotten_to_have_handed_out_counts_when_it_is_report
         ledger.report("a", [900_000])
 
 
+@pytest.mark.guarantee("leases-survive-the-master")
 def test_what_is_reported_done_is_done_also_if_it_was_leased_to_another_member_meanwhile() -> None:
     ledger = Ledger(Dataset("d", 4, 1))
-    given = ledger.lease("b", 4)  # by a master that does not know of the leases of "a", which has trained two of them
+    given = ledger.lease(
+        "b", 4
+    )  # by a master that does not know of the leases of "a", which has trained two of them
     assert ledger.report("a", [0, 1]) == []
     assert ledger.account().done == 2
     ledger.release("b")
-    assert [shard.id for shard in ledger.lease("c", 4)] == [2, 3], "what is done is never leased again"
-    assert ledger.report("b", [shard.id for shard in given]) == [], "it has trained them as well; each counts once"
+    assert [shard.id for shard in ledger.lease("c", 4)] == [2, 3], (
+        "what is done is never leased again"
+    )
+    assert ledger.report("b", [shard.id for shard in given]) == [], (
+        "it has trained them as well; each counts once"
+    )
     assert (ledger.account().done, ledger.account().leased) == (4, 0)
     assert ledger.finished
 
@@ -217,7 +258,9 @@ def test_what_cannot_be_kept_is_refused_with_its_bound() -> None:
         Ledger(Dataset("d", 10, 1)).lease("a", 10_001)
     ledgers = Ledgers()
     ledgers.declare(Dataset("p", 1, 1, parts=(0,) * (MOST_PARTS - 1) + (1,), parts_digest="x"))
-    with pytest.raises(BadRequest, match=f"other data sets have {MOST_PARTS}; at most {MOST_PARTS}"):
+    with pytest.raises(
+        BadRequest, match=f"other data sets have {MOST_PARTS}; at most {MOST_PARTS}"
+    ):
         ledgers.declare(Dataset("q", 1, 1, parts=(1,), parts_digest="x"))
     for number in range(MOST_DATASETS - 1):
         ledgers.declare(Dataset(f"d{number}", 1, 1))
@@ -225,7 +268,9 @@ def test_what_cannot_be_kept_is_refused_with_its_bound() -> None:
         ledgers.declare(Dataset("one-more", 1, 1))
 
 
-def test_all_workers_together_have_no_more_leases_than_can_be_stored_and_each_gets_its_share() -> None:
+def test_all_workers_together_have_no_more_leases_than_can_be_stored_and_each_gets_its_share() -> (
+    None
+):
     ledgers = Ledgers()
     ledger = ledgers.declare(Dataset("d", 10**9, 1))
     share = ledgers.lease_limit(1000)

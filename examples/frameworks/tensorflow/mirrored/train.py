@@ -1,6 +1,7 @@
 """Hand-written digits, trained with MultiWorkerMirroredStrategy by any number of workers that may change at any step.
 
-Each worker has a copy of the variables; the gradients of all are added up (all-reduce). What makes it elastic:
+Each worker has a copy of the variables; the gradients of all are added up (all-reduce). What makes
+it elastic:
 - The global batch is constant: each worker takes its part of it, so the training does not depend on their number.
 - `elasticjob.Checkpointer` stops all workers after the same step, saves, and finds the checkpoint where the next world
   begins.
@@ -25,8 +26,10 @@ import numpy as np
 import tensorflow as tf  # type: ignore[import-untyped]
 
 TRAINED = 1500  # of the 1,797 images; the rest tests
-BATCH, SEED = 125, 1
-HIDDEN, LEARNING_RATE = 64, 0.3
+BATCH = 125
+SEED = 1
+HIDDEN = 64
+LEARNING_RATE = 0.3
 STEPS_PER_EPOCH = TRAINED // BATCH
 CHECKPOINT_STEPS = 100
 LOG_STEPS = 25
@@ -36,17 +39,26 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
     """Return images and labels, which come with scikit-learn."""
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
-        raise SystemExit("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
-    with gzip.open(Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), "rt") as file:
+        raise SystemExit(
+            "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
+        )
+    with gzip.open(
+        Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), "rt"
+    ) as file:
         table = np.array([line.split(",") for line in file], dtype=np.float32)
     table = np.random.default_rng(SEED).permutation(table)
     return table[:, :-1] / 16, table[:, -1].astype(np.int64)
 
 
 def batch_of(step: int) -> np.ndarray:
-    """Return the images of one step, the same in all workers; an epoch is another order of all images."""
+    """Return the images of one step, the same in all workers.
+
+    An epoch is another order of all images.
+    """
     epoch, position = divmod(step, STEPS_PER_EPOCH)
-    return np.random.default_rng((SEED, epoch)).permutation(TRAINED)[position * BATCH : (position + 1) * BATCH]
+    return np.random.default_rng((SEED, epoch)).permutation(TRAINED)[
+        position * BATCH : (position + 1) * BATCH
+    ]
 
 
 class Training:
@@ -60,7 +72,9 @@ class Training:
         rng = np.random.default_rng(SEED)
         sizes = [(self._images.shape[1], HIDDEN), (HIDDEN,), (HIDDEN, 10), (10,)]
         with strategy.scope():
-            self._params = [tf.Variable(rng.normal(0, 0.1, size).astype(np.float32)) for size in sizes]
+            self._params = [
+                tf.Variable(rng.normal(0, 0.1, size).astype(np.float32)) for size in sizes
+            ]
         self._update = tf.function(self._update_once, reduce_retracing=True)
         self._any = tf.function(self._sum)
 
@@ -82,8 +96,9 @@ class Training:
         return bool(self._any(tf.constant(int(mine))) > 0)
 
     def train_step(self) -> tuple[float, int]:
-        """Train on this worker's part of the next batch; return the loss of the whole batch and the part's size.
+        """Train on this worker's part of the next batch.
 
+        Return the loss of the whole batch and the part's size.
         All workers call it together.
         """
         world = elasticjob.world()
@@ -105,7 +120,9 @@ class Training:
     def _update_once(self, images: Any, labels: Any) -> tuple[Any, Any]:
         def gradients_of(images: Any, labels: Any) -> tuple[Any, ...]:
             with tf.GradientTape() as tape:
-                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, self._forward(images))
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                    labels, self._forward(images)
+                )
                 loss = tf.reduce_sum(losses)
             return loss, tf.size(labels), *tape.gradient(loss, self._params)
 
@@ -116,15 +133,19 @@ class Training:
         return loss, count
 
     def _sum(self, number: Any) -> Any:
-        return self._strategy.reduce("SUM", self._strategy.run(tf.identity, args=(number,)), axis=None)
+        return self._strategy.reduce(
+            "SUM", self._strategy.run(tf.identity, args=(number,)), axis=None
+        )
 
 
 def main() -> None:
     """Train the remaining steps."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     world = elasticjob.world()
-    first, here = world.rank == 0, f"round {world.round} size {strategy.num_replicas_in_sync}"
-    training, total = Training(strategy), int(os.environ.get("EPOCHS", "100")) * STEPS_PER_EPOCH
+    first = world.rank == 0
+    here = f"round {world.round} size {strategy.num_replicas_in_sync}"
+    training = Training(strategy)
+    total = int(os.environ.get("EPOCHS", "100")) * STEPS_PER_EPOCH
     folder = Path(os.environ.get("CHECKPOINT_DIR", "/checkpoints"), world.job)
     checkpointer = elasticjob.Checkpointer(folder, any_rank=training.any_rank)
     if checkpointer.found:
@@ -138,7 +159,9 @@ def main() -> None:
                 print(f"step {training.step}/{total} {here} loss {loss:.4f}", flush=True)
             due = training.step % CHECKPOINT_STEPS == 0
             metrics = {"loss": loss}
-            checkpointer.step(training.step, training.save, due=due, total=total, samples=samples, metrics=metrics)
+            checkpointer.step(
+                training.step, training.save, due=due, total=total, samples=samples, metrics=metrics
+            )
     except SystemExit:
         if first:
             print(f"{here} stopped after step {training.step}", flush=True)
@@ -146,8 +169,13 @@ def main() -> None:
     checkpointer.finish(training.step, training.save)
     if first:
         accuracy = training.accuracy()
-        elasticjob.report_step(total, total=total, metrics={"accuracy": accuracy, "trained": training.samples})
-        print(f"finished: {training.step} steps, {training.samples} samples, accuracy {accuracy:.4f}", flush=True)
+        elasticjob.report_step(
+            total, total=total, metrics={"accuracy": accuracy, "trained": training.samples}
+        )
+        print(
+            f"finished: {training.step} steps, {training.samples} samples, accuracy {accuracy:.4f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""What the measurements make believe about the sizes, for people: decisions are made by `size_search`."""
+"""What the measurements make believe about the sizes, for people.
+
+Decisions are made by `size_search`.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from elasticjob_master.core.autoscale.curve import CurveFit, SizeEstimates, fit_curves, relative_error
+from elasticjob_master.core.autoscale.curve import (
+    CurveFit,
+    SizeEstimates,
+    fit_curves,
+    relative_error,
+)
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.scaling_memory import MOST_SIZES, MeasuredRate
 
-_LOW, _HIGH = 0.05, 0.95
+_LOW = 0.05
+_HIGH = 0.95
 """A range leaves out so much of the likelihood below it and above it: it holds with 90 %."""
 _ERRORS = 1.645
 """So many standard errors to both sides hold with the same likelihood."""
@@ -90,7 +99,10 @@ class Belief:
 
 
 class BeliefOfLatestEvidence:
-    """Forms a belief once for the same evidence: that costs far more than to show it, and anybody may ask for it."""
+    """Forms a belief once for the same evidence.
+
+    That costs far more than to show it, and anybody may ask for it.
+    """
 
     def __init__(self) -> None:
         self._evidence: Evidence | None = None
@@ -107,29 +119,41 @@ class BeliefOfLatestEvidence:
 def form_belief(evidence: Evidence) -> Belief:
     """Return what the measurements make believe.
 
-    Curves through a single measured size would show no more than what they assume, so they are not asked.
+    Curves through a single measured size would show no more than what they assume, so they are not
+    asked.
     """
     known = {size: rate for size, rate in evidence.rates.items() if rate.mean > 0}
     latest = max((rate.at for rate in known.values()), default=0.0)
     errors = {size: relative_error(rate, evidence.noise, latest) for size, rate in known.items()}
     if len(known) < _LEAST_SIZES:
-        return Belief(tuple(SizeBelief(size, known[size], errors[size], None) for size in sorted(known)))
-    size, bounds = max(1, evidence.size), evidence.bounds
+        return Belief(
+            tuple(SizeBelief(size, known[size], errors[size], None) for size in sorted(known))
+        )
+    size = max(1, evidence.size)
+    bounds = evidence.bounds
     fitted = fit_curves(known, evidence.noise)
-    estimates = fitted.size_estimates(max(1, min(bounds.minimum, size)), max(bounds.maximum, size), evidence.objective)
+    estimates = fitted.size_estimates(
+        max(1, min(bounds.minimum, size)), max(bounds.maximum, size), evidence.objective
+    )
     best = _range((estimate.best, estimate.weight) for estimate in estimates.estimates)
     others = {size, max(1, bounds.maximum), *best}
     measured_only = [n for n in known if n not in others]
     shown = sorted({*measured_only[-(MOST_SIZES - len(others)) :], *others})
     inexact = _ERRORS * min(errors.values())
     sizes = [
-        SizeBelief(n, known.get(n), errors.get(n, 0.0), _expectation(n, fitted, estimates, inexact)) for n in shown
+        SizeBelief(n, known.get(n), errors.get(n, 0.0), _expectation(n, fitted, estimates, inexact))
+        for n in shown
     ]
     return Belief(tuple(sizes), best)
 
 
-def _expectation(size: int, fitted: CurveFit, estimates: SizeEstimates, inexact: float) -> Expectation:
-    """Return what is expected; each curve passes nearly through what was measured, so all are as wrong as that."""
+def _expectation(
+    size: int, fitted: CurveFit, estimates: SizeEstimates, inexact: float
+) -> Expectation:
+    """Return what is expected.
+
+    Each curve passes nearly through what was measured, so all are as wrong as that.
+    """
     low, high = _range((curve.rate(size), curve.weight) for curve in fitted.curves)
     return Expectation(
         rate=fitted.rate(size),
@@ -144,7 +168,9 @@ def _range(weighted: Iterable[tuple[T, float]]) -> tuple[T, T]:
     """Return the values that leave out so much of the likelihood below and above."""
     ordered = sorted(weighted)
     total = math.fsum(weight for _, weight in ordered)
-    below, low, high = 0.0, ordered[0][0], ordered[-1][0]
+    below = 0.0
+    low = ordered[0][0]
+    high = ordered[-1][0]
     for value, weight in ordered:
         if below <= _LOW * total:
             low = value

@@ -1,13 +1,15 @@
-"""Which numbers of members are worth trying: round ones, as nodes and batches are divided into powers of two.
+"""Which numbers of members are worth trying.
 
-At a size that fills no whole number of nodes, some members share one with fewer others, and all wait for the slowest.
+Round ones, as nodes and batches are divided into powers of two. At a size that fills no whole
+number of nodes, some members share one with fewer others, and all wait for the slowest.
 """
 
 from __future__ import annotations
 
 from elasticjob_master.core.autoscale.decision import Bounds
 
-_LEAST_STEP, _MOST_STEP = 1.3, 2.25
+_LEAST_STEP = 1.3
+_MOST_STEP = 2.25
 _ROUNDER = 1.125
 """A size may be larger by this factor to be rounder."""
 _DIVISIBLE_ENOUGH = 8
@@ -24,7 +26,10 @@ def next_larger(size: int, bounds: Bounds) -> int:
 
 
 def rounder(size: int, bounds: Bounds, *, below: int) -> int:
-    """Return the roundest of the sizes that are a little larger, and below another size; at least the size itself."""
+    """Return the roundest of the sizes that are a little larger, and below another size.
+
+    At least the size itself.
+    """
     wanted = _allowed(size, min(below - 1, bounds.maximum, int(_ROUNDER * size)), bounds)
     return max(wanted, key=lambda n: (_roundness(n, bounds), -n), default=size)
 

@@ -18,18 +18,23 @@ _SURE = 0.8
 _WINDOWS = 2.0
 """After so many windows the climb goes by the mean, however close it is to the objective."""
 _SLOWDOWN = 0.25
-"""By how much an elasticity must be below the one before to show that the throughput is reaching a limit."""
+"""By how much an elasticity must be below the one before to show that the throughput is reaching a
+limit.
+"""
 _EXACT_STEP = 0.15
-"""The first size is measured until its relative error is at most this part of the step to the next one."""
+"""The first size is measured until its relative error is at most this part of the step to the next
+one.
+"""
 
 
 def climb(
     memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, known: dict[int, MeasuredRate]
 ) -> tuple[ScalingDecision | None, bool]:
-    """Grow while the measured elasticity of the throughput meets the objective; None: it does not, or is not known.
+    """Grow while the measured elasticity of the throughput meets the objective.
 
-    The second result is whether the last step was a poor one. A single member communicates with nobody, so the step
-    from it to a few says nothing about the next one.
+    None: it does not, or is not known. The second result is whether the last step was a poor one. A
+    single member communicates with nobody, so the step from it to a few says nothing about the next
+    one.
     """
     size = now.size
     enough = now.objective.enough
@@ -41,9 +46,13 @@ def climb(
         return None, False
     if lower is None:
         facts = f"{measured_text(memory, size, now)}, no smaller size is known"
-        if relative_error(known[size], memory.noise, known[size].at) > _EXACT_STEP * math.log(target / size):
+        if relative_error(known[size], memory.noise, known[size].at) > _EXACT_STEP * math.log(
+            target / size
+        ):
             return ScalingDecision(f"{facts}; measuring {size} again", memory), False
-        return move(memory, now, bounds, target, facts, expected=known[size].mean * target / size), False
+        return move(
+            memory, now, bounds, target, facts, expected=known[size].mean * target / size
+        ), False
     elasticity, error = _elasticity(known, lower, size, memory.noise)
     middle = math.sqrt(lower * size)
     least = now.objective.threshold(middle)
@@ -57,7 +66,9 @@ def climb(
     alone = lower == 1 and size <= 3  # 2 or 3 is what `next_larger` makes of 1
     clear = likely >= _SURE or (known[size].weight >= _WINDOWS and about >= 1 / 2)
     if target <= size:
-        stays = clear and now.window_is_over and not _slows_down(known, lower, elasticity, memory.noise)
+        stays = (
+            clear and now.window_is_over and not _slows_down(known, lower, elasticity, memory.noise)
+        )
         return (settle(memory, now, bounds, facts) if stays else None), not clear
     if alone and not clear:
         expected = known[size].mean * target / size
@@ -68,13 +79,20 @@ def climb(
     return None, True
 
 
-def _slows_down(known: dict[int, MeasuredRate], lower: int, elasticity: float, noise: float) -> bool:
-    """Return whether the last step added clearly less than the one before: then a size between may be as good."""
+def _slows_down(
+    known: dict[int, MeasuredRate], lower: int, elasticity: float, noise: float
+) -> bool:
+    """Return whether the last step added clearly less than the one before.
+
+    Then a size between may be as good.
+    """
     before = max((n for n in known if n < lower), default=None)
     return before is None or elasticity < _elasticity(known, before, lower, noise)[0] - _SLOWDOWN
 
 
-def _elasticity(known: dict[int, MeasuredRate], lower: int, size: int, noise: float) -> tuple[float, float]:
+def _elasticity(
+    known: dict[int, MeasuredRate], lower: int, size: int, noise: float
+) -> tuple[float, float]:
     """Return the relative growth of the throughput per relative growth of the size, and its standard error."""
     step = math.log(size / lower)
     error = error_of_ratio(known[lower], known[size], noise, known[size].at)

@@ -1,9 +1,11 @@
-"""Throughput as a function of the size: a set of curves fitted to the measurements, each with its likelihood.
+"""Throughput as a function of the size.
 
-One formula covers the common cases. A single member trains at `level`. Beyond the `knee` a shared resource (serial
-work, parameter servers, input) limits the throughput, gradually (`sharpness` 1 is Amdahl's law) or abruptly (a hard
-limit). `congestion` is communication that grows with the square of the size, so that too many members are slower than
-fewer. A few measurements cannot distinguish these cases, so all curves are kept, weighted by how well they fit.
+A set of curves fitted to the measurements, each with its likelihood. One formula covers the common
+cases. A single member trains at `level`. Beyond the `knee` a shared resource (serial work,
+parameter servers, input) limits the throughput, gradually (`sharpness` 1 is Amdahl's law) or
+abruptly (a hard limit). `congestion` is communication that grows with the square of the size, so
+that too many members are slower than fewer. A few measurements cannot distinguish these cases, so
+all curves are kept, weighted by how well they fit.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate
 
 _SHARPNESS = (1.0, 2.0, 4.0, 10.0, 40.0)
-_FINE, _COARSE, _CONGESTION_STEP = 1.05, 1.2, 1.1
+_FINE = 1.05
+_COARSE = 1.2
+_CONGESTION_STEP = 1.1
 """Ratios of consecutive knees, without and with congestion, and of consecutive congestions."""
 _CONGESTED = 0.3
 _UNBOUNDED = 0.05
@@ -56,15 +60,20 @@ class Curve:
 
     def rate(self, size: int) -> float:
         """Return the samples per second."""
-        return size * math.exp(self.level) / _slowdown(size, self.knee, self.sharpness, self.congestion)
+        return (
+            size
+            * math.exp(self.level)
+            / _slowdown(size, self.knee, self.sharpness, self.congestion)
+        )
 
     def gain(self, size: int) -> float:
         """Return what one more member adds, relative to the throughput of the average member."""
         return size * (self.rate(size + 1) / self.rate(size) - 1)
 
     def best(self, low: int, high: int, objective: Objective) -> int:
-        """Return the largest size up to which every member meets the objective; each adds less than the one before.
+        """Return the largest size up to which every member meets the objective.
 
+        Each adds less than the one before.
         If a rate is enough, and a smaller size reaches it, it is that one.
         """
         enough = objective.enough
@@ -72,7 +81,8 @@ class Curve:
             range(low, high),
             True,
             key=lambda size: (
-                self.gain(size) < objective.threshold(size) or (enough is not None and self.rate(size) >= enough)
+                self.gain(size) < objective.threshold(size)
+                or (enough is not None and self.rate(size) >= enough)
             ),
         )
 
@@ -99,7 +109,9 @@ class CurveFit:
             best = curve.best(low, high, objective)
             enough = curve.enough(low, best)
             found[enough, best] = found.get((enough, best), 0.0) + curve.weight
-        return SizeEstimates(tuple(SizeEstimate(weight, *sizes) for sizes, weight in sorted(found.items())))
+        return SizeEstimates(
+            tuple(SizeEstimate(weight, *sizes) for sizes, weight in sorted(found.items()))
+        )
 
 
 @dataclass(frozen=True)
@@ -138,13 +150,16 @@ class SizeEstimates:
 
     def too_large(self, size: int) -> float:
         """Return the likelihood that a size is well above the best one."""
-        return sum(estimate.weight for estimate in self.estimates if estimate.best * _WASTE + 1 < size)
+        return sum(
+            estimate.weight for estimate in self.estimates if estimate.best * _WASTE + 1 < size
+        )
 
 
 def fit_curves(rates: Mapping[int, MeasuredRate], noise: float) -> CurveFit:
     """Fit the curves to the measured rates, of which at least one is positive; others are ignored.
 
-    If no curve explains the rates, all of them are doubted in the same measure, so that more curves remain.
+    If no curve explains the rates, all of them are doubted in the same measure, so that more curves
+    remain.
 
     Args:
         rates: by size.
@@ -153,25 +168,35 @@ def fit_curves(rates: Mapping[int, MeasuredRate], noise: float) -> CurveFit:
     known = sorted((size, rate) for size, rate in rates.items() if rate.mean > 0)
     latest = max(rate.at for _, rate in known)
     precisions = [
-        1 / (relative_error(rate, noise, latest) ** 2 + _form_error(size, len(known))) for size, rate in known
+        1 / (relative_error(rate, noise, latest) ** 2 + _form_error(size, len(known)))
+        for size, rate in known
     ]
     total = sum(precisions)
     shapes = _shapes(known[0][0], known[-1][0])
     columns = [
-        [math.log(rate.mean / size) + math.log(_slowdown(size, *shape)) for _, *shape in shapes] for size, rate in known
+        [math.log(rate.mean / size) + math.log(_slowdown(size, *shape)) for _, *shape in shapes]
+        for size, rate in known
     ]
     tried: list[tuple[float, float, tuple[float, float, float, float]]] = []
-    for (prior, knee, sharpness, congestion), levels in zip(shapes, zip(*columns, strict=True), strict=True):
+    for (prior, knee, sharpness, congestion), levels in zip(
+        shapes, zip(*columns, strict=True), strict=True
+    ):
         level = sum(map(mul, levels, precisions)) / total
-        error = sum(precision * (value - level) ** 2 for value, precision in zip(levels, precisions, strict=True))
+        error = sum(
+            precision * (value - level) ** 2
+            for value, precision in zip(levels, precisions, strict=True)
+        )
         tried.append((math.log(prior), error, (level, knee, sharpness, congestion)))
     misfit = max(1.0, min(error for _, error, _ in tried) / max(1, len(known) - 2))
-    return CurveFit(_normalized([(prior - error / misfit / 2, curve) for prior, error, curve in tried]))
+    return CurveFit(
+        _normalized([(prior - error / misfit / 2, curve) for prior, error, curve in tried])
+    )
 
 
 def relative_error(rate: MeasuredRate, noise: float, now: float) -> float:
     """Return the standard deviation of a measured rate, relative to it, as a measure of the present throughput."""
-    # Few windows of a size say little about their own noise: a single window gets twice the variance.
+    # Few windows of a size say little about their own noise: a single window gets twice the
+    # variance.
     age = max(0.0, now - rate.at) / 3600 if rate.at else 0.0
     return math.sqrt(noise**2 * (1 + 1 / max(1.0, rate.weight)) / rate.weight + (_AGE * age) ** 2)
 
@@ -209,12 +234,18 @@ def _normalized(tried: list[tuple[float, tuple[float, float, float, float]]]) ->
     `tried` has the logarithm of each likelihood, with level, knee, sharpness and congestion.
     """
     least = max(likelihood for likelihood, _ in tried) + math.log(_NEGLIGIBLE)
-    kept = [(math.exp(likelihood - least), curve) for likelihood, curve in tried if likelihood >= least]
+    kept = [
+        (math.exp(likelihood - least), curve) for likelihood, curve in tried if likelihood >= least
+    ]
     total = sum(weight for weight, _ in kept)
     return tuple(Curve(weight / total, *curve) for weight, curve in kept)
 
 
 def _slowdown(size: int, knee: float, sharpness: float, congestion: float) -> float:
     """Return the factor by which the shared resource and the communication slow down each member."""
-    shared = 1 + size / knee if sharpness == 1 else math.pow(1 + math.pow(size / knee, sharpness), 1 / sharpness)
+    shared = (
+        1 + size / knee
+        if sharpness == 1
+        else math.pow(1 + math.pow(size / knee, sharpness), 1 / sharpness)
+    )
     return shared + (size / congestion) ** 2

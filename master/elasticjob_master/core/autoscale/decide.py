@@ -36,7 +36,9 @@ def decide(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision:
     memory = same
     bounds = pending.narrowed_bounds(now.bounds, memory, now.wall)
     if may_change_resources:
-        more = parameter_servers.more_cpu(memory, now) or parameter_servers.more_servers(memory, now)
+        more = parameter_servers.more_cpu(memory, now) or parameter_servers.more_servers(
+            memory, now
+        )
         if more is not None:
             return more
     decision = needs.with_first_requests(size_search.next_size(memory, now, bounds), now)

@@ -124,7 +124,9 @@ class ScalingInputs:
 
 @dataclass(frozen=True)
 class ScalingDecision:
-    """What to change and why; without `size`, `servers`, `resources`, `migrate` and `remove` nothing changes.
+    """What to change and why.
+
+    Without `size`, `servers`, `resources`, `migrate` and `remove` nothing changes.
 
     Attributes:
         reason: the numbers behind the decision, for users.

@@ -22,7 +22,9 @@ from elasticjob_master.core.autoscale.scaling_memory import (
 _SAME = 0.15
 """A rate that differs by no more than this part from that of the earlier job is the same."""
 MOST_INHERITED = 4
-"""After so many jobs that took a size over, one searches by itself: a poor one must not be handed on for ever."""
+"""After so many jobs that took a size over, one searches by itself: a poor one must not be handed
+on for ever.
+"""
 
 
 def first_plan(
@@ -57,8 +59,11 @@ def first_plan(
         comparable = earlier.size == size and earlier.objective == objective and earlier.rate > 0
         if comparable and earlier.inherited < MOST_INHERITED:
             expected = ExpectedRate(size, earlier.rate, earlier.job, earlier.inherited)
-    # Nothing is measured, so the setting, which is learned with the first measurement, begins no other search.
-    after = structs.replace(begin_search(memory, size), expected=expected, undoing=bool(now.setting))
+    # Nothing is measured, so the setting, which is learned with the first measurement, begins no
+    # other search.
+    after = structs.replace(
+        begin_search(memory, size), expected=expected, undoing=bool(now.setting)
+    )
     return ScalingDecision(
         "; ".join(texts),
         after,
@@ -69,18 +74,25 @@ def first_plan(
 
 
 def compared(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | ScalingMemory:
-    """Settle if the job trains as fast as the earlier one did at this size; else return the memory to search with."""
+    """Settle if the job trains as fast as the earlier one did at this size.
+
+    Else return the memory to search with.
+    """
     expected = memory.expected
     if expected is None or memory.settled is not None:
         return memory
     if expected.size != now.size:
         return structs.replace(memory, expected=None)
-    facts = f"{measured_text(memory, now.size, now)}, {expected.job} had trained {expected.rate:.1f}"
+    facts = (
+        f"{measured_text(memory, now.size, now)}, {expected.job} had trained {expected.rate:.1f}"
+    )
     if not now.window_is_over:
         return ScalingDecision(f"{facts}; measuring {now.size} again", memory)
     memory = structs.replace(memory, expected=None)
     if abs(memory.rates[now.size] / expected.rate - 1) > _SAME:
         return memory
     bounded = now.size >= now.bounds.maximum
-    settled = structs.replace(with_settled(memory, now.size, bounded=bounded), inherited=expected.inherited + 1)
+    settled = structs.replace(
+        with_settled(memory, now.size, bounded=bounded), inherited=expected.inherited + 1
+    )
     return ScalingDecision(f"{facts}: it is the same; settled at {now.size}", settled)

@@ -14,31 +14,44 @@ GAP = 1.5
 """Between two measured sizes with this ratio another one may be better than both."""
 _FEWER = 1.25
 """A size that many times as large has clearly more members."""
-_CLEARLY, _CLEARLY_ERRORS = 0.03, 1.5
-"""A measured size is worth clearly more if it is by this part, and by so many standard errors of the difference."""
+_CLEARLY = 0.03
+_CLEARLY_ERRORS = 1.5
+"""A measured size is worth clearly more if it is by this part, and by so many standard errors of
+the difference.
+"""
 
 
 def best_measured(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> int:
-    """Return the measured size within the bounds that is worth most; the present one if there is none."""
+    """Return the measured size within the bounds that is worth most.
+
+    The present one if there is none.
+    """
     return _best(memory, now, _measured_sizes(memory, bounds)) or now.size
 
 
 def clearly_better(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> int | None:
-    """Return the measured size that is worth most, if it is clearly better than the present one; None: it is not.
+    """Return the measured size that is worth most, if it is clearly better than the present one.
 
-    Where fewer members that are about as good would be better, but are not clearly, more of them may be.
+    None: it is not. Where fewer members that are about as good would be better, but are not
+    clearly, more of them may be.
     """
     found = best_measured(memory, now, bounds)
     if found != now.size and _is_clearly_better(memory, found, now):
         return found
     if not now.objective.tie:
         return None
-    sizes = [n for n in _measured_sizes(memory, bounds) if n != now.size and _is_clearly_better(memory, n, now)]
+    sizes = [
+        n
+        for n in _measured_sizes(memory, bounds)
+        if n != now.size and _is_clearly_better(memory, n, now)
+    ]
     return _best(memory, now, sizes)
 
 
 def _measured_sizes(memory: ScalingMemory, bounds: Bounds) -> list[int]:
-    return [n for n, rate in memory.rates.items() if rate > 0 and bounds.minimum <= n <= bounds.maximum]
+    return [
+        n for n, rate in memory.rates.items() if rate > 0 and bounds.minimum <= n <= bounds.maximum
+    ]
 
 
 def _best(memory: ScalingMemory, now: ScalingInputs, sizes: list[int]) -> int | None:
@@ -63,9 +76,18 @@ def _is_clearly_better(memory: ScalingMemory, size: int, now: ScalingInputs) -> 
     return more > max(_CLEARLY, _CLEARLY_ERRORS * error)
 
 
-def size_between(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, lower: int) -> int | None:
-    """Return the middle of a wide gap between the present size and a lower one; None: nothing is to be found there."""
-    if lower >= now.size or now.size < GAP * lower or any(lower < n < now.size for n in memory.rates):
+def size_between(
+    memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, lower: int
+) -> int | None:
+    """Return the middle of a wide gap between the present size and a lower one.
+
+    None: nothing is to be found there.
+    """
+    if (
+        lower >= now.size
+        or now.size < GAP * lower
+        or any(lower < n < now.size for n in memory.rates)
+    ):
         return None
     if abs(memory.rates[now.size] / memory.rates[lower] - 1) < _CLEARLY:
         return None  # a plateau
@@ -76,8 +98,13 @@ def size_between(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, lowe
 def compared_text(memory: ScalingMemory, size: int, now: ScalingInputs) -> str:
     """Return a text: the present size and the nearest measured ones, with their rates."""
     others = [n for n in memory.rates if n != size]
-    near = [max((n for n in others if n < size), default=None), min((n for n in others if n > size), default=None)]
-    return ", ".join(measured_text(memory, n, now) for n in sorted({size, *(n for n in near if n is not None)}))
+    near = [
+        max((n for n in others if n < size), default=None),
+        min((n for n in others if n > size), default=None),
+    ]
+    return ", ".join(
+        measured_text(memory, n, now) for n in sorted({size, *(n for n in near if n is not None)})
+    )
 
 
 def measured_text(memory: ScalingMemory, size: int, now: ScalingInputs) -> str:

@@ -1,4 +1,7 @@
-"""The plans of a search: to another size, back to a measured one, or none any more, as it has settled."""
+"""The plans of a search.
+
+To another size, back to a measured one, or none any more, as it has settled.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,23 @@ from elasticjob_master.core.autoscale.measured_worth import clearly_better, size
 from elasticjob_master.core.autoscale.objective_text import meaning_text
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, with_settled
 
-MOST_MOVES, _MOST_RETURNS = 8, 2
+MOST_MOVES = 8
+_MOST_RETURNS = 2
 """The most plans of one search, and how many more may bring it back to a size that was better."""
 
 
 def move(
-    memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, target: int, facts: str, *, expected: float
+    memory: ScalingMemory,
+    now: ScalingInputs,
+    bounds: Bounds,
+    target: int,
+    facts: str,
+    *,
+    expected: float,
 ) -> ScalingDecision:
     """Request a size if the change pays in the remaining training time; `expected` is its rate."""
-    size, cost = now.size, memory.cost
+    size = now.size
+    cost = memory.cost
     grows = target > size
     heading = 1 if grows else -1
     gain = expected / memory.rates[size] - 1
@@ -30,12 +41,16 @@ def move(
     turned = memory.turned or memory.heading == -heading
     after = replace(memory, asked=target, heading=heading, turned=turned, moves=memory.moves + 1)
     bound = f", bounded by {bounds.limit}" if grows and target == bounds.maximum < 2 * size else ""
-    text = _expected_text(now, target, expected) if len(memory.rates) > 1 else "to see what they add"
+    text = (
+        _expected_text(now, target, expected) if len(memory.rates) > 1 else "to see what they add"
+    )
     action = "grow to" if grows else "back to" if target in memory.rates else "shrink to"
     return ScalingDecision(f"{facts}: {action} {target}{bound}, {text}", after, size=target)
 
 
-def go_back(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, size: int, facts: str) -> ScalingDecision:
+def go_back(
+    memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, size: int, facts: str
+) -> ScalingDecision:
     """Go back to a measured size, to stay there unless measuring it again says otherwise.
 
     On the way down the size between is tried first.
@@ -50,7 +65,9 @@ def go_back(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, size: int
     return ScalingDecision(f"{facts}: back to {size}, the best that was measured", after, size=size)
 
 
-def settle(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, facts: str) -> ScalingDecision:
+def settle(
+    memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, facts: str
+) -> ScalingDecision:
     """Settle at the present size, or return to a measured one that is worth clearly more.
 
     At a temporary limit the search goes on.
@@ -63,8 +80,14 @@ def settle(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, facts: str
         returned = go_back(memory, now, bounds, found, facts)
         if not returned.changes_nothing:
             return returned
-    after = with_settled(memory, now.size, bounded=now.size >= bounds.maximum, needed=now.objective.needed)
-    bound = f"; {bounds.limit} allows no more than {bounds.maximum}" if now.size == bounds.maximum else ""
+    after = with_settled(
+        memory, now.size, bounded=now.size >= bounds.maximum, needed=now.objective.needed
+    )
+    bound = (
+        f"; {bounds.limit} allows no more than {bounds.maximum}"
+        if now.size == bounds.maximum
+        else ""
+    )
     return ScalingDecision(f"{facts}{bound}; settled at {now.size}{_outlook(memory, now)}", after)
 
 

@@ -1,8 +1,9 @@
-"""What the size of a job is chosen for: how much a further member must add, and which rate is enough.
+"""What the size of a job is chosen for.
 
-Every objective is a question to a size: how much must one more member add? For `Efficiency` that is what the job says.
-For `Throughput` it is anything that can be measured. For `Cost` it is the part of the job's price that a member is. For
-`Deadline` it is anything, too, but only up to the rate that makes the finish time.
+How much a further member must add, and which rate is enough. Every objective is a question to a
+size: how much must one more member add? For `Efficiency` that is what the job says. For
+`Throughput` it is anything that can be measured. For `Cost` it is the part of the job's price that
+a member is. For `Deadline` it is anything, too, but only up to the rate that makes the finish time.
 """
 
 from __future__ import annotations
@@ -13,13 +14,21 @@ from typing import Literal
 
 Kind = Literal["Efficiency", "Throughput", "Deadline", "Cost"]
 _NOTICEABLE = 0.05
-"""What a further member must add where throughput is all that counts: less cannot be told from nothing."""
+"""What a further member must add where throughput is all that counts: less cannot be told from
+nothing.
+"""
 _AS_FAST = 0.02
-"""There, a measured size is as good as another one with so much more throughput, and the smaller one is better."""
+"""There, a measured size is as good as another one with so much more throughput, and the smaller
+one is better.
+"""
 _AS_CHEAP = 0.98
-"""A further member may add so little of its part of the price: what costs nearly the same, and is faster, is better."""
+"""A further member may add so little of its part of the price: what costs nearly the same, and is
+faster, is better.
+"""
 _RESERVE = 0.08
-"""So much more than the rate that makes the finish time is wanted, beside the noise: a restart, a slower hour."""
+"""So much more than the rate that makes the finish time is wanted, beside the noise: a restart, a
+slower hour.
+"""
 _ABOUT = 0.05
 """An elasticity that is lower than `Efficiency` asks for by so little is as good."""
 
@@ -63,7 +72,10 @@ class Objective:
 
     @property
     def by_efficiency(self) -> bool:
-        """Whether efficiency decides: also where there is a finish time, and nobody knows how far away the end is."""
+        """Whether efficiency decides.
+
+        Also where there is a finish time, and nobody knows how far away the end is.
+        """
         return self.kind == "Efficiency" or (self.kind == "Deadline" and self.rest is None)
 
     @property
@@ -82,16 +94,25 @@ class Objective:
     @property
     def tie(self) -> float:
         """By how much the worth of a smaller size may be less, and it is better."""
-        return _AS_FAST if self.kind in ("Throughput", "Deadline") and not self.by_efficiency else 0.0
+        return (
+            _AS_FAST if self.kind in ("Throughput", "Deadline") and not self.by_efficiency else 0.0
+        )
 
     def threshold(self, size: float) -> float:
         """Return what a further member of this size must add, relative to the throughput of the average member."""
         if self.by_efficiency:
             return self.efficiency
-        return _AS_CHEAP * size * self.price / self._price(size) if self.kind == "Cost" else _NOTICEABLE
+        return (
+            _AS_CHEAP * size * self.price / self._price(size)
+            if self.kind == "Cost"
+            else _NOTICEABLE
+        )
 
     def worth(self, rate: float, size: int) -> float:
-        """Return the worth of a size; where every member adds less, the last that meets `threshold` has most."""
+        """Return the worth of a size.
+
+        Where every member adds less, the last that meets `threshold` has most.
+        """
         if self.by_efficiency:
             return math.log(rate) - self.efficiency * math.log(size)
         if self.kind == "Cost":
@@ -103,7 +124,9 @@ class Objective:
         """Samples per second that make the finish time; None: there is none, or it is not known."""
         if self.kind != "Deadline" or self.rest is None:
             return None
-        return max(1.0, self.rest.samples) / max(1.0, self.finish_at - self.rest.wall - self.rest.lost)
+        return max(1.0, self.rest.samples) / max(
+            1.0, self.finish_at - self.rest.wall - self.rest.lost
+        )
 
     @property
     def enough(self) -> float | None:
@@ -117,7 +140,10 @@ class Objective:
         return self._price(size) / 3600 / rate * 1e6
 
     def end(self, rate: float) -> float | None:
-        """Return when the training ends at this rate, in seconds since the epoch; None: not known, or not asked for."""
+        """Return when the training ends at this rate, in seconds since the epoch.
+
+        None: not known, or not asked for.
+        """
         if self.kind != "Deadline" or self.rest is None or rate <= 0:
             return None
         return self.rest.wall + self.rest.lost + self.rest.samples / rate

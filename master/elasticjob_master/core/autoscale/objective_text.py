@@ -6,7 +6,9 @@ from elasticjob_api.times import format_time
 
 from elasticjob_master.core.autoscale.objective import Objective
 
-_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+_MINUTE = 60.0
+_HOUR = 3600.0
+_DAY = 86400.0
 _LAST = 253402300799.0
 """The end of the year 9999."""
 
@@ -24,7 +26,10 @@ def threshold_text(objective: Objective, size: float) -> str:
 
 
 def meaning_text(objective: Objective, rate: float, size: int) -> str:
-    """Return a text: when a size with this rate ends the training, or what its samples cost; empty: nothing to say."""
+    """Return a text: when a size with this rate ends the training, or what its samples cost.
+
+    Empty: nothing to say.
+    """
     if objective.kind == "Cost" and rate > 0:
         return f"{objective.cost(rate, size):.4g} for a million samples"
     end = objective.end(rate)
@@ -44,20 +49,23 @@ def rate_text(objective: Objective, rate: float, size: int) -> str:
 
 
 def objective_text(objective: Objective, rate: float, size: int) -> str:
-    """Return a text: the objective, and what the present size, with this rate or 0 if it is not known, means for it."""
+    """Return a text.
+
+    The objective, and what the present size, with this rate or 0 if it is not known, means for it.
+    """
     means = meaning_text(objective, rate, size)
     present = f"; {size} members: {means}" if means else ""
     if objective.kind == "Cost":
-        return (
-            f"Cost: {objective.price:g} an hour for a member, {objective.others:g} for all of the other roles{present}"
-        )
+        return f"Cost: {objective.price:g} an hour for a member, {objective.others:g} for all of the other roles{present}"
     if objective.kind != "Deadline":
-        return objective.kind if objective.kind == "Throughput" else f"Efficiency: at least {objective.efficiency:.0%}"
+        return (
+            objective.kind
+            if objective.kind == "Throughput"
+            else f"Efficiency: at least {objective.efficiency:.0%}"
+        )
     finish = f"Deadline: finishTime {clock_text(objective.finish_at)}"
     if objective.needed is None:
-        return (
-            f"{finish}; the training reports no total of steps, so it is as Efficiency with {objective.efficiency:.0%}"
-        )
+        return f"{finish}; the training reports no total of steps, so it is as Efficiency with {objective.efficiency:.0%}"
     if objective.rest is not None and objective.finish_at <= objective.rest.wall:
         return f"{finish} has passed, so it is as Throughput{present}"
     return f"{finish} needs {objective.needed:.1f} samples/s{present}"

@@ -1,7 +1,8 @@
-"""What earlier jobs of a profile needed: kept as text in a ConfigMap, one line a job, read within strict bounds.
+"""What earlier jobs of a profile needed.
 
-Whoever may write ConfigMaps of the namespace can have written it, so it is believed for nothing but a beginning: the
-written resources, bounds and resourceLimits stand above it, and what is measured afterwards corrects it.
+Kept as text in a ConfigMap, one line a job, read within strict bounds. Whoever may write ConfigMaps
+of the namespace can have written it, so it is believed for nothing but a beginning: the written
+resources, bounds and resourceLimits stand above it, and what is measured afterwards corrects it.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ def write_profile(jobs: tuple[ProfiledJob, ...], latest: ProfiledJob) -> str:
     return "\n".join(lines) + "\n"
 
 
-def profiled(memory: ScalingMemory, scaling: JobScaling, *, job: str, uid: str, at: str) -> ProfiledJob | None:
+def profiled(
+    memory: ScalingMemory, scaling: JobScaling, *, job: str, uid: str, at: str
+) -> ProfiledJob | None:
     """Return what a job has shown so far; None: nothing yet."""
     uses = {
         role: RoleUse(round(min(peaks.steady, 100_000.0), 2), min(peaks.memory, 2**50))
@@ -123,7 +126,8 @@ def needed(jobs: tuple[ProfiledJob, ...]) -> Mapping[str, RolePeaks]:
     for job in jobs:
         for role, use in job.roles.items():
             before = found.get(role, RolePeaks())
-            steady, used = max(before.steady, use.cpu), max(before.memory, use.memory)
+            steady = max(before.steady, use.cpu)
+            used = max(before.memory, use.memory)
             found[role] = RolePeaks(steady=steady, memory=used)
     return found
 

@@ -1,7 +1,8 @@
-"""More memory from measured use, before members are killed for lack of it; `lowering` has the other direction.
+"""More memory from measured use, before members are killed for lack of it.
 
-After such a kill the operator doubles the memory; here it is increased before. CPU that is fully used is not increased:
-more members are the answer to that, except for parameter servers.
+`lowering` has the other direction. After such a kill the operator doubles the memory; here it is
+increased before. CPU that is fully used is not increased: more members are the answer to that,
+except for parameter servers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,12 @@ import math
 
 from msgspec import structs
 
-from elasticjob_master.core.autoscale.decision import MemberUsage, RoleUsage, ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.decision import (
+    MemberUsage,
+    RoleUsage,
+    ScalingDecision,
+    ScalingInputs,
+)
 from elasticjob_master.core.autoscale.scaling_memory import RolePeaks, ScalingMemory
 
 NEARLY_USED_UP = 0.9
@@ -23,8 +29,8 @@ _UNIT = 64 * 1024**2
 def with_room_seen(memory: ScalingMemory, now: ScalingInputs) -> ScalingMemory:
     """Return the memory after the window has shown what became of more memory.
 
-    A caching allocator fills whatever it gets: when a role is near its limit again in the first window after it got
-    more, it gets no more. A program that grows leaves some room at first.
+    A caching allocator fills whatever it gets: when a role is near its limit again in the first
+    window after it got more, it gets no more. A program that grows leaves some room at first.
     """
     for name, role in now.roles.items():
         peaks = memory.peaks.get(name)
@@ -32,7 +38,11 @@ def with_room_seen(memory: ScalingMemory, now: ScalingInputs) -> ScalingMemory:
             continue
         if any(use.memory_limit != peaks.raised_to for use in role.uses):
             continue
-        seen = structs.replace(peaks, filled=True) if _near_limit(role) else structs.replace(peaks, roomy=True)
+        seen = (
+            structs.replace(peaks, filled=True)
+            if _near_limit(role)
+            else structs.replace(peaks, roomy=True)
+        )
         memory = memory.with_role_peaks(name, seen)
     return memory
 
@@ -40,7 +50,8 @@ def with_room_seen(memory: ScalingMemory, now: ScalingInputs) -> ScalingMemory:
 def more_memory(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
     """Give a role more memory if a member was near its limit for most of the time."""
     for name, role in sorted(now.roles.items()):
-        near_limit, peaks = _near_limit(role), memory.peaks.get(name, RolePeaks(since=now.wall))
+        near_limit = _near_limit(role)
+        peaks = memory.peaks.get(name, RolePeaks(since=now.wall))
         if not near_limit or peaks.filled:
             continue
         worst = max(near_limit, key=lambda use: use.memory)
@@ -50,7 +61,11 @@ def more_memory(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | 
         possible = int(min(wanted, role.most_memory, had + room)) // 1024**2 * 1024**2
         if possible < had * 1.05:
             continue
-        bound = f" ({role.memory_bound} or resourceLimits.memory allow no more)" if possible < wanted else ""
+        bound = (
+            f" ({role.memory_bound} or resourceLimits.memory allow no more)"
+            if possible < wanted
+            else ""
+        )
         reason = (
             f"{worst.name} uses {mib(worst.memory)} of its {mib(worst.memory_limit or 0)} memory and was above "
             f"{NEARLY_USED_UP:.0%} in {worst.near_limit:.0%} of the looks: {name} gets {mib(possible)} each{bound}"

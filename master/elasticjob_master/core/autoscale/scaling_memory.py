@@ -16,16 +16,26 @@ _MOST_WINDOWS = 8.0
 """A rate counts as the mean of at most so many windows, so that newer ones weigh more."""
 _USUAL_NOISE = 0.02
 _NOISE_WINDOWS = (2, 30)
-"""How many repetitions the usual noise counts as, and at most how many of the measured ones count."""
-_DRIFT, _DRIFT_NOISES = 0.15, 4.0
-"""A window strays if it differs by so much, and by so many times the noise, from the mean of those before."""
+"""How many repetitions the usual noise counts as, and at most how many of the measured ones count.
+"""
+_DRIFT = 0.15
+_DRIFT_NOISES = 4.0
+"""A window strays if it differs by so much, and by so many times the noise, from the mean of those
+before.
+"""
 _LONG_DRIFT = 0.4
 """A settled size is left, too, when its rate has slowly changed by so much."""
-_SLOWER_WINDOWS, _FASTER_WINDOWS, _DRIFT_WINDOWS_IN_SEARCH = 72, 6, 2
-"""For how many windows in a row a settled size must stray: if it got slower, only members are lost by waiting."""
-_MOST_DOUBLINGS, _SAME_SIZE = 5, 0.1
+_SLOWER_WINDOWS = 72
+_FASTER_WINDOWS = 6
+_DRIFT_WINDOWS_IN_SEARCH = 2
+"""For how many windows in a row a settled size must stray: if it got slower, only members are lost
+by waiting.
+"""
+_MOST_DOUBLINGS = 5
+_SAME_SIZE = 0.1
 """How often that doubles, each time that a search ends where it began, give or take this part."""
-_OLD_SECONDS, _OLD_WEIGHT = 900.0, 0.5
+_OLD_SECONDS = 900.0
+_OLD_WEIGHT = 0.5
 """What was measured so long before a window counts as no more than this part of one beside it."""
 _SETTLED_WINDOWS = 4.0
 """At a settled size the mean is that of so many windows, so that it follows a slow trend."""
@@ -72,7 +82,9 @@ class MeasuredRate:
         old = self.at and measured.at - self.at > _OLD_SECONDS
         before = min(self.weight, _OLD_WEIGHT if old else most - measured.part)
         total = before + measured.part
-        return MeasuredRate((self.mean * before + measured.rate * measured.part) / total, total, measured.at)
+        return MeasuredRate(
+            (self.mean * before + measured.rate * measured.part) / total, total, measured.at
+        )
 
 
 class RolePeaks(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -138,7 +150,9 @@ class ExpectedRate(msgspec.Struct, frozen=True):
 
 
 class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All of the state. A "search" for the best size goes on until it settles. The fields are stored under their names.
+    """All of the state. A "search" for the best size goes on until it settles.
+
+    The fields are stored under their names.
 
     Attributes:
         rates: samples a second by size, the mean of the windows measured there; the size measured last comes last.
@@ -217,7 +231,9 @@ class ScalingMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def rate(self, size: int) -> MeasuredRate:
         """Return what was measured at a size that is one of `rates`."""
-        return MeasuredRate(self.rates[size], self.weights.get(size, 1.0), self.times.get(size, 0.0))
+        return MeasuredRate(
+            self.rates[size], self.weights.get(size, 1.0), self.times.get(size, 0.0)
+        )
 
     def measured_rates(self) -> dict[int, MeasuredRate]:
         """Return what was measured, by size; the one measured last is the last."""
@@ -244,10 +260,11 @@ def begin_search(memory: ScalingMemory, size: int, *, heading: int = 0) -> Scali
 
 
 def adjusted_to(memory: ScalingMemory, *, size: int, setting: str) -> ScalingMemory:
-    """Return the memory for the present size and setting; if others have changed one of them, a new search begins.
+    """Return the memory for the present size and setting.
 
-    The rates of another setting are dropped. After a change of the servers' CPU by the auto-scaler only that of the
-    present size is, to be compared; after it was taken back, none.
+    If others have changed one of them, a new search begins. The rates of another setting are
+    dropped. After a change of the servers' CPU by the auto-scaler only that of the present size is,
+    to be compared; after it was taken back, none.
     """
     if setting != memory.setting:
         rates = memory.measured_rates()
@@ -263,7 +280,10 @@ def adjusted_to(memory: ScalingMemory, *, size: int, setting: str) -> ScalingMem
 
 
 def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) -> ScalingMemory:
-    """Return the memory with one more measurement of a size; when the throughput has changed, a new search begins."""
+    """Return the memory with one more measurement of a size.
+
+    When the throughput has changed, a new search begins.
+    """
     known = memory.rate(size) if size in memory.rates else None
     if measured.rescale_seconds is not None:
         memory = replace(memory, costs=(*memory.costs, measured.rescale_seconds)[-_COSTS:])
@@ -277,7 +297,9 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
         memory = _with_drift(memory, known.mean, measured.rate, settled=settled)
         if len(before) == 1 and not memory.strays:  # it was noise, not a change
             memory = _with_noise(memory, known, Measurement(before[0]))
-        if len(memory.strays) >= _drift_windows(memory, faster=measured.rate > known.mean, settled=settled):
+        if len(memory.strays) >= _drift_windows(
+            memory, faster=measured.rate > known.mean, settled=settled
+        ):
             new = MeasuredRate(fmean(memory.strays), len(memory.strays), measured.at)
             if memory.fresh and not settled and new.mean > known.mean:
                 # It was still warming up; that says nothing about the sizes before.
@@ -299,7 +321,10 @@ def with_measurement(memory: ScalingMemory, size: int, measured: Measurement) ->
 
 
 def without_rates_since(memory: ScalingMemory, since: float, size: int) -> ScalingMemory:
-    """Return the memory without the rates measured after a moment; if there are any, a new search begins."""
+    """Return the memory without the rates measured after a moment.
+
+    If there are any, a new search begins.
+    """
     rates = memory.measured_rates()
     before = {at: rate for at, rate in rates.items() if rate.at < since}
     return memory if len(before) == len(rates) else begin_search(memory.with_rates(before), size)
@@ -308,8 +333,12 @@ def without_rates_since(memory: ScalingMemory, since: float, size: int) -> Scali
 def with_settled(
     memory: ScalingMemory, size: int, *, bounded: bool = False, needed: float | None = None
 ) -> ScalingMemory:
-    """Return the memory when a search has settled at a size that was measured; see `ScalingMemory`."""
-    origin, fruitless = memory.drifted_from, memory.fruitless
+    """Return the memory when a search has settled at a size that was measured.
+
+    See `ScalingMemory`.
+    """
+    origin = memory.drifted_from
+    fruitless = memory.fruitless
     if origin is not None:
         fruitless = fruitless + 1 if abs(size / origin - 1) <= _SAME_SIZE else 0
     memory = replace(memory, drifted_from=None, fruitless=fruitless, needed=needed or 0.0, waited=0)
@@ -320,16 +349,25 @@ def _drift_windows(memory: ScalingMemory, *, faster: bool, settled: bool) -> int
     """Return how many windows in a row must stray for a new search."""
     if not settled:
         return _DRIFT_WINDOWS_IN_SEARCH
-    # A throughput that changes again and again, as by day and night, is not searched for again and again.
-    return (_FASTER_WINDOWS if faster else _SLOWER_WINDOWS) << min(memory.fruitless, _MOST_DOUBLINGS)
+    # A throughput that changes again and again, as by day and night, is not searched for again and
+    # again.
+    return (_FASTER_WINDOWS if faster else _SLOWER_WINDOWS) << min(
+        memory.fruitless, _MOST_DOUBLINGS
+    )
 
 
 def _with_drift(memory: ScalingMemory, mean: float, rate: float, *, settled: bool) -> ScalingMemory:
     """Collect consecutive rates that are too far from the mean of those before, all above or all below it."""
-    difference, least = rate / mean - 1, _DRIFT_NOISES * memory.noise
+    difference = rate / mean - 1
+    least = _DRIFT_NOISES * memory.noise
     strays = abs(difference) > max(_DRIFT, least)
-    if settled and memory.reference > 0 and abs(rate / memory.reference - 1) > max(_LONG_DRIFT, least):
-        strays, difference = True, rate / memory.reference - 1
+    if (
+        settled
+        and memory.reference > 0
+        and abs(rate / memory.reference - 1) > max(_LONG_DRIFT, least)
+    ):
+        strays = True
+        difference = rate / memory.reference - 1
     if not strays:
         return replace(memory, strays=()) if memory.strays else memory
     same = all((stray > mean) == (difference > 0) for stray in memory.strays)

@@ -1,12 +1,13 @@
 """The search for the best number of members: it climbs as long as that pays, and goes back once.
 
-From a small size the search doubles as long as the measured throughput grows enough, and goes down once from the first
-size that is too large. From the maximum it goes down first, until there are too few members, and goes up once. In the
-first direction it may go too far, because it can turn back. In the second one it must not pass the best size: downwards
-it stops before a size that could be too small, upwards it takes small steps. Which sizes those are is estimated by
-curves; but no curve is believed against a measurement: the search never ends at a size that is clearly worth less than
-another one that it has measured. After it has settled, only a change made by others, another setting or a lasting
-change of the throughput begins a new search.
+From a small size the search doubles as long as the measured throughput grows enough, and goes down
+once from the first size that is too large. From the maximum it goes down first, until there are too
+few members, and goes up once. In the first direction it may go too far, because it can turn back.
+In the second one it must not pass the best size: downwards it stops before a size that could be too
+small, upwards it takes small steps. Which sizes those are is estimated by curves; but no curve is
+believed against a measurement: the search never ends at a size that is clearly worth less than
+another one that it has measured. After it has settled, only a change made by others, another
+setting or a lasting change of the throughput begins a new search.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from elasticjob_master.core.autoscale.candidate_sizes import allowed, next_large
 from elasticjob_master.core.autoscale.climb import climb
 from elasticjob_master.core.autoscale.curve import CurveFit, SizeEstimates, fit_curves
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
-from elasticjob_master.core.autoscale.measured_worth import GAP, best_measured, compared_text, measured_text
+from elasticjob_master.core.autoscale.measured_worth import (
+    GAP,
+    best_measured,
+    compared_text,
+    measured_text,
+)
 from elasticjob_master.core.autoscale.moves import MOST_MOVES, go_back, move, settle
 from elasticjob_master.core.autoscale.objective_text import threshold_text
 from elasticjob_master.core.autoscale.reopening import reopened
@@ -29,17 +35,31 @@ _MOST_WINDOWS = 6.0
 """A size is measured up to so many times while it is undecided what to do."""
 _LEAST_WINDOWS = 2.0
 _EXACT = 0.015
-"""A move that cannot be reverted waits for so many windows, and for so small a standard error of their mean."""
+"""A move that cannot be reverted waits for so many windows, and for so small a standard error of
+their mean.
+"""
 _SURE = 0.8
 """The likelihood with which a decision needs no further measurement."""
 _STEP = 1.25
-"""The factor by which the size grows after the turn, if that reaches the maximum with the remaining plans."""
-_TRY, _TRY_AGAIN, _TURN = 0.05, 0.3, 0.6
-"""How likely a larger or smaller size must be better: to try it, to try it after a poor step, and to turn for it."""
-_CAREFUL, _LIKELY, _BOLD = 0.95, 0.9, 0.2
-"""How likely a new size must be enough: usually, in a step up after the turn, and in a step down before it."""
+"""The factor by which the size grows after the turn, if that reaches the maximum with the remaining
+plans.
+"""
+_TRY = 0.05
+_TRY_AGAIN = 0.3
+_TURN = 0.6
+"""How likely a larger or smaller size must be better: to try it, to try it after a poor step, and
+to turn for it.
+"""
+_CAREFUL = 0.95
+_LIKELY = 0.9
+_BOLD = 0.2
+"""How likely a new size must be enough: usually, in a step up after the turn, and in a step down
+before it.
+"""
 _FURTHER = 0.6
-"""The search goes down to no less than this part of the smallest size it knows, if that is worth most so far."""
+"""The search goes down to no less than this part of the smallest size it knows, if that is worth
+most so far.
+"""
 _WORTH_TRYING = 0.03
 """By which part a size that was not tried must promise to be faster than the best that was."""
 
@@ -57,7 +77,12 @@ def next_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scal
     if memory.settled is not None:
         return ScalingDecision(f"{measured_text(memory, size, now)}; settled at {size}", memory)
     if bounds.maximum <= bounds.minimum or size < bounds.minimum:
-        return settle(memory, now, bounds, f"{measured_text(memory, size, now)}; {bounds.limit} allows no other size")
+        return settle(
+            memory,
+            now,
+            bounds,
+            f"{measured_text(memory, size, now)}; {bounds.limit} allows no other size",
+        )
     known = {n: rate for n, rate in memory.measured_rates().items() if rate.mean > 0}
     if size not in known:
         return ScalingDecision(f"{size} members train nothing", memory)
@@ -71,7 +96,9 @@ def next_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scal
     fitted = fit_curves(known, memory.noise)
     if len(known) == 1:
         return _second_size(memory, now, bounds, fitted)
-    estimates = fitted.size_estimates(min(bounds.minimum, size), max(bounds.maximum, size), now.objective)
+    estimates = fitted.size_estimates(
+        min(bounds.minimum, size), max(bounds.maximum, size), now.objective
+    )
     up = estimates.too_small(size) if size < bounds.maximum else 0.0
     down = estimates.too_large(size) if size > bounds.minimum else 0.0
     facts = f"{compared_text(memory, size, now)}; {_marginal_text(fitted, now)}"
@@ -83,18 +110,24 @@ def next_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scal
         facts += f"; a larger size is better with a likelihood of {up:.0%}, a smaller one with {down:.0%}"
         direction = _direction(memory, up, down, poor=poor, at_minimum=size <= bounds.minimum)
         if direction < 0 and _began_too_large(memory, estimates):
-            memory = replace(memory, heading=0)  # the first step up was a question, so this one is no turn
+            memory = replace(
+                memory, heading=0
+            )  # the first step up was a question, so this one is no turn
         target = (
             _larger_size(memory, size, bounds, estimates)
             if direction > 0
             else _smaller_size(memory, size, bounds, estimates, needed=now.objective.needed or 0.0)
         )
-        if (target - size) * direction > 0 and (direction > 0 or size - target >= min(size, max(1, size // 10))):
+        if (target - size) * direction > 0 and (
+            direction > 0 or size - target >= min(size, max(1, size // 10))
+        ):
             return _move_or_return(memory, now, bounds, fitted, target, facts)
     return settle(memory, now, bounds, facts)
 
 
-def _direction(memory: ScalingMemory, up: float, down: float, *, poor: bool, at_minimum: bool) -> int:
+def _direction(
+    memory: ScalingMemory, up: float, down: float, *, poor: bool, at_minimum: bool
+) -> int:
     """Return 1 to go up, -1 to go down or 0 to stay, by the likelihoods that the best size is larger or smaller."""
     if memory.turned:
         return int(up > _TRY) if memory.heading > 0 else -int(down > _TURN)
@@ -107,7 +140,9 @@ def _direction(memory: ScalingMemory, up: float, down: float, *, poor: bool, at_
 
 def _began_too_large(memory: ScalingMemory, estimates: SizeEstimates) -> bool:
     """Return whether the only step so far, up, has shown that the best size is rather below the first one."""
-    return memory.moves == 1 and memory.heading > 0 and estimates.too_large(min(memory.rates)) > 1 / 2
+    return (
+        memory.moves == 1 and memory.heading > 0 and estimates.too_large(min(memory.rates)) > 1 / 2
+    )
 
 
 def _is_exact(memory: ScalingMemory, size: int) -> bool:
@@ -125,19 +160,27 @@ def _is_decided(memory: ScalingMemory, size: int, up: float, down: float) -> boo
 
 
 def _larger_size(memory: ScalingMemory, size: int, bounds: Bounds, estimates: SizeEstimates) -> int:
-    """Return the size to grow to: up to twice the present one before the turn, a small step after it."""
+    """Return the size to grow to.
+
+    Up to twice the present one before the turn, a small step after it.
+    """
     if memory.heading >= 0 and not memory.turned:
         return next_larger(size, bounds)
     highest = max(memory.rates)
     step = max(_STEP, math.pow(bounds.maximum / highest, 1 / (MOST_MOVES - memory.moves)))
     target = max(size + 1, min(estimates.enough(_LIKELY), math.floor(highest * step)))
     target = rounder(min(bounds.maximum, target), bounds, below=bounds.maximum + 1)
-    return max(allowed(target, bounds), min(bounds.maximum, allowed(size + bounds.multiple_of, bounds)))
+    return max(
+        allowed(target, bounds), min(bounds.maximum, allowed(size + bounds.multiple_of, bounds))
+    )
 
 
-def _smaller_size(memory: ScalingMemory, size: int, bounds: Bounds, estimates: SizeEstimates, *, needed: float) -> int:
-    """Return the size to shrink to: down to half the present one before the turn, a size that is enough after it.
+def _smaller_size(
+    memory: ScalingMemory, size: int, bounds: Bounds, estimates: SizeEstimates, *, needed: float
+) -> int:
+    """Return the size to shrink to.
 
+    Down to half the present one before the turn, a size that is enough after it.
     It is none of those that are known to train less than is needed.
     """
     if memory.heading <= 0 and not memory.turned:
@@ -151,9 +194,12 @@ def _smaller_size(memory: ScalingMemory, size: int, bounds: Bounds, estimates: S
     return allowed(rounder(least, bounds, below=size), bounds)
 
 
-def _second_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, fitted: CurveFit) -> ScalingDecision:
+def _second_size(
+    memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, fitted: CurveFit
+) -> ScalingDecision:
     """Choose the second size of a search at the maximum: fewer members."""
-    size, facts = now.size, f"{measured_text(memory, now.size, now)}, no other size is known"
+    size = now.size
+    facts = f"{measured_text(memory, now.size, now)}, no other size is known"
     if not _is_exact(memory, size):
         return ScalingDecision(f"{facts}; measuring {size} again", memory)
     if size >= bounds.maximum:
@@ -168,10 +214,19 @@ def _second_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, fitt
 
 
 def _move_or_return(
-    memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, fitted: CurveFit, target: int, facts: str
+    memory: ScalingMemory,
+    now: ScalingInputs,
+    bounds: Bounds,
+    fitted: CurveFit,
+    target: int,
+    facts: str,
 ) -> ScalingDecision:
-    """Request a size; if it promises no more than a measured one in the same direction, that one, to stay there."""
-    expected, heading = fitted.rate(target), 1 if target > now.size else -1
+    """Request a size.
+
+    If it promises no more than a measured one in the same direction, that one, to stay there.
+    """
+    expected = fitted.rate(target)
+    heading = 1 if target > now.size else -1
     found = best_measured(memory, now, bounds)
     turned = memory.turned or memory.heading == -heading
     if turned and (found - now.size) * heading > 0:
@@ -192,7 +247,10 @@ def _move_or_return(
 
 
 def _marginal_text(fitted: CurveFit, now: ScalingInputs) -> str:
-    """Return a text: what the last member adds by the fitted curve, compared with the objective; or what is needed."""
+    """Return a text: what the last member adds by the fitted curve, compared with the objective.
+
+    Or what is needed.
+    """
     if now.objective.needed is not None and now.objective.enough is not None:
         return f"finishTime needs {now.objective.needed:.1f} samples/s, {now.objective.enough:.1f} with a reserve"
     before = max(1, now.size - 1)

@@ -34,12 +34,19 @@ class UsageSamples:
         """Drop all samples."""
         self._sums = {}
 
-    def add(self, members: Iterable[Member], resources: dict[str, ContainerResources], *, warm: bool) -> None:
-        """Add a sample of each member's use. `warm`: the warm-up is over; `resources`: what it may use, by pod UID."""
-        before, self._sums = self._sums, {}
+    def add(
+        self, members: Iterable[Member], resources: dict[str, ContainerResources], *, warm: bool
+    ) -> None:
+        """Add a sample of each member's use.
+
+        `warm`: the warm-up is over; `resources`: what it may use, by pod UID.
+        """
+        before = self._sums
+        self._sums = {}
         for member in members:
             sums = self._sums[member.uid] = before.get(member.uid, _Sums())
-            usage, limit = member.usage, resources.get(member.uid, ContainerResources()).memory
+            usage = member.usage
+            limit = resources.get(member.uid, ContainerResources()).memory
             sums.samples += 1
             sums.cpu += usage.cpu_cores
             if warm:

@@ -1,1 +1,4 @@
-"""The rendezvous: which agents are members, which of them train together in a world, and the commands they get."""
+"""The rendezvous.
+
+Which agents are members, which of them train together in a world, and the commands they get.
+"""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Start:
     """Start the member's training process in the world of a round.
 
-    `crash_excused`: its last crash was the consequence of another member's. `goes_on`: also when the world changes.
+    `crash_excused`: its last crash was the consequence of another member's. `goes_on`: also when
+    the world changes.
     """
 
     uid: str
@@ -47,7 +48,10 @@ class Exit:
 
 @dataclass(frozen=True)
 class Check:
-    """Check the member's node: connect to the peers, measure some work, and run the job's command, if any."""
+    """Check the member's node.
+
+    Connect to the peers, measure some work, and run the job's command, if any.
+    """
 
     uid: str
     number: int
@@ -83,8 +87,9 @@ class WorldChanged:
 
 @dataclass(frozen=True)
 class RunScript:
-    """Run the script of a plan, which has an id of its own, unless it was run already; and tell its end.
+    """Run the script of a plan, which has an id of its own, unless it was run already.
 
+    And tell its end.
     `pods`: those that leave or have come, as `pod:slots` with commas between.
     """
 

@@ -1,7 +1,7 @@
 """Whether a training process still belongs to the present world, whose data and checkpoints it may then change.
 
-A world is formed without members that are lost or cut off at that moment. Their processes may run for a while, and call
-the master as soon as they reach it again.
+A world is formed without members that are lost or cut off at that moment. Their processes may run
+for a while, and call the master as soon as they reach it again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,12 @@ def check_process(job: RendezvousState, uid: str, process_round: int) -> Member:
     pod = member.identity.pod_name
     if not runs(member, process_round):
         if member.disconnected_since is not None:
-            raise NotReadyYet(f"round is {process_round}; pod {pod} has not told yet what runs there")
-        raise NotCurrent(f"round is {process_round}; pod {pod} runs no process of that round any more")
+            raise NotReadyYet(
+                f"round is {process_round}; pod {pod} has not told yet what runs there"
+            )
+        raise NotCurrent(
+            f"round is {process_round}; pod {pod} runs no process of that round any more"
+        )
     return member
 
 

@@ -58,15 +58,22 @@ class WorldState:
             return False
         if self.in_process_elastic:
             return self.phase == "reforming"  # only when all processes are restarted
-        return bool(member.renewal) or not self.belongs(member) or self.phase in ("reforming", "waiting")
+        return (
+            bool(member.renewal)
+            or not self.belongs(member)
+            or self.phase in ("reforming", "waiting")
+        )
 
     def belongs(self, member: Member) -> bool:
         """Return whether a member's process belongs to the present world.
 
-        One of an earlier round does in a member of this world: a world takes none with such a process, unless its role
-        goes on. If it is a role to go on no longer, that holds from the next change on, when who saves stops before it.
+        One of an earlier round does in a member of this world: a world takes none with such a
+        process, unless its role goes on. If it is a role to go on no longer, that holds from the
+        next change on, when who saves stops before it.
         """
-        return member.process_round == self.round or (member.process_round > 0 and member.uid in self.world_uids)
+        return member.process_round == self.round or (
+            member.process_round > 0 and member.uid in self.world_uids
+        )
 
     def goes_on(self, member: Member) -> bool:
         """Return whether a member's process belongs to later worlds than that of its start."""
@@ -78,7 +85,10 @@ class WorldState:
         return member.identity.role in self.notified_roles and 0 < member.taken_round < self.round
 
     def is_misfit(self, member: Member) -> bool:
-        """Return whether a process was started for a world that has not come about: its rank and size are wrong."""
+        """Return whether a process was started for a world that has not come about.
+
+        Its rank and size are wrong.
+        """
         fits = member.process_round == self.round and member.uid in self.world_uids
         return bool(member.process_round) and not member.joined_round and not fits
 
@@ -94,25 +104,39 @@ class WorldState:
 
     def waits_to_stop(self, member: Member) -> bool:
         """Return whether others, who may save what this member holds, have to stop before it."""
-        in_order = self.phase == "reforming" and not self.stop_without_grace and bool(member.process_round)
-        return in_order and stop_stage(member.identity.role, self.stop_order, self.kept_roles) > self.stop_stage
+        in_order = (
+            self.phase == "reforming" and not self.stop_without_grace and bool(member.process_round)
+        )
+        return (
+            in_order
+            and stop_stage(member.identity.role, self.stop_order, self.kept_roles) > self.stop_stage
+        )
 
 
 def desired_command(member: Member, world: WorldState) -> LastCommand | None:
     """Return the command that a connected member should have; None: no command."""
     if world.is_over(member):
-        # Whatever becomes of the member: the present world has begun without this process, which must save nothing.
+        # Whatever becomes of the member: the present world has begun without this process, which
+        # must save nothing.
         return LastCommand("stop", member.process_round, at_once=True)
     if member.succeeded or member.exiting:
         return LastCommand("exit")
     if member.draining_since is not None:
         if world.waits_to_stop(member):
             return None
-        # An in-process elastic process learns from host discovery that it has to leave, and gets time to do so.
-        may_leave_itself = world.in_process_elastic and world.now - member.draining_since < member.drain_seconds / 2
+        # An in-process elastic process learns from host discovery that it has to leave, and gets
+        # time to do so.
+        may_leave_itself = (
+            world.in_process_elastic
+            and world.now - member.draining_since < member.drain_seconds / 2
+        )
         if world.elastic_driver and not member.joined_round:
             may_leave_itself = False  # it takes no part in the training yet
-        return _announcement(member, world) if may_leave_itself and member.process_round else LastCommand("drain")
+        return (
+            _announcement(member, world)
+            if may_leave_itself and member.process_round
+            else LastCommand("drain")
+        )
     in_world = member.uid in world.world_uids and world.phase in ("training", "finishing")
     if member.process_round:
         if world.in_process_elastic and world.phase != "reforming":
@@ -125,7 +149,12 @@ def desired_command(member: Member, world: WorldState) -> LastCommand | None:
         if not in_world or world.must_stop(member):
             return LastCommand("stop", member.process_round, world.stop_without_grace)
         return member.last_command
-    if in_world and world.phase == "training" and member.crashed_at is None and member.last_round < world.round:
+    if (
+        in_world
+        and world.phase == "training"
+        and member.crashed_at is None
+        and member.last_round < world.round
+    ):
         return LastCommand("start", world.round)
     return LastCommand("check", member.order) if member.node_check.stage == "running" else None
 
@@ -138,7 +167,13 @@ def _announcement(member: Member, world: WorldState) -> LastCommand | None:
 
 
 def send(
-    member: Member, desired: LastCommand, *, goes_on: bool, now: float, timing: Timing, check: NodeCheck
+    member: Member,
+    desired: LastCommand,
+    *,
+    goes_on: bool,
+    now: float,
+    timing: Timing,
+    check: NodeCheck,
 ) -> Command:
     """Record a command as the member's last one, with the deadlines that follow from it, and return it.
 
@@ -147,24 +182,43 @@ def send(
     member.last_command = desired
     match desired.command:
         case "start":
-            member.process_round, member.started = desired.round, False
+            member.process_round = desired.round
+            member.started = False
             return Start(member.uid, desired.round, member.crash_excused, goes_on)
         case "stop":
             grace = 0.0 if desired.at_once else timing.stop
             member.stop_due = now + 2 * grace + timing.stop_margin
             late = member.renewal == "asked"
-            reason = f"it has not taken a new world within {timing.stop:g} s, so it is started again" if late else ""
+            reason = (
+                f"it has not taken a new world within {timing.stop:g} s, so it is started again"
+                if late
+                else ""
+            )
             return Stop(member.uid, desired.round, grace, reason)
         case "drain":
-            member.stop_due = now + 2 * member.drain_seconds + timing.stop_margin if member.process_round else None
-            # A little less than the operator waits, so that the agent ends the process and not the kubelet.
+            member.stop_due = (
+                now + 2 * member.drain_seconds + timing.stop_margin
+                if member.process_round
+                else None
+            )
+            # A little less than the operator waits, so that the agent ends the process and not the
+            # kubelet.
             return Drain(member.uid, 0.9 * member.drain_seconds)
         case "check":
             state = member.node_check
-            return Check(member.uid, desired.round, state.peers, tuple(check.command), float(check.timeout_seconds))
+            return Check(
+                member.uid,
+                desired.round,
+                state.peers,
+                tuple(check.command),
+                float(check.timeout_seconds),
+            )
         case "hosts_updated":
             return HostsUpdated(member.uid, desired.round)
         case "world_changed":
             return WorldChanged(member.uid, desired.round)
         case "exit":
-            return Exit(member.uid, problem=member.node_check.problem if member.node_check.stage == "failed" else "")
+            return Exit(
+                member.uid,
+                problem=member.node_check.problem if member.node_check.stage == "failed" else "",
+            )

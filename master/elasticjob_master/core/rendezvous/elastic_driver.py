@@ -1,9 +1,10 @@
-"""The part of Horovod's elastic driver, for jobs without a launcher: which processes meet in which world, and when.
+"""The part of Horovod's elastic driver, for jobs without a launcher.
 
-A process keeps its state in memory and goes on from world to world. It asks for its place in the next one (it *joins*)
-when it has been started, when a change has been announced to it, at its next commit, and when the present world has
-failed. Nobody is told a place before everybody who belongs to the world has asked: Horovod's processes end when a world
-that they have begun to form does not come about. So
+Which processes meet in which world, and when. A process keeps its state in memory and goes on from
+world to world. It asks for its place in the next one (it *joins*) when it has been started, when a
+change has been announced to it, at its next commit, and when the present world has failed. Nobody
+is told a place before everybody who belongs to the world has asked: Horovod's processes end when a
+world that they have begun to form does not come about. So
 
 - a new process is started for the next world, and the change is announced to the others only when it has asked: they
   train while it imports its packages;
@@ -21,12 +22,19 @@ from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
 def advance(job: RendezvousState, now: float) -> None:
-    """Form the next world if one is due, and begin it when everybody in it has asked; in a phase with a world."""
+    """Form the next world if one is due, and begin it when everybody in it has asked.
+
+    In a phase with a world.
+    """
     if job.sizes is None:
         return
     _begin(job, now)
     _settle(job, now)
-    if job.reconnect_deadline is not None and now < job.reconnect_deadline and job.members.disconnected:
+    if (
+        job.reconnect_deadline is not None
+        and now < job.reconnect_deadline
+        and job.members.disconnected
+    ):
         return  # a restarted master does not know yet where they are
     holders = [m for m in job.members if m.process_round and m.joined_round]
     if holders:
@@ -35,11 +43,17 @@ def advance(job: RendezvousState, now: float) -> None:
             job.form_world(members, now)
             _begin(job, now)
     elif job.phase == "training" and any(_gone(job, uid) for uid in job.world):
-        job.phase, job.world_failed = "reforming", True  # nobody has trained yet: begin again with who is there
+        job.phase, job.world_failed = (
+            "reforming",
+            True,
+        )  # nobody has trained yet: begin again with who is there
 
 
 def let_latecomers_go(job: RendezvousState) -> None:
-    """Let those succeed who hold no state of a training that a worker has finished: there is nothing left to do."""
+    """Let those succeed who hold no state of a training that a worker has finished.
+
+    There is nothing left to do.
+    """
     for member in job.members:
         if not member.joined_round and member.available and member.crashed_at is None:
             member.succeeded = True
@@ -47,7 +61,9 @@ def let_latecomers_go(job: RendezvousState) -> None:
 
 def announced(job: RendezvousState) -> bool:
     """Return whether the present world is due for the processes that still train in the last one."""
-    return all(m is not None and (m.joined_round or m.joining) for m in map(job.members.get, job.world))
+    return all(
+        m is not None and (m.joined_round or m.joining) for m in map(job.members.get, job.world)
+    )
 
 
 def may_join(job: RendezvousState, member: Member, left_round: int) -> bool:
@@ -69,7 +85,10 @@ def _begin(job: RendezvousState, now: float) -> None:
 
 
 def _is_ready(job: RendezvousState, member: Member) -> bool:
-    """Return whether a process can be told its place, or knows it. One that has left this world needs another one."""
+    """Return whether a process can be told its place, or knows it.
+
+    One that has left this world needs another one.
+    """
     if member.joining:
         started_for_it = bool(member.joined_round) or member.process_round == job.round
         return started_for_it and member.joined_round < job.round
@@ -81,11 +100,15 @@ def _settle(job: RendezvousState, now: float) -> None:
     if job.confirmed_at is not None or job.begun_round != job.round:
         return
     if all(m.joined_round >= job.round or not m.process_round for m in job.world_members()):
-        job.confirmed_at, job.settled_uids = now, job.world_uids
+        job.confirmed_at = now
+        job.settled_uids = job.world_uids
 
 
 def _next_members(job: RendezvousState, holders: list[Member], now: float) -> list[Member] | None:
-    """Return the members of the next world; None: the present one, or none that could be formed now."""
+    """Return the members of the next world.
+
+    None: the present one, or none that could be formed now.
+    """
     if job.begun_round == job.round and job.confirmed_at is None:
         return None
     # Who leaves stays until others have the state.
@@ -97,7 +120,11 @@ def _next_members(job: RendezvousState, holders: list[Member], now: float) -> li
     if job.finished_at is not None:
         return base if stranded else None  # the others end as they come to it
     if complete and not stranded:
-        return [*base, *_joiners(job, now)] if job.confirmed_at is not None and _joiners(job, now) else None
+        return (
+            [*base, *_joiners(job, now)]
+            if job.confirmed_at is not None and _joiners(job, now)
+            else None
+        )
     if not stranded and _uids(base) == job.settled_uids:
         # Only a new process is gone, of which the others have not heard.
         return [*base, *_joiners(job, now)] if _joiners(job, now) else None
@@ -115,7 +142,11 @@ def _joiners(job: RendezvousState, now: float) -> list[Member]:
         return []
     free = [m for m in job.members if m.available and not m.process_round]
     holders_stay = any(m.process_round and m.joined_round and not m.leaving for m in job.members)
-    return [m for m in free if (m.identity.role, m.identity.index) not in job.standby or not holders_stay]
+    return [
+        m
+        for m in free
+        if (m.identity.role, m.identity.index) not in job.standby or not holders_stay
+    ]
 
 
 def _comes(job: RendezvousState, member: Member) -> bool:
@@ -132,7 +163,9 @@ def _gone(job: RendezvousState, uid: str) -> bool:
 
 def _enough(job: RendezvousState, members: Iterable[Member]) -> bool:
     succeeded = (m for m in job.members if m.succeeded)
-    return world_formation.has_enough_members((*members, *succeeded), job.sizes or {}, all_desired=False)
+    return world_formation.has_enough_members(
+        (*members, *succeeded), job.sizes or {}, all_desired=False
+    )
 
 
 def _uids(members: Collection[Member]) -> frozenset[str]:

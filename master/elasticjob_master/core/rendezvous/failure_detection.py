@@ -1,7 +1,8 @@
 """Which members are lost, and which are at fault when processes fail.
 
-When one process of a world fails, the others soon fail too, because they wait for it. Only the first one is at fault.
-The time of the failures counts, not that of their reports: below torchrun all members of a world end at once.
+When one process of a world fails, the others soon fail too, because they wait for it. Only the
+first one is at fault. The time of the failures counts, not that of their reports: below torchrun
+all members of a world end at once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ def members_at_fault(
     timing: Timing,
     now: float,
 ) -> list[Member] | None:
-    """Return the members that have to leave with their process' exit code; None: it is too early to decide.
+    """Return the members that have to leave with their process' exit code.
+
+    None: it is too early to decide.
 
     Args:
         crashed: the members whose processes have failed, at least one.
@@ -42,9 +45,10 @@ def members_at_fault(
 
 
 def is_lost(member: Member, timing: Timing, now: float) -> bool:
-    """Return whether a member counts as lost: it was disconnected or silent for too long, or does not stop.
+    """Return whether a member counts as lost.
 
-    A disconnected member cannot report that it has stopped, so only the time since its disconnection counts.
+    It was disconnected or silent for too long, or does not stop. A disconnected member cannot
+    report that it has stopped, so only the time since its disconnection counts.
     """
     if member.disconnected_since is not None:
         return not member.succeeded and now - member.disconnected_since > timing.lost

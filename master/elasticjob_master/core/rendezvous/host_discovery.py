@@ -1,8 +1,8 @@
 """The published host list, which Horovod's host discovery script and `WatchHosts` read.
 
-Horovod misses a change of the hosts that is made while it handles the one before. So the next list is published only
-when the world of the last list has formed. Horovod also gives up when none of its hosts remains. So no list replaces
-all hosts of the last one.
+Horovod misses a change of the hosts that is made while it handles the one before. So the next list
+is published only when the world of the last list has formed. Horovod also gives up when none of its
+hosts remains. So no list replaces all hosts of the last one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,21 @@ class HostList:
     hosts: tuple[Host, ...] = ()
 
     def text(self, *, addresses: bool = False) -> str:
-        """Return the list as Horovod reads it: a line `host:slots` for each, by the pod's name or its address."""
-        return "".join(f"{host.address if addresses else host.name}:{host.slots}\n" for host in self.hosts)
+        """Return the list as Horovod reads it.
+
+        A line `host:slots` for each, by the pod's name or its address.
+        """
+        return "".join(
+            f"{host.address if addresses else host.name}:{host.slots}\n" for host in self.hosts
+        )
 
 
-def next_host_list(published: HostList, members: Iterable[Member], *, role: str | None, settled: bool) -> HostList:
-    """Return the list to publish now; it is `published` itself if nothing changes, or if it must not change yet.
+def next_host_list(
+    published: HostList, members: Iterable[Member], *, role: str | None, settled: bool
+) -> HostList:
+    """Return the list to publish now.
+
+    It is `published` itself if nothing changes, or if it must not change yet.
 
     Args:
         published: the present list.
@@ -46,7 +55,8 @@ def next_host_list(published: HostList, members: Iterable[Member], *, role: str 
     if not settled:
         return published
     candidates = [m for m in members if role is None or m.identity.role == role]
-    # A process that has started probably goes on while its agent is disconnected, until the member counts as lost.
+    # A process that has started probably goes on while its agent is disconnected, until the member
+    # counts as lost.
     present = [m for m in candidates if m.available or (m.started and not m.leaving)]
     if len(present) == len(published.hosts) and all(map(_describes, published.hosts, present)):
         return published
@@ -54,14 +64,20 @@ def next_host_list(published: HostList, members: Iterable[Member], *, role: str 
     known = {host.name for host in published.hosts}
     if hosts and known and known.isdisjoint(host.name for host in hosts):
         # A leaving host stays in the list until the new hosts have met it.
-        hosts = (*(_host(m) for m in candidates if m.identity.pod_name in known and not m.succeeded), *hosts)
+        hosts = (
+            *(_host(m) for m in candidates if m.identity.pod_name in known and not m.succeeded),
+            *hosts,
+        )
     if hosts == published.hosts:
         return published
     return HostList(published.version + 1, hosts)
 
 
 def _describes(host: Host, member: Member) -> bool:
-    """Return whether this is the member's line, without making one: with thousands of members that is too slow."""
+    """Return whether this is the member's line, without making one.
+
+    With thousands of members that is too slow.
+    """
     who = member.identity
     return host.name == who.pod_name and host.slots == who.slots and host.address == who.address
 

@@ -1,7 +1,8 @@
 """The members of the job, and what each of them is doing.
 
-A member is the agent of one pod. The agents' messages change the facts recorded here, and all decisions are made
-elsewhere from these facts alone. So a message that is late, repeated or lost can delay a decision, but not falsify it.
+A member is the agent of one pod. The agents' messages change the facts recorded here, and all
+decisions are made elsewhere from these facts alone. So a message that is late, repeated or lost can
+delay a decision, but not falsify it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ MemberState = Literal["waiting", "training", "draining", "suspected", "succeeded
 UNFINISHED_STAGES = ("waiting", "running", "answered")
 """Stages of a node check that is not decided yet; a member in one of them cannot join a world."""
 MOST_MEMBERS = 20_000
-"""Twice as many as a role can have. The bound keeps a client that has the token from filling the memory."""
+"""Twice as many as a role can have. The bound keeps a client that has the token from filling the
+memory.
+"""
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,11 @@ class Member:
     @property
     def available(self) -> bool:
         """Whether it can be part of a world."""
-        return self.disconnected_since is None and not self.leaving and self.node_check.stage not in UNFINISHED_STAGES
+        return (
+            self.disconnected_since is None
+            and not self.leaving
+            and self.node_check.stage not in UNFINISHED_STAGES
+        )
 
     @property
     def taken_round(self) -> int:
@@ -179,14 +186,21 @@ class Member:
     def process_ended(self) -> None:
         """Record that its training process has ended."""
         self.last_round = max(self.last_round, self.process_round)
-        self.process_round, self.started, self.joined_round, self.joining = 0, False, 0, False
+        self.process_round = 0
+        self.started = False
+        self.joined_round = 0
+        self.joining = False
         self.stop_due = self.exit_due = self.take_due = None
         self.renewal = ""
 
     def drain(self, seconds: float, now: float) -> None:
-        """Ask it to leave within so many seconds; only the first call has an effect, and none after success."""
+        """Ask it to leave within so many seconds.
+
+        Only the first call has an effect, and none after success.
+        """
         if self.draining_since is None and not self.succeeded:
-            self.draining_since, self.drain_seconds = now, seconds
+            self.draining_since = now
+            self.drain_seconds = seconds
             self.crashed_at = None
 
 
@@ -198,9 +212,13 @@ class Members:
         self._by_role_and_index: dict[tuple[str, int], str] = {}
         self._next_order = 1
         self.disconnected: set[str] = set()
-        """UIDs of members without a stream that should reconnect; those that have succeeded need not."""
+        """UIDs of members without a stream that should reconnect; those that have succeeded need
+        not.
+        """
         self.awaited: set[str] = set()
-        """UIDs of members whose process ran under an earlier master, and which have not told this one what they do."""
+        """UIDs of members whose process ran under an earlier master, and which have not told this
+        one what they do.
+        """
         self.removed: list[Member] = []
         """Members removed since the history recorder last emptied this list."""
 
@@ -227,8 +245,13 @@ class Members:
         """
         known = self._by_uid.get(identity.pod_uid)
         if known is None and len(self) >= MOST_MEMBERS:
-            raise NotCurrent(f"there are {len(self)} members already; a job can have at most {MOST_MEMBERS}")
-        if known is not None and (known.identity.role, known.identity.index) != (identity.role, identity.index):
+            raise NotCurrent(
+                f"there are {len(self)} members already; a job can have at most {MOST_MEMBERS}"
+            )
+        if known is not None and (known.identity.role, known.identity.index) != (
+            identity.role,
+            identity.index,
+        ):
             raise NotCurrent(
                 f"pod UID {identity.pod_uid} is {known.identity.role} {known.identity.index}; it cannot become "
                 f"{identity.role} {identity.index}"
@@ -237,14 +260,19 @@ class Members:
         if old is None or old.uid == identity.pod_uid:
             return
         newer = old.identity.incarnation > identity.incarnation
-        if newer or (old.identity.incarnation == identity.incarnation and old.disconnected_since is None):
+        if newer or (
+            old.identity.incarnation == identity.incarnation and old.disconnected_since is None
+        ):
             raise NotCurrent(
                 f"{identity.role} {identity.index} is pod {old.identity.pod_name} (incarnation "
                 f"{old.identity.incarnation}); pod {identity.pod_name} ({identity.incarnation}) is not newer"
             )
 
     def add(self, identity: Identity, now: float) -> Member:
-        """Add a member, which counts as disconnected until it connects; its role and index must be free."""
+        """Add a member, which counts as disconnected until it connects.
+
+        Its role and index must be free.
+        """
         member = Member(identity, self._next_order, disconnected_since=now, last_heard_at=now)
         self.insert(member)
         return member

@@ -1,8 +1,9 @@
-"""The node check: whether the nodes of new members are fit for training. Each is checked once, before its first world.
+"""The node check: whether the nodes of new members are fit for training.
 
-New members are checked in groups, one group at a time, so that they can be compared. The members that have joined
-together measure the same piece of work, and connect to each other and to the members that train already. A group is
-evaluated when all its members have answered or timed out. A node fails if its own check says so, if it is much slower
+Each is checked once, before its first world. New members are checked in groups, one group at a
+time, so that they can be compared. The members that have joined together measure the same piece of
+work, and connect to each other and to the members that train already. A group is evaluated when all
+its members have answered or timed out. A node fails if its own check says so, if it is much slower
 than others of its role, or if most connections from it and to it have failed.
 """
 
@@ -18,11 +19,15 @@ from elasticjob_master.core.rendezvous.members import UNFINISHED_STAGES, Member,
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 PEERS = 2
-"""How many others each member connects to. With two it can be decided which end of a failed connection is bad."""
+"""How many others each member connects to. With two it can be decided which end of a failed
+connection is bad.
+"""
 SLOW_FACTOR = 2.0
 LEAST_TO_COMPARE = 3
 ANSWER_SECONDS = 15.0
-"""For the connections and the transport of the answer, beyond the time that the check itself may take."""
+"""For the connections and the transport of the answer, beyond the time that the check itself may
+take.
+"""
 LONGEST_PROBLEM = 1000
 MOST_UNFIT = 100
 _PEER_CANDIDATES = 64
@@ -37,10 +42,16 @@ def advance(job: RendezvousState, now: float) -> None:
                 member.node_check = NodeCheckState()
         return
     for member in job.members:
-        if member.node_check.stage == "none" and member.last_round == 0 and member.process_round == 0:
+        if (
+            member.node_check.stage == "none"
+            and member.last_round == 0
+            and member.process_round == 0
+        ):
             member.node_check.stage = "waiting"
         elif member.node_check.stage in UNFINISHED_STAGES and member.process_round:
-            member.node_check = NodeCheckState()  # it trains already, as its agent has reported to a restarted master
+            member.node_check = (
+                NodeCheckState()
+            )  # it trains already, as its agent has reported to a restarted master
         elif member.node_check.stage == "running":
             _apply_timeout(member, now)
     present = [m for m in job.members if not m.leaving]
@@ -59,12 +70,17 @@ def _begin_if_gathered(job: RendezvousState, connected: list[Member], now: float
     if not newcomers or job.sizes is None:
         return
     complete = world_formation.has_enough_members(connected, job.sizes, all_desired=True)
-    if complete or world_formation.joins_settled(newcomers, timing=job.timing, anew=job.begins_anew(), now=now):
+    if complete or world_formation.joins_settled(
+        newcomers, timing=job.timing, anew=job.begins_anew(), now=now
+    ):
         begin_checks(newcomers, connected, job.node_check, now)
 
 
 def _apply_result(job: RendezvousState, member: Member) -> None:
-    """Make a member on an unfit node leave, and keep the problem; a node that has passed clears it."""
+    """Make a member on an unfit node leave, and keep the problem.
+
+    A node that has passed clears it.
+    """
     place = (member.identity.role, member.identity.index)
     job.unfit.pop(place, None)
     if member.node_check.stage == "failed":
@@ -74,7 +90,9 @@ def _apply_result(job: RendezvousState, member: Member) -> None:
             del job.unfit[next(iter(job.unfit))]
 
 
-def begin_checks(newcomers: Iterable[Member], members: Sequence[Member], check: NodeCheck, now: float) -> None:
+def begin_checks(
+    newcomers: Iterable[Member], members: Sequence[Member], check: NodeCheck, now: float
+) -> None:
     """Begin the check of a group.
 
     Args:
@@ -93,11 +111,14 @@ def begin_checks(newcomers: Iterable[Member], members: Sequence[Member], check: 
             )
 
 
-def record_answer(member: Member, number: int, *, seconds: float, problem: str, unreached: Sequence[str]) -> None:
+def record_answer(
+    member: Member, number: int, *, seconds: float, problem: str, unreached: Sequence[str]
+) -> None:
     """Record a member's answer; an answer to another check, or a second one, changes nothing."""
     check = member.node_check
     if check.stage == "running" and number == member.order:
-        check.stage, check.problem = "answered", problem[:LONGEST_PROBLEM]
+        check.stage = "answered"
+        check.problem = problem[:LONGEST_PROBLEM]
         check.seconds = seconds if 0 < seconds < float("inf") else 0.0
         check.unreached = tuple(peer for peer in check.peers if peer in set(unreached))
 
@@ -106,18 +127,23 @@ def _apply_timeout(member: Member, now: float) -> None:
     """Record a problem instead of the answer if that is overdue."""
     check = member.node_check
     if check.stage == "running" and now > check.deadline:
-        check.stage, check.problem = "answered", "the node check was not answered in time"
+        check.stage = "answered"
+        check.problem = "the node check was not answered in time"
 
 
 def evaluate_group(group: Sequence[Member], members: Iterable[Member]) -> None:
-    """Decide the checks of a group in which every member has answered: each one has passed or failed afterwards."""
+    """Decide the checks of a group in which every member has answered.
+
+    Each one has passed or failed afterwards.
+    """
     times: dict[str, list[float]] = {}
     for member in members:
         if member.node_check.seconds and not member.node_check.problem:
             times.setdefault(member.identity.role, []).append(member.node_check.seconds)
     bad_connections = _unreachable(group)
     for member in group:
-        check, peers = member.node_check, times.get(member.identity.role, [])
+        check = member.node_check
+        peers = times.get(member.identity.role, [])
         usual = median(peers) if len(peers) >= LEAST_TO_COMPARE else 0.0
         if not check.problem and usual and check.seconds > SLOW_FACTOR * usual:
             check.problem = (
@@ -126,7 +152,9 @@ def evaluate_group(group: Sequence[Member], members: Iterable[Member]) -> None:
             )
         if not check.problem and member.uid in bad_connections:
             failed, all_ = bad_connections[member.uid]
-            check.problem = f"{failed} of {all_} connections between its node and other members failed"
+            check.problem = (
+                f"{failed} of {all_} connections between its node and other members failed"
+            )
         check.stage = "failed" if check.problem else "passed"
 
 
@@ -137,15 +165,18 @@ def _peers(member: Member, members: Sequence[Member], position: int) -> tuple[st
     own = member.identity
     far = [other for other in around if not own.node_name or other.node_name != own.node_name]
     near = [other for other in around if other not in far] if len(far) < PEERS else []
-    addresses = dict.fromkeys(other.address for other in (*far, *near) if other.address not in ("", own.address))
+    addresses = dict.fromkeys(
+        other.address for other in (*far, *near) if other.address not in ("", own.address)
+    )
     return tuple(addresses)[:PEERS]
 
 
 def _unreachable(group: Sequence[Member]) -> dict[str, tuple[int, int]]:
-    """Return the members that cause failed connections: by UID, how many of how many of their connections failed.
+    """Return the members that cause failed connections.
 
-    The member with the largest share of failed connections is taken out first, of equal ones the youngest. Its
-    connections then no longer count for the other ends. This is repeated until no member has more than half of its
+    By UID, how many of how many of their connections failed. The member with the largest share of
+    failed connections is taken out first, of equal ones the youngest. Its connections then no
+    longer count for the other ends. This is repeated until no member has more than half of its
     connections failed. Members that train already are never the cause.
     """
     by_address = {member.identity.address: member for member in group if member.node_check.peers}
@@ -158,10 +189,16 @@ def _unreachable(group: Sequence[Member]) -> dict[str, tuple[int, int]]:
             if other is not None:
                 connections[other.uid].append((member.uid, failed))
     causes: dict[str, tuple[int, int]] = {}
-    candidates = {member.uid: member.order for member in group if any(failed for _, failed in connections[member.uid])}
+    candidates = {
+        member.uid: member.order
+        for member in group
+        if any(failed for _, failed in connections[member.uid])
+    }
     while candidates:
         counts = {uid: _count(connections[uid], causes) for uid in candidates}
-        worst = max(candidates, key=lambda uid: (counts[uid][0] / max(1, counts[uid][1]), candidates[uid]))
+        worst = max(
+            candidates, key=lambda uid: (counts[uid][0] / max(1, counts[uid][1]), candidates[uid])
+        )
         failed_connections, all_connections = counts[worst]
         if 2 * failed_connections <= all_connections:
             break
@@ -170,7 +207,9 @@ def _unreachable(group: Sequence[Member]) -> dict[str, tuple[int, int]]:
     return causes
 
 
-def _count(connections: Iterable[tuple[str, bool]], causes: dict[str, tuple[int, int]]) -> tuple[int, int]:
+def _count(
+    connections: Iterable[tuple[str, bool]], causes: dict[str, tuple[int, int]]
+) -> tuple[int, int]:
     """Return how many connections have failed, of how many, without those to members that are known causes."""
     rest = [failed for other, failed in connections if other not in causes]
     return sum(rest), len(rest)

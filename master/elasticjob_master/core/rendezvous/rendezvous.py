@@ -1,13 +1,14 @@
 """The rendezvous: forms worlds, the sets of members that train together, one after the other.
 
-It is a level-triggered state machine. Events only change facts; `advance` compares the facts with the desired state,
-makes the transitions they allow, and returns the commands that are missing. So a repeated, late or lost message, a
-reconnection or a restart of the master needs no handling of its own.
+It is a level-triggered state machine. Events only change facts; `advance` compares the facts with
+the desired state, makes the transitions they allow, and returns the commands that are missing. So a
+repeated, late or lost message, a reconnection or a restart of the master needs no handling of its
+own.
 
-Phases: "waiting" (there is no world), "training", "reforming" (the world is being stopped), and "finishing" (a member
-has finished successfully; members that leave from then on change no world). `world_changes` has the transitions. A
-world is formed only when no process of the last one runs; only in-process elastic frameworks get the next world while
-their processes run.
+Phases: "waiting" (there is no world), "training", "reforming" (the world is being stopped), and
+"finishing" (a member has finished successfully; members that leave from then on change no world).
+`world_changes` has the transitions. A world is formed only when no process of the last one runs;
+only in-process elastic frameworks get the next world while their processes run.
 """
 
 from __future__ import annotations
@@ -34,19 +35,23 @@ from elasticjob_master.core.rendezvous.state import RendezvousState
 _TIMEOUT_CHECK_SECONDS = 0.5
 """Time between two checks of all members for expired deadlines."""
 _MOST_UNSTORED_ROUNDS = 1
-"""How many worlds a master can form before the first of them is stored, as long as storing works."""
+"""How many worlds a master can form before the first of them is stored, as long as storing works.
+"""
 
 
 class Rendezvous(RendezvousState):
     """The state machine. `now` is the time of any monotonic clock."""
 
-    def __init__(self, members: Members, *, rules: Rules | None = None, timing: Timing | None = None) -> None:
+    def __init__(
+        self, members: Members, *, rules: Rules | None = None, timing: Timing | None = None
+    ) -> None:
         super().__init__(members, rules=rules or Rules(), timing=timing or Timing())
         self._timeouts_checked_at: float | None = None
         self._draining_pods: Mapping[str, float] = {}
         self._commands: list[Command] = []
 
-    # --- events ------------------------------------------------------------------------------------------------------
+    # --- events
+    # ------------------------------------------------------------------------------------------------------
 
     def register(self, identity: Identity, now: float) -> Member:
         """Register an agent. Raises `NotCurrent` when its role and index belong to another pod."""
@@ -63,7 +68,13 @@ class Rendezvous(RendezvousState):
         return member
 
     def connected(
-        self, uid: str, now: float, *, running_round: int = 0, draining: bool = False, joined_round: int = 0
+        self,
+        uid: str,
+        now: float,
+        *,
+        running_round: int = 0,
+        draining: bool = False,
+        joined_round: int = 0,
     ) -> None:
         """Handle that a registered agent has opened a stream, with what it reports about its process.
 
@@ -80,10 +91,13 @@ class Rendezvous(RendezvousState):
         self.members.set_disconnected(member, None)
         self.members.awaited.discard(uid)
         replaced = notified_processes.was_replaced(self, member, running_round)
-        member.last_command, member.last_heard_at, member.suspected = None, now, False
+        member.last_command = None
+        member.last_heard_at = now
+        member.suspected = False
         self._adopt_reported_process(member, running_round, now)
         if running_round:
-            # A world that an earlier master has formed and not stored is unknown here: another one is formed.
+            # A world that an earlier master has formed and not stored is unknown here: another one
+            # is formed.
             self.round = max(self.round, joined_round)
             member.joined_round = max(member.joined_round, joined_round)
             if replaced:
@@ -116,23 +130,36 @@ class Rendezvous(RendezvousState):
         """
         member = current_process.check_process(self, uid, process_round)
         if left_round >= member.joined_round:  # else an earlier request has come late
-            member.joined_round, member.joining = left_round, True
+            member.joined_round = left_round
+            member.joining = True
 
     def has_place(self, uid: str, process_round: int, left_round: int) -> bool:
         """Return whether a process that has asked has a place in the present world, with the errors of `joins`."""
-        return elastic_driver.may_join(self, current_process.check_process(self, uid, process_round), left_round)
+        return elastic_driver.may_join(
+            self, current_process.check_process(self, uid, process_round), left_round
+        )
 
     def joined(self, uid: str, round_: int) -> None:
-        """Handle that a process has got its place in the world of a round; a repeated report changes nothing."""
+        """Handle that a process has got its place in the world of a round.
+
+        A repeated report changes nothing.
+        """
         member = self.members.get(uid)
-        if member is not None and member.process_round and member.joined_round < round_ <= self.round:
-            member.joined_round, member.joining, member.take_due = round_, False, None
+        if (
+            member is not None
+            and member.process_round
+            and member.joined_round < round_ <= self.round
+        ):
+            member.joined_round = round_
+            member.joining = False
+            member.take_due = None
 
     def process_started(self, uid: str, process_round: int) -> None:
         """Handle that an agent has started its training process."""
         member = self.members.get(uid)
         if member is not None and member.process_round == process_round:
-            member.started, member.crash_excused = True, False
+            member.started = True
+            member.crash_excused = False
 
     def process_exited(
         self,
@@ -164,7 +191,9 @@ class Rendezvous(RendezvousState):
         if member.leaving:
             return
         if stopping:
-            return  # the processes agree among themselves to stop, maybe before this agent has got the command
+            # the processes agree among themselves to stop, maybe before this agent has got the
+            # command
+            return
         if requested:
             self.world_incomplete = True
         elif exit_code == 0:
@@ -174,11 +203,14 @@ class Rendezvous(RendezvousState):
                 self.phase = "finishing"
                 self.finished_at = now if self.finished_at is None else self.finished_at
         else:
-            member.crashed_at, member.retry, member.failed_at = now, retry, now - failed_seconds_ago
+            member.crashed_at = now
+            member.retry = retry
+            member.failed_at = now - failed_seconds_ago
 
     def set_draining(self, pods: Mapping[str, float], now: float) -> None:
-        """Drain these pods, and pods that register later under these names; maps names to drain seconds.
+        """Drain these pods, and pods that register later under these names.
 
+        Maps names to drain seconds.
         The call replaces the last set, but a member that drains already goes on doing so.
         """
         self._draining_pods = dict(pods)
@@ -188,12 +220,13 @@ class Rendezvous(RendezvousState):
                 member.drain(seconds, now)
 
     def set_standby(self, places: frozenset[tuple[str, int]]) -> bool:
-        """Set the roles and indices of members that wait for the end of those they replace; return whether they differ.
+        """Set the roles and indices of members that wait for the end of those they replace.
 
-        They alone are no reason for a new world, so a migration costs one world change and not two. A world that is
-        formed for another reason includes them.
+        Return whether they differ. They alone are no reason for a new world, so a migration costs
+        one world change and not two. A world that is formed for another reason includes them.
         """
-        before, self.standby = self.standby, places
+        before = self.standby
+        self.standby = places
         return before != places
 
     def member_leaving(self, uid: str, now: float) -> None:
@@ -223,40 +256,55 @@ class Rendezvous(RendezvousState):
             if member.disconnected_since is not None:
                 member.disconnected_since += seconds
 
-    # --- decisions ---------------------------------------------------------------------------------------------------
+    # --- decisions
+    # ---------------------------------------------------------------------------------------------------
 
     def advance(self, now: float) -> list[Command]:
         """Make every decision that the facts allow now, and return the commands that follow."""
-        if self._timeouts_checked_at is None or now - self._timeouts_checked_at >= _TIMEOUT_CHECK_SECONDS:
+        if (
+            self._timeouts_checked_at is None
+            or now - self._timeouts_checked_at >= _TIMEOUT_CHECK_SECONDS
+        ):
             self._timeouts_checked_at = now
             self._check_timeouts(now)
         self.store_needed = False
         node_check.advance(self, now)
         self._resolve_crashes(now)
         before = None
-        while before != (self.phase, self.round):  # at most: training -> reforming -> waiting -> training
+        while before != (
+            self.phase,
+            self.round,
+        ):  # at most: training -> reforming -> waiting -> training
             before = (self.phase, self.round)
             world_changes.apply_transitions(self, now)
-        world, may_start = self._world_state(now), self.may_start(now)
+        world = self._world_state(now)
+        may_start = self.may_start(now)
         for member in self.members:
             if member.disconnected_since is None:
                 desired = desired_commands.desired_command(member, world)
-                if desired is None or desired is member.last_command or desired == member.last_command:
+                if (
+                    desired is None
+                    or desired is member.last_command
+                    or desired == member.last_command
+                ):
                     continue
                 if desired.command in ("start", "world_changed") and not may_start:
                     self._wait_for_store(now)
                     continue
-                goes_on, check = self.goes_on(member), self.node_check
+                goes_on = self.goes_on(member)
+                check = self.node_check
                 command = desired_commands.send(
                     member, desired, goes_on=goes_on, now=now, timing=self.timing, check=check
                 )
                 self._commands.append(command)
-        commands, self._commands = self._commands, []
+        commands = self._commands
+        self._commands = []
         return commands
 
     def stored(self, process_round: int, began_at: float) -> None:
         """Handle that the state was stored, with the world of this round, by a write that began at this time."""
-        self.stored_round, self.stored_at = process_round, began_at
+        self.stored_round = process_round
+        self.stored_at = began_at
 
     def _wait_for_store(self, now: float) -> None:
         """Have the state stored; the time that this takes is nobody's who has to start."""
@@ -282,7 +330,8 @@ class Rendezvous(RendezvousState):
         self.round, self.standby, self.unfit = process_round, standby, dict(unfit or {})
         self.restored = True
         self.world_failed = self.member_lost = world_failed
-        self.world_incomplete, self.member_finished = world_incomplete, phase == "finishing"
+        self.world_incomplete = world_incomplete
+        self.member_finished = phase == "finishing"
         self.unstored_rounds = _MOST_UNSTORED_ROUNDS if process_round else 0
         self.set_world(world)
         self.formed_at = now if world else None
@@ -290,7 +339,8 @@ class Rendezvous(RendezvousState):
         self.reconnect_deadline = now + self.timing.lost
 
     def _world_state(self, now: float) -> desired_commands.WorldState:
-        order, kept = self.rules.stop_order, frozenset(r for r, size in (self.sizes or {}).items() if size.kept)
+        order = self.rules.stop_order
+        kept = frozenset(r for r, size in (self.sizes or {}).items() if size.kept)
         notified = frozenset(role for role, size in (self.sizes or {}).items() if size.notified)
         running = self.running() if (order or kept) and self.phase == "reforming" else ()
         stages = (stop_stage(member.identity.role, order, kept) for member in running)
@@ -344,17 +394,24 @@ class Rendezvous(RendezvousState):
             member.crash_excused = member not in at_fault
         self.world_failed = True
 
-    # --- facts -------------------------------------------------------------------------------------------------------
+    # --- facts
+    # -------------------------------------------------------------------------------------------------------
 
     def _adopt_reported_process(self, member: Member, running_round: int, now: float) -> None:
         """Bring the member's facts in line with the process that its agent reports."""
         if running_round > self.round:
-            # An earlier master formed this world and did not store it, so its members are unknown: form another one.
-            self.round, self.world_incomplete = running_round, True
+            # An earlier master formed this world and did not store it, so its members are unknown:
+            # form another one.
+            self.round = running_round
+            self.world_incomplete = True
         if running_round:
             if member.process_round not in (0, running_round):
-                self._end_process(member)  # an earlier process, whose end was not stored before a restart of the master
-            member.process_round, member.started, member.exit_due = running_round, True, None
+                self._end_process(
+                    member
+                )  # an earlier process, whose end was not stored before a restart of the master
+            member.process_round = running_round
+            member.started = True
+            member.exit_due = None
             member.last_round = max(member.last_round, running_round)
         elif member.process_round and member.started:
             member.exit_due = now + self.timing.exit_report
@@ -369,7 +426,11 @@ class Rendezvous(RendezvousState):
 
     def _remove(self, member: Member) -> None:
         # A member whose process has not started yet counts too: the others wait for it.
-        was_needed = bool(member.process_round) or member.crashed_at is not None or member.last_round < self.round
+        was_needed = (
+            bool(member.process_round)
+            or member.crashed_at is not None
+            or member.last_round < self.round
+        )
         if member.uid in self.world_uids and was_needed and not self.rules.in_process_elastic:
             self.world_failed = self.member_lost = True
         self.members.remove(member)

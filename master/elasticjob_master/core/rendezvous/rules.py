@@ -1,4 +1,7 @@
-"""The settings of the rendezvous: timeouts, the roles' sizes, and rules of the job's framework and policy."""
+"""The settings of the rendezvous.
+
+Timeouts, the roles' sizes, and rules of the job's framework and policy.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The facts from which the rendezvous decides: the job's members, its settings and its present world."""
+"""The facts from which the rendezvous decides.
+
+The job's members, its settings and its present world.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,16 @@ from elasticjob_master.core.rendezvous.members import Member, Members
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
 
 MOST_LOST_ROUNDS = 1_000_000
-"""Where the state of earlier masters is lost, agents tell in which round they run. No job has had more of them."""
+"""Where the state of earlier masters is lost, agents tell in which round they run. No job has had
+more of them.
+"""
 
 
 @dataclass
 class RendezvousState:
-    """All facts about the job that decisions depend on. Times are those of the clock that is passed in as `now`.
+    """All facts about the job that decisions depend on.
+
+    Times are those of the clock that is passed in as `now`.
 
     Attributes:
         sizes: the roles' sizes; None until they are known.
@@ -81,7 +88,9 @@ class RendezvousState:
     @property
     def world_settled(self) -> bool:
         """Whether no change of the world is in progress, so that the published host list may change."""
-        return self.phase in ("waiting", "finishing") or (self.phase == "training" and self.confirmed_at is not None)
+        return self.phase in ("waiting", "finishing") or (
+            self.phase == "training" and self.confirmed_at is not None
+        )
 
     @property
     def latest_given_round(self) -> int:
@@ -102,7 +111,8 @@ class RendezvousState:
         self.round += 1 + self.unstored_rounds
         self.unstored_rounds = 0
         self.phase = "training"
-        self.formed_at, self.confirmed_at = now, None
+        self.formed_at = now
+        self.confirmed_at = None
         self.world_failed = self.world_incomplete = self.member_lost = self.member_finished = False
         self.stop_without_grace = False
 
@@ -111,7 +121,10 @@ class RendezvousState:
         return (m for m in map(self.members.get, self.world) if m is not None)
 
     def begins_anew(self) -> bool:
-        """Return whether nobody of the present world is left: it is the first one, or all of its pods were replaced."""
+        """Return whether nobody of the present world is left.
+
+        It is the first one, or all of its pods were replaced.
+        """
         return next(self.world_members(), None) is None
 
     def keeps_process(self, member: Member) -> bool:
@@ -131,10 +144,17 @@ class RendezvousState:
         return size is not None and size.kept
 
     def meeting(self) -> tuple[str, ...]:
-        """Return the UIDs of those who meet at barriers: all of the world but processes kept from earlier rounds."""
+        """Return the UIDs of those who meet at barriers.
+
+        All of the world but processes kept from earlier rounds.
+        """
         if not any(size.kept for size in (self.sizes or {}).values()):
             return self.world
-        return tuple(m.uid for m in self.world_members() if not (self.is_kept(m) and 0 < m.process_round < self.round))
+        return tuple(
+            m.uid
+            for m in self.world_members()
+            if not (self.is_kept(m) and 0 < m.process_round < self.round)
+        )
 
     def is_notified(self, member: Member) -> bool:
         """Return whether a member's process is told each new world."""
@@ -155,20 +175,32 @@ class RendezvousState:
         return [m for m in others if (m.identity.role, m.identity.index) not in self.standby]
 
     def counted_members(self) -> Iterator[Member]:
-        """Return the members that count for the size of their role: also succeeded ones, which are not replaced."""
+        """Return the members that count for the size of their role.
+
+        Also succeeded ones, which are not replaced.
+        """
         return (m for m in self.members if m.available or m.succeeded)
 
     def may_start(self, now: float) -> bool:
-        """Return whether the present world may be started: it is stored, by a write that succeeded a moment ago.
+        """Return whether the present world may be started.
 
+        It is stored, by a write that succeeded a moment ago.
         So a later master, which claims the state first, knows it.
         """
         stored = self.stored_round >= self.round and now - self.stored_at <= self.timing.fence
         return stored or not self.shared_state
 
     def joins_settled(self, now: float) -> bool:
-        """Return whether the next world waits for no more members: all are there, or the join window has closed."""
-        counted, sizes = self.counted_members(), self.sizes
-        if sizes is not None and world_formation.has_enough_members(counted, sizes, all_desired=True):
+        """Return whether the next world waits for no more members.
+
+        All are there, or the join window has closed.
+        """
+        counted = self.counted_members()
+        sizes = self.sizes
+        if sizes is not None and world_formation.has_enough_members(
+            counted, sizes, all_desired=True
+        ):
             return True
-        return world_formation.joins_settled(self.joiners(), timing=self.timing, anew=self.begins_anew(), now=now)
+        return world_formation.joins_settled(
+            self.joiners(), timing=self.timing, anew=self.begins_anew(), now=now
+        )

@@ -103,9 +103,14 @@ def restore_member(stored: StoredMember, now: float) -> Member:
 
 
 def _node_check(stored: StoredMember) -> NodeCheckState:
-    """Return a check that had a result; one without begins again, and the agent answers at once with what it knows."""
+    """Return a check that had a result.
+
+    One without begins again, and the agent answers at once with what it knows.
+    """
     match stored.check:
         case "passed" | "failed":
-            return NodeCheckState(stored.check, seconds=stored.check_seconds, problem=stored.check_problem)
+            return NodeCheckState(
+                stored.check, seconds=stored.check_seconds, problem=stored.check_problem
+            )
         case _:
             return NodeCheckState()

@@ -11,17 +11,20 @@ from elasticjob_master.core.rendezvous.rules import RoleSize, Timing
 
 
 def rank_order(
-    last_world: Sequence[str], members: Sequence[Member], domains: Mapping[tuple[str, int], str] = MappingProxyType({})
+    last_world: Sequence[str],
+    members: Sequence[Member],
+    domains: Mapping[tuple[str, int], str] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """Return the UIDs of the next world's members by rank.
 
-    Survivors keep their order, so the longest-serving one is rank 0 and has the state that the others load. Joiners
-    follow, those of one node next to each other, because neighbouring ranks communicate most: first the nodes of the
-    survivors, from the last rank to the first, then the other nodes in the order in which their first member joined.
+    Survivors keep their order, so the longest-serving one is rank 0 and has the state that the
+    others load. Joiners follow, those of one node next to each other, because neighbouring ranks
+    communicate most: first the nodes of the survivors, from the last rank to the first, then the
+    other nodes in the order in which their first member joined.
 
-    Where topology domains are known, this is the order within each of them, and those of one domain are next to each
-    other: first the domains of the survivors, in the order of their ranks. So rank 0 stays the same, but other
-    survivors may move.
+    Where topology domains are known, this is the order within each of them, and those of one domain
+    are next to each other: first the domains of the survivors, in the order of their ranks. So rank
+    0 stays the same, but other survivors may move.
 
     Args:
         last_world: UIDs of the last world's members by rank.
@@ -47,7 +50,10 @@ def rank_order(
 
 
 def joins_settled(joiners: Iterable[Member], *, timing: Timing, anew: bool, now: float) -> bool:
-    """Return whether the join window has closed: no join for a while, or joins that have kept coming for too long."""
+    """Return whether the join window has closed.
+
+    No join for a while, or joins that have kept coming for too long.
+    """
     times = [member.joined_at for member in joiners if member.joined_at is not None]
     if not times:
         return True
@@ -55,10 +61,15 @@ def joins_settled(joiners: Iterable[Member], *, timing: Timing, anew: bool, now:
     return now - max(times) >= window or now - min(times) >= timing.settle_limit
 
 
-def has_enough_members(present: Iterable[Member], sizes: Mapping[str, RoleSize], *, all_desired: bool) -> bool:
+def has_enough_members(
+    present: Iterable[Member], sizes: Mapping[str, RoleSize], *, all_desired: bool
+) -> bool:
     """Return whether every role has its least number of members, or its desired number."""
     counts = Counter(member.identity.role for member in present)
-    return all(counts[role] >= (size.desired if all_desired else size.minimum) for role, size in sizes.items())
+    return all(
+        counts[role] >= (size.desired if all_desired else size.minimum)
+        for role, size in sizes.items()
+    )
 
 
 def _domain(member: Member, domains: Mapping[tuple[str, int], str]) -> str | None:

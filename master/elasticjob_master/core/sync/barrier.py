@@ -1,7 +1,8 @@
 """Barriers of one round: all members of a world wait for each other, as often as they like.
 
-The callers number the uses of a barrier from 0, so a repeated request, whose answer was lost, is not another use. A
-passed barrier stays passed, also after a restart of the master. Callers that still wait repeat their request.
+The callers number the uses of a barrier from 0, so a repeated request, whose answer was lost, is
+not another use. A passed barrier stays passed, also after a restart of the master. Callers that
+still wait repeat their request.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Barriers:
         return dict(self._passed)
 
     def arrive(self, name: str, number: int, uid: str, world: Collection[str]) -> bool:
-        """Record the arrival of a member of the world; return whether all have arrived, so that this use is passed.
+        """Record the arrival of a member of the world.
+
+        Return whether all have arrived, so that this use is passed.
 
         Raises:
             BadRequest, LimitReached: the request makes no sense, or a bound is exceeded.
@@ -51,12 +54,17 @@ class Barriers:
             raise BadRequest(f"number is {number}; barrier {name!r} was passed {done} times")
         arrived = self._arrived.get(name)
         if arrived is None:
-            if name not in self._passed and len(self._passed.keys() | self._arrived.keys()) >= MOST_BARRIERS:
+            if (
+                name not in self._passed
+                and len(self._passed.keys() | self._arrived.keys()) >= MOST_BARRIERS
+            ):
                 raise LimitReached(
                     f"there are {MOST_BARRIERS} barriers already; {name!r} is one too many in this round"
                 )
             if len(self._arrived) >= MOST_WAITING:
-                raise LimitReached(f"{MOST_WAITING} barriers are waited at already; {name!r} is one too many")
+                raise LimitReached(
+                    f"{MOST_WAITING} barriers are waited at already; {name!r} is one too many"
+                )
             arrived = self._arrived[name] = set()
         arrived.add(uid)
         if len(arrived) < len(world):  # only members of the world come here

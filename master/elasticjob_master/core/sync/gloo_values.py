@@ -1,8 +1,8 @@
-"""The values with which the processes of one world connect to each other by Gloo; kept in memory only.
+"""The values with which the processes of one world connect to each other by Gloo.
 
-Each process puts a list of addresses, one for each other process, so the values of a large world take megabytes. They
-are needed for the moment in which the world connects. The agents have those of their own processes, and put them again
-at a master that has restarted.
+Kept in memory only. Each process puts a list of addresses, one for each other process, so the
+values of a large world take megabytes. They are needed for the moment in which the world connects.
+The agents have those of their own processes, and put them again at a master that has restarted.
 """
 
 from __future__ import annotations
@@ -37,13 +37,19 @@ class GlooValues:
         if len(value) > LONGEST_VALUE:
             raise BadRequest(f"value has {len(value)} bytes; it must have at most {LONGEST_VALUE}")
         self._turn_to(round_)
-        grown = self._bytes + len(value) - len(self._values.get(key, b"")) + (0 if key in self._values else len(key))
+        grown = (
+            self._bytes
+            + len(value)
+            - len(self._values.get(key, b""))
+            + (0 if key in self._values else len(key))
+        )
         if grown > MOST_BYTES or (key not in self._values and len(self._values) >= MOST_KEYS):
             raise LimitReached(
                 f"values take {self._bytes} bytes in {len(self._values)} keys; {MOST_BYTES} bytes in "
                 f"{MOST_KEYS} keys are the most"
             )
-        self._values[key], self._bytes = value, grown
+        self._values[key] = value
+        self._bytes = grown
 
     def get(self, round_: int, key: str) -> bytes | None:
         """Return a value; None: there is none yet. Raises `NotCurrent`: the round is over."""
@@ -61,4 +67,6 @@ class GlooValues:
         if round_ < self.round:
             raise NotCurrent(f"round is {round_}; it is over, the present one is {self.round}")
         if round_ > self.round:
-            self.round, self._values, self._bytes = round_, {}, 0
+            self.round = round_
+            self._values = {}
+            self._bytes = 0

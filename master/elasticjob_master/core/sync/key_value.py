@@ -1,7 +1,7 @@
-"""The key-value store with which the processes of one world exchange small values; a new round empties it.
+"""The key-value store with which the processes of one world exchange small values.
 
-It is meant for addresses, identifiers and counters. It is stored with the master's state, so that it survives a restart
-of the master; hence the bounds.
+A new round empties it. It is meant for addresses, identifiers and counters. It is stored with the
+master's state, so that it survives a restart of the master; hence the bounds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class KeyValueStore:
         self.restore(round_)
 
     def restore(
-        self, round_: int, values: Mapping[str, bytes] | None = None, answers: Mapping[str, int] | None = None
+        self,
+        round_: int,
+        values: Mapping[str, bytes] | None = None,
+        answers: Mapping[str, int] | None = None,
     ) -> None:
         """Restore the stored values, and the results of additions by request id."""
         self.round = round_
@@ -51,7 +54,9 @@ class KeyValueStore:
         """Return the results of additions by request id, for storing."""
         return dict(self._addition_results)
 
-    def set(self, key: str, value: bytes, *, expected: bytes | None = None, if_absent: bool = False) -> bytes | None:
+    def set(
+        self, key: str, value: bytes, *, expected: bytes | None = None, if_absent: bool = False
+    ) -> bytes | None:
         """Set a value, possibly on a condition, and return the present one; None: there is none.
 
         Args:
@@ -65,7 +70,9 @@ class KeyValueStore:
         """
         check_key(key)
         if len(value) > LONGEST_VALUE:
-            raise BadRequest(f"value of {key!r} has {len(value)} bytes; it must have at most {LONGEST_VALUE}")
+            raise BadRequest(
+                f"value of {key!r} has {len(value)} bytes; it must have at most {LONGEST_VALUE}"
+            )
         present = self._values.get(key)
         if (if_absent and present is not None) or (expected is not None and present != expected):
             return present
@@ -73,7 +80,10 @@ class KeyValueStore:
         return value
 
     def first_missing(self, keys: Sequence[str], start: int = 0) -> int | None:
-        """Return the position, from `start` on, of the first key without a value; None: all have one."""
+        """Return the position, from `start` on, of the first key without a value.
+
+        None: all have one.
+        """
         return next((i for i in range(start, len(keys)) if keys[i] not in self._values), None)
 
     def get_all(self, keys: Iterable[str]) -> list[bytes]:
@@ -81,14 +91,18 @@ class KeyValueStore:
         return [self._values[key] for key in keys]
 
     def add(self, key: str, amount: int, request_id: str) -> int:
-        """Add to a number, 0 if there is none, and return the sum; a repeated request returns its first result.
+        """Add to a number, 0 if there is none, and return the sum.
+
+        A repeated request returns its first result.
 
         Raises:
             BadRequest, LimitReached: a bound is exceeded, or the value is no number.
         """
         check_key(key)
         if len(request_id) > LONGEST_KEY:
-            raise BadRequest(f"request_id has {len(request_id)} characters; it must have at most {LONGEST_KEY}")
+            raise BadRequest(
+                f"request_id has {len(request_id)} characters; it must have at most {LONGEST_KEY}"
+            )
         if request_id in self._addition_results:
             return self._addition_results[request_id]
         text = self._values.get(key, b"0")
@@ -97,9 +111,13 @@ class KeyValueStore:
                 raise ValueError
             total = int(text) + amount
         except ValueError:
-            raise BadRequest(f"value of {key!r} is {text[:40]!r}; only to a whole number can be added") from None
+            raise BadRequest(
+                f"value of {key!r} is {text[:40]!r}; only to a whole number can be added"
+            ) from None
         if not -_MOST <= total <= _MOST:
-            raise BadRequest(f"value of {key!r} would be {total}; it must be at most {_MOST} either way")
+            raise BadRequest(
+                f"value of {key!r} would be {total}; it must be at most {_MOST} either way"
+            )
         self._put(key, str(total).encode())
         if request_id:
             self._addition_results[request_id] = total
@@ -119,11 +137,16 @@ class KeyValueStore:
     def _put(self, key: str, value: bytes) -> None:
         present = self._values.get(key)
         if present is None and len(self._values) >= MOST_KEYS:
-            raise LimitReached(f"there are {MOST_KEYS} keys already; key {key!r} is one too many: delete some")
+            raise LimitReached(
+                f"there are {MOST_KEYS} keys already; key {key!r} is one too many: delete some"
+            )
         total = self._bytes + _size(key, value) - (0 if present is None else _size(key, present))
         if total > MOST_BYTES:
-            raise LimitReached(f"with {key!r} all keys and values would have {total} bytes; the bound is {MOST_BYTES}")
-        self._values[key], self._bytes = value, total
+            raise LimitReached(
+                f"with {key!r} all keys and values would have {total} bytes; the bound is {MOST_BYTES}"
+            )
+        self._values[key] = value
+        self._bytes = total
 
 
 def check_key(key: str) -> None:

@@ -49,21 +49,32 @@ class AgentService:
         self._turns = asyncio.Semaphore(CONCURRENT_WRITES)
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """Return what serves the calls: as the generated code does it, but for Connect, which writes bytes."""
+        """Return what serves the calls.
+
+        As the generated code does it, but for Connect, which writes bytes.
+        """
         return grpc.method_handlers_generic_handler(
             NAME,
             {
                 "Register": grpc.unary_unary_rpc_method_handler(
-                    self.Register, pb.RegisterRequest.FromString, pb.RegisterResponse.SerializeToString
+                    self.Register,
+                    pb.RegisterRequest.FromString,
+                    pb.RegisterResponse.SerializeToString,
                 ),
-                "Connect": grpc.stream_stream_rpc_method_handler(self.Connect, pb.AgentMessage.FromString),
+                "Connect": grpc.stream_stream_rpc_method_handler(
+                    self.Connect, pb.AgentMessage.FromString
+                ),
             },
         )
 
-    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:  # noqa: D102
+    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
         controller = self._controller
         async with errors.abort_on_refusal(context):
-            controller.register(protobuf.identity(request, controller.rendezvous.sizes or controller.framework.roles))
+            controller.register(
+                protobuf.identity(
+                    request, controller.rendezvous.sizes or controller.framework.roles
+                )
+            )
         often = controller.intervals
         return pb.RegisterResponse(
             heartbeat_seconds=often.heartbeat,
@@ -71,7 +82,7 @@ class AgentService:
             report_seconds=often.report,
         )
 
-    async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:  # noqa: D102
+    async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:
         stream = AgentStream(context, self._turns)
         first = await stream.read()
         if first is None:
@@ -91,7 +102,9 @@ class AgentService:
         """Take a stream, which begins with a hello."""
         if first.WhichOneof("message") != "hello":
             raise BadRequest("the first message of a stream must be hello")
-        uid, round_, joined = first.hello.pod_uid, first.hello.running_round, first.hello.joined_round
+        uid = first.hello.pod_uid
+        round_ = first.hello.running_round
+        joined = first.hello.joined_round
         latest = self._controller.rendezvous.latest_given_round
         for field, claimed in (("running_round", round_), ("joined_round", joined)):
             if claimed > latest:
@@ -106,7 +119,9 @@ class AgentService:
             leases=[protobuf.leases(each) for each in first.hello.leased],
         )
         if member is None:
-            raise UnknownName(f"pod UID {uid[:128]!r} is no member of this job; call Register first")
+            raise UnknownName(
+                f"pod UID {uid[:128]!r} is no member of this job; call Register first"
+            )
         return member
 
     def _take(self, member: Member, message: pb.AgentMessage) -> None:
@@ -141,7 +156,9 @@ class AgentService:
                 controller.leaving(member)
             case "check":
                 found = message.check
-                controller.node_checked(member, found.number, found.seconds, found.problem, found.unreached)
+                controller.node_checked(
+                    member, found.number, found.seconds, found.problem, found.unreached
+                )
             case "script":
                 ended = message.script
                 controller.scripts.ended(member, ended.id, ended.exit_code, ended.message)
@@ -150,10 +167,12 @@ class AgentService:
 
     def _render(self, command: Command) -> Render | None:
         """Return what renders a command as a message, when it is its turn; None ends the stream."""
-        number, self._next_command = self._next_command, self._next_command + 1
+        number = self._next_command
+        self._next_command = self._next_command + 1
         match command:
             case Start(uid=uid):
-                excused, goes_on = command.crash_excused, command.goes_on
+                excused = command.crash_excused
+                goes_on = command.goes_on
                 start = self._start_messages_with(uid).start
                 return partial(start, number, uid, crash_excused=excused, goes_on=goes_on)
             case WorldChanged(uid=uid):
@@ -165,7 +184,9 @@ class AgentService:
                 drain = pb.Drain(grace_seconds=command.grace_seconds)
                 return pb.MasterMessage(command_id=number, drain=drain).SerializeToString
             case Exit():
-                return pb.MasterMessage(command_id=number, exit=pb.Exit(problem=command.problem)).SerializeToString
+                return pb.MasterMessage(
+                    command_id=number, exit=pb.Exit(problem=command.problem)
+                ).SerializeToString
             case Check():
                 check = pb.Check(
                     number=command.number,
@@ -176,7 +197,8 @@ class AgentService:
                 return pb.MasterMessage(command_id=number, check=check).SerializeToString
             case Configure():
                 configure = pb.Configure(
-                    heartbeat_seconds=command.heartbeat_seconds, report_seconds=command.report_seconds
+                    heartbeat_seconds=command.heartbeat_seconds,
+                    report_seconds=command.report_seconds,
                 )
                 return pb.MasterMessage(command_id=number, configure=configure).SerializeToString
             case HostsUpdated():
@@ -198,6 +220,10 @@ class AgentService:
         rendezvous = self._controller.rendezvous
         starts = self._start_messages
         if starts is None or starts.process_round != rendezvous.round or uid not in starts:
-            members = [m for m in map(self._controller.members.get, rendezvous.world) if m is not None]
-            starts = self._start_messages = StartMessages(rendezvous.round, members, self._controller.framework)
+            members = [
+                m for m in map(self._controller.members.get, rendezvous.world) if m is not None
+            ]
+            starts = self._start_messages = StartMessages(
+                rendezvous.round, members, self._controller.framework
+            )
         return starts

@@ -1,6 +1,7 @@
 """Answers bytes that cannot be decoded with INVALID_ARGUMENT.
 
-grpc by itself treats them as an error of the server: it answers UNKNOWN and logs a traceback for each of them.
+grpc by itself treats them as an error of the server: it answers UNKNOWN and logs a traceback for
+each of them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ Behaviour = Callable[[Any, Any], Awaitable[Any]]
 
 
 def refusing_undecodable(handler: Any, method: str) -> Any:
-    """Return a method's handler that refuses such bytes. One that reads its stream by itself is not changed."""
-    read, write = handler.request_deserializer, handler.response_serializer
+    """Return a method's handler that refuses such bytes.
+
+    One that reads its stream by itself is not changed.
+    """
+    read = handler.request_deserializer
+    write = handler.response_serializer
     if handler.unary_unary is not None:
         return grpc.unary_unary_rpc_method_handler(
             _decoding(handler.unary_unary, read, method), response_serializer=write
@@ -42,8 +47,12 @@ def _decoding(behave: Behaviour, read: Callable[[bytes], Any], method: str) -> B
             return await _refuse(context, method)
         try:
             return await behave(request, context)
-        except NotImplementedError:  # what the generated code raises for a method that nobody has written
-            return await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{method} is not served here")
+        except (
+            NotImplementedError
+        ):  # what the generated code raises for a method that nobody has written
+            return await context.abort(
+                grpc.StatusCode.UNIMPLEMENTED, f"{method} is not served here"
+            )
 
     return answer
 

@@ -22,10 +22,12 @@ class DiscoveryService(DiscoveryServiceServicer):
         self._controller = controller
         self._watches = 0
 
-    async def GetHosts(self, request: pb.GetHostsRequest, context: Any) -> pb.HostList:  # noqa: D102
+    async def GetHosts(self, request: pb.GetHostsRequest, context: Any) -> pb.HostList:
         return protobuf.host_list(self._controller.hosts.value)
 
-    async def WatchHosts(self, request: pb.WatchHostsRequest, context: Any) -> AsyncIterator[pb.HostList]:  # noqa: D102
+    async def WatchHosts(
+        self, request: pb.WatchHostsRequest, context: Any
+    ) -> AsyncIterator[pb.HostList]:
         if self._watches >= MOST_HOST_WATCHES:
             problem = f"{self._watches} watches of hosts are open, the most there may be; end one, or use GetHosts"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, problem)

@@ -7,7 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
-from elasticjob_api.refusals import BadRequest, DeclaredDifferently, LimitReached, NotCurrent, NotReadyYet, UnknownName
+from elasticjob_api.refusals import (
+    BadRequest,
+    DeclaredDifferently,
+    LimitReached,
+    NotCurrent,
+    NotReadyYet,
+    UnknownName,
+)
 
 from elasticjob_master.persistence.state_writer import NotStored
 

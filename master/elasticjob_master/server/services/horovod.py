@@ -27,16 +27,22 @@ class HorovodService(HorovodServiceServicer):
         self._controller = controller
         self._values = GlooValues()
         self._slots: tuple[int, dict[str, list[pb.Slot]]] = (0, {})
-        """Of a round's processes, by the UID of their pod and by local rank: made when the round begins."""
+        """Of a round's processes, by the UID of their pod and by local rank: made when the round
+        begins.
+        """
         self._joining: set[asyncio.Future[None]] = set()
         self._getting: dict[str, set[asyncio.Future[None]]] = {}
         self._waiting = 0
         controller.on_decided = self._decided
 
-    async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinResponse:  # noqa: D102
-        async with errors.abort_on_refusal(context), asyncio.timeout(_wait_seconds(request.wait_seconds)):
+    async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinResponse:
+        async with (
+            errors.abort_on_refusal(context),
+            asyncio.timeout(_wait_seconds(request.wait_seconds)),
+        ):
             self._check_driver()
-            job, asks = self._controller.rendezvous, (request.pod_uid, request.process_round, request.left_round)
+            job = self._controller.rendezvous
+            asks = (request.pod_uid, request.process_round, request.left_round)
             self._controller.joins(*asks)
             while not job.has_place(*asks):
                 if self._leaves(request.pod_uid):
@@ -44,7 +50,7 @@ class HorovodService(HorovodServiceServicer):
                 await self._wait(self._joining)
             return pb.JoinResponse(round=job.round, slots=self._slots_of(request.pod_uid))
 
-    async def Put(self, request: pb.PutRequest, context: Any) -> pb.PutResponse:  # noqa: D102
+    async def Put(self, request: pb.PutRequest, context: Any) -> pb.PutResponse:
         async with errors.abort_on_refusal(context):
             self._check_round(request.round)
             self._values.put(request.round, request.key, request.value)
@@ -52,8 +58,11 @@ class HorovodService(HorovodServiceServicer):
                 _wake(waiter)
             return pb.PutResponse()
 
-    async def Get(self, request: pb.GetRequest, context: Any) -> pb.GetResponse:  # noqa: D102
-        async with errors.abort_on_refusal(context), asyncio.timeout(_wait_seconds(request.wait_seconds)):
+    async def Get(self, request: pb.GetRequest, context: Any) -> pb.GetResponse:
+        async with (
+            errors.abort_on_refusal(context),
+            asyncio.timeout(_wait_seconds(request.wait_seconds)),
+        ):
             self._check_round(request.round)
             while (value := self._values.get(request.round, request.key)) is None:
                 waiters = self._getting.setdefault(request.key, set())
@@ -64,7 +73,7 @@ class HorovodService(HorovodServiceServicer):
                         del self._getting[request.key]
             return pb.GetResponse(value=value)
 
-    async def Delete(self, request: pb.DeleteRequest, context: Any) -> pb.DeleteResponse:  # noqa: D102
+    async def Delete(self, request: pb.DeleteRequest, context: Any) -> pb.DeleteResponse:
         async with errors.abort_on_refusal(context):
             self._check_round(request.round)
             self._values.delete(request.round, request.key)
@@ -75,7 +84,9 @@ class HorovodService(HorovodServiceServicer):
         if job.sizes is None:
             raise NotReadyYet("the job's roles are not known yet")
         if not job.rules.elastic_driver:
-            raise NotCurrent("this job has no elastic driver here: that is for framework horovod without a launcher")
+            raise NotCurrent(
+                "this job has no elastic driver here: that is for framework horovod without a launcher"
+            )
 
     def _check_round(self, round_: int) -> None:
         present = self._controller.rendezvous.round
@@ -103,7 +114,8 @@ class HorovodService(HorovodServiceServicer):
         job = self._controller.rendezvous
         if job.rules.elastic_driver and 0 < job.begun_round == job.round:
             self._slots_of("")  # now that all members of the world are there
-        waiting, self._joining = self._joining, set()
+        waiting = self._joining
+        self._joining = set()
         for waiter in waiting:
             _wake(waiter)
 
@@ -140,5 +152,7 @@ def _slot(slot: horovod.Slot) -> pb.Slot:
 def _wait_seconds(seconds: float) -> float:
     """Return how long a request may wait."""
     if not 0 < seconds <= LONGEST_WAIT_SECONDS:
-        raise BadRequest(f"wait_seconds is {seconds:g}; it must be more than 0, at most {LONGEST_WAIT_SECONDS:g}")
+        raise BadRequest(
+            f"wait_seconds is {seconds:g}; it must be more than 0, at most {LONGEST_WAIT_SECONDS:g}"
+        )
     return seconds

@@ -1,7 +1,7 @@
 """JobService: questions about the running job, asked once or watched.
 
-A watch costs one comparison a second. Its message is made once for all who watch the same, and only sent when it is
-new; a slow reader misses values in between and delays nobody.
+A watch costs one comparison a second. Its message is made once for all who watch the same, and only
+sent when it is new; a slow reader misses values in between and delays nobody.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ T = TypeVar("T")
 
 
 class _Shared(Generic[T]):
-    """A value that many watch: made once for all of them, and the same object for as long as nothing has changed."""
+    """A value that many watch.
+
+    Made once for all of them, and the same object for as long as nothing has changed.
+    """
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -38,7 +41,8 @@ class _Shared(Generic[T]):
         """Return the value; a little old unless it must be fresh."""
         now = asyncio.get_running_loop().time()
         if self._value is None or fresh or now - self._made_at >= _SHARED_SECONDS:
-            value, self._made_at = self._make(), now
+            value = self._make()
+            self._made_at = now
             if value != self._value:
                 self._value = value
         assert self._value is not None
@@ -61,64 +65,72 @@ class JobService(JobServiceServicer):
         self._shared_report = _Shared(lambda: answers.report(controller, config))
 
     def end_watches(self) -> None:
-        """Send the last values to those who watch, and end their watches: the master itself is about to end."""
+        """Send the last values to those who watch, and end their watches.
+
+        The master itself is about to end.
+        """
         self._ending.set()
 
-    async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.JobStatus:  # noqa: D102
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.JobStatus:
         return answers.status(self._controller, self._config)
 
-    async def WatchStatus(self, request: pb.WatchStatusRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+    async def WatchStatus(self, request: pb.WatchStatusRequest, context: Any) -> None:  # type: ignore[override]
         await self._watch(context, self._shared_status.get)
 
-    async def GetMembers(self, request: pb.GetMembersRequest, context: Any) -> pb.MemberList:  # noqa: D102
+    async def GetMembers(self, request: pb.GetMembersRequest, context: Any) -> pb.MemberList:
         return answers.members(self._controller)
 
-    async def WatchMembers(self, request: pb.WatchMembersRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+    async def WatchMembers(self, request: pb.WatchMembersRequest, context: Any) -> None:  # type: ignore[override]
         await self._watch(context, self._shared_members.get)
 
-    async def GetProgress(self, request: pb.GetProgressRequest, context: Any) -> pb.Progress:  # noqa: D102
+    async def GetProgress(self, request: pb.GetProgressRequest, context: Any) -> pb.Progress:
         return answers.progress(self._controller)
 
-    async def WatchProgress(self, request: pb.WatchProgressRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+    async def WatchProgress(self, request: pb.WatchProgressRequest, context: Any) -> None:  # type: ignore[override]
         await self._watch(context, self._shared_progress.get)
 
-    async def GetHistory(self, request: pb.GetHistoryRequest, context: Any) -> pb.History:  # noqa: D102
+    async def GetHistory(self, request: pb.GetHistoryRequest, context: Any) -> pb.History:
         return protobuf.history(self._controller.history)
 
-    async def WatchHistory(self, request: pb.WatchHistoryRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+    async def WatchHistory(self, request: pb.WatchHistoryRequest, context: Any) -> None:  # type: ignore[override]
         last_number = -1
 
         def new_history(fresh: bool) -> pb.History | None:
             nonlocal last_number
-            history, before = self._controller.history, last_number
+            history = self._controller.history
+            before = last_number
             last_number = history.number
             return protobuf.history(history, before) if last_number != before else None
 
         await self._watch(context, new_history)
 
-    async def GetPlans(self, request: pb.GetPlansRequest, context: Any) -> pb.PlanList:  # noqa: D102
+    async def GetPlans(self, request: pb.GetPlansRequest, context: Any) -> pb.PlanList:
         return answers.plans(self._controller)
 
-    async def WatchPlans(self, request: pb.WatchPlansRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+    async def WatchPlans(self, request: pb.WatchPlansRequest, context: Any) -> None:  # type: ignore[override]
         await self._watch(context, self._shared_plans.get)
 
-    async def GetAutoscaling(self, request: pb.GetAutoscalingRequest, context: Any) -> pb.Autoscaling:  # noqa: D102
+    async def GetAutoscaling(
+        self, request: pb.GetAutoscalingRequest, context: Any
+    ) -> pb.Autoscaling:
         return answers.autoscaling(self._controller)
 
-    async def WatchAutoscaling(self, request: pb.WatchAutoscalingRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+    async def WatchAutoscaling(self, request: pb.WatchAutoscalingRequest, context: Any) -> None:  # type: ignore[override]
         await self._watch(context, self._shared_autoscaling.get)
 
-    async def GetWorld(self, request: pb.GetWorldRequest, context: Any) -> agent_pb2.World:  # noqa: D102
+    async def GetWorld(self, request: pb.GetWorldRequest, context: Any) -> agent_pb2.World:
         return answers.world(self._controller)
 
-    async def GetReport(self, request: pb.GetReportRequest, context: Any) -> pb.Report:  # noqa: D102
+    async def GetReport(self, request: pb.GetReportRequest, context: Any) -> pb.Report:
         return answers.report(self._controller, self._config)
 
-    async def WatchReport(self, request: pb.WatchReportRequest, context: Any) -> None:  # type: ignore[override]  # noqa: D102
+    async def WatchReport(self, request: pb.WatchReportRequest, context: Any) -> None:  # type: ignore[override]
         await self._watch(context, self._shared_report.get)
 
     async def _watch(self, context: Any, current: Callable[[bool], object | None]) -> None:
-        """Write the message: at once, then when it is new at most once a second, and the last one when the master ends.
+        """Write the message.
+
+        At once, then when it is new at most once a second, and the last one when the master ends.
 
         Args:
             context: of the call.

@@ -1,6 +1,7 @@
 """RemoteShellService: messages between the `ssh` of a launcher and the remote shells of workers.
 
-The master passes them on from one waiting call to another, and keeps none. What they mean, it does not know.
+The master passes them on from one waiting call to another, and keeps none. What they mean, it does
+not know.
 """
 
 from __future__ import annotations
@@ -49,19 +50,23 @@ class RemoteShellService(RemoteShellServiceServicer):
         self._waiting = 0
         self._bytes = 0
 
-    async def Send(self, request: pb.SendRequest, context: Any) -> pb.SendResponse:  # noqa: D102
+    async def Send(self, request: pb.SendRequest, context: Any) -> pb.SendResponse:
         async with errors.abort_on_refusal(context):
             _check(request.host, request.session, request.id, wait_seconds=request.wait_seconds)
             if not request.id or len(request.data) > LONGEST_DATA:
-                raise BadRequest(f"id must be set, and data has {len(request.data)} bytes of at most {LONGEST_DATA}")
+                raise BadRequest(
+                    f"id must be set, and data has {len(request.data)} bytes of at most {LONGEST_DATA}"
+                )
             to_worker = self._is_launcher(request.pod_uid, request.host)
             if to_worker and not request.session and not self._is_listed(request.host):
                 raise UnknownName(f"host {request.host!r} is not in the job's host list")
             if self._bytes + len(request.data) > MOST_DATA:
-                raise LimitReached(f"{self._bytes} bytes wait to be taken already; at most {MOST_DATA} may")
+                raise LimitReached(
+                    f"{self._bytes} bytes wait to be taken already; at most {MOST_DATA} may"
+                )
             return await self._send((to_worker, request.host, request.session), request)
 
-    async def Receive(self, request: pb.ReceiveRequest, context: Any) -> pb.ReceiveResponse:  # noqa: D102
+    async def Receive(self, request: pb.ReceiveRequest, context: Any) -> pb.ReceiveResponse:
         async with errors.abort_on_refusal(context):
             _check(request.host, request.session, request.taken, wait_seconds=request.wait_seconds)
             from_worker = self._is_launcher(request.pod_uid, request.host)
@@ -78,16 +83,23 @@ class RemoteShellService(RemoteShellServiceServicer):
         """Return whether the caller is a launcher; any other member speaks only for itself."""
         role = self._controller.framework.launcher_role
         if role is None:
-            raise NotCurrent("this job has no launcher: that is for framework horovod with a role launcher")
+            raise NotCurrent(
+                "this job has no launcher: that is for framework horovod with a role launcher"
+            )
         member = self._controller.members.get(uid)
         if member is None:
             raise NotReadyYet(f"pod {uid!r} is no member of this job")
         if member.identity.role != role and member.identity.pod_name != host:
-            raise BadRequest(f"host is {host!r}; only a member of role {role} reaches others than itself")
+            raise BadRequest(
+                f"host is {host!r}; only a member of role {role} reaches others than itself"
+            )
         return member.identity.role == role
 
     def _is_listed(self, host: str) -> bool:
-        """Return whether a host may get new processes; what a leaving one still runs goes on to its next commit."""
+        """Return whether a host may get new processes.
+
+        What a leaving one still runs goes on to its next commit.
+        """
         return host in (listed.name for listed in self._controller.hosts.value.hosts)
 
     async def _send(self, key: tuple[bool, str, str], request: pb.SendRequest) -> pb.SendResponse:
@@ -143,4 +155,6 @@ def _check(*texts: str, wait_seconds: float) -> None:
     if any(len(text) > LONGEST_TEXT for text in texts):
         raise BadRequest(f"host, session and id have at most {LONGEST_TEXT} characters")
     if not 0 < wait_seconds <= LONGEST_WAIT_SECONDS:
-        raise BadRequest(f"wait_seconds is {wait_seconds:g}; it must be more than 0, at most {LONGEST_WAIT_SECONDS:g}")
+        raise BadRequest(
+            f"wait_seconds is {wait_seconds:g}; it must be more than 0, at most {LONGEST_WAIT_SECONDS:g}"
+        )

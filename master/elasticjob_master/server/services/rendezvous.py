@@ -1,7 +1,8 @@
 """RendezvousService: the key-value store and the barriers of a world.
 
-A change is answered when it is stored, and a value is returned when it is stored: a restarted master knows all that it
-has ever answered. Who waits is woken by what it waits for, and by the end of the round.
+A change is answered when it is stored, and a value is returned when it is stored: a restarted
+master knows all that it has ever answered. Who waits is woken by what it waits for, and by the end
+of the round.
 """
 
 from __future__ import annotations
@@ -38,26 +39,31 @@ class RendezvousService(RendezvousServiceServicer):
         self._count = 0
         controller.on_new_round = self._wake_all
 
-    async def SetValue(self, request: pb.SetValueRequest, context: Any) -> pb.SetValueResponse:  # noqa: D102
+    async def SetValue(self, request: pb.SetValueRequest, context: Any) -> pb.SetValueResponse:
         async with errors.abort_on_refusal(context):
             self._check_round(request.round)
             expected = request.expected if request.HasField("expected") else None
             store = self._controller.keyvalue
-            value = store.set(request.key, request.value, expected=expected, if_absent=request.if_absent)
+            value = store.set(
+                request.key, request.value, expected=expected, if_absent=request.if_absent
+            )
             if value == request.value:
                 self._changed("key", request.key)
             await self._stored()
             return pb.SetValueResponse(value=value or b"", present=value is not None)
 
-    async def GetValues(self, request: pb.GetValuesRequest, context: Any) -> pb.GetValuesResponse:  # noqa: D102
+    async def GetValues(self, request: pb.GetValuesRequest, context: Any) -> pb.GetValuesResponse:
         async with errors.abort_on_refusal(context), _within(request.wait_seconds):
-            keys, store = list(request.keys), self._controller.keyvalue
+            keys = list(request.keys)
+            store = self._controller.keyvalue
             check_keys(keys)
             self._check_round(request.round)
             while (absent := store.first_missing(keys)) is not None:
                 if request.wait_seconds == 0:
                     raise UnknownName(f"key {keys[absent]!r} has no value")
-                while absent is not None:  # goes on where it has come to: many may wait for many keys
+                while (
+                    absent is not None
+                ):  # goes on where it has come to: many may wait for many keys
                     await self._wait("key", keys[absent])
                     self._check_round(request.round)
                     absent = store.first_missing(keys, absent)
@@ -65,7 +71,7 @@ class RendezvousService(RendezvousServiceServicer):
             await self._stored()
             return pb.GetValuesResponse(values=values)
 
-    async def AddValue(self, request: pb.AddValueRequest, context: Any) -> pb.AddValueResponse:  # noqa: D102
+    async def AddValue(self, request: pb.AddValueRequest, context: Any) -> pb.AddValueResponse:
         async with errors.abort_on_refusal(context):
             self._check_round(request.round)
             value = self._controller.keyvalue.add(request.key, request.amount, request.request_id)
@@ -73,7 +79,9 @@ class RendezvousService(RendezvousServiceServicer):
             await self._stored()
             return pb.AddValueResponse(value=value)
 
-    async def DeleteValue(self, request: pb.DeleteValueRequest, context: Any) -> pb.DeleteValueResponse:  # noqa: D102
+    async def DeleteValue(
+        self, request: pb.DeleteValueRequest, context: Any
+    ) -> pb.DeleteValueResponse:
         async with errors.abort_on_refusal(context):
             self._check_round(request.round)
             existed = self._controller.keyvalue.delete(request.key)
@@ -82,11 +90,13 @@ class RendezvousService(RendezvousServiceServicer):
             await self._stored()
             return pb.DeleteValueResponse(existed=existed)
 
-    async def Barrier(self, request: pb.BarrierRequest, context: Any) -> pb.BarrierResponse:  # noqa: D102
+    async def Barrier(self, request: pb.BarrierRequest, context: Any) -> pb.BarrierResponse:
         async with errors.abort_on_refusal(context):
             self._check_round(request.round)
             if not self._controller.rendezvous.in_world(request.pod_uid):
-                raise NotCurrent(f"pod UID {request.pod_uid[:128]!r} is not in the world of round {request.round}")
+                raise NotCurrent(
+                    f"pod UID {request.pod_uid[:128]!r} is not in the world of round {request.round}"
+                )
             try:
                 async with _within(request.wait_seconds):
                     await self._pass(request)
@@ -95,7 +105,7 @@ class RendezvousService(RendezvousServiceServicer):
             await self._stored()
             return pb.BarrierResponse()
 
-    async def MayCommit(self, request: pb.MayCommitRequest, context: Any) -> pb.MayCommitResponse:  # noqa: D102
+    async def MayCommit(self, request: pb.MayCommitRequest, context: Any) -> pb.MayCommitResponse:
         async with errors.abort_on_refusal(context):
             if not request.round:
                 raise BadRequest("round is 0; it must be the round of the process that commits")
@@ -103,10 +113,13 @@ class RendezvousService(RendezvousServiceServicer):
             return pb.MayCommitResponse()
 
     async def _pass(self, request: pb.BarrierRequest) -> None:
-        barriers, name = self._controller.barriers, request.name
+        barriers = self._controller.barriers
+        name = request.name
         while True:
             before = barriers.times_passed(name)
-            passed = barriers.arrive(name, request.number, request.pod_uid, self._controller.rendezvous.meeting())
+            passed = barriers.arrive(
+                name, request.number, request.pod_uid, self._controller.rendezvous.meeting()
+            )
             if barriers.times_passed(name) > before:
                 self._changed("barrier", name)
             if passed:
@@ -117,8 +130,13 @@ class RendezvousService(RendezvousServiceServicer):
             self._check_round(request.round)
 
     def _missing_members(self, name: str) -> str:
-        world, members = self._controller.rendezvous.meeting(), self._controller.members
-        absent = [member for uid in self._controller.barriers.absent(name, world) if (member := members.get(uid))]
+        world = self._controller.rendezvous.meeting()
+        members = self._controller.members
+        absent = [
+            member
+            for uid in self._controller.barriers.absent(name, world)
+            if (member := members.get(uid))
+        ]
         shown = ", ".join(member.identity.pod_name for member in absent[:5])
         return f"barrier {name!r}: {len(absent)} of {len(world)} have not come, such as {shown or 'some that are gone'}"
 
@@ -156,7 +174,8 @@ class RendezvousService(RendezvousServiceServicer):
 
     def _wake_all(self) -> None:
         """A round has ended: nobody waits for it any more."""
-        waiting, self._waiting = self._waiting, {}
+        waiting = self._waiting
+        self._waiting = {}
         for waiters in waiting.values():
             for waiter in waiters:
                 _wake(waiter)

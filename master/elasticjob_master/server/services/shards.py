@@ -1,7 +1,8 @@
 """ShardService: every change is answered when it is stored.
 
-Leases are the exception while nothing can be stored: they are answered at once, since a training need not stand still.
-The members tell the next master what they have leased, and it leases nothing before all of them have.
+Leases are the exception while nothing can be stored: they are answered at once, since a training
+need not stand still. The members tell the next master what they have leased, and it leases nothing
+before all of them have.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class ShardService(ShardServiceServicer):
         self._state_writer = state_writer
         self._declared_at: dict[str, int] = {}
 
-    async def CreateDataset(self, request: pb.CreateDatasetRequest, context: Any) -> pb.CreateDatasetResponse:  # noqa: D102
+    async def CreateDataset(
+        self, request: pb.CreateDatasetRequest, context: Any
+    ) -> pb.CreateDatasetResponse:
         async with errors.abort_on_refusal(context):
             dataset = _dataset(request)
             self._check_if_named(request.pod_uid, request.round)
@@ -51,7 +54,9 @@ class ShardService(ShardServiceServicer):
             await self._state_writer.wait_until_stored(self._declared_at.get(dataset.name, 0))
             return pb.CreateDatasetResponse(shards=ledger.dataset.total)
 
-    async def LeaseShards(self, request: pb.LeaseShardsRequest, context: Any) -> pb.LeaseShardsResponse:  # noqa: D102
+    async def LeaseShards(
+        self, request: pb.LeaseShardsRequest, context: Any
+    ) -> pb.LeaseShardsResponse:
         async with errors.abort_on_refusal(context):
             ledger = self._ledgers.get(request.dataset)
             check_current(self._controller.rendezvous, request.pod_uid, request.round)
@@ -62,22 +67,39 @@ class ShardService(ShardServiceServicer):
                 self._controller.changed()
                 await self._store_if_possible()
             shards = [
-                pb.Shard(id=shard.id, epoch=shard.epoch, start=shard.start, end=shard.end, part=shard.part)
+                pb.Shard(
+                    id=shard.id,
+                    epoch=shard.epoch,
+                    start=shard.start,
+                    end=shard.end,
+                    part=shard.part,
+                )
                 for shard in leased
             ]
             return pb.LeaseShardsResponse(shards=shards, finished=ledger.finished, most=most)
 
-    async def ReportShards(self, request: pb.ReportShardsRequest, context: Any) -> pb.ReportShardsResponse:  # noqa: D102
+    async def ReportShards(
+        self, request: pb.ReportShardsRequest, context: Any
+    ) -> pb.ReportShardsResponse:
         async with errors.abort_on_refusal(context):
             ledger = self._ledgers.get(request.dataset)
             if request.returned:
                 self._check_leases_known(self._controller.members.awaited & {request.pod_uid})
-            # An ended process' leases are free already; the same shards may have been leased to the next one here.
-            returned = request.returned if runs(self._controller.members.get(request.pod_uid), request.round) else ()
+            # An ended process' leases are free already; the same shards may have been leased to the
+            # next one here.
+            returned = (
+                request.returned
+                if runs(self._controller.members.get(request.pod_uid), request.round)
+                else ()
+            )
             try:
-                stale = ledger.report(request.pod_uid, request.done, returned, request.failed, round_=request.round)
+                stale = ledger.report(
+                    request.pod_uid, request.done, returned, request.failed, round_=request.round
+                )
             except BadRequest as error:
-                if self._state_writer.failing_seconds():  # a later master may have leased what this one has not
+                if (
+                    self._state_writer.failing_seconds()
+                ):  # a later master may have leased what this one has not
                     raise NotReadyYet(str(error)) from error
                 raise
             if request.failed:
@@ -86,7 +108,9 @@ class ShardService(ShardServiceServicer):
             await self._state_writer.wait_until_stored(self._state_writer.changes)
             return pb.ReportShardsResponse(stale=stale)
 
-    async def ExtendDataset(self, request: pb.ExtendDatasetRequest, context: Any) -> pb.ExtendDatasetResponse:  # noqa: D102
+    async def ExtendDataset(
+        self, request: pb.ExtendDatasetRequest, context: Any
+    ) -> pb.ExtendDatasetResponse:
         async with errors.abort_on_refusal(context):
             ledger = self._ledgers.get(request.dataset)
             self._check_if_named(request.pod_uid, request.round)
@@ -95,13 +119,13 @@ class ShardService(ShardServiceServicer):
             await self._state_writer.wait_until_stored(self._state_writer.changes)
             return pb.ExtendDatasetResponse(size=ledger.dataset.size)
 
-    async def GetCheckpoint(self, request: pb.GetCheckpointRequest, context: Any) -> pb.Checkpoint:  # noqa: D102
+    async def GetCheckpoint(self, request: pb.GetCheckpointRequest, context: Any) -> pb.Checkpoint:
         async with errors.abort_on_refusal(context):
             ledger = self._ledgers.get(request.dataset)
             self._check_if_named(request.pod_uid, request.round)
             return pb.Checkpoint(state=ledger.checkpoint())
 
-    async def RestoreCheckpoint(  # noqa: D102
+    async def RestoreCheckpoint(
         self, request: pb.RestoreCheckpointRequest, context: Any
     ) -> pb.RestoreCheckpointResponse:
         async with errors.abort_on_refusal(context):
@@ -114,29 +138,42 @@ class ShardService(ShardServiceServicer):
                     f"role {member.identity.role} has onWorldChange: Notify; its processes go on with what they have "
                     f"trained, so data set {request.dataset} cannot go back to a checkpoint: use Restart for that"
                 )
-            only = self._controller.rendezvous.world == (request.pod_uid,) and member.identity.slots == 1
+            only = (
+                self._controller.rendezvous.world == (request.pod_uid,)
+                and member.identity.slots == 1
+            )
             ledger.restore(request.state, request.round, only=only)
             self._controller.changed()
             await self._state_writer.wait_until_stored(self._state_writer.changes)
             account = ledger.account()
-            return pb.RestoreCheckpointResponse(waiting=account.total - account.done - account.failed)
+            return pb.RestoreCheckpointResponse(
+                waiting=account.total - account.done - account.failed
+            )
 
-    async def GetLedger(self, request: pb.GetLedgerRequest, context: Any) -> pb.Ledger:  # noqa: D102
+    async def GetLedger(self, request: pb.GetLedgerRequest, context: Any) -> pb.Ledger:
         async with errors.abort_on_refusal(context):
             return protobuf.ledger(self._ledgers.get(request.dataset))
 
     def _check_if_named(self, uid: str, round_: int) -> None:
-        """Refuse a process that is not of the present world; agents of an earlier version do not name theirs."""
+        """Refuse a process that is not of the present world.
+
+        Agents of an earlier version do not name theirs.
+        """
         if uid or round_:
             check_current(self._controller.rendezvous, uid, round_)
 
     def _check_leases_known(self, awaited: Collection[str]) -> None:
-        """Refuse while these members have not told what they have leased: the earlier master may not have stored it."""
+        """Refuse while these members have not told what they have leased.
+
+        The earlier master may not have stored it.
+        """
         if awaited:
             members = map(self._controller.members.get, awaited)
             pods = sorted(member.identity.pod_name for member in members if member is not None)
             more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
-            raise NotReadyYet(f"what is leased to {', '.join(pods[:3])}{more} is not known yet: not connected")
+            raise NotReadyYet(
+                f"what is leased to {', '.join(pods[:3])}{more} is not known yet: not connected"
+            )
 
     async def _store_if_possible(self) -> None:
         if not self._state_writer.failing_seconds():
@@ -154,7 +191,9 @@ class ShardService(ShardServiceServicer):
 def _dataset(request: pb.CreateDatasetRequest) -> Dataset:
     wrong = next((part.name for part in request.parts if len(part.name) > _LONGEST_NAME), None)
     if wrong is not None:
-        raise BadRequest(f"the name of a part has {len(wrong)} characters; at most {_LONGEST_NAME} are taken")
+        raise BadRequest(
+            f"the name of a part has {len(wrong)} characters; at most {_LONGEST_NAME} are taken"
+        )
     sizes = tuple(part.size for part in request.parts)
     return Dataset(
         name=request.dataset,

@@ -1,5 +1,6 @@
-"""The messages that tell members a world, Start and WorldChanged: what is the same for all is serialised once.
+"""The messages that tell members a world, Start and WorldChanged.
 
+What is the same for all is serialised once.
 A world of a thousand members takes a hundred kilobytes, and each member gets all of it.
 """
 
@@ -31,13 +32,20 @@ class StartMessages:
             member.processes = len(self._ranks[member.pod_uid])
         shared = pb.Start(world=world, elastic_driver=framework.elastic_driver)
         self._shared = pb.MasterMessage(start=shared).SerializeToString()
-        self._shared_change = pb.MasterMessage(world_changed=pb.WorldChanged(world=world)).SerializeToString()
+        self._shared_change = pb.MasterMessage(
+            world_changed=pb.WorldChanged(world=world)
+        ).SerializeToString()
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._ranks
 
-    def start(self, number: int, uid: str, *, crash_excused: bool = False, goes_on: bool = False) -> bytes:
-        """Return one member's MasterMessage: two halves of a message, one after the other, are read as the whole."""
+    def start(
+        self, number: int, uid: str, *, crash_excused: bool = False, goes_on: bool = False
+    ) -> bytes:
+        """Return one member's MasterMessage.
+
+        Two halves of a message, one after the other, are read as the whole.
+        """
         ranks = self._ranks[uid]
         first, *others = map(self._environment, ranks)
         start = pb.Start(
@@ -52,4 +60,7 @@ class StartMessages:
     def world_changed(self, number: int, uid: str) -> bytes:
         """Return the MasterMessage for a member whose process goes on."""
         change = pb.WorldChanged(rank=self._ranks[uid].start)
-        return pb.MasterMessage(command_id=number, world_changed=change).SerializeToString() + self._shared_change
+        return (
+            pb.MasterMessage(command_id=number, world_changed=change).SerializeToString()
+            + self._shared_change
+        )

@@ -1,6 +1,7 @@
-"""One agent's stream: reads until either side ends it, and writes only while there is something to write.
+"""One agent's stream.
 
-Most of the time there is nothing to write to most agents, so each of them costs only the one task that reads.
+Reads until either side ends it, and writes only while there is something to write. Most of the time
+there is nothing to write to most agents, so each of them costs only the one task that reads.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ Context: TypeAlias = "grpc.aio.ServicerContext[pb.AgentMessage, bytes]"
 Render = Callable[[], bytes]
 
 CONCURRENT_WRITES = 32
-"""A new world is sent to all its members at the same time: so many copies of it are in memory, not one for each."""
+"""A new world is sent to all its members at the same time: so many copies of it are in memory, not
+one for each.
+"""
 _WRITE_TURN_SECONDS = 0.1
 """An agent that does not read keeps the others waiting no longer than this."""
 
@@ -35,14 +38,21 @@ class AgentStream:
         self._ended = False
 
     async def read(self) -> pb.AgentMessage | None:
-        """Return the agent's next message, or None at its end; bytes that are no message end the stream."""
+        """Return the agent's next message, or None at its end.
+
+        Bytes that are no message end the stream.
+        """
         try:
             message: object = await self._context.read()
         except DecodeError:
             self._ended = True
             if self._writer is not None:
-                await asyncio.wait({self._writer})  # grpc cannot end a stream in the middle of a write
-            await self._context.abort(grpc.StatusCode.INVALID_ARGUMENT, "these bytes are no elasticjob.v1.AgentMessage")
+                await asyncio.wait(
+                    {self._writer}
+                )  # grpc cannot end a stream in the middle of a write
+            await self._context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "these bytes are no elasticjob.v1.AgentMessage"
+            )
         return message if isinstance(message, pb.AgentMessage) else None
 
     def send(self, render: Render | None) -> None:
@@ -54,7 +64,10 @@ class AgentStream:
             self._writer = asyncio.create_task(self._write())
 
     async def serve(self, take: Callable[[pb.AgentMessage], None]) -> None:
-        """Pass the agent's messages to `take` until the stream ends; what was sent before that is still written."""
+        """Pass the agent's messages to `take` until the stream ends.
+
+        What was sent before that is still written.
+        """
         try:
             async with self._reading:
                 while (message := await self.read()) is not None:
@@ -93,6 +106,9 @@ class AgentStream:
 
 
 def _retrieve_error(written: asyncio.Future[None]) -> None:
-    """Retrieve the error of a write, or asyncio would log it: nobody waits for the write once the stream has ended."""
+    """Retrieve the error of a write, or asyncio would log it.
+
+    Nobody waits for the write once the stream has ended.
+    """
     if not written.cancelled():
         written.exception()

@@ -1,1 +1,4 @@
-"""Manifests of the objects that the operator creates for a job, pods and infrastructure; and their validation."""
+"""Manifests of the objects that the operator creates for a job, pods and infrastructure.
+
+And their validation.
+"""

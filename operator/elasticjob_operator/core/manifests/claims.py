@@ -1,6 +1,7 @@
-"""Volume claims of members: one for each template and index, which stays when the member's pod is replaced.
+"""Volume claims of members.
 
-A claim belongs to the index and not to the pod. The job owns those that are made for it, unless they are to stay. One
+One for each template and index, which stays when the member's pod is replaced. A claim belongs to
+the index and not to the pod. The job owns those that are made for it, unless they are to stay. One
 that is there already, as somebody has made it, is used and not owned, as a StatefulSet does.
 """
 
@@ -20,7 +21,11 @@ Json = dict[str, Any]
 def member_claims(job: ElasticJob, role: str, index: int) -> tuple[Json, ...]:
     """Return the manifests of a member's claims; the job owns those that shall go with it."""
     spec = job.spec.replica_specs[role]
-    owners = [owner_reference(job)] if spec.persistent_volume_claim_retention_policy.when_deleted == "Delete" else []
+    owners = (
+        [owner_reference(job)]
+        if spec.persistent_volume_claim_retention_policy.when_deleted == "Delete"
+        else []
+    )
     return tuple(
         {
             "apiVersion": "v1",
@@ -46,13 +51,17 @@ def member_claims(job: ElasticJob, role: str, index: int) -> tuple[Json, ...]:
 
 def with_claims(job: ElasticJob, role: str, index: int, volumes: list[Json]) -> list[Json]:
     """Return a pod's volumes with those of the member's claims, which replace others of the same name."""
-    templates = [template.metadata.name for template in job.spec.replica_specs[role].volume_claim_templates]
+    templates = [
+        template.metadata.name for template in job.spec.replica_specs[role].volume_claim_templates
+    ]
     return [
         *(volume for volume in volumes if volume.get("name") not in templates),
         *(
             {
                 "name": name,
-                "persistentVolumeClaim": {"claimName": names.member_claim(name, job.metadata.name, role, index)},
+                "persistentVolumeClaim": {
+                    "claimName": names.member_claim(name, job.metadata.name, role, index)
+                },
             }
             for name in templates
         ),
@@ -62,4 +71,7 @@ def with_claims(job: ElasticJob, role: str, index: int, volumes: list[Json]) -> 
 def is_of_another_job(claim: Mapping[str, Any], job: ElasticJob) -> bool:
     """Whether an ElasticJob owns a claim, and not this one."""
     owners = claim["metadata"].get("ownerReferences") or ()
-    return any(each.get("kind") == type(job).__name__ and each.get("uid") != job.metadata.uid for each in owners)
+    return any(
+        each.get("kind") == type(job).__name__ and each.get("uid") != job.metadata.uid
+        for each in owners
+    )

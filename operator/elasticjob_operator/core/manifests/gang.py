@@ -1,5 +1,6 @@
-"""Gang scheduling: the PodGroup by which a scheduler places the job's smallest useful set of pods, or none of them.
+"""Gang scheduling.
 
+The PodGroup by which a scheduler places the job's smallest useful set of pods, or none of them.
 Volcano finds a pod's group by an annotation and has queues; coscheduling finds it by a label.
 """
 
@@ -57,7 +58,10 @@ SCHEDULERS: Mapping[str, Scheduler] = {
 
 
 def scheduling_policy_error(job: ElasticJob) -> str | None:
-    """Return which field of the scheduling policy the chosen scheduler does not support; None if it supports all."""
+    """Return which field of the scheduling policy the chosen scheduler does not support.
+
+    None if it supports all.
+    """
     policy = job.spec.run_policy.scheduling_policy
     scheduler = SCHEDULERS.get(policy.gang)
     if policy.queue and not (scheduler and scheduler.queues):
@@ -71,7 +75,8 @@ def scheduling_policy_error(job: ElasticJob) -> str | None:
 def with_scheduling(job: ElasticJob, pod: Json) -> Json:
     """Return a pod's manifest with the fields, labels and annotations that its schedulers read."""
     policy = job.spec.run_policy.scheduling_policy
-    metadata, spec = dict(pod["metadata"]), dict(pod["spec"])
+    metadata = dict(pod["metadata"])
+    spec = dict(pod["spec"])
     if queue := job.metadata.labels.get(KUEUE_QUEUE):
         metadata["labels"] = {KUEUE_QUEUE: queue, **metadata["labels"]}
     if policy.priority_class_name:
@@ -81,12 +86,18 @@ def with_scheduling(job: ElasticJob, pod: Json) -> Json:
         if scheduler.label:
             metadata["labels"] = {**metadata["labels"], scheduler.label: job.metadata.name}
         if scheduler.annotation:
-            metadata["annotations"] = {**metadata["annotations"], scheduler.annotation: job.metadata.name}
+            metadata["annotations"] = {
+                **metadata["annotations"],
+                scheduler.annotation: job.metadata.name,
+            }
     return {**pod, "metadata": metadata, "spec": spec}
 
 
 def pod_group_spec(job: ElasticJob) -> Json | None:
-    """Return the spec of the job's PodGroup: the master and every role's minReplicas; None without a gang."""
+    """Return the spec of the job's PodGroup: the master and every role's minReplicas.
+
+    None without a gang.
+    """
     policy = job.spec.run_policy.scheduling_policy
     scheduler = SCHEDULERS.get(policy.gang)
     if scheduler is None:
@@ -98,7 +109,9 @@ def pod_group_spec(job: ElasticJob) -> Json | None:
             total[name] = total.get(name, Decimal(0)) + amount * role.min_replicas
     spec: Json = {
         "minMember": 1 + sum(role.min_replicas for role in roles),
-        "minResources": {name: format(amount.normalize(), "f") for name, amount in sorted(total.items())},
+        "minResources": {
+            name: format(amount.normalize(), "f") for name, amount in sorted(total.items())
+        },
     }
     if scheduler.queues and policy.queue:
         spec["queue"] = policy.queue
@@ -116,7 +129,10 @@ def template_requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def pod_requests(pod_spec: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return what a pod requests. A limit without a request counts as one; init containers run before the others."""
+    """Return what a pod requests.
+
+    A limit without a request counts as one; init containers run before the others.
+    """
     total: dict[str, Decimal] = {}
     for container in pod_spec.get("containers") or ():
         for name, amount in _container_requests(container).items():

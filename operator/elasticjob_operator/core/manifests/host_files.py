@@ -14,7 +14,10 @@ Json = dict[str, Any]
 
 
 def has_folder(job: ElasticJob, role: str) -> bool:
-    """Return whether a role's members get the folder: launchers, unless their template has something else there."""
+    """Return whether a role's members get the folder.
+
+    Launchers, unless their template has something else there.
+    """
     if not remote_shell.is_launcher_role(job, role):
         return False
     pod = job.spec.replica_specs[role].template["spec"]

@@ -24,18 +24,21 @@ Json = dict[str, Any]
 
 
 def infrastructure_manifests(job: ElasticJob, *, network_policies: bool = False) -> list[Json]:
-    """Return all manifests but the Secret's; that of the NetworkPolicy if `network_policies` are wanted.
+    """Return all manifests but the Secret's.
 
-    Lists in them have every field that the API server defaults, so that they can be compared with existing objects.
+    That of the NetworkPolicy if `network_policies` are wanted. Lists in them have every field that
+    the API server defaults, so that they can be compared with existing objects.
     """
-    name, master_labels = names.master_service(job.metadata.name), labels(job, names.ROLE_MASTER)
+    name = names.master_service(job.metadata.name)
+    master_labels = labels(job, names.ROLE_MASTER)
     selector = {key: master_labels[key] for key in (names.LABEL_JOB_UID, names.LABEL_ROLE)}
     members = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
         "selector": {names.LABEL_JOB_UID: job.metadata.uid},
     }
-    # A master that is not ready, because it can store nothing at the moment, still serves its agents.
+    # A master that is not ready, because it can store nothing at the moment, still serves its
+    # agents.
     master = {"publishNotReadyAddresses": True, "selector": selector, "ports": _ports()}
     subject = {"kind": "ServiceAccount", "name": name, "namespace": job.metadata.namespace}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
@@ -45,18 +48,30 @@ def infrastructure_manifests(job: ElasticJob, *, network_policies: bool = False)
         _object(job, "v1", "Service", name, spec=master),
         _object(job, "v1", "Service", job.metadata.name, spec=members),
         _object(job, "rbac.authorization.k8s.io/v1", "Role", name, rules=_rules(job)),
-        _object(job, "rbac.authorization.k8s.io/v1", "RoleBinding", name, roleRef=role, subjects=[subject]),
+        _object(
+            job,
+            "rbac.authorization.k8s.io/v1",
+            "RoleBinding",
+            name,
+            roleRef=role,
+            subjects=[subject],
+        ),
     ]
     if network_policies and not _uses_host_network(job):
         manifests.append(_network_policy(job))
     if group := gang.pod_group_spec(job):
         scheduler = gang.SCHEDULERS[job.spec.run_policy.scheduling_policy.gang]
-        manifests.append(_object(job, scheduler.api_version, "PodGroup", job.metadata.name, spec=group))
+        manifests.append(
+            _object(job, scheduler.api_version, "PodGroup", job.metadata.name, spec=group)
+        )
     return manifests
 
 
 def profile_manifest(job: ElasticJob) -> Json | None:
-    """Return the empty ConfigMap of a job's profile, which jobs share and which outlives them; None: it has none."""
+    """Return the empty ConfigMap of a job's profile, which jobs share and which outlives them.
+
+    None: it has none.
+    """
     if job.profile is None:
         return None
     metadata = {
@@ -81,19 +96,30 @@ def _uses_host_network(job: ElasticJob) -> bool:
 
 
 def manifest_inputs(job: ElasticJob) -> Hashable:
-    """Return the mutable part of a job that the manifests depend on: while it is equal, so are the manifests."""
+    """Return the mutable part of a job that the manifests depend on.
+
+    While it is equal, so are the manifests.
+    """
     policy = job.spec.run_policy.scheduling_policy
     if policy.gang == "none":
         return (policy.gang, job.profile)
     min_replicas = tuple(role.min_replicas for role in job.spec.replica_specs.values())
     resources = str(job.spec.master.resources)
-    return (policy.gang, job.profile, policy.queue, policy.priority_class_name, min_replicas, resources)
+    return (
+        policy.gang,
+        job.profile,
+        policy.queue,
+        policy.priority_class_name,
+        min_replicas,
+        resources,
+    )
 
 
 def secret(job: ElasticJob, content: Mapping[str, bytes]) -> Json:
     """Return the manifest of the Secret with the job's token and certificates.
 
-    Nobody can change it: running pods keep what they were started with, and would refuse the pods that come later.
+    Nobody can change it: running pods keep what they were started with, and would refuse the pods
+    that come later.
     """
     data = {key: base64.b64encode(value).decode() for key, value in content.items()}
     name = names.master_service(job.metadata.name)
@@ -103,19 +129,26 @@ def secret(job: ElasticJob, content: Mapping[str, bytes]) -> Json:
 def query_config_map(job: ElasticJob, data: Mapping[str, str]) -> Json:
     """Return the manifest of the ConfigMap for viewers, to which the master adds its last answers.
 
-    It is no Secret, so that whoever may see the job may read it: what its token opens is the job as viewers see it.
+    It is no Secret, so that whoever may see the job may read it: what its token opens is the job as
+    viewers see it.
 
     Args:
         job: the job.
         data: of the job's Secret, as it is stored.
     """
-    token, authority = (base64.b64decode(data.get(key, "")).decode() for key in (names.SECRET_TOKEN, names.SECRET_CA))
+    token, authority = (
+        base64.b64decode(data.get(key, "")).decode()
+        for key in (names.SECRET_TOKEN, names.SECRET_CA)
+    )
     readable = {names.SECRET_TOKEN: query_token(token), names.SECRET_CA: authority}
     return _object(job, "v1", "ConfigMap", names.query_config_map(job.metadata.name), data=readable)
 
 
 def belongs_to(existing: Mapping[str, Any], job: ElasticJob) -> bool:
-    """Whether an object of the job's names is the job's own: by its controller, or by its label if it has none."""
+    """Whether an object of the job's names is the job's own.
+
+    By its controller, or by its label if it has none.
+    """
     metadata = existing["metadata"]
     label = (metadata.get("labels") or {}).get(names.LABEL_JOB_UID)
     has_controller = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
@@ -124,30 +157,46 @@ def belongs_to(existing: Mapping[str, Any], job: ElasticJob) -> bool:
 
 def is_of_earlier_job(existing: Mapping[str, Any], job: ElasticJob) -> bool:
     """Whether an object is that of an earlier job of this name, which cannot exist any more since this one does."""
-    owners = msgspec.convert(existing["metadata"].get("ownerReferences") or [], list[OwnerReference])
+    owners = msgspec.convert(
+        existing["metadata"].get("ownerReferences") or [], list[OwnerReference]
+    )
     return any(
-        is_of_kind(owner, ELASTIC_JOB) and owner.name == job.metadata.name and owner.uid != job.metadata.uid
+        is_of_kind(owner, ELASTIC_JOB)
+        and owner.name == job.metadata.name
+        and owner.uid != job.metadata.uid
         for owner in owners
     )
 
 
 def metadata_correction(manifest: Mapping[str, Any], existing: Mapping[str, Any]) -> Json:
-    """Return the merge patch that gives an object our labels and the job as an owner again; theirs are left alone."""
-    wanted, found = manifest["metadata"], existing["metadata"]
+    """Return the merge patch that gives an object our labels and the job as an owner again.
+
+    Theirs are left alone.
+    """
+    wanted = manifest["metadata"]
+    found = existing["metadata"]
     patch: Json = {}
-    labels = {key: value for key, value in wanted["labels"].items() if (found.get("labels") or {}).get(key) != value}
+    labels = {
+        key: value
+        for key, value in wanted["labels"].items()
+        if (found.get("labels") or {}).get(key) != value
+    }
     if labels:
         patch["labels"] = labels
     (owner,) = wanted["ownerReferences"]
     present = found.get("ownerReferences") or ()
     if not any(owner.items() <= each.items() for each in present):
-        patch["ownerReferences"] = [*(each for each in present if each.get("uid") != owner["uid"]), owner]
+        patch["ownerReferences"] = [
+            *(each for each in present if each.get("uid") != owner["uid"]),
+            owner,
+        ]
     return patch
 
 
 def correction_patch(manifest: Mapping[str, Any], existing: Mapping[str, Any]) -> Json:
-    """Return the merge patch that makes an existing object equal to its manifest; empty where it is equal already.
+    """Return the merge patch that makes an existing object equal to its manifest.
 
+    Empty where it is equal already.
     Metadata, and fields that the manifest does not have, are left alone.
     """
     patch: Json = {}
@@ -175,11 +224,16 @@ def _object(job: ElasticJob, api_version: str, kind: str, name: str, **content: 
 
 def _ports() -> list[Json]:
     ports = (("grpc", names.GRPC_PORT), ("http", names.HTTP_PORT))
-    return [{"name": name, "port": port, "protocol": "TCP", "targetPort": port} for name, port in ports]
+    return [
+        {"name": name, "port": port, "protocol": "TCP", "targetPort": port} for name, port in ports
+    ]
 
 
 def _rules(job: ElasticJob) -> list[Json]:
-    """Return the master's rights, limited to this job's objects by name; list, watch and create of plans cannot be."""
+    """Return the master's rights, limited to this job's objects by name.
+
+    List, watch and create of plans cannot be.
+    """
     name = job.metadata.name
     rules = [
         {
@@ -188,8 +242,17 @@ def _rules(job: ElasticJob) -> list[Json]:
             "resourceNames": [name],
             "verbs": ["get", "list", "watch"],
         },
-        {"apiGroups": [names.GROUP], "resources": ["elasticjobs/status"], "resourceNames": [name], "verbs": ["patch"]},
-        {"apiGroups": [names.GROUP], "resources": ["scaleplans"], "verbs": ["get", "list", "watch", "create"]},
+        {
+            "apiGroups": [names.GROUP],
+            "resources": ["elasticjobs/status"],
+            "resourceNames": [name],
+            "verbs": ["patch"],
+        },
+        {
+            "apiGroups": [names.GROUP],
+            "resources": ["scaleplans"],
+            "verbs": ["get", "list", "watch", "create"],
+        },
         {
             "apiGroups": [""],
             "resources": ["configmaps"],

@@ -37,8 +37,13 @@ def avoiding(pod: Mapping[str, Any], nodes: AvoidedNodes) -> Json:
         key = "requiredDuringSchedulingIgnoredDuringExecution"
         fields = _none_of(nodes.required)
         terms = (of_nodes.get(key) or {}).get("nodeSelectorTerms")
-        # One of the terms must hold, so each gets the nodes that none may have. An empty one holds for no node.
-        terms = [{**term, "matchFields": [*(term.get("matchFields") or ()), *fields]} for term in terms or () if term]
+        # One of the terms must hold, so each gets the nodes that none may have. An empty one holds
+        # for no node.
+        terms = [
+            {**term, "matchFields": [*(term.get("matchFields") or ()), *fields]}
+            for term in terms or ()
+            if term
+        ]
         of_nodes[key] = {"nodeSelectorTerms": terms or [{"matchFields": fields}]}
     return {**pod, "spec": {**pod["spec"], "affinity": {**affinity, "nodeAffinity": of_nodes}}}
 

@@ -1,4 +1,7 @@
-"""Pod manifests: a member's, which is the user's template and what the agent needs, and the master's."""
+"""Pod manifests.
+
+A member's, which is the user's template and what the agent needs, and the master's.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +29,44 @@ _UNPRIVILEGED = {
     "capabilities": {"drop": ["ALL"]},
 }
 _NON_ROOT = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-"""With `_UNPRIVILEGED` what a namespace with the Pod Security level `restricted` asks of a container."""
+"""With `_UNPRIVILEGED` what a namespace with the Pod Security level `restricted` asks of a
+container.
+"""
 _RESTRICTED = {**_NON_ROOT, **_UNPRIVILEGED, "runAsUser": 65532, "runAsGroup": 65532}
 _TEMPORARY_DIRECTORY = "/dev/shm"  # noqa: S108
-"""Where masters of any version write temporary files: every container has it, and it is in memory."""
+"""Where masters of any version write temporary files: every container has it, and it is in memory.
+"""
 _INSTALL_RESOURCES = {"cpu": "500m", "memory": "128Mi", "ephemeral-storage": _AGENT_VOLUME_LIMIT}
 _EXIT_SECONDS = 5
 """What an agent needs on top of its drain time to report and to exit."""
-_READY_WHEN_REGISTERED = {"tcpSocket": {"port": names.AGENT_READY_PORT}, "periodSeconds": 2, "failureThreshold": 3}
-"""A member's readiness probe: its agent listens on this port as soon as it is registered with the master."""
+_READY_WHEN_REGISTERED = {
+    "tcpSocket": {"port": names.AGENT_READY_PORT},
+    "periodSeconds": 2,
+    "failureThreshold": 3,
+}
+"""A member's readiness probe: its agent listens on this port as soon as it is registered with the
+master.
+"""
 
 
 def _master_probe(path: str, *, period: int, failures: int) -> Json:
     request = {"path": path, "port": names.HTTP_PORT, "scheme": "HTTPS"}
-    return {"httpGet": request, "periodSeconds": period, "timeoutSeconds": 5, "failureThreshold": failures}
+    return {
+        "httpGet": request,
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
 
 
 _MASTER_PROBES: Json = {
     "startupProbe": _master_probe("/healthz", period=1, failures=120),
-    # A process that hangs ignores SIGTERM: with the grace period of the pod it would be kept for too long.
-    "livenessProbe": {**_master_probe("/healthz", period=5, failures=4), "terminationGracePeriodSeconds": 5},
+    # A process that hangs ignores SIGTERM: with the grace period of the pod it would be kept for
+    # too long.
+    "livenessProbe": {
+        **_master_probe("/healthz", period=5, failures=4),
+        "terminationGracePeriodSeconds": 5,
+    },
     "readinessProbe": _master_probe("/readyz", period=2, failures=3),
 }
 """A master that hangs ends after 30 s; a slow node gets two minutes to start it."""
@@ -90,7 +111,10 @@ def member_pod(
     pod_spec: Json = dict(spec.template.get("spec") or {})
     first, *others = pod_spec["containers"]
     if resources:
-        first = {**first, "resources": with_resources(first.get("resources") or {}, resources, default_limits)}
+        first = {
+            **first,
+            "resources": with_resources(first.get("resources") or {}, resources, default_limits),
+        }
     if spec.managed:
         first = _member_container(job, role, index, incarnation, spec, first)
     pod_spec["containers"] = [first, *others]
@@ -136,13 +160,16 @@ def member_pod(
 
 
 def with_resources(
-    resources: Mapping[str, Any], changes: Mapping[str, Any], default_limits: Mapping[str, int | str] | None = None
+    resources: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    default_limits: Mapping[str, int | str] | None = None,
 ) -> Json:
     """Return a container's resources with some of them changed.
 
-    A limit is changed where there is one and not added, so that the pod's quality-of-service class, which Kubernetes
-    does not let a running pod change, stays what the user chose. What cannot be overcommitted, such as a GPU,
-    needs one. Where the namespace would add one that is less than the new request, it is set.
+    A limit is changed where there is one and not added, so that the pod's quality-of-service class,
+    which Kubernetes does not let a running pod change, stays what the user chose. What cannot be
+    overcommitted, such as a GPU, needs one. Where the namespace would add one that is less than the
+    new request, it is set.
     """
     limits: Json = dict(resources.get("limits") or {})
     too_small = {
@@ -150,13 +177,22 @@ def with_resources(
         for name, least in (default_limits or {}).items()
         if name in changes and parse_quantity(changes[name]) > parse_quantity(least)
     }
-    limits |= {name: value for name, value in changes.items() if name in limits or name in too_small or "/" in name}
+    limits |= {
+        name: value
+        for name, value in changes.items()
+        if name in limits or name in too_small or "/" in name
+    }
     changed: Json = {**resources, "requests": {**(resources.get("requests") or {}), **changes}}
     return {**changed, "limits": limits} if limits else changed
 
 
 def master_pod(
-    job: ElasticJob, incarnation: int, *, restarts: int, uncounted_restarts: int = 0, defaults: Defaults
+    job: ElasticJob,
+    incarnation: int,
+    *,
+    restarts: int,
+    uncounted_restarts: int = 0,
+    defaults: Defaults,
 ) -> Json:
     """Return the manifest of the master's pod; its host name is the same in every incarnation."""
     name = names.master_service(job.metadata.name)
@@ -219,7 +255,11 @@ def master_pod(
 
 def _master_probes(template_spec: Json) -> Json:
     """Return the master's probes; those of the template's container `master` take precedence."""
-    named = (each for each in template_spec.get("containers") or () if each.get("name") == names.ROLE_MASTER)
+    named = (
+        each
+        for each in template_spec.get("containers") or ()
+        if each.get("name") == names.ROLE_MASTER
+    )
     theirs: Json = next(named, {})
     return {kind: theirs.get(kind) or probe for kind, probe in _MASTER_PROBES.items()}
 
@@ -232,13 +272,17 @@ def _member_container(
     spec: ReplicaSpec,
     container: Json,
 ) -> Json:
-    agent = names.AGENT if job.spec.agent.source == "Image" else f"{_INSTALLED_AGENT}/bin/{names.AGENT}"
+    agent = (
+        names.AGENT if job.spec.agent.source == "Image" else f"{_INSTALLED_AGENT}/bin/{names.AGENT}"
+    )
     container = {**container, **hidden_from_kubelet(job, container)}
     # On the node's own network the agents of two members would want the same port.
     on_node_network = bool(spec.template["spec"].get("hostNetwork"))
     agent_env = agent_variables(job, role, index, incarnation, container)
     reserved = {variable["name"] for variable in agent_env}
-    user_env = [variable for variable in container.get("env") or () if variable.get("name") not in reserved]
+    user_env = [
+        variable for variable in container.get("env") or () if variable.get("name") not in reserved
+    ]
     changed = {
         "terminationMessagePolicy": "FallbackToLogsOnError",
         **({} if on_node_network else {"readinessProbe": _READY_WHEN_REGISTERED}),
@@ -252,10 +296,14 @@ def _member_container(
     return changed
 
 
-def agent_variables(job: ElasticJob, role: str, index: int, incarnation: int, container: Json) -> list[Json]:
+def agent_variables(
+    job: ElasticJob, role: str, index: int, incarnation: int, container: Json
+) -> list[Json]:
     """Return the variables that the agent of a member gets."""
-    spec, master = job.spec.replica_specs[role], names.master_service(job.metadata.name)
-    framework, gpus = job.spec.framework, gpus_of(container)
+    spec = job.spec.replica_specs[role]
+    master = names.master_service(job.metadata.name)
+    framework = job.spec.framework
+    gpus = gpus_of(container)
     count = slots(framework, spec.slots_per_replica, gpus)
     values = member_variables(
         job.metadata.name,
@@ -287,14 +335,18 @@ def _agent_command(agent: str, container: Json) -> Json:
     """Return how the agent is started: with the command, or to wait for what a launcher starts."""
     if not container.get("command"):
         return {"command": [agent, "remote-shell"], "args": []}
-    return {"command": [agent, "run", "--"], "args": [*container["command"], *(container.get("args") or ())]}
+    return {
+        "command": [agent, "run", "--"],
+        "args": [*container["command"], *(container.get("args") or ())],
+    }
 
 
 def _add_agent(pod_spec: Json, image: str) -> None:
     """Add an init container that copies the agent into a volume of the pod.
 
-    It requests the resources that the first container requests, and not more of any: so the pod's quality of service
-    class, and what it takes of a node and of a quota, are as without it, also when the first container is made smaller.
+    It requests the resources that the first container requests, and not more of any: so the pod's
+    quality of service class, and what it takes of a node and of a quota, are as without it, also
+    when the first container is made smaller.
     """
     install = {
         "name": names.AGENT,

@@ -1,4 +1,7 @@
-"""Ports of a member's pod: its containers have one network stack, so each port is that of one container only."""
+"""Ports of a member's pod.
+
+Its containers have one network stack, so each port is that of one container only.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ def port_error(job: ElasticJob, spec: ReplicaSpec) -> str | None:
     owners: dict[tuple[str, int], int] = {}
     for position, container in enumerate(pod["containers"]):
         for number, declared in enumerate(container.get("ports") or ()):
-            port, protocol = declared.get("containerPort"), declared.get("protocol") or "TCP"
+            port = declared.get("containerPort")
+            protocol = declared.get("protocol") or "TCP"
             field = f"containers[{position}].ports[{number}].containerPort"
             if protocol == "TCP" and port in agents:
                 return f"{field}: {port} is the agent's, which listens there when its member is ready; use another"

@@ -46,7 +46,9 @@ def hidden_from_kubelet(job: ElasticJob, container: Json) -> Json:
         if container.get(field)
     }
     env = [
-        {**each, "value": references.hide(each["value"], variables)} if isinstance(each.get("value"), str) else each
+        {**each, "value": references.hide(each["value"], variables)}
+        if isinstance(each.get("value"), str)
+        else each
         for each in container.get("env") or ()
     ]
     return {**words, **({"env": env} if env else {})}

@@ -1,4 +1,7 @@
-"""Jobs whose launcher starts the training in its workers: who has the agents' remote shell, and who must have none."""
+"""Jobs whose launcher starts the training in its workers.
+
+Who has the agents' remote shell, and who must have none.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ def is_launcher(job: ElasticJob, role: str) -> bool:
 
 
 def command_error(job: ElasticJob, role: str) -> str | None:
-    """Return why a role's members could not take part in what the launcher starts; None if they could."""
+    """Return why a role's members could not take part in what the launcher starts.
+
+    None if they could.
+    """
     launcher = _launcher(job)
     if launcher is None:
         return None
@@ -36,7 +42,8 @@ def command_error(job: ElasticJob, role: str) -> str | None:
 
 
 def _launcher_error(job: ElasticJob, role: str) -> str | None:
-    field, replicas = f"spec.replicaSpecs.{role}", job.spec.replica_specs[role].size
+    field = f"spec.replicaSpecs.{role}"
+    replicas = job.spec.replica_specs[role].size
     if replicas > 1:
         return (
             f"{field}.replicas: is {replicas}, but must be 1: each launcher would start a training of its own in the "
@@ -52,8 +59,10 @@ def _launcher_error(job: ElasticJob, role: str) -> str | None:
 
 
 def _worker_error(job: ElasticJob, role: str, launcher: str) -> str | None:
-    field, container = f"spec.replicaSpecs.{role}", _container(job, role)
-    command, limit = container.get("command") or (), job.spec.replica_specs[role].process_restart_limit
+    field = f"spec.replicaSpecs.{role}"
+    container = _container(job, role)
+    command = container.get("command") or ()
+    limit = job.spec.replica_specs[role].process_restart_limit
     if command and _TRAINS_ALONE.fullmatch(str(command[0])):
         return (
             f"{field}.template.spec.containers[0].command: {command[0]!r} would train alone in each member, as the "

@@ -23,7 +23,5 @@ def startup_order_error(job: ElasticJob) -> str | None:
             del left[role]
     if left:
         role = next(iter(left))
-        return (
-            f"spec.replicaSpecs.{role}.dependsOn: {', '.join(left)} wait for each other; remove one of the references"
-        )
+        return f"spec.replicaSpecs.{role}.dependsOn: {', '.join(left)} wait for each other; remove one of the references"
     return None

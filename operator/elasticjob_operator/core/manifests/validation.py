@@ -55,14 +55,20 @@ class _Metadata(Object, frozen=True):
 
 
 class _Template(Object, frozen=True):
-    """The parts of a user's template that the operator reads; the API server validates the others at pod creation."""
+    """The parts of a user's template that the operator reads.
+
+    The API server validates the others at pod creation.
+    """
 
     metadata: _Metadata | None = None
     spec: _Spec | None = None
 
 
 def validation_error(job: ElasticJob) -> str | None:
-    """Return why the job's pods could never run, naming the field and the remedy; None if the job is valid."""
+    """Return why the job's pods could never run, naming the field and the remedy.
+
+    None if the job is valid.
+    """
     if error := gang.scheduling_policy_error(job):
         return error
     for role, spec in job.spec.replica_specs.items():
@@ -81,21 +87,29 @@ def validation_error(job: ElasticJob) -> str | None:
             return error
     if error := _resource_limits_error(job):
         return error
-    if error := _schema_error({"spec": {"containers": [{"resources": job.spec.master.resources}]}}, "spec.master"):
+    if error := _schema_error(
+        {"spec": {"containers": [{"resources": job.spec.master.resources}]}}, "spec.master"
+    ):
         return error
     return _schema_error(job.spec.master.template, "spec.master.template")
 
 
 def _resource_limits_error(job: ElasticJob) -> str | None:
     """Return which bound of all members together is below what the fewest members request."""
-    of_role = [(spec.min_replicas, spec.template["spec"]["containers"]) for spec in job.spec.replica_specs.values()]
+    of_role = [
+        (spec.min_replicas, spec.template["spec"]["containers"])
+        for spec in job.spec.replica_specs.values()
+    ]
     for key, limit in job.spec.autoscaling.resource_limits.items():
-        name, field = bounded_resource(key), "spec.autoscaling.resourceLimits"
+        name = bounded_resource(key)
+        field = "spec.autoscaling.resourceLimits"
         if error := name_error(name):
             return f"{field}: {error}"
         if is_extended(key) and (error := amount_error(name, limit)):
             return f"{field}.{key}: {error}"
-        total = sum((fewest * requested(containers, name) for fewest, containers in of_role), Decimal(0))
+        total = sum(
+            (fewest * requested(containers, name) for fewest, containers in of_role), Decimal(0)
+        )
         if total > parse_quantity(limit):
             return (
                 f"{field}.{key}: {limit} is below the {total.normalize():f} that the members "
@@ -120,7 +134,8 @@ def _template_error(template: Json, field: str, *, needs_command: bool) -> str |
 
 def _processes_error(job: ElasticJob, role: str, spec: ReplicaSpec) -> str | None:
     """Return what of a role's first container contradicts what the agent does to start the training processes."""
-    field, container = f"spec.replicaSpecs.{role}", spec.template["spec"]["containers"][0]
+    field = f"spec.replicaSpecs.{role}"
+    container = spec.template["spec"]["containers"][0]
     if error := slots_error(spec.slots_per_replica, gpus_of(container)):
         return f"{field}.slotsPerReplica: {error}"
     error = _reserved_variable_error(job, role, container) or _torchrun_error(job, container)
@@ -144,7 +159,10 @@ def _reserved_variable_error(job: ElasticJob, role: str, container: Json) -> str
 
 
 def _torchrun_error(job: ElasticJob, container: Json) -> str | None:
-    """Return which option of torchrun is one that the agent sets: a fixed one would train another world, or alone."""
+    """Return which option of torchrun is one that the agent sets.
+
+    A fixed one would train another world, or alone.
+    """
     command = [*(container.get("command") or ()), *(container.get("args") or ())]
     if job.spec.framework != "pytorch" or (option := torchrun.fixed_option(command)) is None:
         return None
@@ -164,7 +182,9 @@ def _reserved_name_error(spec: Json, field: str) -> str | None:
     for position, mount in enumerate(spec["containers"][0].get("volumeMounts") or ()):
         path = posixpath.normpath(str(mount.get("mountPath")))
         if path == names.AGENT_DIRECTORY or path.startswith(f"{names.AGENT_DIRECTORY}/"):
-            return f"{field}.spec.containers[0].volumeMounts[{position}].mountPath: {path!r} {remedy}"
+            return (
+                f"{field}.spec.containers[0].volumeMounts[{position}].mountPath: {path!r} {remedy}"
+            )
     return None
 
 
@@ -172,8 +192,16 @@ def _schema_error(template: Json, field: str) -> str | None:
     """Return which of the fields read here does not have the type or format of a pod template's."""
     try:
         parsed = msgspec.convert(template, _Template)
-        for container in (*(parsed.spec.containers or ()), *(parsed.spec.init_containers or ())) if parsed.spec else ():
-            for values in (container.resources.requests, container.resources.limits) if container.resources else ():
+        for container in (
+            (*(parsed.spec.containers or ()), *(parsed.spec.init_containers or ()))
+            if parsed.spec
+            else ()
+        ):
+            for values in (
+                (container.resources.requests, container.resources.limits)
+                if container.resources
+                else ()
+            ):
                 for quantity in (values or {}).values():
                     parse_quantity(quantity)
     except ValueError as invalid:  # msgspec's are ValueErrors, too

@@ -1,8 +1,10 @@
-"""How long the restart of a member waits: not at all the first time, then exponentially longer with every end in a row.
+"""How long the restart of a member waits.
 
-A program that fails by itself waits longer, because its restarts are counted and few: they shall outlast what it needs
-and does not get. Where somebody or something else has ended the pod, waiting is only to spare the cluster a busy loop.
-The time of the restart is written into the job's status with its count, so a new operator waits for the same time.
+Not at all the first time, then exponentially longer with every end in a row. A program that fails
+by itself waits longer, because its restarts are counted and few: they shall outlast what it needs
+and does not get. Where somebody or something else has ended the pod, waiting is only to spare the
+cluster a busy loop. The time of the restart is written into the job's status with its count, so a
+new operator waits for the same time.
 """
 
 from __future__ import annotations
@@ -38,13 +40,21 @@ def spread_seconds(least: int, most: int | None, of: str) -> int:
 
 
 def most_seconds(least: int, most: int | None) -> int:
-    """Return how long a delay between these bounds takes at most; without a second one it takes `least`."""
+    """Return how long a delay between these bounds takes at most.
+
+    Without a second one it takes `least`.
+    """
     return max(least, most or 0)
 
 
 def longest_delay(rules: Iterable[RestartRule]) -> int:
     """Return how long a restart may wait at most, by back-off or by one of these rules."""
-    return max([MAX_DELAY_SECONDS, *(most_seconds(rule.min_delay_seconds, rule.max_delay_seconds) for rule in rules)])
+    return max(
+        [
+            MAX_DELAY_SECONDS,
+            *(most_seconds(rule.min_delay_seconds, rule.max_delay_seconds) for rule in rules),
+        ]
+    )
 
 
 def after_termination(
@@ -71,7 +81,9 @@ def after_termination(
     return BackOff(failures=ends, until=format_time(ended + delay)), phrase
 
 
-def seconds_left(back_off: BackOff | None, now: float, *, longest: int = MAX_DELAY_SECONDS) -> float:
+def seconds_left(
+    back_off: BackOff | None, now: float, *, longest: int = MAX_DELAY_SECONDS
+) -> float:
     """Return the seconds until the next pod may start, `longest` at most; 0 when it may."""
     return seconds_until(back_off.until if back_off is not None else None, now, longest=longest)
 
@@ -79,7 +91,8 @@ def seconds_left(back_off: BackOff | None, now: float, *, longest: int = MAX_DEL
 def seconds_until(time: str | None, now: float, *, longest: float) -> float:
     """Return the seconds until a time in a status; 0 when it is over, or there is none.
 
-    A time further ahead than the longest delay was written by a clock that was ahead of this one, and is ignored.
+    A time further ahead than the longest delay was written by a clock that was ahead of this one,
+    and is ignored.
     """
     until = time_or_none(time)
     left = 0.0 if until is None else until - now
@@ -94,5 +107,9 @@ def run_times(pod: Pod | None) -> tuple[float | None, float | None]:
     began = terminated.started_at if terminated else None
     if terminated is not None and terminated.finished_at:
         return time_or_none(began), time_or_none(terminated.finished_at)
-    changes = [condition.last_transition_time for condition in pod.status.conditions if condition.last_transition_time]
+    changes = [
+        condition.last_transition_time
+        for condition in pod.status.conditions
+        if condition.last_transition_time
+    ]
     return time_or_none(began), time_or_none(max(changes, default=None))

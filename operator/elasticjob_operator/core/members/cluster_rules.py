@@ -1,6 +1,7 @@
-"""Restart rules that the cluster's administrator gives for all jobs; they come after those of each job.
+"""Restart rules that the cluster's administrator gives for all jobs.
 
-Wherever the rules of a role are asked for, these stand behind its own: a job is given them before anything is decided.
+They come after those of each job. Wherever the rules of a role are asked for, these stand behind
+its own: a job is given them before anything is decided.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def read_rules(found: Any) -> Rules:
         ValueError: with field, value and bound, of the first rule that cannot be.
     """
     if not isinstance(found, list):
-        raise ValueError("it is not a list of rules; write each as an entry of a list, beginning with a dash")
+        raise ValueError(
+            "it is not a list of rules; write each as an entry of a list, beginning with a dash"
+        )
     if len(found) > MAX_RULES:
         raise ValueError(f"{len(found)} rules are more than {MAX_RULES}")
     return tuple(_read_rule(entry, f"[{position}]") for position, entry in enumerate(found))
@@ -44,15 +47,24 @@ def with_cluster_rules(job: ElasticJob, rules: Rules) -> ElasticJob:
 
 
 def _read_rule(entry: Any, where: str) -> RestartRule:
-    """Return one rule. A field that is misspelled would leave a rule that matches far more than was meant."""
-    if isinstance(entry, dict) and (unknown := sorted(str(key)[:40] for key in entry if key not in _FIELDS)):
-        raise ValueError(f"{where}.{unknown[0]}: no field of a rule; the fields are {', '.join(sorted(_FIELDS))}")
+    """Return one rule.
+
+    A field that is misspelled would leave a rule that matches far more than was meant.
+    """
+    if isinstance(entry, dict) and (
+        unknown := sorted(str(key)[:40] for key in entry if key not in _FIELDS)
+    ):
+        raise ValueError(
+            f"{where}.{unknown[0]}: no field of a rule; the fields are {', '.join(sorted(_FIELDS))}"
+        )
     try:
         rule = msgspec.convert(entry, RestartRule)
     except msgspec.ValidationError as error:
         raise ValueError(f"{where}: {str(error)[:300]}") from error
     if not any(getattr(rule, field.name) for field in _conditions()):
-        raise ValueError(f"{where}: a rule without a condition would decide about every failure of every job; add one")
+        raise ValueError(
+            f"{where}: a rule without a condition would decide about every failure of every job; add one"
+        )
     if rule.max_delay_seconds is not None and rule.max_delay_seconds < rule.min_delay_seconds:
         raise ValueError(
             f"{where}.maxDelaySeconds: {rule.max_delay_seconds} is below minDelaySeconds, {rule.min_delay_seconds}"

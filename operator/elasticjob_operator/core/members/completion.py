@@ -25,12 +25,23 @@ def has_succeeded(job: ElasticJob, status: ElasticJobStatus, members: Indices) -
 
 
 def why_it_cannot_succeed(job: ElasticJob, status: ElasticJobStatus, members: Indices) -> str:
-    """Return why the job can never succeed, although no member has failed it; empty while it can."""
+    """Return why the job can never succeed, although no member has failed it.
+
+    Empty while it can.
+    """
     for role in _deciding_roles(job):
         remaining = members[role] - _succeeded(status, role) - _failed(job, status, role)
-        if members[role] and not remaining and not _role_succeeded(job, status, role, members[role]):
+        if (
+            members[role]
+            and not remaining
+            and not _role_succeeded(job, status, role, members[role])
+        ):
             min_succeeded = job.spec.replica_specs[role].completion.min_succeeded
-            required = f", and completion.minSucceeded is {min_succeeded}" if min_succeeded is not None else ""
+            required = (
+                f", and completion.minSucceeded is {min_succeeded}"
+                if min_succeeded is not None
+                else ""
+            )
             return (
                 f"no {role} is left: {len(_succeeded(status, role))} have succeeded, "
                 f"{len(_failed(job, status, role))} have failed for good{required}"
@@ -38,12 +49,19 @@ def why_it_cannot_succeed(job: ElasticJob, status: ElasticJobStatus, members: In
     return ""
 
 
-def _role_succeeded(job: ElasticJob, status: ElasticJobStatus, role: str, members: frozenset[int]) -> bool:
-    """Whether all members of a role have succeeded; without `minSucceeded`, some may have failed for good instead."""
+def _role_succeeded(
+    job: ElasticJob, status: ElasticJobStatus, role: str, members: frozenset[int]
+) -> bool:
+    """Whether all members of a role have succeeded.
+
+    Without `minSucceeded`, some may have failed for good instead.
+    """
     succeeded = _succeeded(status, role)
     if members <= succeeded:
         return True
-    may_lack_some = job.spec.replica_specs[role].completion.min_succeeded is None and succeeded & members
+    may_lack_some = (
+        job.spec.replica_specs[role].completion.min_succeeded is None and succeeded & members
+    )
     return bool(may_lack_some) and members <= succeeded | _failed(job, status, role)
 
 
@@ -60,5 +78,9 @@ def _deciding_roles(job: ElasticJob) -> list[str]:
     for role in (deciding, names.ROLE_WORKER if deciding else None):
         if role is not None and role in job.spec.replica_specs:
             return [role]
-    own_end = [role for role, spec in job.spec.replica_specs.items() if spec.managed or spec.completion != Completion()]
+    own_end = [
+        role
+        for role, spec in job.spec.replica_specs.items()
+        if spec.managed or spec.completion != Completion()
+    ]
     return own_end or list(job.spec.replica_specs)

@@ -1,5 +1,6 @@
-"""Classifies how a pod failed into the action to take: by the job's `restartRules`, the cluster's, the default rules.
+"""Classifies how a pod failed into the action to take.
 
+By the job's `restartRules`, the cluster's, the default rules.
 The first rule that matches decides. `docs/failures.md` has the table of the default rules.
 """
 
@@ -39,19 +40,28 @@ class Failure:
     least_delay: int = 0
 
     def from_lowered_memory(self) -> Failure:
-        """Return the failure of a member whose memory was lowered: whatever a rule says, its restart is not counted."""
+        """Return the failure of a member whose memory was lowered.
+
+        Whatever a rule says, its restart is not counted.
+        """
         return replace(self, action="Ignore", from_outside=True)
 
     @property
     def summary(self) -> str:
-        """The description in one line, with the last one of its last words: in Python that is the error."""
+        """The description in one line, with the last one of its last words.
+
+        In Python that is the error.
+        """
         head, separator, words = self.reason.partition(": ")
         return f"{head}{separator}{last_line(words)}"[:_MAX_SUMMARY]
 
 
 @dataclass(frozen=True)
 class DefaultRule:
-    """One row of the table: the rule, its explanation, and a condition on the pod that a RestartRule cannot express."""
+    """One row of the table.
+
+    The rule, its explanation, and a condition on the pod that a RestartRule cannot express.
+    """
 
     rule: RestartRule
     explanation: str
@@ -77,7 +87,13 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
     DefaultRule(
         RestartRule(
             action="Ignore",
-            reasons=["OutOf*", "UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "InvalidNodeInfo"],
+            reasons=[
+                "OutOf*",
+                "UnexpectedAdmissionError",
+                "TopologyAffinityError",
+                "NodeAffinity",
+                "InvalidNodeInfo",
+            ],
         ),
         "The node has not taken the pod; the scheduler will find another place.",
     ),
@@ -90,7 +106,11 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
         "It was killed for the memory it used.",
     ),
     DefaultRule(
-        RestartRule(action="RestartWithMoreMemory", exit_codes=[_SIGKILL], message_pattern=names.KILLED_FOR_MEMORY),
+        RestartRule(
+            action="RestartWithMoreMemory",
+            exit_codes=[_SIGKILL],
+            message_pattern=names.KILLED_FOR_MEMORY,
+        ),
         "The same, as its agent has seen: about 1 in 90 such kills is not reported as OOMKilled.",
     ),
     DefaultRule(
@@ -105,12 +125,20 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
     DefaultRule(
         RestartRule(
             action="FailJob",
-            reasons=["SysctlForbidden", "AppArmor", "PodOSNotSupported", "PodOSSelector*", "PodFeatureUnsupported"],
+            reasons=[
+                "SysctlForbidden",
+                "AppArmor",
+                "PodOSNotSupported",
+                "PodOSSelector*",
+                "PodFeatureUnsupported",
+            ],
         ),
         "No node will take such a pod.",
     ),
     DefaultRule(
-        RestartRule(action="FailJob", reasons=["StartError", "ContainerCannotRun", "RunContainerError"]),
+        RestartRule(
+            action="FailJob", reasons=["StartError", "ContainerCannotRun", "RunContainerError"]
+        ),
         "The container cannot be started: a command, a mount or a user is wrong.",
     ),
     DefaultRule(
@@ -158,23 +186,41 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
 
 
 def classify(pod: Pod, rules: Sequence[RestartRule] = ()) -> Failure:
-    """Return what to do about a pod whose training has failed: by the first rule that matches, default rules last."""
+    """Return what to do about a pod whose training has failed.
+
+    By the first rule that matches, default rules last.
+    """
     by_default = _default_action(pod)
     rule = next((rule for rule in rules if _matches(rule, pod)), None)
     action = rule.action if rule is not None else by_default
-    delay = spread_seconds(rule.min_delay_seconds, rule.max_delay_seconds, pod.metadata.uid) if rule is not None else 0
+    delay = (
+        spread_seconds(rule.min_delay_seconds, rule.max_delay_seconds, pod.metadata.uid)
+        if rule is not None
+        else 0
+    )
     terminated = failed_terminated(pod)
-    killed = terminated is not None and terminated.exit_code == _SIGKILL and action != "RestartWithMoreMemory"
+    killed = (
+        terminated is not None
+        and terminated.exit_code == _SIGKILL
+        and action != "RestartWithMoreMemory"
+    )
     out_of_memory = "RestartWithMoreMemory" in (action, by_default)
     return Failure(action, describe(pod), action == "Ignore" or killed, out_of_memory, delay)
 
 
 def is_counted(job: ElasticJob, pod: Pod) -> bool:
-    """Whether the end of a pod counts against a limit: the failure of a member, and most ends of the master."""
+    """Whether the end of a pod counts against a limit.
+
+    The failure of a member, and most ends of the master.
+    """
     if pod.role != names.ROLE_MASTER:
         return classify(pod, job.spec.replica_specs[pod.role].restart_rules).action != "Ignore"
     ended = pod.terminated
-    if ended is not None and ended.exit_code in (_SIGKILL, names.EXIT_DRAINED) and ended.reason != "OOMKilled":
+    if (
+        ended is not None
+        and ended.exit_code in (_SIGKILL, names.EXIT_DRAINED)
+        and ended.reason != "OOMKilled"
+    ):
         return False
     return pod.status.phase == "Succeeded" or classify(pod).action != "Ignore"
 
@@ -183,10 +229,17 @@ def describe(pod: Pod) -> str:
     """Return how a pod ended: exit code, reason and termination message."""
     terminated = failed_terminated(pod)
     failed = failed_container(pod)
-    container = f"container {failed.name}: " if failed is not None and pod.terminated is None else ""
+    container = (
+        f"container {failed.name}: " if failed is not None and pod.terminated is None else ""
+    )
     parts = [f"{container}exit code {terminated.exit_code}"] if terminated else []
-    parts += [text for text in (terminated.reason if terminated else "", pod.status.reason) if text and text != "Error"]
-    head, message = ", ".join(parts) or f"phase {pod.status.phase}", last_words(pod)
+    parts += [
+        text
+        for text in (terminated.reason if terminated else "", pod.status.reason)
+        if text and text != "Error"
+    ]
+    head = ", ".join(parts) or f"phase {pod.status.phase}"
+    message = last_words(pod)
     return f"{head}: {message[-_MAX_MESSAGE:]}" if message else head
 
 
@@ -203,7 +256,10 @@ def last_line(text: str) -> str:
 
 
 def failed_container(pod: Pod) -> ContainerStatus | None:
-    """Return the training container if it has ended; if it never started, the first one that has failed."""
+    """Return the training container if it has ended.
+
+    If it never started, the first one that has failed.
+    """
     first = pod.spec.containers[0].name if pod.spec.containers else ""
     statuses = pod.status.container_statuses
     for status in statuses:
@@ -222,15 +278,25 @@ def failed_terminated(pod: Pod) -> Terminated | None:
 
 
 def signal_of(terminated: Terminated) -> int:
-    """Return the signal that ended a container, which may be an exit code of 128 and more; 0 for none."""
+    """Return the signal that ended a container, which may be an exit code of 128 and more.
+
+    0 for none.
+    """
     return terminated.signal or max(terminated.exit_code - 128, 0)
 
 
 def why_pending(pod: Pod) -> str:
-    """Return why a pod does not start: what a container waits for, else what the scheduler says; empty without both."""
+    """Return why a pod does not start: what a container waits for, else what the scheduler says.
+
+    Empty without both.
+    """
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting = status.state.waiting
-        if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
+        if waiting is not None and waiting.reason not in (
+            "",
+            "ContainerCreating",
+            "PodInitializing",
+        ):
             return f"{waiting.reason}: {waiting.message}"
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
@@ -239,7 +305,10 @@ def why_pending(pod: Pod) -> str:
 
 
 def restart_rules_error(job: ElasticJob) -> str | None:
-    """Return the field of a restart rule whose pattern is invalid, and why; None if all are valid."""
+    """Return the field of a restart rule whose pattern is invalid, and why.
+
+    None if all are valid.
+    """
     for role, spec in job.spec.replica_specs.items():
         for position, rule in enumerate(spec.restart_rules):
             if why := pattern_error(rule):
@@ -248,7 +317,10 @@ def restart_rules_error(job: ElasticJob) -> str | None:
 
 
 def pattern_error(rule: RestartRule) -> str | None:
-    """Return why the pattern of a rule is none, beginning with its field; None if it is valid or not set."""
+    """Return why the pattern of a rule is none, beginning with its field.
+
+    None if it is valid or not set.
+    """
     if rule.message_pattern is None:
         return None
     try:
@@ -263,13 +335,17 @@ def _default_action(pod: Pod) -> FailureAction:
     holds = {
         "": True,
         "a pod that is being deleted": pod.terminating,
-        "no container has reported its end": failed_terminated(pod) is None and not pod.status.reason,
+        "no container has reported its end": failed_terminated(pod) is None
+        and not pod.status.reason,
     }
-    return next(row.rule.action for row in DEFAULT_RULES if holds[row.only_for] and _matches(row.rule, pod))
+    return next(
+        row.rule.action for row in DEFAULT_RULES if holds[row.only_for] and _matches(row.rule, pod)
+    )
 
 
 def _matches(rule: RestartRule, pod: Pod) -> bool:
-    container, terminated = failed_container(pod), failed_terminated(pod)
+    container = failed_container(pod)
+    terminated = failed_terminated(pod)
     code = terminated.exit_code if terminated else None
     signal = signal_of(terminated) if terminated else None
     reasons = {pod.status.reason, terminated.reason if terminated else ""} - {""}
@@ -277,9 +353,14 @@ def _matches(rule: RestartRule, pod: Pod) -> bool:
         (not rule.exit_codes or code in rule.exit_codes)
         and (not rule.signals or signal in rule.signals)
         and (
-            not rule.reasons or any(_reason_matches(reason, pattern) for reason in reasons for pattern in rule.reasons)
+            not rule.reasons
+            or any(
+                _reason_matches(reason, pattern) for reason in reasons for pattern in rule.reasons
+            )
         )
-        and (rule.message_pattern is None or _message_matches(rule.message_pattern, pod, terminated))
+        and (
+            rule.message_pattern is None or _message_matches(rule.message_pattern, pod, terminated)
+        )
         and all(pod.condition(kind) for kind in rule.pod_conditions)
         and (not rule.containers or (container is not None and container.name in rule.containers))
     )
@@ -290,8 +371,14 @@ def _reason_matches(reason: str, pattern: str) -> bool:
 
 
 def _message_matches(pattern: str, pod: Pod, terminated: Terminated | None) -> bool:
-    """Search the termination messages. An invalid pattern, which only an edit of a running job brings, matches none."""
-    messages = [text[-_MAX_MESSAGE:] for text in (terminated.message if terminated else "", pod.status.message)]
+    """Search the termination messages.
+
+    An invalid pattern, which only an edit of a running job brings, matches none.
+    """
+    messages = [
+        text[-_MAX_MESSAGE:]
+        for text in (terminated.message if terminated else "", pod.status.message)
+    ]
     try:
         return any(_compiled(pattern).search(text) is not None for text in messages if text)
     except re2.error:

@@ -1,7 +1,7 @@
 """Pods that no watch reports: gone, or only without the label that the watch selects by.
 
-A member gets another pod only when the API server has confirmed, by its name, that its last one is gone: a name cannot
-be edited, and the status says which one was the last.
+A member gets another pod only when the API server has confirmed, by its name, that its last one is
+gone: a name cannot be edited, and the status says which one was the last.
 """
 
 from __future__ import annotations
@@ -22,8 +22,14 @@ _MAX_NOTES = 10
 
 
 def confirm_lost_pods(observed: Observed, now: float) -> list[Action]:
-    """Return the request to confirm which of the pods that are not observed any more are gone; empty when all are."""
-    lost = {*observed.unconfirmed, *(name for name, at in observed.kept.items() if not 0 <= now - at < CHECK_SECONDS)}
+    """Return the request to confirm which of the pods that are not observed any more are gone.
+
+    Empty when all are.
+    """
+    lost = {
+        *observed.unconfirmed,
+        *(name for name, at in observed.kept.items() if not 0 <= now - at < CHECK_SECONDS),
+    }
     for role, replica in observed.job.status.replica_statuses.items():
         present = {pod.index for pod in observed.members(role)}
         for index in parse_indices(replica.started_indices) - present:
@@ -34,7 +40,10 @@ def confirm_lost_pods(observed: Observed, now: float) -> list[Action]:
 
 
 def delete_tampered_pods(observed: Observed) -> list[Action]:
-    """Return the deletions of running pods whose labels or owner were edited: others select pods by these, too."""
+    """Return the deletions of running pods whose labels or owner were edited.
+
+    Others select pods by these, too.
+    """
     tampered = [
         pod
         for pod in observed.pods
@@ -42,16 +51,26 @@ def delete_tampered_pods(observed: Observed) -> list[Action]:
     ]
     if not tampered:
         return []
-    notes = [f"{pod.name} is deleted, since {observed.tampered[pod.metadata.uid]}" for pod in tampered[:_MAX_NOTES]]
+    notes = [
+        f"{pod.name} is deleted, since {observed.tampered[pod.metadata.uid]}"
+        for pod in tampered[:_MAX_NOTES]
+    ]
     event = EmitEvent("PodTampered", "; ".join(notes), warning=True)
     return [*(DeletePod(pod.name, pod.metadata.uid) for pod in tampered), event]
 
 
 def last_pod_name(job: ElasticJob, role: str, index: int, replica: ReplicaStatus) -> str:
     """Return the name of the latest pod that a member has got, if it has got one."""
-    return names.member_pod(job.metadata.name, role, index, replica.incarnation_by_index.get(str(index), 0))
+    return names.member_pod(
+        job.metadata.name, role, index, replica.incarnation_by_index.get(str(index), 0)
+    )
 
 
 def is_gone(observed: Observed, member: MemberKey, name: str, pods: Iterable[Pod]) -> bool:
-    """Whether no process of the member's pod of this name runs any more, for certain; `pods` are the member's."""
-    return observed.gone.get(member) == name or any(pod.name == name and pod.finished for pod in pods)
+    """Whether no process of the member's pod of this name runs any more, for certain.
+
+    `pods` are the member's.
+    """
+    return observed.gone.get(member) == name or any(
+        pod.name == name and pod.finished for pod in pods
+    )

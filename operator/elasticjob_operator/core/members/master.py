@@ -19,7 +19,9 @@ from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 
 _CLOCK_DIFFERENCE_SECONDS = 5
-"""By how much the clocks of two API servers, which write the times of creation, are taken to differ at most."""
+"""By how much the clocks of two API servers, which write the times of creation, are taken to differ
+at most.
+"""
 
 
 def reconcile_master(
@@ -27,17 +29,23 @@ def reconcile_master(
 ) -> ReconcileResult:
     """Count the end of a master's pod, delete what is left of it, and create the next one.
 
-    A new master is not started before the old pod is gone, because they share one stored state. Only on a lost node,
-    where no end is reported, the old pod is force-deleted after a while; should that master still run, its next write
-    of the state fails, and it ends. Until then it starts no world, only what it has just stored, and the least time
-    before a force deletion is longer than what it has sent can be on its way.
+    A new master is not started before the old pod is gone, because they share one stored state.
+    Only on a lost node, where no end is reported, the old pod is force-deleted after a while;
+    should that master still run, its next write of the state fails, and it ends. Until then it
+    starts no world, only what it has just stored, and the least time before a force deletion is
+    longer than what it has sent can be on its way.
     """
-    result, job = ReconcileResult(status), observed.job
+    result = ReconcileResult(status)
+    job = observed.job
     masters = observed.masters
     live = [pod for pod in masters if not pod.finished]
     for pod in masters:
         counted = result.status.master
-        if pod.finished and counted.restarts <= pod.restarts and counted.uncounted_restarts <= pod.uncounted_restarts:
+        if (
+            pod.finished
+            and counted.restarts <= pod.restarts
+            and counted.uncounted_restarts <= pod.uncounted_restarts
+        ):
             _count_termination(result, job, pod, now)
     for pod in live:
         if not pod.terminating and _is_older_than_its_account(pod, observed.account_created):
@@ -47,7 +55,9 @@ def reconcile_master(
     wait = backoff.seconds_left(result.status.master.back_off, now)
     for pod in masters:
         if pod.terminating:
-            seconds = max(job.spec.master.pod_force_delete_seconds, LEAST_MASTER_FORCE_DELETE_SECONDS)
+            seconds = max(
+                job.spec.master.pod_force_delete_seconds, LEAST_MASTER_FORCE_DELETE_SECONDS
+            )
             result.force_delete_if_stuck(pod, seconds, now)
         elif (pod.finished and not wait and not may_be_retained(job, pod)) or (
             not pod.finished and pod is not live[-1]
@@ -69,15 +79,18 @@ def reconcile_master(
             defaults=defaults,
         )
         result.creates.append(CreatePod(body))
-        result.status = replace(result.status, master=replace(master, incarnations=master.incarnations + 1))
+        result.status = replace(
+            result.status, master=replace(master, incarnations=master.incarnations + 1)
+        )
     return result
 
 
 def _is_older_than_its_account(pod: Pod, account_created: str) -> bool:
-    """Whether the account that a pod's token is of was deleted: the account there is now was made after the pod.
+    """Whether the account that a pod's token is of was deleted.
 
-    A master whose token is refused can store nothing. If it were not replaced at once, it would end by itself, but
-    then what it cannot store is lost if its ConfigMap is deleted meanwhile.
+    The account there is now was made after the pod. A master whose token is refused can store
+    nothing. If it were not replaced at once, it would end by itself, but then what it cannot store
+    is lost if its ConfigMap is deleted meanwhile.
     """
     created = pod.metadata.creation_timestamp
     if not (created and account_created):
@@ -86,13 +99,20 @@ def _is_older_than_its_account(pod: Pod, account_created: str) -> bool:
 
 
 def _count_termination(result: ReconcileResult, job: ElasticJob, pod: Pod, now: float) -> None:
-    """Count the end of a master's pod, as a restart or as an uncounted one; while the job runs no end is a success."""
-    failure, master, counted = classify(pod), result.status.master, is_counted(job, pod)
+    """Count the end of a master's pod, as a restart or as an uncounted one.
+
+    While the job runs no end is a success.
+    """
+    failure = classify(pod)
+    master = result.status.master
+    counted = is_counted(job, pod)
     result.status = with_failure(result.status, pod, failure.action if counted else "Ignore", now)
     if failure.action == "FailJob":
         result.failure = JobFailure(f"the master cannot run: {failure.reason}", "Permanent")
         return
-    back_off, consequence = backoff.after_termination(master.back_off, pod, now, from_outside=not counted)
+    back_off, consequence = backoff.after_termination(
+        master.back_off, pod, now, from_outside=not counted
+    )
     notes = [f"{pod.name}: {failure.reason}; {consequence}"]
     if not counted:
         master = replace(master, uncounted_restarts=pod.uncounted_restarts + 1, back_off=back_off)

@@ -12,13 +12,17 @@ from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.core.model.plan import Quantities
 
 
-def is_lowered(spec: ReplicaSpec, pod: Pod, own: Mapping[str, int | str], by_plans: Mapping[str, int | str]) -> bool:
+def is_lowered(
+    spec: ReplicaSpec, pod: Pod, own: Mapping[str, int | str], by_plans: Mapping[str, int | str]
+) -> bool:
     """Whether a pod has less memory than its template says, so that running out of it is not the member's fault.
 
-    So it is, too, where the template says nothing and only a plan has (`by_plans`: what they have set for the role).
-    Only once: what the member then gets is its `own`, and whatever takes that away from its pods, it counts.
+    So it is, too, where the template says nothing and only a plan has (`by_plans`: what they have
+    set for the role). Only once: what the member then gets is its `own`, and whatever takes that
+    away from its pods, it counts.
     """
-    template, current = _template_memory(spec), _pod_memory(pod)
+    template = _template_memory(spec)
+    current = _pod_memory(pod)
     if template is None:
         return current is not None and "memory" in by_plans and "memory" not in own
     if current is None or current >= template:
@@ -27,11 +31,13 @@ def is_lowered(spec: ReplicaSpec, pod: Pod, own: Mapping[str, int | str], by_pla
 
 
 def increased_memory(spec: ReplicaSpec, pod: Pod) -> tuple[Quantities, str]:
-    """Return twice the memory that the pod had, or less by `maxMemory`, at least the template's; and a phrase about it.
+    """Return twice the memory that the pod had, or less by `maxMemory`, at least the template's.
 
+    And a phrase about it.
     The quantities are empty where more memory is not allowed or would not help.
     """
-    current, template = _pod_memory(pod), _template_memory(spec)
+    current = _pod_memory(pod)
+    template = _template_memory(spec)
     if current is None:
         return {}, "with the same memory: it had no bound, so it was the node that ran out of it"
     maximum = _max_memory(spec, template or current)
@@ -53,7 +59,11 @@ def most_memory(spec: ReplicaSpec) -> Decimal:
 
 
 def _max_memory(spec: ReplicaSpec, template: Decimal) -> Decimal:
-    return template * DEFAULT_MAX_MEMORY_FACTOR if spec.max_memory is None else parse_quantity(spec.max_memory)
+    return (
+        template * DEFAULT_MAX_MEMORY_FACTOR
+        if spec.max_memory is None
+        else parse_quantity(spec.max_memory)
+    )
 
 
 def _template_memory(spec: ReplicaSpec) -> Decimal | None:
@@ -63,7 +73,11 @@ def _template_memory(spec: ReplicaSpec) -> Decimal | None:
 
 def _pod_memory(pod: Pod) -> Decimal | None:
     containers = pod.spec.containers
-    return _memory(containers[0].resources.requests, containers[0].resources.limits) if containers else None
+    return (
+        _memory(containers[0].resources.requests, containers[0].resources.limits)
+        if containers
+        else None
+    )
 
 
 def _memory(requests: Mapping[str, int | str], limits: Mapping[str, int | str]) -> Decimal | None:

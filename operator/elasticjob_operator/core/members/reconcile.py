@@ -1,10 +1,19 @@
-"""Compares the members a job shall have with the pods it has: which pods to create and which to delete."""
+"""Compares the members a job shall have with the pods it has.
+
+Which pods to create and which to delete.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from elasticjob_api.elasticjob import MAX_REPLICAS, ElasticJob, ElasticJobStatus, ReplicaSpec, ReplicaStatus
+from elasticjob_api.elasticjob import (
+    MAX_REPLICAS,
+    ElasticJob,
+    ElasticJobStatus,
+    ReplicaSpec,
+    ReplicaStatus,
+)
 from elasticjob_api.indices import format_indices, parse_indices
 from msgspec.structs import replace
 
@@ -20,7 +29,9 @@ from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 from elasticjob_operator.core.model.plan import Indices, Quantities, with_plan_resources
 
 MAX_CREATES = 500
-"""Pods created by one decision. It bounds what is under way when something changes, and keeps status writes rare."""
+"""Pods created by one decision. It bounds what is under way when something changes, and keeps
+status writes rare.
+"""
 
 
 def reconcile_members(
@@ -46,7 +57,8 @@ def reconcile_members(
         defaults: what the job may leave out.
         now: seconds since the epoch.
     """
-    result, grouped = ReconcileResult(status), pods_by_role(observed)
+    result = ReconcileResult(status)
+    grouped = pods_by_role(observed)
     for role, pods in grouped.items():
         count_terminations(result, observed.job, role, pods, staying[role], now)
         _delete_pods(result, observed.job, role, pods, staying[role], now)
@@ -54,13 +66,25 @@ def reconcile_members(
     limit = observed.job.spec.run_policy.backoff_limit
     if restarts > limit and not result.failure:
         last = f": {result.events[-1].note}" if result.events else ""
-        result.failure = JobFailure(f"{restarts} counted restarts are above runPolicy.backoffLimit {limit}{last}")
+        result.failure = JobFailure(
+            f"{restarts} counted restarts are above runPolicy.backoffLimit {limit}{last}"
+        )
     if not result.failure:
         for role, pods in grouped.items():
             if role in waiting:
                 continue
             room = _most_pods(observed.job.spec.replica_specs[role]) + surplus[role]
-            _create_pods(result, observed, role, pods, staying[role], room, overrides.get(role, {}), defaults, now)
+            _create_pods(
+                result,
+                observed,
+                role,
+                pods,
+                staying[role],
+                room,
+                overrides.get(role, {}),
+                defaults,
+                now,
+            )
     return result
 
 
@@ -74,7 +98,10 @@ def pods_by_role(observed: Observed) -> dict[str, list[Pod]]:
 
 
 def keep_only_members(replica: ReplicaStatus, indices: frozenset[int]) -> ReplicaStatus:
-    """Return the role's status with these members; all that it says about other members is dropped."""
+    """Return the role's status with these members.
+
+    All that it says about other members is dropped.
+    """
     keep = {str(index) for index in indices}
     return replace(
         replica,
@@ -85,16 +112,26 @@ def keep_only_members(replica: ReplicaStatus, indices: frozenset[int]) -> Replic
         restarts_by_index={key: n for key, n in replica.restarts_by_index.items() if key in keep},
         uncounted_by_index={key: n for key, n in replica.uncounted_by_index.items() if key in keep},
         back_off={key: wait for key, wait in replica.back_off.items() if key in keep},
-        resources_by_index={key: wanted for key, wanted in replica.resources_by_index.items() if key in keep},
-        incarnation_by_index={key: n for key, n in replica.incarnation_by_index.items() if key in keep},
+        resources_by_index={
+            key: wanted for key, wanted in replica.resources_by_index.items() if key in keep
+        },
+        incarnation_by_index={
+            key: n for key, n in replica.incarnation_by_index.items() if key in keep
+        },
     )
 
 
 def _delete_pods(
-    result: ReconcileResult, job: ElasticJob, role: str, pods: Sequence[Pod], staying: frozenset[int], now: float
+    result: ReconcileResult,
+    job: ElasticJob,
+    role: str,
+    pods: Sequence[Pod],
+    staying: frozenset[int],
+    now: float,
 ) -> None:
     """Delete pods of no member, ended pods whose replacement is due, and all but the newest of two of one member."""
-    spec, replica = job.spec.replica_specs[role], result.status.replica_statuses[role]
+    spec = job.spec.replica_specs[role]
+    replica = result.status.replica_statuses[role]
     members = parse_indices(replica.indices)
     replaceable = staying - _finished_members(spec, replica)
     indexed = [(pod.index, pod) for pod in pods]
@@ -130,8 +167,12 @@ def _create_pods(
     defaults: Defaults,
     now: float,
 ) -> None:
-    """Create the pods that are missing, under names never used before; with them there are `room` at most."""
-    spec, replica = observed.job.spec.replica_specs[role], result.status.replica_statuses[role]
+    """Create the pods that are missing, under names never used before.
+
+    With them there are `room` at most.
+    """
+    spec = observed.job.spec.replica_specs[role]
+    replica = result.status.replica_statuses[role]
     live = {pod.index for pod in pods if not pod.finished}
     room -= len(live & staying)
     missing = staying - live - _finished_members(spec, replica)
@@ -139,14 +180,17 @@ def _create_pods(
         if wait := _back_off_seconds(spec, replica, index, now):
             result.requeue(wait)
             missing -= {index}
-    highest, incarnations = replica.highest_index, replica.incarnations
+    highest = replica.highest_index
+    incarnations = replica.incarnations
     chosen = sorted(missing)[: max(min(MAX_CREATES - len(result.creates), room), 0)]
     if observed.last_refusal and chosen:
-        # Once refused, as for a quota, one pod is enough to find out whether it is still so: names are not used up.
-        # Another one each time, for it may be one alone that is refused, such as for the memory it needs.
+        # Once refused, as for a quota, one pod is enough to find out whether it is still so: names
+        # are not used up. Another one each time, for it may be one alone that is refused, such as
+        # for the memory it needs.
         position = incarnations % len(missing)
         chosen = sorted(missing)[position : position + 1]
-    by_index, ended = _incarnations(replica, pods, staying), _by_index(pod for pod in pods if pod.finished)
+    by_index = _incarnations(replica, pods, staying)
+    ended = _by_index(pod for pod in pods if pod.finished)
     replica = replace(replica, incarnation_by_index=by_index)
     for index in chosen:
         first_use = index > highest
@@ -154,7 +198,8 @@ def _create_pods(
         if not first_use and not is_gone(observed, (role, index), last, ended.get(index, ())):
             result.confirm.append(last)
             continue
-        highest, incarnations = max(highest, index), incarnations + (not first_use)
+        highest = max(highest, index)
+        incarnations = incarnations + (not first_use)
         body = member_pod(
             observed.job,
             role,
@@ -169,11 +214,16 @@ def _create_pods(
         by_index = by_index if first_use else {**by_index, str(index): incarnations}
         result.creates.append(CreatePod(body, member_claims(observed.job, role, index)))
     result.set_replica_status(
-        role, replace(replica, highest_index=highest, incarnations=incarnations, incarnation_by_index=by_index)
+        role,
+        replace(
+            replica, highest_index=highest, incarnations=incarnations, incarnation_by_index=by_index
+        ),
     )
 
 
-def _incarnations(replica: ReplicaStatus, pods: Iterable[Pod], members: frozenset[int]) -> dict[str, int]:
+def _incarnations(
+    replica: ReplicaStatus, pods: Iterable[Pod], members: frozenset[int]
+) -> dict[str, int]:
     """Return the incarnation of each member's latest pod, also of those that an older operator has created."""
     known = dict(replica.incarnation_by_index)
     for pod in pods:
@@ -201,4 +251,8 @@ def _finished_members(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[in
 
 def _back_off_seconds(spec: ReplicaSpec, replica: ReplicaStatus, index: int, now: float) -> float:
     wait = replica.back_off.get(str(index))
-    return backoff.seconds_left(wait, now, longest=backoff.longest_delay(spec.restart_rules)) if wait else 0.0
+    return (
+        backoff.seconds_left(wait, now, longest=backoff.longest_delay(spec.restart_rules))
+        if wait
+        else 0.0
+    )

@@ -55,7 +55,9 @@ class ReconcileResult:
     def set_replica_status(self, role: str, replica: ReplicaStatus) -> None:
         """Replace a role's status if it has changed."""
         if replica != self.status.replica_statuses[role]:
-            self.status = replace(self.status, replica_statuses={**self.status.replica_statuses, role: replica})
+            self.status = replace(
+                self.status, replica_statuses={**self.status.replica_statuses, role: replica}
+            )
 
     def delete(self, pod: Pod) -> None:
         """Delete a pod, with its own grace period."""
@@ -64,8 +66,14 @@ class ReconcileResult:
     def force_delete_if_stuck(self, pod: Pod, seconds: int | None, now: float) -> None:
         """Delete a pod without grace if its grace period ended so many seconds ago, as on a lost node; None: never."""
         metadata = pod.metadata
-        if seconds is None or metadata.deletion_timestamp is None or metadata.deletion_grace_period_seconds == 0:
-            return  # a grace period of 0: it has been force-deleted already, and a finalizer keeps the object
+        if (
+            seconds is None
+            or metadata.deletion_timestamp is None
+            or metadata.deletion_grace_period_seconds == 0
+        ):
+            # a grace period of 0: it has been force-deleted already, and a finalizer keeps the
+            # object
+            return
         wait = parse_time(metadata.deletion_timestamp) + seconds - now
         if wait > 0:
             self.requeue(wait)
@@ -73,20 +81,30 @@ class ReconcileResult:
             self.deletes.append(DeletePod(pod.name, metadata.uid, grace_seconds=0))
 
     def terminate(self, job: ElasticJob, pod: Pod, now: float) -> None:
-        """Delete a pod that shall not be replaced; by force if it is stuck and the job allows that."""
+        """Delete a pod that shall not be replaced.
+
+        By force if it is stuck and the job allows that.
+        """
         if not pod.terminating:
             self.delete(pod)
         elif pod.role == names.ROLE_MASTER:
             self.force_delete_if_stuck(pod, job.spec.master.pod_force_delete_seconds, now)
         elif pod.role in job.spec.replica_specs:
-            self.force_delete_if_stuck(pod, job.spec.replica_specs[pod.role].pod_force_delete_seconds, now)
+            self.force_delete_if_stuck(
+                pod, job.spec.replica_specs[pod.role].pod_force_delete_seconds, now
+            )
 
     def requeue(self, seconds: float) -> None:
         """Decide again after so many seconds at the latest."""
         self.requeue_after = shortest_wait(self.requeue_after, seconds)
 
     def record_event(self, reason: str, notes: list[str], *, warning: bool = False) -> None:
-        """Record one event with all notes, or with the first ones and how many more there are; none without notes."""
+        """Record one event with all notes, or with the first ones and how many more there are.
+
+        None without notes.
+        """
         if notes:
             rest = f"; and {len(notes) - _MAX_NOTES} more" if len(notes) > _MAX_NOTES else ""
-            self.events.append(EmitEvent(reason, "; ".join(notes[:_MAX_NOTES]) + rest, warning=warning))
+            self.events.append(
+                EmitEvent(reason, "; ".join(notes[:_MAX_NOTES]) + rest, warning=warning)
+            )

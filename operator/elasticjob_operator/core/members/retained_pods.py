@@ -1,7 +1,8 @@
 """Failed pods that have been replaced and stay, for `kubectl logs` and `kubectl describe`.
 
-They are set apart before anything is decided: no member, count, drain or plan knows them. Nothing is written to mark
-one. It is known by what it is: failed, and older than the latest pod of its member, whose name the status has.
+They are set apart before anything is decided: no member, count, drain or plan knows them. Nothing
+is written to mark one. It is known by what it is: failed, and older than the latest pod of its
+member, whose name the status has.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from elasticjob_operator.core.members.failure_policy import is_counted
 from elasticjob_operator.core.model.observed import MemberKey, Observed, Pod
 
 MAX_RETAINED_PODS = 10
-"""Of each job the newest so many stay: all whose restarts are counted, with the default `runPolicy.backoffLimit`."""
+"""Of each job the newest so many stay: all whose restarts are counted, with the default
+`runPolicy.backoffLimit`.
+"""
 
 
 def with_retained_apart(observed: Observed) -> Observed:
@@ -31,7 +34,8 @@ def with_retained_apart(observed: Observed) -> Observed:
     retained = [
         pod
         for pod in observed.pods
-        if pod.incarnation < latest.get((pod.role, pod.index), 0) and may_be_retained(observed.job, pod)
+        if pod.incarnation < latest.get((pod.role, pod.index), 0)
+        and may_be_retained(observed.job, pod)
     ]
     apart = {pod.metadata.uid for pod in retained}
     pods = tuple(pod for pod in observed.pods if pod.metadata.uid not in apart)
@@ -39,33 +43,40 @@ def with_retained_apart(observed: Observed) -> Observed:
 
 
 def may_be_retained(job: ElasticJob, pod: Pod) -> bool:
-    """Whether a pod may stay when it is replaced: all of it has ended, and by a failure that is counted.
+    """Whether a pod may stay when it is replaced.
 
-    What ended it otherwise, such as an eviction, says nothing about the program, and there may be many of them.
+    All of it has ended, and by a failure that is counted. What ended it otherwise, such as an
+    eviction, says nothing about the program, and there may be many of them.
     """
     return pod.failed and not pod.terminating and is_counted(job, pod)
 
 
 def excess(observed: Observed) -> tuple[Pod, ...]:
-    """Return the retained pods to delete: those beyond the limit, and those whose labels or owner were edited.
+    """Return the retained pods to delete.
 
-    All of them while the API server refuses a change: a quota may count failed pods as well, and the job needs the
-    room more than anybody needs their logs.
+    Those beyond the limit, and those whose labels or owner were edited. All of them while the API
+    server refuses a change: a quota may count failed pods as well, and the job needs the room more
+    than anybody needs their logs.
     """
     kept = [pod for pod in observed.retained if pod.metadata.uid not in observed.tampered]
-    kept = sorted(kept, key=_ended_at, reverse=True)[: 0 if observed.last_refusal else MAX_RETAINED_PODS]
+    kept = sorted(kept, key=_ended_at, reverse=True)[
+        : 0 if observed.last_refusal else MAX_RETAINED_PODS
+    ]
     return tuple(pod for pod in observed.retained if pod not in kept)
 
 
 def _latest_incarnations(observed: Observed, members: Set[MemberKey]) -> Mapping[MemberKey, int]:
     """Return the incarnation of the latest pod of these, as far as they are members, and of the master.
 
-    The status has it before the pod is created. A pod that is newer nevertheless was made by an earlier operator.
+    The status has it before the pod is created. A pod that is newer nevertheless was made by an
+    earlier operator.
     """
     status = observed.job.status
     latest = {(names.ROLE_MASTER, -1): status.master.incarnations - 1}
     for role, replica in status.replica_statuses.items():
-        for index in parse_indices(replica.indices) & {index for other, index in members if other == role}:
+        for index in parse_indices(replica.indices) & {
+            index for other, index in members if other == role
+        }:
             latest[role, index] = replica.incarnation_by_index.get(str(index), 0)
     for pod in observed.pods:
         member = pod.role, pod.index

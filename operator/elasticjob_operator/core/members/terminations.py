@@ -1,8 +1,9 @@
-"""Counts the terminations of members' pods in the job's status, each once: as success, restart or failure of the job.
+"""Counts the terminations of members' pods in the job's status, each once.
 
-A restart is counted as one more than the pod's own annotation says, so a pod that is observed again changes nothing. A
-pod that has vanished has no annotation any more: `started_indices` in the status says which members have a pod, and a
-member is removed from it when the end of its pod is counted.
+As success, restart or failure of the job. A restart is counted as one more than the pod's own
+annotation says, so a pod that is observed again changes nothing. A pod that has vanished has no
+annotation any more: `started_indices` in the status says which members have a pod, and a member is
+removed from it when the end of its pod is counted.
 """
 
 from __future__ import annotations
@@ -45,10 +46,16 @@ class _Counters:
 
 
 def count_terminations(
-    result: ReconcileResult, job: ElasticJob, role: str, pods: Sequence[Pod], staying: frozenset[int], now: float
+    result: ReconcileResult,
+    job: ElasticJob,
+    role: str,
+    pods: Sequence[Pod],
+    staying: frozenset[int],
+    now: float,
 ) -> None:
     """Count what has become of a role's pods, record events about it, and see whether the job has failed by it."""
-    spec, replica = job.spec.replica_specs[role], result.status.replica_statuses[role]
+    spec = job.spec.replica_specs[role]
+    replica = result.status.replica_statuses[role]
     counters = _Counters(
         set(parse_indices(replica.succeeded_indices)),
         dict(replica.restarts_by_index),
@@ -61,7 +68,8 @@ def count_terminations(
         if pod.training_ended and pod.index in staying and pod.index not in counters.succeeded:
             if is_done(spec, pod):
                 counters.succeeded.add(pod.index)
-            # An older pod's end was counted before the newer one was created, maybe for a member since removed.
+            # An older pod's end was counted before the newer one was created, maybe for a member
+            # since removed.
             elif pod is newest[pod.index] and not counters.include(pod.index, pod):
                 if pod.training_succeeded:
                     _count_success_to_repeat(counters, spec, pod, now)
@@ -92,36 +100,55 @@ def is_done(spec: ReplicaSpec, pod: Pod) -> bool:
     Without an agent, 0 after SIGTERM says nothing: many programs end so when they are told to.
     """
     told_to_end = pod.terminating and not spec.managed
-    return pod.training_ended and pod.training_succeeded and not (told_to_end or spec.restart_on_success)
+    return (
+        pod.training_ended
+        and pod.training_succeeded
+        and not (told_to_end or spec.restart_on_success)
+    )
 
 
 def permanently_failed(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[int]:
     """Return the members that have used up their restarts and get no pod any more."""
-    return frozenset(int(index) for index, n in replica.restarts_by_index.items() if n > spec.restart_limit)
+    return frozenset(
+        int(index) for index, n in replica.restarts_by_index.items() if n > spec.restart_limit
+    )
 
 
 def _count_success_to_repeat(counters: _Counters, spec: ReplicaSpec, pod: Pod, now: float) -> None:
-    """Count the end of a pod whose member runs again: like an end from outside, which says nothing of the next run."""
+    """Count the end of a pod whose member runs again.
+
+    Like an end from outside, which says nothing of the next run.
+    """
     key = str(pod.index)
     before = counters.back_off.get(key)
-    counters.back_off[key], consequence = backoff.after_termination(before, pod, now, from_outside=True)
+    counters.back_off[key], consequence = backoff.after_termination(
+        before, pod, now, from_outside=True
+    )
     counters.uncounted_restarts[key] = pod.uncounted_restarts + 1
-    why = "has succeeded; restartOnSuccess is true" if spec.restart_on_success else "was deleted, and ended with 0"
+    why = (
+        "has succeeded; restartOnSuccess is true"
+        if spec.restart_on_success
+        else "was deleted, and ended with 0"
+    )
     counters.uncounted_notes.append(f"{pod.name}: {why}, {consequence}")
 
 
 def _count_failure(
     result: ReconcileResult, counters: _Counters, spec: ReplicaSpec, role: str, pod: Pod, now: float
 ) -> None:
-    failure, key = classify(pod, spec.restart_rules), str(pod.index)
-    own, by_plans = counters.resources.get(key, {}), result.status.replica_statuses[role].resources
+    failure = classify(pod, spec.restart_rules)
+    key = str(pod.index)
+    own = counters.resources.get(key, {})
+    by_plans = result.status.replica_statuses[role].resources
     if lowered := failure.out_of_memory and more_memory.is_lowered(spec, pod, own, by_plans):
         failure = failure.from_lowered_memory()
     result.status = with_failure(result.status, pod, failure.action, now)
     if failure.action != "Ignore":
         result.status = replace(result.status, last_failure=f"{pod.name}: {failure.summary}")
     if failure.action == "FailJob":
-        result.failure = result.failure or JobFailure(f"{role} {pod.index} failed: {failure.reason}", "Permanent")
+        result.failure = result.failure or JobFailure(
+            f"{role} {pod.index} failed: {failure.reason}", "Permanent"
+        )
         return
     before = counters.back_off.get(key)
     counters.back_off[key], consequence = backoff.after_termination(
@@ -144,9 +171,17 @@ def _count_failure(
 
 
 def _fail_job_above_limit(
-    result: ReconcileResult, counters: _Counters, spec: ReplicaSpec, role: str, pod: Pod, failure: Failure
+    result: ReconcileResult,
+    counters: _Counters,
+    spec: ReplicaSpec,
+    role: str,
+    pod: Pod,
+    failure: Failure,
 ) -> None:
-    """Fail the job if too many members of the role have used up their restarts; one, unless `minFailed` allows more."""
+    """Fail the job if too many members of the role have used up their restarts.
+
+    One, unless `minFailed` allows more.
+    """
     failed = sum(n > spec.restart_limit for n in counters.restarts.values())
     if failed >= (spec.completion.min_failed or 1):
         result.failure = result.failure or JobFailure(
@@ -155,9 +190,16 @@ def _fail_job_above_limit(
 
 
 def _count_vanished(
-    counters: _Counters, replica: ReplicaStatus, pods: Sequence[Pod], staying: frozenset[int], now: float
+    counters: _Counters,
+    replica: ReplicaStatus,
+    pods: Sequence[Pod],
+    staying: frozenset[int],
+    now: float,
 ) -> frozenset[int]:
-    """Count the pods that have vanished; return the members that have a pod whose end is not counted yet."""
+    """Count the pods that have vanished.
+
+    Return the members that have a pod whose end is not counted yet.
+    """
     started = parse_indices(replica.started_indices)
     indexed = [(pod.index, pod) for pod in pods]
     vanished = (started & staying) - {index for index, _ in indexed} - counters.succeeded
@@ -165,8 +207,12 @@ def _count_vanished(
         key = str(index)
         counters.uncounted_restarts[key] = counters.uncounted_restarts.get(key, 0) + 1
         before = counters.back_off.get(key)
-        counters.back_off[key], consequence = backoff.after_termination(before, None, now, from_outside=True)
-        counters.uncounted_notes.append(f"the pod of index {index} has vanished; not counted, {consequence}")
+        counters.back_off[key], consequence = backoff.after_termination(
+            before, None, now, from_outside=True
+        )
+        counters.uncounted_notes.append(
+            f"the pod of index {index} has vanished; not counted, {consequence}"
+        )
     not_counted_yet = frozenset(
         index for index, pod in indexed if index in staying and not counters.include(index, pod)
     )

@@ -1,4 +1,7 @@
-"""All actions a decision can contain. Each names its object, and the version or UID on which it was decided."""
+"""All actions a decision can contain.
+
+Each names its object, and the version or UID on which it was decided.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +46,20 @@ class Adopt:
 
 @dataclass(frozen=True)
 class CreatePlan:
-    """Create a ScalePlan; its name derives from what it is for, so a repeated create makes no second one."""
+    """Create a ScalePlan.
+
+    Its name derives from what it is for, so a repeated create makes no second one.
+    """
 
     body: Json
 
 
 @dataclass(frozen=True)
 class DeletePlan:
-    """Delete a ScalePlan: a finished one beyond the history limit, or one whose ScaleIn or ScaleOut was deleted."""
+    """Delete a ScalePlan.
+
+    A finished one beyond the history limit, or one whose ScaleIn or ScaleOut was deleted.
+    """
 
     name: str
     uid: str
@@ -82,7 +91,8 @@ class WriteBackReplicas:
 class EnsureInfrastructure:
     """Make or correct Secret, Services, account, Role, state ConfigMap and PodGroup.
 
-    `part`: `First` is what no pod can be created or started without (Secret, account, PodGroup); `Rest` the others.
+    `part`: `First` is what no pod can be created or started without (Secret, account, PodGroup);
+    `Rest` the others.
     """
 
     part: Literal["First", "Rest", "All"] = "All"
@@ -109,7 +119,10 @@ class CreatePod:
 
 @dataclass(frozen=True)
 class DeletePod:
-    """Delete the pod with this UID, not another of the same name. `grace_seconds` None: the pod's own."""
+    """Delete the pod with this UID, not another of the same name.
+
+    `grace_seconds` None: the pod's own.
+    """
 
     name: str
     uid: str
@@ -140,7 +153,10 @@ class ResizePod:
 
 @dataclass(frozen=True)
 class CreateWorkload:
-    """Create a Workload of Kueue; its name has its number, so a repeated create makes no second one."""
+    """Create a Workload of Kueue.
+
+    Its name has its number, so a repeated create makes no second one.
+    """
 
     body: Json
 
@@ -207,9 +223,10 @@ Action = (
 class Decision:
     """The actions to execute now, in this order, and the seconds after which to decide again without a change.
 
-    Adjacent pod actions may be executed concurrently. If an action fails, the ones after it are skipped, and the next
-    decision starts from the state that is then observed. The one exception: when the API server refuses a pod, the
-    actions after it are still executed, so none of them may depend on that pod.
+    Adjacent pod actions may be executed concurrently. If an action fails, the ones after it are
+    skipped, and the next decision starts from the state that is then observed. The one exception:
+    when the API server refuses a pod, the actions after it are still executed, so none of them may
+    depend on that pod.
     """
 
     actions: tuple[Action, ...] = field(default=())

@@ -1,7 +1,7 @@
 """Brings JSON that somebody else may have written within the bounds of its type, field by field.
 
-The API server holds every write to the same bounds. What is stored may be beyond them all the same: it was written
-under older definitions, or by a program whose bounds are not these.
+The API server holds every write to the same bounds. What is stored may be beyond them all the same:
+it was written under older definitions, or by a program whose bounds are not these.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MAX_INTEGER = 2**63
 def conform(value: Any, as_type: type[Object], path: str) -> tuple[Json, list[str]]:
     """Return the JSON as its type can be read from it, and a note for each of the first fields that had to change.
 
-    A number is clamped, a text and a list are shortened. Whatever else is not of its type is left out, so that its
-    default takes effect: of a map or a list the entry, of a structure the field.
+    A number is clamped, a text and a list are shortened. Whatever else is not of its type is left
+    out, so that its default takes effect: of a map or a list the entry, of a structure the field.
 
     Args:
         value: the JSON.
@@ -134,7 +134,9 @@ def _is_of_kind(value: Any, info: mi.Type) -> bool:
         case mi.BoolType():
             return isinstance(value, bool)
         case mi.IntType():
-            return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_INTEGER
+            return (
+                isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_INTEGER
+            )
         case mi.FloatType():
             return isinstance(value, int | float) and not isinstance(value, bool)
     return True
@@ -148,9 +150,13 @@ def _is_exactly(value: Any, info: mi.Type) -> bool:
         case mi.LiteralType():
             return value in info.values
         case mi.StrType():
-            fits = isinstance(value, str) and (info.max_length is None or len(value) <= info.max_length)
+            fits = isinstance(value, str) and (
+                info.max_length is None or len(value) <= info.max_length
+            )
             fits = fits and (info.min_length is None or len(value) >= info.min_length)
-            return fits and (info.pattern is None or _pattern(info.pattern).search(value) is not None)
+            return fits and (
+                info.pattern is None or _pattern(info.pattern).search(value) is not None
+            )
     return True
 
 

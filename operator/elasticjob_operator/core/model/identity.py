@@ -1,7 +1,8 @@
 """Whose a pod is, and which member's: by its controller and its name.
 
-Labels and owner references of a pod can be edited, and a watch by labels reports a pod that has lost its label as
-deleted. Its name cannot be edited: with its job's name it says role, index and incarnation.
+Labels and owner references of a pod can be edited, and a watch by labels reports a pod that has
+lost its label as deleted. Its name cannot be edited: with its job's name it says role, index and
+incarnation.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ _MASTER = re.compile(rf"{names.ROLE_MASTER}(?:-([1-9][0-9]{{0,9}}))?")
 
 @dataclass(frozen=True)
 class JobIdentity:
-    """One job: neither a UID nor a name is enough, as an owner reference of another namespace may have the same."""
+    """One job.
+
+    Neither a UID nor a name is enough, as an owner reference of another namespace may have the
+    same.
+    """
 
     namespace: str
     name: str
@@ -63,42 +68,68 @@ def member_of_name(job: str, pod: str) -> MemberIdentity | None:
     if (master := _MASTER.fullmatch(rest)) is not None:
         return MemberIdentity(names.ROLE_MASTER, -1, int(master[1] or 0))
     member = _MEMBER.fullmatch(rest)
-    return MemberIdentity(member[1], int(member[2]), int(member[3] or 0)) if member is not None else None
+    return (
+        MemberIdentity(member[1], int(member[2]), int(member[3] or 0))
+        if member is not None
+        else None
+    )
 
 
 def tampering(pod: Pod, job: JobIdentity, member: MemberIdentity) -> str:
-    """Return which label or owner reference of a pod is not what its name says; empty when all are."""
+    """Return which label or owner reference of a pod is not what its name says.
+
+    Empty when all are.
+    """
     for label, value in pod_labels(job, member).items():
         found = pod.metadata.labels.get(label)
         if found is None:
             return f"its label {label} is gone"
         if found != value:
             return f"its label {label} is {found!r} and not {value!r}"
-    return "" if controlling_job(pod) == job else f"it is not controlled by ElasticJob {job.name} any more"
+    return (
+        ""
+        if controlling_job(pod) == job
+        else f"it is not controlled by ElasticJob {job.name} any more"
+    )
 
 
 def restored(pod: Pod, job: JobIdentity, member: MemberIdentity) -> Pod:
     """Return the pod with the labels and the owner that its name says it has had."""
-    owner = OwnerReference(api_version=names.API_VERSION, kind=ELASTIC_JOB, name=job.name, uid=job.uid, controller=True)
+    owner = OwnerReference(
+        api_version=names.API_VERSION, kind=ELASTIC_JOB, name=job.name, uid=job.uid, controller=True
+    )
     labels = {**pod.metadata.labels, **pod_labels(job, member)}
     return replace(pod, metadata=replace(pod.metadata, labels=labels, owner_references=[owner]))
 
 
 def was_made_for(pod: Mapping[str, Any], job: JobIdentity) -> bool:
-    """Whether a pod, as the API server returns it, was made for the job: by the environment, which nobody can edit.
+    """Whether a pod, as the API server returns it, was made for the job.
 
-    A pod without an agent has none: there it is the owner, and where that is gone, the host name beside the pod's name.
+    By the environment, which nobody can edit. A pod without an agent has none: there it is the
+    owner, and where that is gone, the host name beside the pod's name.
     """
-    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
-    variables = (each for container in spec.get("containers") or () for each in container.get("env") or ())
-    uids = {variable.get("value") for variable in variables if variable.get("name") == names.ENV_JOB_UID}
+    metadata = pod.get("metadata") or {}
+    spec = pod.get("spec") or {}
+    variables = (
+        each for container in spec.get("containers") or () for each in container.get("env") or ()
+    )
+    uids = {
+        variable.get("value") for variable in variables if variable.get("name") == names.ENV_JOB_UID
+    }
     if not uids:
-        uids = {each.get("uid") for each in metadata.get("ownerReferences") or () if each.get("controller")}
+        uids = {
+            each.get("uid")
+            for each in metadata.get("ownerReferences") or ()
+            if each.get("controller")
+        }
     if uids:
         return job.uid in uids
     member = member_of_name(job.name, metadata.get("name", ""))
     host_name = (spec.get("hostname"), spec.get("subdomain"))
-    return member is not None and host_name == (names.member_hostname(member.role, member.index), job.name)
+    return member is not None and host_name == (
+        names.member_hostname(member.role, member.index),
+        job.name,
+    )
 
 
 def pod_labels(job: JobIdentity, member: MemberIdentity) -> dict[str, str]:
@@ -109,4 +140,8 @@ def pod_labels(job: JobIdentity, member: MemberIdentity) -> dict[str, str]:
         names.LABEL_ROLE: member.role,
         names.LABEL_INCARNATION: str(member.incarnation),
     }
-    return labels if member.role == names.ROLE_MASTER else {**labels, names.LABEL_INDEX: str(member.index)}
+    return (
+        labels
+        if member.role == names.ROLE_MASTER
+        else {**labels, names.LABEL_INDEX: str(member.index)}
+    )

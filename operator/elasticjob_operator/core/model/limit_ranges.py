@@ -23,14 +23,20 @@ class LimitRangeSpec(Object, frozen=True):
 
 
 class LimitRange(Object, frozen=True):
-    """A LimitRange; the API server has already filled in the defaults that follow from its maxima."""
+    """A LimitRange.
+
+    The API server has already filled in the defaults that follow from its maxima.
+    """
 
     metadata: ObjectMeta
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
 def default_limits(ranges: Iterable[LimitRange]) -> dict[str, int | str]:
-    """Return the limits that a container without its own gets; the least where LimitRanges differ."""
+    """Return the limits that a container without its own gets.
+
+    The least where LimitRanges differ.
+    """
     found: dict[str, int | str] = {}
     for item in (item for each in ranges for item in each.spec.limits if item.type == "Container"):
         for name, value in item.default.items():

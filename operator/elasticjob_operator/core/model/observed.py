@@ -97,7 +97,10 @@ class PodStatus(Object, frozen=True):
 
 
 class Pod(Object, frozen=True, dict=True):
-    """A pod of a job. What its labels say is read once: each decision asks for it many times, of every pod of a job."""
+    """A pod of a job.
+
+    What its labels say is read once: each decision asks for it many times, of every pod of a job.
+    """
 
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()
@@ -115,12 +118,22 @@ class Pod(Object, frozen=True, dict=True):
 
     @cached_property
     def index(self) -> int:
-        """Its index in the role; -1 for the master, which has none, whatever somebody has made of the label."""
-        return -1 if self.role == names.ROLE_MASTER else _number(self.metadata.labels.get(names.LABEL_INDEX), -1)
+        """Its index in the role.
+
+        -1 for the master, which has none, whatever somebody has made of the label.
+        """
+        return (
+            -1
+            if self.role == names.ROLE_MASTER
+            else _number(self.metadata.labels.get(names.LABEL_INDEX), -1)
+        )
 
     @cached_property
     def incarnation(self) -> int:
-        """Its number among the pods of the role that replaced an earlier pod of an index; 0 for a first pod."""
+        """Its number among the pods of the role that replaced an earlier pod of an index.
+
+        0 for a first pod.
+        """
         return _number(self.metadata.labels.get(names.LABEL_INCARNATION), 0)
 
     @property
@@ -140,11 +153,16 @@ class Pod(Object, frozen=True, dict=True):
 
     @property
     def failed(self) -> bool:
-        """Whether it has failed as a whole: all of its containers have ended. Its phase says so a moment later."""
+        """Whether it has failed as a whole: all of its containers have ended.
+
+        Its phase says so a moment later.
+        """
         if self.finished or not self.spec.containers:
             return self.status.phase == "Failed"
         ended = {status.name: status.state.terminated for status in self.status.container_statuses}
-        return not self.training_succeeded and all(ended.get(each.name) for each in self.spec.containers)
+        return not self.training_succeeded and all(
+            ended.get(each.name) for each in self.spec.containers
+        )
 
     @property
     def terminating(self) -> bool:
@@ -172,13 +190,22 @@ class Pod(Object, frozen=True, dict=True):
 
     @property
     def training_succeeded(self) -> bool:
-        """Whether the training container ended with exit code 0; other containers do not matter then."""
+        """Whether the training container ended with exit code 0.
+
+        Other containers do not matter then.
+        """
         terminated = self.terminated
-        return terminated.exit_code == 0 if terminated is not None else self.status.phase == "Succeeded"
+        return (
+            terminated.exit_code == 0
+            if terminated is not None
+            else self.status.phase == "Succeeded"
+        )
 
     def condition(self, kind: str) -> PodCondition | None:
         """Return the condition of this type if it is True."""
-        return next((c for c in self.status.conditions if c.type == kind and c.status == "True"), None)
+        return next(
+            (c for c in self.status.conditions if c.type == kind and c.status == "True"), None
+        )
 
 
 class NodeCondition(Object, frozen=True):
@@ -243,7 +270,9 @@ class Observed:
     status_written_at: float = 0.0
     leaving_nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     node_labels: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    node_conditions: Mapping[str, tuple[NodeCondition, ...]] = dataclasses.field(default_factory=dict)
+    node_conditions: Mapping[str, tuple[NodeCondition, ...]] = dataclasses.field(
+        default_factory=dict
+    )
     infrastructure_ensured: bool = True
     account_created: str = ""
     secret_made_anew: str = ""
@@ -274,7 +303,9 @@ class Defaults:
     agent_image: str
 
 
-def owner_reference(owner: ElasticJob | ScaleIn | ScaleOut, *, controller: bool = True) -> dict[str, Any]:
+def owner_reference(
+    owner: ElasticJob | ScaleIn | ScaleOut, *, controller: bool = True
+) -> dict[str, Any]:
     """Return an owner reference, so that the garbage collector deletes the object with its owner."""
     reference: dict[str, Any] = {
         "apiVersion": names.API_VERSION,
@@ -287,12 +318,24 @@ def owner_reference(owner: ElasticJob | ScaleIn | ScaleOut, *, controller: bool 
 
 def controlled_by(metadata: Mapping[str, Any], job: ElasticJob) -> bool:
     """Whether raw metadata of an object in the job's namespace names the job as its controller."""
-    controller = {key: value for key, value in owner_reference(job).items() if key != "blockOwnerDeletion"}
-    return any(controller.items() <= reference.items() for reference in metadata.get("ownerReferences") or ())
+    controller = {
+        key: value for key, value in owner_reference(job).items() if key != "blockOwnerDeletion"
+    }
+    return any(
+        controller.items() <= reference.items()
+        for reference in metadata.get("ownerReferences") or ()
+    )
 
 
 def _number(text: str | None, default: int) -> int:
-    """Return a number that anybody who may edit the pod can have changed; `default` if it is none, or beyond all."""
-    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > len(str(MAX_COUNTER)):
+    """Return a number that anybody who may edit the pod can have changed.
+
+    `default` if it is none, or beyond all.
+    """
+    if (
+        text is None
+        or not (text.isascii() and text.isdecimal())
+        or len(text) > len(str(MAX_COUNTER))
+    ):
         return default
     return min(int(text), MAX_COUNTER)

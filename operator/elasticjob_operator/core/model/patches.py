@@ -26,7 +26,10 @@ _STATUS_TYPES: Mapping[type[Any], type[ElasticJobStatus | ScalePlanStatus | Scal
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
-    """Return the merge patch (RFC 7386) that turns one object into the other; empty when they are equal."""
+    """Return the merge patch (RFC 7386) that turns one object into the other.
+
+    Empty when they are equal.
+    """
     patch: Json = {key: None for key in before if key not in after}
     for key, value in after.items():
         old = before.get(key)
@@ -62,7 +65,9 @@ def job_status(job: ElasticJob, status: ElasticJobStatus) -> list[PatchJobStatus
         return []
     before = msgspec.to_builtins(job.status)
     if job.status.phase is None:
-        before = {field: value for field, value in before.items() if value != 0}  # nobody has written them yet
+        before = {
+            field: value for field, value in before.items() if value != 0
+        }  # nobody has written them yet
     patch = difference(before, _within_bounds(status))
     return [PatchJobStatus(patch)] if patch else []
 
@@ -73,7 +78,10 @@ def plan_status(plan: ScalePlan, status: ScalePlanStatus) -> list[PatchStatus]:
 
 
 def scaler_status(scaler: ScaleIn | ScaleOut, status: ScalerStatus) -> list[PatchStatus]:
-    """Return the patch that gives the ScaleIn or ScaleOut this status; empty if it has it already."""
+    """Return the patch that gives the ScaleIn or ScaleOut this status.
+
+    Empty if it has it already.
+    """
     return _patch("ScaleIn" if isinstance(scaler, ScaleIn) else "ScaleOut", scaler, status)
 
 
@@ -89,8 +97,13 @@ def adoption(job: ElasticJob, item: ScalePlan | ScaleIn | ScaleOut) -> list[Adop
 
 def is_plan_of(plan: ScalePlan, scaler: ScaleIn | ScaleOut) -> bool:
     """Whether the plan is controlled by this ScaleIn or ScaleOut."""
-    kind, name, uid = type(scaler).__name__, scaler.metadata.name, scaler.metadata.uid
-    return any(owner.controller and names_owner(owner, kind, name, uid) for owner in plan.metadata.owner_references)
+    kind = type(scaler).__name__
+    name = scaler.metadata.name
+    uid = scaler.metadata.uid
+    return any(
+        owner.controller and names_owner(owner, kind, name, uid)
+        for owner in plan.metadata.owner_references
+    )
 
 
 def _patch(
@@ -100,11 +113,18 @@ def _patch(
 ) -> list[PatchStatus]:
     patch = difference(msgspec.to_builtins(item.status), _within_bounds(status))
     metadata = item.metadata
-    return [PatchStatus(kind, metadata.name, metadata.uid, metadata.resource_version, patch)] if patch else []
+    return (
+        [PatchStatus(kind, metadata.name, metadata.uid, metadata.resource_version, patch)]
+        if patch
+        else []
+    )
 
 
 def _within_bounds(status: ElasticJobStatus | ScalePlanStatus | ScalerStatus) -> Json:
-    """Return a status as JSON that the API server takes: a message of it may be longer than any field may be."""
+    """Return a status as JSON that the API server takes.
+
+    A message of it may be longer than any field may be.
+    """
     written: Json = msgspec.to_builtins(status)
     try:
         msgspec.convert(written, type(status))

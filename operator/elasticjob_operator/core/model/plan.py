@@ -1,4 +1,7 @@
-"""Types that all of scaling uses: a resolved plan, member indices by role, and resource quantities."""
+"""Types that all of scaling uses.
+
+A resolved plan, member indices by role, and resource quantities.
+"""
 
 from __future__ import annotations
 
@@ -40,26 +43,39 @@ class ResolvedPlan:
 
 def current_indices(status: ElasticJobStatus) -> Indices:
     """Return the indices per role of the members that the job has by its status."""
-    return {role: parse_indices(replica.indices) for role, replica in status.replica_statuses.items()}
+    return {
+        role: parse_indices(replica.indices) for role, replica in status.replica_statuses.items()
+    }
 
 
 def staying_indices(status: ElasticJobStatus) -> Indices:
-    """Return the same, but no member of a role that is removed from the job: none of them is replaced any more."""
+    """Return the same, but no member of a role that is removed from the job.
+
+    None of them is replaced any more.
+    """
     return {
         role: frozenset() if status.replica_statuses[role].removed else indices
         for role, indices in current_indices(status).items()
     }
 
 
-def with_plan_resources(status: ElasticJobStatus, role: str, index: int, by_plan: Quantities) -> Quantities:
-    """Return the resources of a member while a plan sets some of them; it keeps more memory that it has been given.
+def with_plan_resources(
+    status: ElasticJobStatus, role: str, index: int, by_plan: Quantities
+) -> Quantities:
+    """Return the resources of a member while a plan sets some of them.
 
+    It keeps more memory that it has been given.
     Else a member that has run out of the plan's memory would be started with it again and again.
     """
-    return {**member_resources(status, role, index), **with_own_memory(status, role, index, by_plan)}
+    return {
+        **member_resources(status, role, index),
+        **with_own_memory(status, role, index, by_plan),
+    }
 
 
-def with_own_memory(status: ElasticJobStatus, role: str, index: int, by_plan: Quantities) -> Quantities:
+def with_own_memory(
+    status: ElasticJobStatus, role: str, index: int, by_plan: Quantities
+) -> Quantities:
     """Return what a plan sets for a role, with the memory that a member has been given where that is more."""
     own = status.replica_statuses[role].resources_by_index.get(str(index), {}).get("memory")
     if own is None or "memory" not in by_plan:
@@ -68,6 +84,9 @@ def with_own_memory(status: ElasticJobStatus, role: str, index: int, by_plan: Qu
 
 
 def member_resources(status: ElasticJobStatus, role: str, index: int) -> Quantities:
-    """Return the resources that finished plans have set for a member; they override those of its template."""
+    """Return the resources that finished plans have set for a member.
+
+    They override those of its template.
+    """
     replica = status.replica_statuses[role]
     return {**replica.resources, **replica.resources_by_index.get(str(index), {})}

@@ -1,7 +1,8 @@
 """Kueue's Workload, as far as this operator reads it, and what is known of the Workloads of one job.
 
-Anybody who may write Workloads can have written one, so only the ones that name the job as their controller and have
-a name that this operator gives count, and nothing in them reaches beyond the job.
+Anybody who may write Workloads can have written one, so only the ones that name the job as their
+controller and have a name that this operator gives count, and nothing in them reaches beyond the
+job.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ Json = dict[str, Any]
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 """Kueue's label on the job: the LocalQueue, of the job's namespace, whose quota it waits for."""
 REPLACEMENT_FOR = "kueue.x-k8s.io/workload-slice-replacement-for"
-"""Kueue's annotation on a Workload: the one that it replaces, by namespace and name, whose quota counts for it."""
+"""Kueue's annotation on a Workload: the one that it replaces, by namespace and name, whose quota
+counts for it.
+"""
 ELASTIC = "kueue.x-k8s.io/elastic-job"
 _MAX_NAME_CHARACTERS = 180
 
 
 class WorkloadCondition(Object, frozen=True):
-    """A condition of a Workload; unlike in a job's, the texts have no bounds here, as nothing stores them."""
+    """A condition of a Workload.
+
+    Unlike in a job's, the texts have no bounds here, as nothing stores them.
+    """
 
     type: str = ""
     status: str = ""
@@ -107,7 +113,10 @@ class Workload(Object, frozen=True):
 
     @property
     def number(self) -> int:
-        """Its number among the Workloads of its job: the end of its name; -1 for a name that has none."""
+        """Its number among the Workloads of its job: the end of its name.
+
+        -1 for a name that has none.
+        """
         digits = self.metadata.name.rpartition("-")[2]
         return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 9 else -1
 
@@ -129,7 +138,11 @@ class Workload(Object, frozen=True):
     @property
     def admitted(self) -> bool:
         """Whether its pods may run."""
-        return self.holds("Admitted") and self.status.admission is not None and not (self.evicted or self.finished)
+        return (
+            self.holds("Admitted")
+            and self.status.admission is not None
+            and not (self.evicted or self.finished)
+        )
 
     def holds(self, kind: str) -> bool:
         """Whether it has a condition of this type that is True."""
@@ -147,7 +160,10 @@ class Workload(Object, frozen=True):
     def counts(self) -> dict[str, int]:
         """Return for how many pods of each set it has quota, or asks for it."""
         reclaimed = self.reclaimed()
-        return {each.name: max(each.count - reclaimed.get(each.name, 0), 0) for each in self.spec.pod_sets}
+        return {
+            each.name: max(each.count - reclaimed.get(each.name, 0), 0)
+            for each in self.spec.pod_sets
+        }
 
 
 class FlavorSpec(Object, frozen=True):
@@ -181,7 +197,11 @@ class Quota:
     @property
     def live(self) -> tuple[Workload, ...]:
         """Its Workloads that have not finished and are not being deleted."""
-        return tuple(each for each in self.workloads if not each.finished and not each.metadata.deletion_timestamp)
+        return tuple(
+            each
+            for each in self.workloads
+            if not each.finished and not each.metadata.deletion_timestamp
+        )
 
     @property
     def current(self) -> Workload | None:
@@ -190,19 +210,26 @@ class Quota:
 
 
 def workload_name(job: ElasticJob, number: int) -> str:
-    """Return the name of a Workload of the job; it has the job's UID in it, so that no other job's has it."""
+    """Return the name of a Workload of the job.
+
+    It has the job's UID in it, so that no other job's has it.
+    """
     digest = hashlib.sha256(job.metadata.uid.encode()).hexdigest()[:10]
     return f"{job.metadata.name[:_MAX_NAME_CHARACTERS].rstrip('-.')}-{digest}-{number}"
 
 
 def is_workload_of(workload: Workload, job: ElasticJob) -> bool:
-    """Whether it is one that this operator has made for the job: by namespace, controller and name."""
+    """Whether it is one that this operator has made for the job.
+
+    By namespace, controller and name.
+    """
     metadata = workload.metadata
     return (
         metadata.namespace == job.metadata.namespace
         and metadata.name == workload_name(job, workload.number)
         and any(
-            owner.controller and names_owner(owner, "ElasticJob", job.metadata.name, job.metadata.uid)
+            owner.controller
+            and names_owner(owner, "ElasticJob", job.metadata.name, job.metadata.uid)
             for owner in metadata.owner_references
         )
     )

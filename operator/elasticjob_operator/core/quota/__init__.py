@@ -1,1 +1,4 @@
-"""Quota of Kueue for elastic jobs: what a job asks for, whether it may have pods, and where they run."""
+"""Quota of Kueue for elastic jobs.
+
+What a job asks for, whether it may have pods, and where they run.
+"""

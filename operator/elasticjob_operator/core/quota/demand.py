@@ -1,4 +1,7 @@
-"""What a job needs quota for: the pods of each role, and its master's, as the pod sets of a Workload."""
+"""What a job needs quota for.
+
+The pods of each role, and its master's, as the pod sets of a Workload.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,14 @@ from elasticjob_operator.core.model.workload import Workload
 Json = dict[str, Any]
 MAX_POD_SETS = 8
 """Of a Workload, by Kueue's definition."""
-_POD_FIELDS = ("affinity", "nodeSelector", "overhead", "priorityClassName", "runtimeClassName", "tolerations")
+_POD_FIELDS = (
+    "affinity",
+    "nodeSelector",
+    "overhead",
+    "priorityClassName",
+    "runtimeClassName",
+    "tolerations",
+)
 _CONTAINER_FIELDS = ("name", "image", "resources", "restartPolicy")
 _NO_INDEX = -1
 
@@ -60,7 +70,9 @@ def demand_of(
     plan: ResolvedPlan | None = None,
     overrides: Mapping[str, Quantities] | None = None,
 ) -> Demand:
-    """Return what the job needs by its status; with `plan` what it will need when that plan has been executed.
+    """Return what the job needs by its status.
+
+    With `plan` what it will need when that plan has been executed.
 
     Args:
         observed: the job and its pods.
@@ -69,24 +81,36 @@ def demand_of(
         plan: a plan that has not begun.
         overrides: resources per role that a running plan is setting.
     """
-    job, members = observed.job, plan.targets if plan else current_indices(status)
+    job = observed.job
+    members = plan.targets if plan else current_indices(status)
     empty = [role for role in present_roles(job) if not members[role]]
     invalid = bool(empty) and validation_error(with_roles_of_spec(job)) is not None
-    found = {names.ROLE_MASTER: PodsNeeded(1, _template(master_pod(job, 0, restarts=0, defaults=defaults)))}
+    found = {
+        names.ROLE_MASTER: PodsNeeded(
+            1, _template(master_pod(job, 0, restarts=0, defaults=defaults))
+        )
+    }
     for role, spec in job.spec.replica_specs.items():
         replica = status.replica_statuses[role]
         if replica.removed or (invalid and role in empty):
-            continue  # one that was added to a running job gets no members if no pod can be made of it
+            # one that was added to a running job gets no members if no pod can be made of it
+            continue
         ended = parse_indices(replica.succeeded_indices) | permanently_failed(spec, replica)
-        resources = _largest(_resources(status, role, members, plan, (overrides or {}).get(role, {})))
+        resources = _largest(
+            _resources(status, role, members, plan, (overrides or {}).get(role, {}))
+        )
         body = member_pod(job, role, 0, 0, resources=resources, restarts=0, defaults=defaults)
         found[role] = PodsNeeded(len(members[role] - ended), _template(body))
     return found
 
 
 def satisfies(workload: Workload, demand: Demand) -> bool:
-    """Whether the Workload has, or asks for, at least as much: of pods, and of each resource for each of them."""
-    counts, templates = workload.counts(), _templates(workload)
+    """Whether the Workload has, or asks for, at least as much.
+
+    Of pods, and of each resource for each of them.
+    """
+    counts = workload.counts()
+    templates = _templates(workload)
     return all(
         needed.count <= counts.get(name, 0)
         and _at_most(template_requests(needed.template), template_requests(templates[name]))
@@ -117,11 +141,15 @@ def exceeds(planned: Demand, present: Demand) -> bool:
 
 
 def at_least(demand: Demand, counts: Mapping[str, int]) -> Demand:
-    """Return the demand with no pod set smaller than before: Kueue counts a replacement wrongly that shrinks one.
+    """Return the demand with no pod set smaller than before.
 
+    Kueue counts a replacement wrongly that shrinks one.
     What is too much is given back when the replacement is admitted.
     """
-    return {name: replace(each, count=max(each.count, counts.get(name, 0))) for name, each in demand.items()}
+    return {
+        name: replace(each, count=max(each.count, counts.get(name, 0)))
+        for name, each in demand.items()
+    }
 
 
 def same_counts(workload: Workload, demand: Demand) -> bool:
@@ -132,11 +160,17 @@ def same_counts(workload: Workload, demand: Demand) -> bool:
 
 def pod_sets(demand: Demand) -> list[Json]:
     """Return the pod sets of a new Workload."""
-    return [{"name": name, "count": each.count, "template": each.template} for name, each in demand.items()]
+    return [
+        {"name": name, "count": each.count, "template": each.template}
+        for name, each in demand.items()
+    ]
 
 
 def error_of(job: ElasticJob) -> str:
-    """Return why there can be no Workload for the job, naming the field and the remedy; empty where there can."""
+    """Return why there can be no Workload for the job, naming the field and the remedy.
+
+    Empty where there can.
+    """
     roles = len(present_roles(job))
     if roles < MAX_POD_SETS:
         return ""
@@ -155,7 +189,11 @@ def _at_most(wanted: Mapping[str, Decimal], given: Mapping[str, Decimal]) -> boo
 
 
 def _resources(
-    status: ElasticJobStatus, role: str, members: Indices, plan: ResolvedPlan | None, override: Quantities
+    status: ElasticJobStatus,
+    role: str,
+    members: Indices,
+    plan: ResolvedPlan | None,
+    override: Quantities,
 ) -> Iterable[Quantities]:
     """Yield the resources of the role's members, those of all members that have none of their own once."""
     if plan is not None:
@@ -164,7 +202,9 @@ def _resources(
     for own in status.replica_statuses[role].resources_by_index:
         if int(own) in members[role]:
             yield with_plan_resources(status, role, int(own), override)
-    for index, wanted in (plan.resources_by_index.get(role, {}) if plan is not None else {}).items():
+    for index, wanted in (
+        plan.resources_by_index.get(role, {}) if plan is not None else {}
+    ).items():
         yield {**with_plan_resources(status, role, index, override), **wanted}
 
 
@@ -181,5 +221,8 @@ def _template(pod: Mapping[str, Any]) -> Json:
     spec: Json = {key: pod["spec"][key] for key in _POD_FIELDS if pod["spec"].get(key)}
     for kind in ("containers", "initContainers"):
         if containers := pod["spec"].get(kind):
-            spec[kind] = [{key: each[key] for key in _CONTAINER_FIELDS if each.get(key)} for each in containers]
+            spec[kind] = [
+                {key: each[key] for key in _CONTAINER_FIELDS if each.get(key)}
+                for each in containers
+            ]
     return {"spec": {**spec, "restartPolicy": "Never"}}

@@ -1,4 +1,7 @@
-"""Which priority a job's Workload has in its queue: that of Kueue's label on the job, else that of its pods."""
+"""Which priority a job's Workload has in its queue.
+
+That of Kueue's label on the job, else that of its pods.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,12 @@ def priority_class(job: ElasticJob, workload: Mapping[str, Any]) -> PriorityChoi
     return None
 
 
-def with_priority(workload: Mapping[str, Any], chosen: PriorityChoice, value: int) -> dict[str, Any]:
+def with_priority(
+    workload: Mapping[str, Any], chosen: PriorityChoice, value: int
+) -> dict[str, Any]:
     """Return the manifest of a Workload with the class and its value."""
     reference = {"group": chosen.group, "kind": chosen.kind, "name": chosen.name}
-    return {**workload, "spec": {**workload["spec"], "priorityClassRef": reference, "priority": value}}
+    return {
+        **workload,
+        "spec": {**workload["spec"], "priorityClassRef": reference, "priority": value},
+    }

@@ -11,7 +11,8 @@ from elasticjob_operator.core.model.workload import Quota, Workload
 from elasticjob_operator.core.quota.demand import demand_of, error_of, exceeds, satisfies
 
 REPLACEMENT_SECONDS = 20.0
-"""How long the pods run on after their Workload has been replaced by one that is not admitted yet."""
+"""How long the pods run on after their Workload has been replaced by one that is not admitted yet.
+"""
 _REPLACED = "WorkloadSliceReplaced"
 _MAX_SAID_CHARACTERS = 300
 
@@ -25,7 +26,11 @@ def why_no_pods(observed: Observed, now: float) -> str:
         return error
     if quota.current is not None:
         missing = sorted(_missing_flavors(quota, quota.current))
-        return f"waits for ResourceFlavor {missing[0]}, which is not known yet" if missing and not observed.pods else ""
+        return (
+            f"waits for ResourceFlavor {missing[0]}, which is not known yet"
+            if missing and not observed.pods
+            else ""
+        )
     may_go_on = not quota.live or seconds_until_replaced(observed, now) is not None
     if observed.pods and may_go_on:
         return ""
@@ -34,8 +39,9 @@ def why_no_pods(observed: Observed, now: float) -> str:
 
 
 def seconds_until_replaced(observed: Observed, now: float) -> float | None:
-    """Return how long the pods may run although no Workload is admitted; None for not at all, or for ever.
+    """Return how long the pods may run although no Workload is admitted.
 
+    None for not at all, or for ever.
     Kueue ends the Workload that is replaced a moment before it admits the one that replaces it.
     """
     quota = observed.quota
@@ -55,15 +61,20 @@ def waits_for(quota: Quota) -> str:
     if waiting is None:
         return text
     if not waiting.spec.active:
-        text = f"waits until Workload {waiting.metadata.name} is active again, in queue {quota.queue}"
-    evicted, reserved = waiting.condition("Evicted"), waiting.condition("QuotaReserved")
+        text = (
+            f"waits until Workload {waiting.metadata.name} is active again, in queue {quota.queue}"
+        )
+    evicted = waiting.condition("Evicted")
+    reserved = waiting.condition("QuotaReserved")
     for said in (evicted if waiting.evicted and waiting.reserved else None, reserved):
         if said is not None and said.message and (said is evicted or said.status != "True"):
             return f"{text}: {said.message}"[:_MAX_SAID_CHARACTERS]
     return f"{text}: for its admission checks" if waiting.reserved else text
 
 
-def why_plan_waits(observed: Observed, status: ElasticJobStatus, defaults: Defaults, plan: ResolvedPlan) -> str:
+def why_plan_waits(
+    observed: Observed, status: ElasticJobStatus, defaults: Defaults, plan: ResolvedPlan
+) -> str:
     """Return why a plan of a job that Kueue queues does not begin yet; empty where it may.
 
     One that needs no more than the job does without it never waits.
@@ -73,11 +84,15 @@ def why_plan_waits(observed: Observed, status: ElasticJobStatus, defaults: Defau
         return ""
     present = demand_of(observed, status, defaults)
     planned = demand_of(observed, status, defaults, plan=plan)
-    if not exceeds(planned, present) or (quota.current is not None and satisfies(quota.current, planned)):
+    if not exceeds(planned, present) or (
+        quota.current is not None and satisfies(quota.current, planned)
+    ):
         return ""
     return waits_for(quota)
 
 
 def _missing_flavors(quota: Quota, workload: Workload) -> set[str]:
     assignments = workload.status.admission.pod_set_assignments if workload.status.admission else []
-    return {flavor for each in assignments for flavor in each.flavors.values()} - quota.flavors.keys()
+    return {
+        flavor for each in assignments for flavor in each.flavors.values()
+    } - quota.flavors.keys()

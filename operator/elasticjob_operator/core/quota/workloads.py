@@ -1,12 +1,13 @@
 """What becomes of the Workloads of a job that Kueue queues.
 
-A job has one Workload that is admitted, and while it is to have more or other pods than that one is for, one more that
-waits. It says which one it replaces: a Kueue with elastic jobs needs quota for the difference only, and any other Kueue
-for both for a moment. The pods run on until the new one is admitted; then the old one is deleted.
+A job has one Workload that is admitted, and while it is to have more or other pods than that one is
+for, one more that waits. It says which one it replaces: a Kueue with elastic jobs needs quota for
+the difference only, and any other Kueue for both for a moment. The pods run on until the new one is
+admitted; then the old one is deleted.
 
-What is needed no more is given back by `reclaimablePods`, which every Kueue knows; it does not let an admitted Workload
-be made smaller otherwise. A Kueue that is gone changes nothing: pods end because a Workload is not admitted, never
-because there is none.
+What is needed no more is given back by `reclaimablePods`, which every Kueue knows; it does not let
+an admitted Workload be made smaller otherwise. A Kueue that is gone changes nothing: pods end
+because a Workload is not admitted, never because there is none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.times import format_time
 
 from elasticjob_operator.core.job_status import has_started
-from elasticjob_operator.core.model.actions import Action, CreateWorkload, DeleteWorkload, PatchWorkload
+from elasticjob_operator.core.model.actions import (
+    Action,
+    CreateWorkload,
+    DeleteWorkload,
+    PatchWorkload,
+)
 from elasticjob_operator.core.model.observed import Defaults, Observed, owner_reference
 from elasticjob_operator.core.model.workload import (
     ELASTIC,
@@ -45,25 +51,40 @@ from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 
 WORKLOAD_VERSION = "kueue.x-k8s.io/v1beta2"
 _REQUEUED_BY_JOB = ("Preempted", "NodeFailures")
-"""Reasons of an eviction after which the job itself puts its Workload into the queue again; else Kueue does in time."""
+"""Reasons of an eviction after which the job itself puts its Workload into the queue again; else
+Kueue does in time.
+"""
 
 
 def workloads_while_active(
-    observed: Observed, status: ElasticJobStatus, scaling: ScalingResult, now: float, defaults: Defaults
+    observed: Observed,
+    status: ElasticJobStatus,
+    scaling: ScalingResult,
+    now: float,
+    defaults: Defaults,
 ) -> list[Action]:
-    """Return what is to be done about the quota of a job with pods; nothing while the next plan is not known."""
+    """Return what is to be done about the quota of a job with pods.
+
+    Nothing while the next plan is not known.
+    """
     if observed.quota is None or (scaling.actions and scaling.planned is None):
         return []
-    demand = demand_of(observed, status, defaults, plan=scaling.planned, overrides=scaling.overrides)
+    demand = demand_of(
+        observed, status, defaults, plan=scaling.planned, overrides=scaling.overrides
+    )
     return _keep_workloads(observed, demand, now, running=has_started(status))
 
 
-def workloads_at_rest(observed: Observed, status: ElasticJobStatus, now: float, defaults: Defaults) -> list[Action]:
+def workloads_at_rest(
+    observed: Observed, status: ElasticJobStatus, now: float, defaults: Defaults
+) -> list[Action]:
     """Return what is to be done about the quota of a job whose pods have to end, or that waits for its first ones."""
     return _keep_workloads(observed, demand_of(observed, status, defaults), now, running=False)
 
 
-def _keep_workloads(observed: Observed, demand: Demand, now: float, *, running: bool) -> list[Action]:
+def _keep_workloads(
+    observed: Observed, demand: Demand, now: float, *, running: bool
+) -> list[Action]:
     """Return what makes the job's Workloads those that it needs now.
 
     Args:
@@ -80,11 +101,15 @@ def _keep_workloads(observed: Observed, demand: Demand, now: float, *, running: 
     if error_of(observed.job) or (quota.live and seconds_until_replaced(observed, now) is not None):
         return []
     current = quota.current
-    is_short = current is None or not is_for(current, demand) or current.spec.queue_name != quota.queue
+    is_short = (
+        current is None or not is_for(current, demand) or current.spec.queue_name != quota.queue
+    )
     asked = demand if current is None else at_least(demand, current.counts())
     waiting = _to_keep(quota, asked, bool(observed.pods)) if is_short else None
     kept = (current, waiting)
-    actions: list[Action] = [_delete(each) for each in quota.workloads if each not in kept and not _is_ending(each)]
+    actions: list[Action] = [
+        _delete(each) for each in quota.workloads if each not in kept and not _is_ending(each)
+    ]
     if current is not None:
         actions += _report(observed, current, demand, now, running=running)
     if waiting is not None and waiting.evicted and waiting.reserved and not observed.pods:
@@ -111,30 +136,46 @@ def finish_workloads(observed: Observed, phase: str, message: str, now: float) -
 
 
 def _to_keep(quota: Quota, demand: Demand, has_pods: bool) -> Workload | None:
-    """Return the Workload that may become the next current one: one that waits, or whose pods are ending."""
+    """Return the Workload that may become the next current one.
+
+    One that waits, or whose pods are ending.
+    """
     current = quota.current
     for each in reversed(quota.live):
         if current is not None and each.number <= current.number:
             return None
         if current is None and each.reserved and (each.evicted or has_pods):
             return each  # its quota is given back when its pods are gone
-        is_wanted = is_for(each, demand) and same_counts(each, demand) and each.spec.queue_name == quota.queue
+        is_wanted = (
+            is_for(each, demand)
+            and same_counts(each, demand)
+            and each.spec.queue_name == quota.queue
+        )
         if is_wanted or not each.spec.active:  # one that somebody has deactivated stays so
             return each
     return None
 
 
-def _report(observed: Observed, current: Workload, demand: Demand, now: float, *, running: bool) -> list[Action]:
-    """Return the write of what Kueue shall know of the pods: how many need no quota any more, and whether they run."""
-    counts, before = current.counts(), current.reclaimed()
+def _report(
+    observed: Observed, current: Workload, demand: Demand, now: float, *, running: bool
+) -> list[Action]:
+    """Return the write of what Kueue shall know of the pods.
+
+    How many need no quota any more, and whether they run.
+    """
+    counts = current.counts()
+    before = current.reclaimed()
     needed = {name: demand[name].count if name in demand else 0 for name in counts}
     live = Counter(pod.role for pod in observed.pods if not pod.finished)
     after = {
-        name: before.get(name, 0) + max(count - max(needed[name], live[name]), 0) for name, count in counts.items()
+        name: before.get(name, 0) + max(count - max(needed[name], live[name]), 0)
+        for name, count in counts.items()
     }
     fields: dict[str, Any] = {}
     if any(number != before.get(name, 0) for name, number in after.items()):
-        fields["reclaimablePods"] = [{"name": name, "count": number} for name, number in after.items()]
+        fields["reclaimablePods"] = [
+            {"name": name, "count": number} for name, number in after.items()
+        ]
     ready = current.condition("PodsReady")
     was_ready = ready is not None and ready.status == "True"
     changed = []
@@ -153,12 +194,16 @@ def _give_back(workload: Workload, now: float) -> PatchWorkload:
     changed = [
         _condition("QuotaReserved", False, "Pending", message, workload, now),
         _condition("Admitted", False, "NoReservation", "the pods have ended", workload, now),
-        _condition("Requeued", reason in _REQUEUED_BY_JOB, reason or "Evicted", message, workload, now),
+        _condition(
+            "Requeued", reason in _REQUEUED_BY_JOB, reason or "Evicted", message, workload, now
+        ),
     ]
     return _patch(workload, changed, admission=None)
 
 
-def _body(observed: Observed, quota: Quota, demand: Demand, current: Workload | None) -> dict[str, Any]:
+def _body(
+    observed: Observed, quota: Quota, demand: Demand, current: Workload | None
+) -> dict[str, Any]:
     job = observed.job
     number = max((each.number for each in quota.workloads), default=-1) + 1
     annotations = {ELASTIC: "true"}
@@ -171,7 +216,10 @@ def _body(observed: Observed, quota: Quota, demand: Demand, current: Workload | 
         "metadata": {
             "name": workload_name(job, number),
             "namespace": job.metadata.namespace,
-            "labels": {names.LABEL_JOB_NAME: job.metadata.name, names.LABEL_JOB_UID: job.metadata.uid},
+            "labels": {
+                names.LABEL_JOB_NAME: job.metadata.name,
+                names.LABEL_JOB_UID: job.metadata.uid,
+            },
             "annotations": annotations,
             "ownerReferences": [owner_reference(job)],
         },
@@ -179,9 +227,15 @@ def _body(observed: Observed, quota: Quota, demand: Demand, current: Workload | 
     }
 
 
-def _condition(kind: str, holds: bool, reason: str, message: str, workload: Workload, now: float) -> WorkloadCondition:
+def _condition(
+    kind: str, holds: bool, reason: str, message: str, workload: Workload, now: float
+) -> WorkloadCondition:
     old = workload.condition(kind)
-    since = old.last_transition_time if old is not None and old.status == str(holds) else format_time(now)
+    since = (
+        old.last_transition_time
+        if old is not None and old.status == str(holds)
+        else format_time(now)
+    )
     return WorkloadCondition(
         type=kind,
         status=str(holds),
@@ -192,13 +246,21 @@ def _condition(kind: str, holds: bool, reason: str, message: str, workload: Work
     )
 
 
-def _patch(workload: Workload, changed: Sequence[WorkloadCondition], **fields: Any) -> PatchWorkload:
+def _patch(
+    workload: Workload, changed: Sequence[WorkloadCondition], **fields: Any
+) -> PatchWorkload:
     """Return the write of these conditions beside those there are, and of other fields of the status."""
-    kinds, status = {each.type for each in changed}, dict(fields)
+    kinds = {each.type for each in changed}
+    status = dict(fields)
     if changed:
-        conditions = [*(each for each in workload.status.conditions if each.type not in kinds), *changed]
+        conditions = [
+            *(each for each in workload.status.conditions if each.type not in kinds),
+            *changed,
+        ]
         # Kubernetes requires the message of a condition, also an empty one.
-        status["conditions"] = [{"reason": "", "message": "", **msgspec.to_builtins(each)} for each in conditions]
+        status["conditions"] = [
+            {"reason": "", "message": "", **msgspec.to_builtins(each)} for each in conditions
+        ]
     metadata = workload.metadata
     return PatchWorkload(metadata.name, metadata.uid, metadata.resource_version, status)
 

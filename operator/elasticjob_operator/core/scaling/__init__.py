@@ -1,1 +1,4 @@
-"""Changes of size and resources: requests become ScalePlans in one queue, and one plan at a time is executed."""
+"""Changes of size and resources.
+
+Requests become ScalePlans in one queue, and one plan at a time is executed.
+"""

@@ -1,4 +1,7 @@
-"""How a plan ends: its final phase and message, the size written back to the spec, and the resources members keep."""
+"""How a plan ends.
+
+Its final phase and message, the size written back to the spec, and the resources members keep.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,16 @@ from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
 
 def ends_early(status: ScalePlanStatus) -> bool:
-    """Whether something was not reached in time: nothing more is begun, and the plan ends with what it has reached."""
+    """Whether something was not reached in time.
+
+    Nothing more is begun, and the plan ends with what it has reached.
+    """
     return bool(status.message or migration.failed(status))
 
 
-def rollback_targets(members: PlanMembership, not_ready: Sequence[progress_messages.MemberKey]) -> Indices:
+def rollback_targets(
+    members: PlanMembership, not_ready: Sequence[progress_messages.MemberKey]
+) -> Indices:
     """Return the targets without the new members that are not ready, each replaced by a member that was removed."""
     targets: Indices = {}
     for role, indices in members.targets.items():
@@ -59,37 +67,49 @@ def partial_result(
         ),
     ]
     unready = set(progress_messages.not_ready(observed, members.added))
-    some_ready = any((role, index) not in unready for role, indices in members.added.items() for index in indices)
+    some_ready = any(
+        (role, index) not in unready for role, indices in members.added.items() for index in indices
+    )
     reached = some_ready or any(members.removed.values()) or migration.done(status) or resizes.done
     return "PartiallySucceeded" if reached else "Failed", "; ".join(filter(None, problems))
 
 
-def write_back_replicas(observed: Observed, plan: ScalePlan, members: PlanMembership) -> list[Action]:
+def write_back_replicas(
+    observed: Observed, plan: ScalePlan, members: PlanMembership
+) -> list[Action]:
     """Return the writes of the new size to the spec, unless its replicas have been edited since the plan began.
 
-    A size outside of the spec's present bounds is not written either, as the API server refuses it; the next plan then
-    gives the job the size of its spec.
+    A size outside of the spec's present bounds is not written either, as the API server refuses it;
+    the next plan then gives the job the size of its spec.
     """
     writes: list[Action] = []
     for role, indices in members.targets.items():
-        spec, expected = observed.job.spec.replica_specs[role], plan.status.spec_replicas.get(role)
+        spec = observed.job.spec.replica_specs[role]
+        expected = plan.status.spec_replicas.get(role)
         if expected is None or not spec.size == expected != len(indices):
             continue
-        if spec.min_replicas <= len(indices) and (spec.max_replicas is None or len(indices) <= spec.max_replicas):
+        if spec.min_replicas <= len(indices) and (
+            spec.max_replicas is None or len(indices) <= spec.max_replicas
+        ):
             writes.append(WriteBackReplicas(role, len(indices)))
     return writes
 
 
-def with_role_resources(status: ElasticJobStatus, plan: ScalePlan, pods: Sequence[Pod]) -> ElasticJobStatus:
+def with_role_resources(
+    status: ElasticJobStatus, plan: ScalePlan, pods: Sequence[Pod]
+) -> ElasticJobStatus:
     """Return the job's status with resources that all members of a role have now.
 
-    A member that has run out of memory meanwhile has been given more of it, and keeps that. An Auto plan takes nothing
-    of what a member has been given at any time.
+    A member that has run out of memory meanwhile has been given more of it, and keeps that. An Auto
+    plan takes nothing of what a member has been given at any time.
     """
     replicas = dict(status.replica_statuses)
     for role, wanted in resize.resources_by_role(plan).items():
         has = {
-            (str(pod.index), parse_quantity(pod.spec.containers[0].resources.requests.get("memory", 0)))
+            (
+                str(pod.index),
+                parse_quantity(pod.spec.containers[0].resources.requests.get("memory", 0)),
+            )
             for pod in pods
             if pod.role == role and pod.spec.containers
         }
@@ -97,7 +117,8 @@ def with_role_resources(status: ElasticJobStatus, plan: ScalePlan, pods: Sequenc
         for index, own in replicas[role].resources_by_index.items():
             kept = {name: value for name, value in own.items() if name not in wanted}
             if "memory" in own and "memory" in wanted:
-                memory, by_plan = parse_quantity(own["memory"]), parse_quantity(wanted["memory"])
+                memory = parse_quantity(own["memory"])
+                by_plan = parse_quantity(wanted["memory"])
                 if (index, memory) in has or (plan.spec.source == "Auto" and memory > by_plan):
                     kept["memory"] = own["memory"]
             if kept:
@@ -154,7 +175,9 @@ def success_message(plan: ScalePlan, members: PlanMembership, now: float) -> str
 def description(before: Indices, targets: Indices, resources: Iterable[str], replaced: int) -> str:
     """Return such as `worker 2 to 4, ps resources, 1 members replaced`."""
     sizes = [
-        f"{role} {len(before[role])} to {len(indices)}" for role, indices in targets.items() if indices != before[role]
+        f"{role} {len(before[role])} to {len(indices)}"
+        for role, indices in targets.items()
+        if indices != before[role]
     ]
     changes = [f"{role} resources" for role in resources]
     changes += [f"{replaced} members replaced"] if replaced else []

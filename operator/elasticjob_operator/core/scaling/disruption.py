@@ -1,7 +1,9 @@
-"""Disruptions: members on a node that is about to go are drained and replaced elsewhere while there is still time.
+"""Disruptions.
 
-The operator creates a ScalePlan of source Disruption for them, which waits in the same queue as every other change of
-the job's members. A pod is named by at most one such plan, however long its node is about to go.
+Members on a node that is about to go are drained and replaced elsewhere while there is still time.
+The operator creates a ScalePlan of source Disruption for them, which waits in the same queue as
+every other change of the job's members. A pod is named by at most one such plan, however long its
+node is about to go.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ from elasticjob_operator.core.model.plan import Indices, staying_indices
 from elasticjob_operator.core.scaling import plan_manifests
 
 _TAINT_MANAGER_REASON = "DeletionByTaintManager"
-"""The reason of a DisruptionTarget condition that needs no plan: the pod is deleted in the next moment, mostly because
-its node is lost. The member is started again when that pod has gone, not beside it."""
+"""The reason of a DisruptionTarget condition that needs no plan: the pod is deleted in the next
+moment, mostly because its node is lost. The member is started again when that pod has gone, not
+beside it.
+"""
 CORDONED = "node.kubernetes.io/unschedulable"
 _NODE_DELETED = "metadata.deletionTimestamp"
 LEAVING_REASONS: Mapping[str, str] = {
@@ -50,7 +54,8 @@ LEAVING_REASONS: Mapping[str, str] = {
 }
 """Why a node is leaving: the key of a taint (or `metadata.deletionTimestamp`), and what it means.
 
-A node that is only not ready or unreachable is not leaving: it may come back, and its agents could not drain.
+A node that is only not ready or unreachable is not leaving: it may come back, and its agents could
+not drain.
 """
 _DIGEST_CHARACTERS = 10
 """Hexadecimal characters in a plan's name of the digest of its pods' UIDs."""
@@ -104,16 +109,28 @@ def leaving_reason(node: Node) -> str | None:
         return _NODE_DELETED
     keys = [taint.key for taint in node.spec.taints if taint.key in LEAVING_REASONS]
     # A taint says more than the cordon that comes with it.
-    return next((key for key in keys if key != CORDONED), CORDONED if keys or node.spec.unschedulable else None)
+    return next(
+        (key for key in keys if key != CORDONED),
+        CORDONED if keys or node.spec.unschedulable else None,
+    )
 
 
 def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
-    """Return the creation of a plan for the members that must leave and that no plan names yet; empty if none must."""
-    affected = {pod.name: (pod, why) for pod in observed.pods if (why := _disruption_reason(observed, pod)) is not None}
+    """Return the creation of a plan for the members that must leave and that no plan names yet.
+
+    Empty if none must.
+    """
+    affected = {
+        pod.name: (pod, why)
+        for pod in observed.pods
+        if (why := _disruption_reason(observed, pod)) is not None
+    }
     if not affected:
         return []
     members = staying_indices(observed.job.status)
-    must_leave = sorted(name for name, (pod, _) in affected.items() if is_running_member(pod, members))
+    must_leave = sorted(
+        name for name, (pod, _) in affected.items() if is_running_member(pod, members)
+    )
     known = _names_in(observed.plans)
     for plan in observed.plans:
         if plan.status.completion_time is None:
@@ -133,8 +150,12 @@ def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
     ]
 
 
-def plan_for_pods(job: ElasticJob, kind: str, affected: Sequence[tuple[Pod, str]], **change: Any) -> CreatePlan:
-    """Return the creation of a Disruption plan; its name follows from its pods, so that it is made once.
+def plan_for_pods(
+    job: ElasticJob, kind: str, affected: Sequence[tuple[Pod, str]], **change: Any
+) -> CreatePlan:
+    """Return the creation of a Disruption plan.
+
+    Its name follows from its pods, so that it is made once.
 
     Args:
         job: whose plan it is.
@@ -152,34 +173,55 @@ def plan_for_pods(job: ElasticJob, kind: str, affected: Sequence[tuple[Pod, str]
 
 
 def without_gone_pods(observed: Observed, plan: ScalePlan) -> ScalePlan:
-    """Return a Disruption plan without the pods that have gone meanwhile; those members are started again anyway."""
+    """Return a Disruption plan without the pods that have gone meanwhile.
+
+    Those members are started again anyway.
+    """
     members = staying_indices(observed.job.status)
     staying = {pod.name for pod in observed.pods if is_running_member(pod, members)}
-    migrating = [entry for entry in plan.spec.migrate_pods if entry.name is None or entry.name in staying]
+    migrating = [
+        entry for entry in plan.spec.migrate_pods if entry.name is None or entry.name in staying
+    ]
     plan = replace(plan, spec=replace(plan.spec, migrate_pods=migrating))
     if len(plan.spec.remove_pods) != len(plan.spec.create_pods):
         return plan  # a user's plan: the operator's own have a new pod for each that is removed
     pairs = list(zip(plan.spec.remove_pods, plan.spec.create_pods, strict=True))
     pairs = [(old, new) for old, new in pairs if old.name is None or old.name in staying]
-    spec = replace(plan.spec, remove_pods=[old for old, _ in pairs], create_pods=[new for _, new in pairs])
+    spec = replace(
+        plan.spec, remove_pods=[old for old, _ in pairs], create_pods=[new for _, new in pairs]
+    )
     return replace(plan, spec=spec)
 
 
 def is_empty(plan: ScalePlan) -> bool:
     """Whether nothing is left of a Disruption plan."""
     spec = plan.spec
-    return not (spec.remove_pods or spec.create_pods or spec.migrate_pods or spec.replica_resource_specs)
+    return not (
+        spec.remove_pods or spec.create_pods or spec.migrate_pods or spec.replica_resource_specs
+    )
 
 
 def plans_to_keep(observed: Observed) -> frozenset[str]:
-    """Return the names of the plans of which a pod still exists; without them that pod would get another plan."""
+    """Return the names of the plans of which a pod still exists.
+
+    Without them that pod would get another plan.
+    """
     present = {pod.name for pod in observed.pods}
-    return frozenset(plan.metadata.name for plan in observed.plans if not present.isdisjoint(named_pods(plan)))
+    return frozenset(
+        plan.metadata.name for plan in observed.plans if not present.isdisjoint(named_pods(plan))
+    )
 
 
 def named_pods(plan: ScalePlan) -> set[str]:
-    """Return the pods that a Disruption plan names, to remove or to replace; none of another plan."""
-    entries = (*plan.spec.remove_pods, *plan.spec.migrate_pods) if plan.spec.source == "Disruption" else ()
+    """Return the pods that a Disruption plan names, to remove or to replace.
+
+    None of another plan.
+    """
+    entries = (
+        (*plan.spec.remove_pods, *plan.spec.migrate_pods)
+        if plan.spec.source == "Disruption"
+        else ()
+    )
     return {entry.name or "" for entry in entries}
 
 
@@ -212,7 +254,12 @@ def _tolerates(job: ElasticJob, role: str, key: str) -> bool:
 
 
 def _names_in(plans: Iterable[ScalePlan]) -> set[str]:
-    return {entry.name or "" for plan in plans if plan.spec.source == "Disruption" for entry in plan.spec.remove_pods}
+    return {
+        entry.name or ""
+        for plan in plans
+        if plan.spec.source == "Disruption"
+        for entry in plan.spec.remove_pods
+    }
 
 
 def _replacement(job: ElasticJob, pod: Pod) -> PodToCreate:

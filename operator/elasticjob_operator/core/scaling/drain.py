@@ -1,5 +1,6 @@
-"""Draining: members leave host discovery and finish their step before their pods are deleted, up to a deadline.
+"""Draining.
 
+Members leave host discovery and finish their step before their pods are deleted, up to a deadline.
 The master sends the agents the command; an agent confirms by ending the pod's training container.
 """
 
@@ -15,9 +16,13 @@ from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import Indices
 
 MAX_NAMES_LISTED = 1000
-"""Pods that one list of a plan's status names: the status of a plan for a very large job must fit into one object."""
+"""Pods that one list of a plan's status names: the status of a plan for a very large job must fit
+into one object.
+"""
 _EXACT_LIST_LENGTH = 10
-"""Up to this length the list of draining pods is kept exact; a longer one is written again when half has drained."""
+"""Up to this length the list of draining pods is kept exact; a longer one is written again when
+half has drained.
+"""
 
 
 def pods_to_drain(job: ElasticJob, pods: Iterable[Pod]) -> list[str]:
@@ -29,13 +34,18 @@ def pods_to_drain(job: ElasticJob, pods: Iterable[Pod]) -> list[str]:
     return sorted(
         pod.name
         for pod in pods
-        if pod.status.phase == "Running" and not pod.training_ended and not pod.terminating and roles[pod.role].managed
+        if pod.status.phase == "Running"
+        and not pod.training_ended
+        and not pod.terminating
+        and roles[pod.role].managed
     )
 
 
 def not_drained(observed: Observed, draining: Collection[str]) -> list[str]:
     """Return the names of those draining pods whose training has not ended."""
-    return sorted(pod.name for pod in observed.pods if pod.name in draining and not pod.training_ended)
+    return sorted(
+        pod.name for pod in observed.pods if pod.name in draining and not pod.training_ended
+    )
 
 
 def with_members_of(observed: Observed, members: Indices, pods: Collection[str]) -> Indices:
@@ -64,7 +74,10 @@ def with_draining_if_worth_a_write(status: ScalePlanStatus, waiting: list[str]) 
 def with_draining(
     status: ScalePlanStatus, waiting: Collection[str], *, forced: Collection[str] = ()
 ) -> ScalePlanStatus:
-    """Return the plan's status with only `waiting` as draining pods; the others become removed pods, or also forced."""
+    """Return the plan's status with only `waiting` as draining pods.
+
+    The others become removed pods, or also forced.
+    """
     gone = [name for name in status.draining_pods if name not in set(waiting)]
     return replace(
         status,
@@ -75,5 +88,8 @@ def with_draining(
 
 
 def limited(names: Iterable[str]) -> list[str]:
-    """Return names as a plan's status lists them: sorted, each once, and at most `MAX_NAMES_LISTED`."""
+    """Return names as a plan's status lists them.
+
+    Sorted, each once, and at most `MAX_NAMES_LISTED`.
+    """
     return sorted(set(names))[:MAX_NAMES_LISTED]

@@ -1,10 +1,12 @@
 """The execution of one ScalePlan that has begun.
 
-First the size changes: members to remove are drained while new members start. Then the members that the plan names are
-replaced, and resources change: in place, or by replacing one member after the other. If something is not reached in
-time, the plan ends early: nothing more is begun, and it ends with what it has reached.
+First the size changes: members to remove are drained while new members start. Then the members that
+the plan names are replaced, and resources change: in place, or by replacing one member after the
+other. If something is not reached in time, the plan ends early: nothing more is begun, and it ends
+with what it has reached.
 
-Everything is computed from the plan's status, so a new operator continues where the last one stopped.
+Everything is computed from the plan's status, so a new operator continues where the last one
+stopped.
 """
 
 from __future__ import annotations
@@ -29,20 +31,30 @@ from elasticjob_operator.core.scaling import (
     scripts,
     waiting_for,
 )
-from elasticjob_operator.core.scaling.plan_membership import PlanMembership, membership_of, with_membership
+from elasticjob_operator.core.scaling.plan_membership import (
+    PlanMembership,
+    membership_of,
+    with_membership,
+)
 from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 
 _RESIZE_CHECK_SECONDS = 1.0
 """How often to check whether the kubelets have done the resizes, or have not done them in time."""
 _RESIZE_BATCH_SECONDS = 10
-"""Seconds; a resize that is requested later than this after the first one restarts the plan's time for resizes."""
+"""Seconds; a resize that is requested later than this after the first one restarts the plan's time
+for resizes.
+"""
 
 
-def advance(observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: float) -> ScalingResult:
+def advance(
+    observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: float
+) -> ScalingResult:
     """Advance a plan that has begun; return the job's members while it runs, and what to do now."""
     members = membership_of(status, plan)
     failed = migration.failed_replacements(observed, plan)
-    staying = {role: indices - failed.get(role, frozenset()) for role, indices in members.staying.items()}
+    staying = {
+        role: indices - failed.get(role, frozenset()) for role, indices in members.staying.items()
+    }
     result = ScalingResult(with_membership(status, plan, members), staying, members.counted)
     if not completion_status.ends_early(plan.status):
         result.overrides = resize.resources_by_role(plan)
@@ -59,7 +71,10 @@ def advance(observed: Observed, status: ElasticJobStatus, plan: ScalePlan, now: 
 def _run_script_before(
     observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float
 ) -> None:
-    """Have the script run while all members are at work; then the leaving ones drain, or the plan fails."""
+    """Have the script run while all members are at work.
+
+    Then the leaving ones drain, or the plan fails.
+    """
     result.counted = {role: result.counted[role] | members.before[role] for role in result.counted}
     result.staying = {role: result.staying[role] | members.before[role] for role in result.staying}
     since = parse_time(plan.status.start_time or format_time(now))
@@ -68,7 +83,9 @@ def _run_script_before(
     if run is None or run.completion_time is None:
         _wait_for_script(plan, result, status, since, now)
     elif run.exit_code == 0:
-        status = plan_phases.begin_to_drain(observed, plan, status, members.before, members.targets, now)
+        status = plan_phases.begin_to_drain(
+            observed, plan, status, members.before, members.targets, now
+        )
         result.actions += patches.plan_status(plan, status)
     else:
         unchanged = plan_phases.formatted(members.before)
@@ -94,18 +111,29 @@ def _run_script_after(
     result.actions += patches.plan_status(plan, status)
 
 
-def _wait_for_script(plan: ScalePlan, result: ScalingResult, status: ScalePlanStatus, since: float, now: float) -> None:
+def _wait_for_script(
+    plan: ScalePlan, result: ScalingResult, status: ScalePlanStatus, since: float, now: float
+) -> None:
     result.actions += patches.plan_status(plan, status)
     result.requeue_after = scripts.seconds_left(status, plan.spec.timeout_seconds, since, now)
 
 
-def _drain(observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float) -> None:
-    """Wait until training in every draining pod has ended or the deadline has passed; the master stops the agents."""
+def _drain(
+    observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float
+) -> None:
+    """Wait until training in every draining pod has ended or the deadline has passed.
+
+    The master stops the agents.
+    """
     waiting = drain.not_drained(observed, set(plan.status.draining_pods))
     roles = {pod.role for pod in observed.pods if pod.name in plan.status.draining_pods}
     allowed = drain.drain_seconds(observed, plan, roles)
     run = plan.status.script
-    since = (run.completion_time if run is not None else None) or plan.status.start_time or format_time(now)
+    since = (
+        (run.completion_time if run is not None else None)
+        or plan.status.start_time
+        or format_time(now)
+    )
     seconds_left = parse_time(since) + allowed - now
     if waiting and seconds_left > 0:
         result.counted = drain.with_members_of(observed, result.counted, set(waiting))
@@ -123,8 +151,13 @@ def _drain(observed: Observed, plan: ScalePlan, result: ScalingResult, members: 
     result.actions += patches.plan_status(plan, status)
 
 
-def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float) -> None:
-    """Take the next of these steps: resize in place, wait for new members, replace members, end the plan."""
+def _execute(
+    observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float
+) -> None:
+    """Take the next of these steps.
+
+    Resize in place, wait for new members, replace members, end the plan.
+    """
     resizes = resize.progress_of(observed, plan, members, now)
     if completion_status.ends_early(plan.status):
         if migration.in_progress(plan.status):
@@ -144,7 +177,9 @@ def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members
         _migrate(observed, plan, result, now)
     elif gone := _not_gone(observed, members):
         if not _may_wait(plan, result, waiting_for.removals(gone), now):
-            why = progress_messages.not_reached_message(gone, len(gone), "removed pods have not gone")
+            why = progress_messages.not_reached_message(
+                gone, len(gone), "removed pods have not gone"
+            )
             _time_out(plan, result, members, [], why)
     elif resizes.pending:
         text = waiting_for.resizes(sorted(pod.name for pod in resizes.pending))
@@ -156,15 +191,26 @@ def _execute(observed: Observed, plan: ScalePlan, result: ScalingResult, members
         result.actions += patches.plan_status(plan, status)
     else:
         _finish(
-            observed, plan, result, members, "Succeeded", completion_status.success_message(plan, members, now), now
+            observed,
+            plan,
+            result,
+            members,
+            "Succeeded",
+            completion_status.success_message(plan, members, now),
+            now,
         )
 
 
 def _request_resizes(
-    observed: Observed, plan: ScalePlan, result: ScalingResult, resizes: resize.ResizeProgress, now: float
+    observed: Observed,
+    plan: ScalePlan,
+    result: ScalingResult,
+    resizes: resize.ResizeProgress,
+    now: float,
 ) -> None:
     """Request resizes in place, and before that store in the plan's status which pods and when."""
-    status, job_status = plan.status, observed.job.status
+    status = plan.status
+    job_status = observed.job.status
     names = drain.limited([*status.resized_pods, *(pod.name for pod in resizes.to_request)])
     requested_at = status.resize_time
     if requested_at is None or now - parse_time(requested_at) > _RESIZE_BATCH_SECONDS:
@@ -190,7 +236,9 @@ def _migrate(observed: Observed, plan: ScalePlan, result: ScalingResult, now: fl
 
 def _may_wait(plan: ScalePlan, result: ScalingResult, text: str, now: float) -> bool:
     """Wait, and say for what (`text`), unless the plan's time is over; return whether it waits."""
-    since = max(plan.status.execution_time or "", *(move.since or "" for move in plan.status.migrations), "")
+    since = max(
+        plan.status.execution_time or "", *(move.since or "" for move in plan.status.migrations), ""
+    )
     seconds_left = parse_time(since) + plan.spec.timeout_seconds - now
     if seconds_left > 0:
         result.actions += patches.plan_status(plan, replace(plan.status, waiting_for=text))
@@ -206,9 +254,11 @@ def _time_out(
     problem: str,
 ) -> None:
     """Make the plan end early because its time is over, with a rollback of new members if it says so."""
-    message, targets = f"after timeoutSeconds {plan.spec.timeout_seconds}: {problem}", members.targets
+    message = f"after timeoutSeconds {plan.spec.timeout_seconds}: {problem}"
+    targets = members.targets
     if plan.spec.on_timeout == "Rollback" and not_ready:
-        message, targets = f"rolled back {message}", completion_status.rollback_targets(members, not_ready)
+        message = f"rolled back {message}"
+        targets = completion_status.rollback_targets(members, not_ready)
     formatted = plan_phases.formatted(targets)
     result.actions += patches.plan_status(
         plan, replace(plan.status, targets=formatted, message=message, waiting_for="")
@@ -243,7 +293,10 @@ def _finish(
     *,
     left_out: Sequence[Pod] = (),
 ) -> None:
-    """Store sizes and resources first, then end the plan; after a crash in between, repeating both has no effect."""
+    """Store sizes and resources first, then end the plan.
+
+    After a crash in between, repeating both has no effect.
+    """
     if write_back := completion_status.write_back_replicas(observed, plan, members):
         result.actions += write_back
         return
@@ -260,5 +313,7 @@ def _finish(
 def _not_gone(observed: Observed, members: PlanMembership) -> list[str]:
     """Return the pods of members that the plan has removed or replaced."""
     return sorted(
-        pod.name for pod in observed.pods if pod.role in members.indices and pod.index not in members.indices[pod.role]
+        pod.name
+        for pod in observed.pods
+        if pod.role in members.indices and pod.index not in members.indices[pod.role]
     )

@@ -12,7 +12,13 @@ from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_operator.core.manifests.pods import with_resources
 from elasticjob_operator.core.manifests.remote_shell import is_launcher_role
-from elasticjob_operator.core.model.plan import Indices, PlanRefused, Quantities, ResolvedPlan, member_resources
+from elasticjob_operator.core.model.plan import (
+    Indices,
+    PlanRefused,
+    Quantities,
+    ResolvedPlan,
+    member_resources,
+)
 from elasticjob_operator.core.scaling.resize import resources_of
 
 
@@ -30,7 +36,9 @@ def check_size(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:
         if entry is not None and entry.replicas is not None:
             prefix = f"spec.replicaResourceSpecs.{role}.replicas: "
         else:
-            fields = ["spec.createPods"] * bool(indices - before) + ["spec.removePods"] * bool(before - indices)
+            fields = ["spec.createPods"] * bool(indices - before) + ["spec.removePods"] * bool(
+                before - indices
+            )
             prefix = f"{', '.join(fields)}: {len(indices - before)} more and {len(before - indices)} fewer than "
             prefix += f"{len(before)}: "
         check_bounds(job, role, len(indices), prefix=prefix)
@@ -42,15 +50,22 @@ def check_bounds(job: ElasticJob, role: str, size: int, *, prefix: str) -> None:
     Raises:
         PlanRefused: it is outside.
     """
-    spec, framework = job.spec.replica_specs[role], job.spec.framework
+    spec = job.spec.replica_specs[role]
+    framework = job.spec.framework
     if size < spec.min_replicas:
-        raise PlanRefused(f"{prefix}{size} members of role {role} would be below minReplicas {spec.min_replicas}")
+        raise PlanRefused(
+            f"{prefix}{size} members of role {role} would be below minReplicas {spec.min_replicas}"
+        )
     if spec.max_replicas is not None and size > spec.max_replicas:
-        raise PlanRefused(f"{prefix}{size} members of role {role} would be above maxReplicas {spec.max_replicas}")
+        raise PlanRefused(
+            f"{prefix}{size} members of role {role} would be above maxReplicas {spec.max_replicas}"
+        )
     if size > 1 and spec.agent != "None" and role in FRAMEWORKS[framework].single_roles:
         raise PlanRefused(f"{prefix}framework {framework} has one {role}, not {size}")
     if size > 1 and is_launcher_role(job, role):
-        raise PlanRefused(f"{prefix}each {role} would start a training of its own; a job has one, not {size}")
+        raise PlanRefused(
+            f"{prefix}each {role} would start a training of its own; a job has one, not {size}"
+        )
 
 
 def check_resources(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:
@@ -83,13 +98,16 @@ def _total_before(job: ElasticJob, before: Indices, name: str) -> Decimal:
 
 
 def _total_after(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan, name: str) -> Decimal:
-    total, replacements = Decimal(0), {(move.role, move.index): move.replacement for move in change.migrations}
+    total = Decimal(0)
+    replacements = {(move.role, move.index): move.replacement for move in change.migrations}
     for role, members in change.targets.items():
         for index in members:
             wanted = {
                 **member_resources(job.status, role, index),
                 **resources_of(job.status, plan, role, index),
-                **change.resources_by_index.get(role, {}).get(replacements.get((role, index), index), {}),
+                **change.resources_by_index.get(role, {}).get(
+                    replacements.get((role, index), index), {}
+                ),
             }
             total += _requested(job, role, wanted, name)
     return total

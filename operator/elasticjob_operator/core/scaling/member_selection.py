@@ -1,7 +1,7 @@
 """Which members join and which leave when only a number is given.
 
-The lowest free indices join. Of the members, those that have succeeded leave first, because they lose nothing by it;
-then the highest indices leave.
+The lowest free indices join. Of the members, those that have succeeded leave first, because they
+lose nothing by it; then the highest indices leave.
 """
 
 from __future__ import annotations
@@ -21,21 +21,33 @@ def free_indices(used: Container[int]) -> Iterator[int]:
 def dispensable_members(job: ElasticJob, role: str) -> frozenset[int]:
     """Return the members of a role that leave first: those that have succeeded.
 
-    With `completion.minSucceeded` there are none: the job needs that many successes, and a member that leaves takes its
-    own with it.
+    With `completion.minSucceeded` there are none: the job needs that many successes, and a member
+    that leaves takes its own with it.
     """
     if job.spec.replica_specs[role].completion.min_succeeded is not None:
         return frozenset()
     return parse_indices(job.status.replica_statuses[role].succeeded_indices)
 
 
-def members_to_remove(indices: frozenset[int], number: int, *, first: frozenset[int]) -> frozenset[int]:
-    """Return the indices of so many members that leave, those of `first` before others; all if there are no more."""
-    return frozenset(sorted(indices, key=lambda index: (index in first, index), reverse=True)[:number])
+def members_to_remove(
+    indices: frozenset[int], number: int, *, first: frozenset[int]
+) -> frozenset[int]:
+    """Return the indices of so many members that leave, those of `first` before others.
+
+    All if there are no more.
+    """
+    return frozenset(
+        sorted(indices, key=lambda index: (index in first, index), reverse=True)[:number]
+    )
 
 
 def with_size(
-    indices: frozenset[int], replicas: int, *, used: frozenset[int], keep: frozenset[int], first: frozenset[int]
+    indices: frozenset[int],
+    replicas: int,
+    *,
+    used: frozenset[int],
+    keep: frozenset[int],
+    first: frozenset[int],
 ) -> frozenset[int]:
     """Return the members of a role that is to have `replicas` of them.
 

@@ -1,8 +1,10 @@
-"""Migration: a member is replaced by a new one, which gets ready before the old one is drained and removed.
+"""Migration.
 
-A replacement has another index, so no two pods ever have the same rank. Meanwhile there is one more pod for each member
-that is being replaced. A replacement that fails, or is not ready in time, is removed, and the old member stays, so the
-job never has fewer members because of a migration. Such a failure is the plan's: it counts against no limit of the job.
+A member is replaced by a new one, which gets ready before the old one is drained and removed. A
+replacement has another index, so no two pods ever have the same rank. Meanwhile there is one more
+pod for each member that is being replaced. A replacement that fails, or is not ready in time, is
+removed, and the old member stays, so the job never has fewer members because of a migration. Such a
+failure is the plan's: it counts against no limit of the job.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 _PodsByMember = defaultdict[tuple[str, int], list[Pod]]
 _SUCCEEDED = "the member has finished its work"
 _MAX_REASON_LENGTH = 256
-"""Characters for one member. After `MAX_NAMES_LISTED` members reasons are left out: the status must fit one object."""
+"""Characters for one member. After `MAX_NAMES_LISTED` members reasons are left out: the status must
+fit one object.
+"""
 
 
 def in_progress(status: ScalePlanStatus) -> bool:
@@ -37,7 +41,11 @@ def in_progress(status: ScalePlanStatus) -> bool:
 
 def failed(status: ScalePlanStatus) -> list[Migration]:
     """Return the members that could not be replaced."""
-    return [move for move in status.migrations if move.phase == "Undone" and not move.message.endswith(_SUCCEEDED)]
+    return [
+        move
+        for move in status.migrations
+        if move.phase == "Undone" and not move.message.endswith(_SUCCEEDED)
+    ]
 
 
 def done(status: ScalePlanStatus) -> list[Migration]:
@@ -50,7 +58,9 @@ def failed_replacements(observed: Observed, plan: ScalePlan) -> Indices:
 
     One whose end is nobody's fault, such as an eviction, is not among them: it gets another pod.
     """
-    starting = {(move.role, move.replacement) for move in plan.status.migrations if move.phase == "Starting"}
+    starting = {
+        (move.role, move.replacement) for move in plan.status.migrations if move.phase == "Starting"
+    }
     if not starting:
         return {}
     found: dict[str, set[int]] = defaultdict(set)
@@ -63,17 +73,22 @@ def failed_replacements(observed: Observed, plan: ScalePlan) -> Indices:
 def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[tuple[str, int], AvoidedNodes]:
     """Return by role and index of a replacement the nodes that it shall avoid.
 
-    That of the member it replaces, while its pod is there; and on no account, where that is why it is replaced, those
-    with such a condition.
+    That of the member it replaces, while its pod is there; and on no account, where that is why it
+    is replaced, those with such a condition.
     """
-    named = {(entry.name, entry.role, entry.index) for entry in plan.spec.migrate_pods if entry.avoid_node}
+    named = {
+        (entry.name, entry.role, entry.index)
+        for entry in plan.spec.migrate_pods
+        if entry.avoid_node
+    }
     if not named:
         return {}
     required = node_conditions.nodes_to_avoid(observed, plan)
     nodes = {
         (pod.role, pod.index): (pod.spec.node_name,)
         for pod in observed.pods
-        if pod.spec.node_name and not named.isdisjoint(((pod.name, None, None), (None, pod.role, pod.index)))
+        if pod.spec.node_name
+        and not named.isdisjoint(((pod.name, None, None), (None, pod.role, pod.index)))
     }
     starting = [move for move in plan.status.migrations if move.phase == "Starting"]
     return {
@@ -83,10 +98,16 @@ def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[tuple[str, int], 
     }
 
 
-def advance(observed: Observed, plan: ScalePlan, now: float) -> tuple[ScalePlanStatus, float | None]:
+def advance(
+    observed: Observed, plan: ScalePlan, now: float
+) -> tuple[ScalePlanStatus, float | None]:
     """Return the plan's status with every migration advanced, and the seconds until the next one is due."""
-    status, wait, pods_by_member = plan.status, None, _group_by_member(observed)
-    draining, removed, forced = set(status.draining_pods), set(status.removed_pods), set[str]()
+    status = plan.status
+    wait = None
+    pods_by_member = _group_by_member(observed)
+    draining = set(status.draining_pods)
+    removed = set(status.removed_pods)
+    forced = set[str]()
     moves: list[Migration] = []
     for move in status.migrations:
         old = pods_by_member[move.role, move.index]
@@ -95,31 +116,53 @@ def advance(observed: Observed, plan: ScalePlan, now: float) -> tuple[ScalePlanS
             draining.update(drain.pods_to_drain(observed.job, old))
             removed.update(pod.name for pod in old if pod.name not in draining)
         elif moved.phase == "Done" != move.phase:
-            forced.update(pod.name for pod in old if pod.name in draining and not pod.training_ended)
+            forced.update(
+                pod.name for pod in old if pod.name in draining and not pod.training_ended
+            )
         moves.append(moved)
         wait = shortest_wait(wait, left)
     waiting = set(drain.not_drained(observed, draining)) - forced
-    status = replace(status, migrations=moves, draining_pods=sorted(draining), removed_pods=drain.limited(removed))
+    status = replace(
+        status,
+        migrations=moves,
+        draining_pods=sorted(draining),
+        removed_pods=drain.limited(removed),
+    )
     return drain.with_draining(status, waiting, forced=forced), wait
 
 
 def begin_next(
-    observed: Observed, plan: ScalePlan, members: PlanMembership, member: tuple[str, int], why: str, now: float
+    observed: Observed,
+    plan: ScalePlan,
+    members: PlanMembership,
+    member: tuple[str, int],
+    why: str,
+    now: float,
 ) -> ScalePlanStatus:
-    """Return the plan's status with one more migration begun; `why`: the reason it is not resized in place."""
+    """Return the plan's status with one more migration begun.
+
+    `why`: the reason it is not resized in place.
+    """
     role, index = member
     used = members.indices[role] | {pod.index for pod in observed.members(role)}
     replacement = next(free_indices(used))
     text = why[:_MAX_REASON_LENGTH] if len(plan.status.migrations) < drain.MAX_NAMES_LISTED else ""
     move = Migration(
-        role=role, index=index, replacement=replacement, phase="Starting", since=format_time(now), message=text
+        role=role,
+        index=index,
+        replacement=replacement,
+        phase="Starting",
+        since=format_time(now),
+        message=text,
     )
     given = plan.status.resources_by_index
     own = observed.job.status.replica_statuses[role].resources_by_index.get(str(index), {})
     by_plan = resize.resources_of(observed.job.status, plan, role, index)
     if kept := {name: value for name, value in own.items() if by_plan.get(name, value) == value}:
         given = {**given, role: {**given.get(role, {}), str(replacement): kept}}
-    return replace(plan.status, migrations=[*plan.status.migrations, move], resources_by_index=given)
+    return replace(
+        plan.status, migrations=[*plan.status.migrations, move], resources_by_index=given
+    )
 
 
 def _advance_one(
@@ -138,7 +181,10 @@ def _advance_one(
     if move.phase == "Starting":
         return _advance_starting(observed, plan, move, pods_by_member, now)
     if move.phase == "Draining":
-        waiting = any(pod.name in draining and not pod.training_ended for pod in pods_by_member[move.role, move.index])
+        waiting = any(
+            pod.name in draining and not pod.training_ended
+            for pod in pods_by_member[move.role, move.index]
+        )
         left = _seconds_left(move, drain.drain_seconds(observed, plan, [move.role]), now)
         return (move, left) if waiting and left > 0 else (_with_phase(move, "Done", now), None)
     return move, None
@@ -147,24 +193,38 @@ def _advance_one(
 def _advance_starting(
     observed: Observed, plan: ScalePlan, move: Migration, pods_by_member: _PodsByMember, now: float
 ) -> tuple[Migration, float | None]:
-    """Advance a migration whose replacement starts: drain the old member, wait, or give the migration up."""
+    """Advance a migration whose replacement starts.
+
+    Drain the old member, wait, or give the migration up.
+    """
     succeeded = parse_indices(observed.job.status.replica_statuses[move.role].succeeded_indices)
     if move.index in succeeded:
         return _with_phase(move, "Undone", now, _SUCCEEDED), None
-    if move.replacement in succeeded or any(pod.ready for pod in pods_by_member[move.role, move.replacement]):
+    if move.replacement in succeeded or any(
+        pod.ready for pod in pods_by_member[move.role, move.replacement]
+    ):
         return _with_phase(move, "Draining", now), None
     if failure := _failure(observed, pods_by_member[move.role, move.replacement]):
-        return _with_phase(move, "Undone", now, f"its replacement failed: {failure}"[:_MAX_REASON_LENGTH]), None
+        return _with_phase(
+            move, "Undone", now, f"its replacement failed: {failure}"[:_MAX_REASON_LENGTH]
+        ), None
     left = _seconds_left(move, plan.spec.timeout_seconds, now)
     if left > 0:
         return move, left
-    why = progress_messages.why_not_ready(observed, move.role, move.replacement)[:_MAX_REASON_LENGTH]
-    message = f"its replacement is not ready after timeoutSeconds {plan.spec.timeout_seconds}: {why}"
+    why = progress_messages.why_not_ready(observed, move.role, move.replacement)[
+        :_MAX_REASON_LENGTH
+    ]
+    message = (
+        f"its replacement is not ready after timeoutSeconds {plan.spec.timeout_seconds}: {why}"
+    )
     return _with_phase(move, "Undone", now, message), None
 
 
 def _failure(observed: Observed, pods: Collection[Pod]) -> str:
-    """Return why the newest of a member's pods has failed; empty where it has not, or by nobody's fault."""
+    """Return why the newest of a member's pods has failed.
+
+    Empty where it has not, or by nobody's fault.
+    """
     if not pods:
         return ""
     pod = max(pods, key=lambda pod: pod.incarnation)

@@ -1,8 +1,8 @@
 """Members on nodes with a problem that the job names (`runPolicy.replaceOnNodeConditions`) are replaced on other nodes.
 
-The operator creates a ScalePlan for them. A member leaves only when its replacement is ready, on a node without such a
-problem. So where the condition is wrong, or all nodes have it, the job loses nothing: the replacements are given up,
-and no pod is tried a second time.
+The operator creates a ScalePlan for them. A member leaves only when its replacement is ready, on a
+node without such a problem. So where the condition is wrong, or all nodes have it, the job loses
+nothing: the replacements are given up, and no pod is tried a second time.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ _TIMEOUT_SECONDS = 300
 MAX_AVOIDED_NODES = 100
 
 
-def plans_for_node_conditions(observed: Observed, now: float) -> tuple[list[CreatePlan], float | None]:
+def plans_for_node_conditions(
+    observed: Observed, now: float
+) -> tuple[list[CreatePlan], float | None]:
     """Return the creation of a plan for the members to replace now, if any, and seconds until others are due."""
-    job, wanted = observed.job, observed.job.spec.run_policy.replace_on_node_conditions
+    job = observed.job
+    wanted = observed.job.spec.run_policy.replace_on_node_conditions
     if not wanted or not observed.node_conditions:
         return [], None
-    members, known = staying_indices(job.status), _pods_with_plans(observed)
+    members = staying_indices(job.status)
+    known = _pods_with_plans(observed)
     affected: list[tuple[Pod, str]] = []
     wait = None
     for pod in sorted(observed.pods, key=lambda pod: pod.name):
@@ -43,12 +47,17 @@ def plans_for_node_conditions(observed: Observed, now: float) -> tuple[list[Crea
         return [], wait
     affected = affected[:MAX_PODS_PER_PLAN]
     moves = [PodToMigrate(name=pod.name, avoid_node=True) for pod, _ in affected]
-    plan = disruption.plan_for_pods(job, "condition", affected, migrate_pods=moves, timeout_seconds=_TIMEOUT_SECONDS)
+    plan = disruption.plan_for_pods(
+        job, "condition", affected, migrate_pods=moves, timeout_seconds=_TIMEOUT_SECONDS
+    )
     return [plan], wait
 
 
 def nodes_to_avoid(observed: Observed, plan: ScalePlan) -> tuple[str, ...]:
-    """Return the nodes on which no replacement of this plan may run; empty for a plan that is for no such reason."""
+    """Return the nodes on which no replacement of this plan may run.
+
+    Empty for a plan that is for no such reason.
+    """
     if plan.spec.source != "Disruption" or not plan.spec.migrate_pods:
         return ()
     wanted = observed.job.spec.run_policy.replace_on_node_conditions
@@ -60,16 +69,25 @@ def nodes_to_avoid(observed: Observed, plan: ScalePlan) -> tuple[str, ...]:
     return tuple(sorted(bad)[:MAX_AVOIDED_NODES])
 
 
-def _found(conditions: tuple[NodeCondition, ...], match: NodeConditionMatch) -> NodeCondition | None:
-    return next((each for each in conditions if (each.type, each.status) == (match.type, match.status)), None)
+def _found(
+    conditions: tuple[NodeCondition, ...], match: NodeConditionMatch
+) -> NodeCondition | None:
+    return next(
+        (each for each in conditions if (each.type, each.status) == (match.type, match.status)),
+        None,
+    )
 
 
-def _seconds_left(conditions: tuple[NodeCondition, ...], match: NodeConditionMatch, now: float) -> float | None:
+def _seconds_left(
+    conditions: tuple[NodeCondition, ...], match: NodeConditionMatch, now: float
+) -> float | None:
     """Return for how long a node must still have the condition; None if it does not have it."""
     found = _found(conditions, match)
     if found is None:
         return None
-    since = time_or_none(found.last_transition_time) or 0.0  # whoever has written the condition may not say
+    since = (
+        time_or_none(found.last_transition_time) or 0.0
+    )  # whoever has written the condition may not say
     return since + match.seconds - now
 
 

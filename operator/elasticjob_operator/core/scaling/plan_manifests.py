@@ -25,17 +25,25 @@ Json = dict[str, Any]
 MAX_MEMBERS_PER_REQUEST = 1000
 """As many as a ScalePlan can list."""
 _UID_CHARACTERS = 10
-"""Hexadecimal characters of a request's UID in its plan's name; 40 bits make it unique in a namespace."""
+"""Hexadecimal characters of a request's UID in its plan's name; 40 bits make it unique in a
+namespace.
+"""
 
 
 def scaler_plan_name(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> str:
-    """Return the name of the plan for a ScaleIn or ScaleOut; it derives from its UID, so there is one plan at most."""
+    """Return the name of the plan for a ScaleIn or ScaleOut.
+
+    It derives from its UID, so there is one plan at most.
+    """
     verb = "in" if isinstance(scaler, ScaleIn) else "out"
     return f"{job.metadata.name}-{verb}-{scaler.metadata.uid.replace('-', '')[:_UID_CHARACTERS]}"
 
 
 def spec_plan_name(job: ElasticJob) -> str:
-    """Return the name of the plan for an edit of the job's spec; there is one for each generation."""
+    """Return the name of the plan for an edit of the job's spec.
+
+    There is one for each generation.
+    """
     return f"{job.metadata.name}-spec-{job.metadata.generation}"
 
 
@@ -87,7 +95,10 @@ def plan_for_edit(job: ElasticJob, edits: Mapping[str, int], name: str | None = 
 
 
 def return_plan_name(job: ElasticJob) -> str:
-    """Return a name for the plan that follows a deleted plan; no plan of this job has had it before."""
+    """Return a name for the plan that follows a deleted plan.
+
+    No plan of this job has had it before.
+    """
     return f"{job.metadata.name}-back-{job.metadata.resource_version}"
 
 
@@ -133,7 +144,8 @@ def check_role(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> None:
 
 
 def _count_to_add(job: ElasticJob, scaler: ScaleOut) -> int:
-    count, role = scaler.spec.count, scaler.spec.role
+    count = scaler.spec.count
+    role = scaler.spec.role
     if not 1 <= count <= MAX_MEMBERS_PER_REQUEST:
         raise PlanRefused(f"spec.count: {count} must be from 1 to {MAX_MEMBERS_PER_REQUEST}")
     size = job.status.replica_statuses[role].desired
@@ -143,7 +155,10 @@ def _count_to_add(job: ElasticJob, scaler: ScaleOut) -> int:
 
 
 def _indices_to_remove(observed: Observed, scaler: ScaleIn) -> frozenset[int]:
-    job, role, count, pod_names = observed.job, scaler.spec.role, scaler.spec.count, scaler.spec.pod_names
+    job = observed.job
+    role = scaler.spec.role
+    count = scaler.spec.count
+    pod_names = scaler.spec.pod_names
     if (count is None) == (not pod_names):
         raise PlanRefused("spec.count, spec.podNames: give either count or podNames")
     indices = parse_indices(job.status.replica_statuses[role].indices)
@@ -176,7 +191,10 @@ def manifest(job: ElasticJob, name: str, spec: ScalePlanSpec, owner: Json) -> Js
         "metadata": {
             "name": name,
             "namespace": job.metadata.namespace,
-            "labels": {names.LABEL_JOB_NAME: job.metadata.name, names.LABEL_JOB_UID: job.metadata.uid},
+            "labels": {
+                names.LABEL_JOB_NAME: job.metadata.name,
+                names.LABEL_JOB_UID: job.metadata.uid,
+            },
             "ownerReferences": [owner],
         },
         "spec": to_builtins(spec),

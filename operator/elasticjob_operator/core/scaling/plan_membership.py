@@ -51,17 +51,23 @@ class PlanMembership:
 def membership_of(status: ElasticJobStatus, plan: ScalePlan) -> PlanMembership:
     """Return the job's members while this plan, which has begun, is executed."""
     present = current_indices(status)
-    before = {role: _parse_or(plan.status.before, role, indices) for role, indices in present.items()}
-    targets = {role: _parse_or(plan.status.targets, role, indices) for role, indices in present.items()}
+    before = {
+        role: _parse_or(plan.status.before, role, indices) for role, indices in present.items()
+    }
+    targets = {
+        role: _parse_or(plan.status.targets, role, indices) for role, indices in present.items()
+    }
     drained = plan.status.execution_time is not None
     membership = PlanMembership(before, targets, {}, {}, {}, {})
     for role in present:
         indices = targets[role] if drained else before[role] | targets[role]
-        counted, leaving = targets[role], indices - targets[role]
+        counted = targets[role]
+        leaving = indices - targets[role]
         for move in plan.status.migrations:
             if move.role != role or move.phase in ("Pending", "Undone"):
                 continue
-            old, new = frozenset([move.index]), frozenset([move.replacement])
+            old = frozenset([move.index])
+            new = frozenset([move.replacement])
             indices = indices - old | new if move.phase == "Done" else indices | new
             if move.phase != "Starting":
                 counted = counted - old | new
@@ -76,7 +82,9 @@ def membership_of(status: ElasticJobStatus, plan: ScalePlan) -> PlanMembership:
     return membership
 
 
-def with_membership(status: ElasticJobStatus, plan: ScalePlan, members: PlanMembership) -> ElasticJobStatus:
+def with_membership(
+    status: ElasticJobStatus, plan: ScalePlan, members: PlanMembership
+) -> ElasticJobStatus:
     """Return the job's status with the plan's members, and with the resources that the plan sets for new ones."""
     replicas = dict(status.replica_statuses)
     for role, indices in members.indices.items():
@@ -88,13 +96,18 @@ def with_membership(status: ElasticJobStatus, plan: ScalePlan, members: PlanMemb
         }
         kept = keep_only_members(replicas[role], indices)
         replicas[role] = replace(
-            kept, desired=members.sizes[role], resources_by_index={**kept.resources_by_index, **given}
+            kept,
+            desired=members.sizes[role],
+            resources_by_index={**kept.resources_by_index, **given},
         )
     return replace(status, replica_statuses=replicas)
 
 
 def without_plan(status: ElasticJobStatus) -> ElasticJobStatus:
-    """Return the status of a job without a running plan: all its members count, also those a deleted plan has added."""
+    """Return the status of a job without a running plan.
+
+    All its members count, also those a deleted plan has added.
+    """
     replicas = {
         role: replace(replica, desired=len(parse_indices(replica.indices)))
         for role, replica in status.replica_statuses.items()

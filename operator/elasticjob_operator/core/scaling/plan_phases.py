@@ -1,6 +1,7 @@
 """A plan's changes of phase: it begins, its members begin to drain, it ends.
 
-What a plan will do is stored when it begins. So any operator goes on with exactly that, whatever the job has become.
+What a plan will do is stored when it begins. So any operator goes on with exactly that, whatever
+the job has become.
 """
 
 from __future__ import annotations
@@ -16,16 +17,26 @@ from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, EmitEvent
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import Indices, ResolvedPlan
-from elasticjob_operator.core.scaling import completion_status, drain, progress_messages, waiting_for
+from elasticjob_operator.core.scaling import (
+    completion_status,
+    drain,
+    progress_messages,
+    waiting_for,
+)
 
 
 def begin(
-    observed: Observed, plan: ScalePlan, resolved: ResolvedPlan, now: float, *, edited: Collection[str]
+    observed: Observed,
+    plan: ScalePlan,
+    resolved: ResolvedPlan,
+    now: float,
+    *,
+    edited: Collection[str],
 ) -> list[Action]:
     """Store the resolved plan in its status; from then on any operator executes exactly that.
 
-    To the replicas of the `edited` roles the plan will not write its size: a later plan gives them what a user has
-    written there.
+    To the replicas of the `edited` roles the plan will not write its size: a later plan gives them
+    what a user has written there.
     """
     change = completion_status.description(
         resolved.before, resolved.targets, resolved.resources, len(resolved.migrations)
@@ -37,7 +48,9 @@ def begin(
         before=formatted(resolved.before),
         targets=formatted(resolved.targets),
         spec_replicas={
-            role: observed.job.spec.replica_specs[role].size for role in resolved.targets if role not in edited
+            role: observed.job.spec.replica_specs[role].size
+            for role in resolved.targets
+            if role not in edited
         },
         resources_by_index={
             role: {str(index): wanted for index, wanted in by_index.items()}
@@ -52,13 +65,24 @@ def begin(
         status = begin_to_drain(observed, plan, status, resolved.before, resolved.targets, now)
     why = f"; {plan.spec.reason}" if plan.spec.reason else ""
     note = f"{plan.metadata.name} ({plan.spec.source}): {change}{why}"
-    return [*patches.plan_status(plan, status), EmitEvent("ScalingStarted", note, action="Scale", plan=plan.metadata)]
+    return [
+        *patches.plan_status(plan, status),
+        EmitEvent("ScalingStarted", note, action="Scale", plan=plan.metadata),
+    ]
 
 
 def begin_to_drain(
-    observed: Observed, plan: ScalePlan, status: ScalePlanStatus, before: Indices, targets: Indices, now: float
+    observed: Observed,
+    plan: ScalePlan,
+    status: ScalePlanStatus,
+    before: Indices,
+    targets: Indices,
+    now: float,
 ) -> ScalePlanStatus:
-    """Return the plan's status when the members to remove begin to leave; without any, the rest is executed."""
+    """Return the plan's status when the members to remove begin to leave.
+
+    Without any, the rest is executed.
+    """
     leaving = {role: indices - targets[role] for role, indices in before.items()}
     added = {role: indices - before[role] for role, indices in targets.items()}
     removed = [pod for pod in observed.pods if pod.index in leaving.get(pod.role, ())]
@@ -82,7 +106,10 @@ def end(
     pods: Sequence[Pod] = (),
     status: ScalePlanStatus | None = None,
 ) -> list[Action]:
-    """Return the write of the plan's final phase, and the event that announces it; `status`: what it has become."""
+    """Return the write of the plan's final phase, and the event that announces it.
+
+    `status`: what it has become.
+    """
     status = completion_status.final_status(status or plan.status, phase, message, now, pods=pods)
     note = f"{plan.metadata.name}: {phase}{': ' if message else ''}{message}"
     bad = phase in ("Failed", "PartiallySucceeded")

@@ -1,4 +1,7 @@
-"""Messages that say what a plan has not reached: how many of how many, which members, and why by their pods."""
+"""Messages that say what a plan has not reached.
+
+How many of how many, which members, and why by their pods.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,25 @@ def not_ready(observed: Observed, members: Indices) -> list[MemberKey]:
     return [
         (role, index)
         for role, indices in members.items()
-        for index in sorted(indices - parse_indices(observed.job.status.replica_statuses[role].succeeded_indices))
+        for index in sorted(
+            indices - parse_indices(observed.job.status.replica_statuses[role].succeeded_indices)
+        )
         if (role, index) not in ready
     ]
 
 
-def not_reached_message(not_reached: Sequence[str], total: int, what: str, reasons: Iterable[str] = ()) -> str:
-    """Return such as `2 of 4 new members are not ready: worker 1, worker 2 (Unschedulable: no node)`."""
+def not_reached_message(
+    not_reached: Sequence[str], total: int, what: str, reasons: Iterable[str] = ()
+) -> str:
+    """Return such as `2 of 4 new members are not ready.
+
+    Worker 1, worker 2 (Unschedulable: no node)`.
+    """
     if not not_reached:
         return ""
-    named = ", ".join(not_reached[:_MAX_MEMBERS_NAMED]) + (", …" if len(not_reached) > _MAX_MEMBERS_NAMED else "")
+    named = ", ".join(not_reached[:_MAX_MEMBERS_NAMED]) + (
+        ", …" if len(not_reached) > _MAX_MEMBERS_NAMED else ""
+    )
     why = "; ".join(list(dict.fromkeys(filter(None, reasons)))[:_MAX_REASONS])
     return f"{len(not_reached)} of {total} {what}: {named}{f' ({why})' if why else ''}"
 
@@ -41,7 +53,10 @@ def not_ready_message(observed: Observed, not_reached: Sequence[MemberKey], tota
     """Return which of the new members are not ready, and why."""
     names = [f"{role} {index}" for role, index in not_reached]
     return not_reached_message(
-        names, total, "new members are not ready", (why_not_ready(observed, *member) for member in not_reached)
+        names,
+        total,
+        "new members are not ready",
+        (why_not_ready(observed, *member) for member in not_reached),
     )
 
 
@@ -60,4 +75,8 @@ def why_not_ready(observed: Observed, role: str, index: int) -> str:
 
 def _why_unready(pod: Pod) -> str:
     condition = next((c for c in pod.status.conditions if c.type == "Ready" and c.message), None)
-    return condition.message if condition is not None else f"its pod is {pod.status.phase}, but not ready"
+    return (
+        condition.message
+        if condition is not None
+        else f"its pod is {pod.status.phase}, but not ready"
+    )

@@ -12,7 +12,13 @@ from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model import patches
-from elasticjob_operator.core.model.actions import Action, DeletePlan, DeleteScaler, PatchStatus, shortest_wait
+from elasticjob_operator.core.model.actions import (
+    Action,
+    DeletePlan,
+    DeleteScaler,
+    PatchStatus,
+    shortest_wait,
+)
 from elasticjob_operator.core.model.observed import Observed
 
 Scaler = ScaleIn | ScaleOut
@@ -40,7 +46,9 @@ def plan_of(observed: Observed, scaler: Scaler) -> ScalePlan | None:
 
 def is_unrecorded(observed: Observed, plan: ScalePlan) -> bool:
     """Whether this is the plan of a ScaleIn or ScaleOut whose status does not name it yet."""
-    return any(s.status.plan is None and patches.is_plan_of(plan, s) for s in unfinished_scalers(observed))
+    return any(
+        s.status.plan is None and patches.is_plan_of(plan, s) for s in unfinished_scalers(observed)
+    )
 
 
 def copy_plan_status(observed: Observed, now: float) -> list[Action]:
@@ -50,11 +58,17 @@ def copy_plan_status(observed: Observed, now: float) -> list[Action]:
         plan = plan_of(observed, scaler)
         if plan is None:
             if scaler.status.plan is not None:
-                actions += finish(scaler, "ScaleFailed", f"ScalePlan {scaler.status.plan} was deleted", now)
+                actions += finish(
+                    scaler, "ScaleFailed", f"ScalePlan {scaler.status.plan} was deleted", now
+                )
         elif plan.status.phase in FINISHED:
-            phase: ScalerPhase = "ScaleSucceeded" if plan.status.phase == "Succeeded" else "ScaleFailed"
+            phase: ScalerPhase = (
+                "ScaleSucceeded" if plan.status.phase == "Succeeded" else "ScaleFailed"
+            )
             pods = [*plan.status.created_pods, *plan.status.removed_pods]
-            status = replace(scaler.status, plan=plan.metadata.name, pods=pods, script=plan.status.script)
+            status = replace(
+                scaler.status, plan=plan.metadata.name, pods=pods, script=plan.status.script
+            )
             actions += finish(scaler, phase, plan.status.message, now, status=status)
         elif scaler.status.phase != "Scaling":
             status = replace(scaler.status, phase="Scaling", message="", plan=plan.metadata.name)
@@ -63,25 +77,41 @@ def copy_plan_status(observed: Observed, now: float) -> list[Action]:
 
 
 def finish(
-    scaler: Scaler, phase: ScalerPhase, message: str, now: float, *, status: ScalerStatus | None = None
+    scaler: Scaler,
+    phase: ScalerPhase,
+    message: str,
+    now: float,
+    *,
+    status: ScalerStatus | None = None,
 ) -> list[PatchStatus]:
     """Return the write that gives a ScaleIn or ScaleOut its final phase."""
-    status = replace(status or scaler.status, phase=phase, message=message, completion_time=format_time(now))
+    status = replace(
+        status or scaler.status, phase=phase, message=message, completion_time=format_time(now)
+    )
     return patches.scaler_status(scaler, status)
 
 
-def delete_expired(scalers: Iterable[Scaler], now: float) -> tuple[list[DeleteScaler], float | None]:
+def delete_expired(
+    scalers: Iterable[Scaler], now: float
+) -> tuple[list[DeleteScaler], float | None]:
     """Return the deletions of those whose time to live is over, and the seconds until the next one is due."""
     actions: list[DeleteScaler] = []
     due: float | None = None
     for scaler in scalers:
-        if scaler.status.phase not in FINISHED_PHASES or scaler.metadata.deletion_timestamp is not None:
+        if (
+            scaler.status.phase not in FINISHED_PHASES
+            or scaler.metadata.deletion_timestamp is not None
+        ):
             continue
         if scaler.status.completion_time is None:
             continue
-        left = parse_time(scaler.status.completion_time) + scaler.spec.ttl_seconds_after_finished - now
+        left = (
+            parse_time(scaler.status.completion_time) + scaler.spec.ttl_seconds_after_finished - now
+        )
         if left <= 0:
-            kind: Literal["ScaleIn", "ScaleOut"] = "ScaleIn" if isinstance(scaler, ScaleIn) else "ScaleOut"
+            kind: Literal["ScaleIn", "ScaleOut"] = (
+                "ScaleIn" if isinstance(scaler, ScaleIn) else "ScaleOut"
+            )
             actions.append(DeleteScaler(kind, scaler.metadata.name, scaler.metadata.uid))
         else:
             due = shortest_wait(due, left)
@@ -90,8 +120,13 @@ def delete_expired(scalers: Iterable[Scaler], now: float) -> tuple[list[DeleteSc
 
 def delete_oldest(finished: Iterable[ScalePlan], *, keep: int) -> list[DeletePlan]:
     """Return the deletions of finished plans beyond the number to keep."""
-    by_end = sorted(finished, key=lambda item: (item.status.completion_time or "", item.metadata.uid))
-    return [DeletePlan(item.metadata.name, item.metadata.uid) for item in by_end[: max(len(by_end) - keep, 0)]]
+    by_end = sorted(
+        finished, key=lambda item: (item.status.completion_time or "", item.metadata.uid)
+    )
+    return [
+        DeletePlan(item.metadata.name, item.metadata.uid)
+        for item in by_end[: max(len(by_end) - keep, 0)]
+    ]
 
 
 def delete_orphaned_plans(observed: Observed) -> list[DeletePlan]:
@@ -105,7 +140,9 @@ def delete_orphaned_plans(observed: Observed) -> list[DeletePlan]:
         for item in observed.plans
         if item.status.phase not in FINISHED
         and any(
-            o.controller and (is_of_kind(o, "ScaleIn") or is_of_kind(o, "ScaleOut")) and o.uid not in present
+            o.controller
+            and (is_of_kind(o, "ScaleIn") or is_of_kind(o, "ScaleOut"))
+            and o.uid not in present
             for o in item.metadata.owner_references
         )
     ]

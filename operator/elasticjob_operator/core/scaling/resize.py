@@ -1,8 +1,9 @@
-"""Resizes of running pods' CPU and memory, in place where the cluster can do it; else the members must be replaced.
+"""Resizes of running pods' CPU and memory, in place where the cluster can do it.
 
-A resize is done only when the kubelet reports the new resources. It is impossible if the API server refuses it, if the
-kubelet reports it as infeasible, deferred or failed, and if the kubelet reports nothing in time, as one that is too old
-for it does. GPUs and other extended resources never change in place.
+Else the members must be replaced. A resize is done only when the kubelet reports the new resources.
+It is impossible if the API server refuses it, if the kubelet reports it as infeasible, deferred or
+failed, and if the kubelet reports nothing in time, as one that is too old for it does. GPUs and
+other extended resources never change in place.
 """
 
 from __future__ import annotations
@@ -59,18 +60,24 @@ def resources_by_role(plan: ScalePlan) -> dict[str, Quantities]:
 def resources_of(status: ElasticJobStatus, plan: ScalePlan, role: str, index: int) -> Quantities:
     """Return the resources that a plan sets for one member.
 
-    The auto-scaler takes no memory away that the member has been given, as after it was killed for lack of it.
+    The auto-scaler takes no memory away that the member has been given, as after it was killed for
+    lack of it.
     """
     by_plan = resources_by_role(plan).get(role, {})
     return with_own_memory(status, role, index, by_plan) if plan.spec.source == "Auto" else by_plan
 
 
-def progress_of(observed: Observed, plan: ScalePlan, members: PlanMembership, now: float) -> ResizeProgress:
+def progress_of(
+    observed: Observed, plan: ScalePlan, members: PlanMembership, now: float
+) -> ResizeProgress:
     """Return which pods of staying members have the plan's resources, and what the others wait for."""
     progress = ResizeProgress()
     for role in resources_by_role(plan):
-        moves = [move for move in plan.status.migrations if move.role == role and move.phase != "Undone"]
-        # A member that is replaced does not matter any more, and its replacement was created with these resources.
+        moves = [
+            move for move in plan.status.migrations if move.role == role and move.phase != "Undone"
+        ]
+        # A member that is replaced does not matter any more, and its replacement was created with
+        # these resources.
         moved = {index for move in moves for index in (move.index, move.replacement)}
         for pod in observed.members(role):
             if pod.index in members.staying[role] - moved and _resizable(pod):
@@ -86,15 +93,20 @@ def resize_request(job: ElasticJob, pod: Pod, wanted: Mapping[str, int | str]) -
     """
     asked = pod.spec.containers[0].resources
     changed = with_resources(to_builtins(asked), wanted)
-    template = job.spec.replica_specs[pod.role].template["spec"]["containers"][0].get("resources") or {}
+    template = (
+        job.spec.replica_specs[pod.role].template["spec"]["containers"][0].get("resources") or {}
+    )
     for name in wanted.keys() & asked.limits.keys() - (template.get("limits") or {}).keys():
-        limit, request = parse_quantity(asked.limits[name]), parse_quantity(asked.requests.get(name, 0))
+        limit = parse_quantity(asked.limits[name])
+        request = parse_quantity(asked.requests.get(name, 0))
         if limit > request and limit > parse_quantity(wanted[name]):
             changed["limits"][name] = asked.limits[name]
     return ResizePod(pod.name, pod.metadata.uid, changed)
 
 
-def undo_requests(observed: Observed, plan: ScalePlan, left_out: Collection[Pod]) -> list[ResizePod]:
+def undo_requests(
+    observed: Observed, plan: ScalePlan, left_out: Collection[Pod]
+) -> list[ResizePod]:
     """Return the requests that restore the old resources in specs of pods whose kubelet has not done the resize."""
     requests = []
     for pod in left_out:
@@ -110,12 +122,15 @@ def resources_reached(
     observed: Observed, plan: ScalePlan, members: PlanMembership, left_out: Collection[Pod]
 ) -> dict[str, dict[str, Quantities]]:
     """Return by role and index the plan's resources for those members that have them, when not all do."""
-    names, status = {pod.name for pod in left_out}, observed.job.status
+    names = {pod.name for pod in left_out}
+    status = observed.job.status
     reached: dict[str, dict[str, Quantities]] = {}
     for role in resources_by_role(plan):
         for pod in observed.members(role):
             wanted = resources_of(status, plan, role, pod.index)
-            present = pod.index in members.staying[role] and pod.name not in names and _resizable(pod)
+            present = (
+                pod.index in members.staying[role] and pod.name not in names and _resizable(pod)
+            )
             if present and _is_requested(pod, wanted):
                 reached.setdefault(role, {})[str(pod.index)] = wanted
     return reached
@@ -124,15 +139,19 @@ def resources_reached(
 def unrecorded_resources(observed: Observed) -> dict[str, dict[str, Quantities]]:
     """Return by role and index the resources that members got in place from a plan that was then deleted.
 
-    The job's status does not have them yet; when they are stored there, the members' next pods get them as well.
+    The job's status does not have them yet; when they are stored there, the members' next pods get
+    them as well.
     """
     unrecorded: dict[str, dict[str, Quantities]] = {}
     for role, indices in current_indices(observed.job.status).items():
         for pod in observed.members(role):
             if pod.index in indices and _resizable(pod):
-                requests, recorded = pod.spec.containers[0].resources.requests, _recorded_resources(observed, pod)
+                requests = pod.spec.containers[0].resources.requests
+                recorded = _recorded_resources(observed, pod)
                 changed = {
-                    n: value for n, value in requests.items() if n in recorded and not same_quantity(value, recorded[n])
+                    n: value
+                    for n, value in requests.items()
+                    if n in recorded and not same_quantity(value, recorded[n])
                 }
                 if changed and _is_in_force(pod, changed):
                     unrecorded.setdefault(role, {})[str(pod.index)] = changed
@@ -140,7 +159,12 @@ def unrecorded_resources(observed: Observed) -> dict[str, dict[str, Quantities]]
 
 
 def _classify(
-    progress: ResizeProgress, observed: Observed, plan: ScalePlan, pod: Pod, wanted: Quantities, now: float
+    progress: ResizeProgress,
+    observed: Observed,
+    plan: ScalePlan,
+    pod: Pod,
+    wanted: Quantities,
+    now: float,
 ) -> None:
     if not _is_requested(pod, wanted):
         if why := _why_impossible(observed, pod, wanted):
@@ -166,22 +190,35 @@ def _why_impossible(observed: Observed, pod: Pod, wanted: Quantities) -> str:
 
 
 def _api_server_refusal(observed: Observed, request: ResizePod) -> str:
-    """Return why the API server has refused this request; empty if it has not, or refused one for other resources."""
+    """Return why the API server has refused this request.
+
+    Empty if it has not, or refused one for other resources.
+    """
     refused, why = observed.refused_resizes.get(request.uid, (None, ""))
     return why if refused == request else ""
 
 
 def _kubelet_refusal(pod: Pod) -> str:
-    """Return why the kubelet cannot do the resize, by the pod's conditions; empty if it may still do it."""
+    """Return why the kubelet cannot do the resize, by the pod's conditions.
+
+    Empty if it may still do it.
+    """
     pending = pod.condition("PodResizePending")
     if pending is not None and pending.reason in ("Infeasible", "Deferred"):
         return f"resize is {pending.reason}: {pending.message}"
     progress = pod.condition("PodResizeInProgress")
-    return f"resize failed: {progress.message}" if progress is not None and progress.reason == "Error" else ""
+    return (
+        f"resize failed: {progress.message}"
+        if progress is not None and progress.reason == "Error"
+        else ""
+    )
 
 
 def _overdue(plan: ScalePlan, pod: Pod, now: float) -> str:
-    """Return a message if the kubelet's time is over; one that reports a resize in progress has the plan's timeout."""
+    """Return a message if the kubelet's time is over.
+
+    One that reports a resize in progress has the plan's timeout.
+    """
     seconds = plan.spec.timeout_seconds
     if pod.condition("PodResizeInProgress") is None:
         seconds = min(seconds, KUBELET_SILENCE_SECONDS)
@@ -208,10 +245,17 @@ def _is_in_force(pod: Pod, wanted: Quantities) -> bool:
     asked = pod.spec.containers[0]
     for status in pod.status.container_statuses:
         if status.name == asked.name and status.resources is not None:
-            limits = {name: asked.resources.limits[name] for name in wanted if name in asked.resources.limits}
+            limits = {
+                name: asked.resources.limits[name]
+                for name in wanted
+                if name in asked.resources.limits
+            }
             return all(
                 same_quantity(has.get(name), value)
-                for has, want in ((status.resources.requests, wanted), (status.resources.limits, limits))
+                for has, want in (
+                    (status.resources.requests, wanted),
+                    (status.resources.limits, limits),
+                )
                 for name, value in want.items()
             )
     return False

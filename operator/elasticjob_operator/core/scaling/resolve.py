@@ -23,10 +23,16 @@ from elasticjob_operator.core.model.plan import (
 )
 from elasticjob_operator.core.scaling import scripts
 from elasticjob_operator.core.scaling.limits import check_resources, check_size
-from elasticjob_operator.core.scaling.member_selection import dispensable_members, free_indices, with_size
+from elasticjob_operator.core.scaling.member_selection import (
+    dispensable_members,
+    free_indices,
+    with_size,
+)
 
 MAX_STORED_CHARACTERS = 400_000
-"""Of the names and amounts of resources of single members: plan and job have to store them, in 1.5 MB each."""
+"""Of the names and amounts of resources of single members: plan and job have to store them, in 1.5
+MB each.
+"""
 
 
 def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPlan:
@@ -36,9 +42,14 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
         PlanRefused: a part of it cannot be met; nothing of it is executed then.
     """
     scripts.check(job, plan.spec)
-    spec, before = plan.spec, current_indices(job.status)
-    # A pod that still exists keeps its index, so that its end is not counted for a new member of that index.
-    taken = {role: indices | {pod.index for pod in pods if pod.role == role} for role, indices in before.items()}
+    spec = plan.spec
+    before = current_indices(job.status)
+    # A pod that still exists keeps its index, so that its end is not counted for a new member of
+    # that index.
+    taken = {
+        role: indices | {pod.index for pod in pods if pod.role == role}
+        for role, indices in before.items()
+    }
     removed = _removed(job, pods, spec.remove_pods, before)
     created, by_index = _created(job, plan, before, removed, taken)
     targets = {role: indices - removed[role] | created[role] for role, indices in before.items()}
@@ -78,12 +89,16 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
 
 def _check_first_members(job: ElasticJob, change: ResolvedPlan) -> None:
     """Refuse the first members of a role that was added to the running job, if they could never run."""
-    added = [role for role, indices in change.targets.items() if indices and not change.before[role]]
+    added = [
+        role for role, indices in change.targets.items() if indices and not change.before[role]
+    ]
     if added and (error := added_roles_error(job, added)):
         raise PlanRefused(error)
 
 
-def member_of(job: ElasticJob, by_name: Mapping[str, Pod], name: str, field: str) -> tuple[str, int]:
+def member_of(
+    job: ElasticJob, by_name: Mapping[str, Pod], name: str, field: str
+) -> tuple[str, int]:
     """Return role and index of the member whose current pod has this name.
 
     Raises:
@@ -91,23 +106,37 @@ def member_of(job: ElasticJob, by_name: Mapping[str, Pod], name: str, field: str
     """
     pod = by_name.get(name)
     if pod is None or pod.role not in present_roles(job):
-        raise PlanRefused(f"{field}: {name!r} is not a worker pod of ElasticJob {job.metadata.name!r}")
-    if pod.terminating or pod.index not in parse_indices(job.status.replica_statuses[pod.role].indices):
+        raise PlanRefused(
+            f"{field}: {name!r} is not a worker pod of ElasticJob {job.metadata.name!r}"
+        )
+    if pod.terminating or pod.index not in parse_indices(
+        job.status.replica_statuses[pod.role].indices
+    ):
         raise PlanRefused(f"{field}: {name!r} is leaving already")
     return pod.role, pod.index
 
 
-def _removed(job: ElasticJob, pods: Sequence[Pod], entries: Sequence[PodToRemove], before: Indices) -> Indices:
+def _removed(
+    job: ElasticJob, pods: Sequence[Pod], entries: Sequence[PodToRemove], before: Indices
+) -> Indices:
     removed: dict[str, set[int]] = {role: set() for role in before}
-    for position, (role, index) in enumerate(_named_members(job, pods, entries, before, "spec.removePods")):
+    for position, (role, index) in enumerate(
+        _named_members(job, pods, entries, before, "spec.removePods")
+    ):
         if index in removed[role]:
-            raise PlanRefused(f"spec.removePods[{position}]: member {index} of role {role} is named twice")
+            raise PlanRefused(
+                f"spec.removePods[{position}]: member {index} of role {role} is named twice"
+            )
         removed[role].add(index)
     return {role: frozenset(indices) for role, indices in removed.items()}
 
 
 def _named_members(
-    job: ElasticJob, pods: Sequence[Pod], entries: Sequence[PodToRemove], before: Indices, field: str
+    job: ElasticJob,
+    pods: Sequence[Pod],
+    entries: Sequence[PodToRemove],
+    before: Indices,
+    field: str,
 ) -> list[tuple[str, int]]:
     """Return role and index of every member that is named, by its pod's name or by role and index."""
     by_name = {pod.name: pod for pod in pods}
@@ -116,7 +145,8 @@ def _named_members(
         if entry.name is not None:
             members.append(member_of(job, by_name, entry.name, f"{field}[{position}].name"))
             continue
-        role, index = entry.role or "", -1 if entry.index is None else entry.index
+        role = entry.role or ""
+        index = -1 if entry.index is None else entry.index
         _check_role(job, role, f"{field}[{position}].role")
         if index not in before[role]:
             raise PlanRefused(f"{field}[{position}].index: {index} is not a member of role {role}")
@@ -141,8 +171,14 @@ def _created(
         if index is None:
             index = next(free[entry.role])
         elif index in before[entry.role]:
-            leaving = ", and it cannot be removed and added in one plan" if index in removed[entry.role] else ""
-            raise PlanRefused(f"{field}.index: {index} is a member of role {entry.role} already{leaving}")
+            leaving = (
+                ", and it cannot be removed and added in one plan"
+                if index in removed[entry.role]
+                else ""
+            )
+            raise PlanRefused(
+                f"{field}.index: {index} is a member of role {entry.role} already{leaving}"
+            )
         elif index in created[entry.role]:
             raise PlanRefused(f"{field}.index: {index} is named twice")
         created[entry.role].add(index)
@@ -159,12 +195,17 @@ def _migrated(
     taken: Indices,
     by_index: dict[str, dict[int, Quantities]],
 ) -> tuple[Migration, ...]:
-    """Return the migrations, each to the lowest free index; the replacements' resources are added to `by_index`."""
+    """Return the migrations, each to the lowest free index.
+
+    The replacements' resources are added to `by_index`.
+    """
     entries: Sequence[PodToMigrate] = plan.spec.migrate_pods
     free = {role: free_indices(indices | targets[role]) for role, indices in taken.items()}
     moves: dict[tuple[str, int], Migration] = {}
     before = current_indices(job.status)
-    for position, (role, index) in enumerate(_named_members(job, pods, entries, before, "spec.migratePods")):
+    for position, (role, index) in enumerate(
+        _named_members(job, pods, entries, before, "spec.migratePods")
+    ):
         field = f"spec.migratePods[{position}]"
         if (role, index) in moves:
             raise PlanRefused(f"{field}: member {index} of role {role} is named twice")
@@ -174,9 +215,14 @@ def _migrated(
             raise PlanRefused(f"{field}: member {index} of role {role} has finished its work")
         replacement = next(free[role])
         kept = job.status.replica_statuses[role].resources_by_index.get(str(index), {})
-        if wanted := {**kept, **_checked_quantities(job, role, entries[position].resource, f"{field}.resource")}:
+        if wanted := {
+            **kept,
+            **_checked_quantities(job, role, entries[position].resource, f"{field}.resource"),
+        }:
             by_index.setdefault(role, {})[replacement] = wanted
-        moves[role, index] = Migration(role=role, index=index, replacement=replacement, phase="Pending")
+        moves[role, index] = Migration(
+            role=role, index=index, replacement=replacement, phase="Pending"
+        )
     return tuple(moves.values())
 
 
@@ -184,7 +230,10 @@ def _check_resources_agree(
     plan: ScalePlan, migrations: Sequence[Migration], resources: Mapping[str, Quantities]
 ) -> None:
     """Refuse a plan that sets a resource of one member to two different values."""
-    single = [(f"spec.createPods[{n}]", entry.role, entry.resource) for n, entry in enumerate(plan.spec.create_pods)]
+    single = [
+        (f"spec.createPods[{n}]", entry.role, entry.resource)
+        for n, entry in enumerate(plan.spec.create_pods)
+    ]
     single += [
         (f"spec.migratePods[{n}]", move.role, entry.resource)
         for n, (entry, move) in enumerate(zip(plan.spec.migrate_pods, migrations, strict=True))
@@ -201,7 +250,9 @@ def _check_resources_agree(
 
 def _check_role(job: ElasticJob, role: str, field: str) -> None:
     if role not in (roles := present_roles(job)):
-        raise PlanRefused(f"{field}: {role!r} is not a role of the job; it has {', '.join(sorted(roles))}")
+        raise PlanRefused(
+            f"{field}: {role!r} is not a role of the job; it has {', '.join(sorted(roles))}"
+        )
 
 
 def _checked_quantities(job: ElasticJob, role: str, wanted: Quantities, field: str) -> Quantities:
@@ -215,7 +266,9 @@ def _checked_quantities(job: ElasticJob, role: str, wanted: Quantities, field: s
         if number <= 0:
             raise PlanRefused(f"{field}.{name}: {value} must be above 0")
         if name in VISIBLE_DEVICES and number % processes:
-            raise PlanRefused(f"{field}.{name}: {value} cannot be divided by slotsPerReplica, which is {processes}")
+            raise PlanRefused(
+                f"{field}.{name}: {value} cannot be divided by slotsPerReplica, which is {processes}"
+            )
     return wanted
 
 
@@ -223,7 +276,10 @@ def _check_number_of_resources(job: ElasticJob, change: ResolvedPlan) -> None:
     """Refuse a plan after which members of a role have, from all plans together, more resources than can be stored."""
     for role in change.resources.keys() | change.resources_by_index.keys():
         status = job.status.replica_statuses[role]
-        by_index = (*status.resources_by_index.values(), *change.resources_by_index.get(role, {}).values())
+        by_index = (
+            *status.resources_by_index.values(),
+            *change.resources_by_index.get(role, {}).values(),
+        )
         found = {*status.resources, *change.resources.get(role, {})}.union(*by_index)
         if len(found) > MAX_RESOURCES:
             raise PlanRefused(
@@ -239,7 +295,9 @@ def _check_stored_resources(job: ElasticJob, change: ResolvedPlan) -> None:
     stored = [status.resources_by_index.values() for status in job.status.replica_statuses.values()]
     added = [by_index.values() for by_index in change.resources_by_index.values()]
     every = (quantities for values in (*stored, *added) for quantities in values)
-    characters = sum(len(name) + len(str(value)) for quantities in every for name, value in quantities.items())
+    characters = sum(
+        len(name) + len(str(value)) for quantities in every for name, value in quantities.items()
+    )
     if characters > MAX_STORED_CHARACTERS:
         raise PlanRefused(
             f"spec: the resources of single members would take {characters} characters to store, above "

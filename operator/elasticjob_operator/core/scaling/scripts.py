@@ -1,8 +1,8 @@
 """The script of a plan: which pod runs it, and what is known of its end.
 
-The pod is stored in the plan's status before the master sees that it shall run the script, and no other pod is ever
-chosen. An agent runs it once. So it runs once at most, whoever is killed meanwhile; where its pod ends before its
-result is known, the plan fails.
+The pod is stored in the plan's status before the master sees that it shall run the script, and no
+other pod is ever chosen. An agent runs it once. So it runs once at most, whoever is killed
+meanwhile; where its pod ends before its result is known, the plan fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import PlanRefused
 
 RESULT_SECONDS = 30
-"""How long after the script's time the result may come: the agent kills it when its time is over."""
+"""How long after the script's time the result may come: the agent kills it when its time is over.
+"""
 
 _WORDS = 400
 """Characters of the script's last words in the plan's message; more are in `status.script`."""
@@ -53,7 +54,9 @@ def launcher_of(job: ElasticJob) -> str | None:
 
 def is_pending(plan: ScalePlan) -> bool:
     """Whether the plan has a script that has not succeeded yet."""
-    return bool(plan.spec.script) and (plan.status.script is None or plan.status.script.exit_code != 0)
+    return bool(plan.spec.script) and (
+        plan.status.script is None or plan.status.script.exit_code != 0
+    )
 
 
 def advance(observed: Observed, plan: ScalePlan, since: float, now: float) -> ScalePlanStatus:
@@ -61,7 +64,8 @@ def advance(observed: Observed, plan: ScalePlan, since: float, now: float) -> Sc
 
     When it has `completion_time`, it has ended: with an exit code, or it is not known how.
     """
-    run, status = plan.status.script, plan.status
+    run = plan.status.script
+    status = plan.status
     progress = observed.job.status.progress
     end = progress.script if progress is not None else None
     if run is None:
@@ -69,7 +73,9 @@ def advance(observed: Observed, plan: ScalePlan, since: float, now: float) -> Sc
     if end is not None and end.plan == plan.metadata.uid:
         return _ended(status, run, now, end.message, exit_code=end.exit_code)
     if not any(pod.name == run.pod and not pod.training_ended for pod in observed.pods):
-        return _ended(status, run, now, f"pod {run.pod} has ended before the end of the script was known")
+        return _ended(
+            status, run, now, f"pod {run.pod} has ended before the end of the script was known"
+        )
     if seconds_left(status, plan.spec.timeout_seconds, since, now) <= 0:
         return _ended(status, run, now, "the launcher's agent has not told its end in time")
     return status
@@ -84,7 +90,11 @@ def seconds_left(status: ScalePlanStatus, timeout: int, since: float, now: float
 
 def failure(run: ScriptRun) -> str:
     """Return the message of a plan whose script has not succeeded."""
-    how = f"ended with exit code {run.exit_code} in {run.pod}" if run.exit_code is not None else "failed"
+    how = (
+        f"ended with exit code {run.exit_code} in {run.pod}"
+        if run.exit_code is not None
+        else "failed"
+    )
     words = run.message if len(run.message) <= _WORDS else f"… {run.message[-_WORDS:]}"
     return f"spec.script: {how}{': ' if words else ''}{words}"
 
@@ -95,14 +105,26 @@ def _begin(observed: Observed, plan: ScalePlan, since: float, now: float) -> Sca
     ready_pod = ready[0][1] if ready else None
     if ready_pod is not None:
         run = ScriptRun(pod=ready_pod, start_time=format_time(now))
-        return replace(plan.status, script=run, waiting_for=f"the script, which pod {ready_pod} runs")
+        return replace(
+            plan.status, script=run, waiting_for=f"the script, which pod {ready_pod} runs"
+        )
     if seconds_left(plan.status, plan.spec.timeout_seconds, since, now) > 0:
         return replace(plan.status, waiting_for="the launcher to be ready, which runs the script")
-    return _ended(plan.status, ScriptRun(start_time=format_time(now)), now, "no launcher was ready in time to run it")
+    return _ended(
+        plan.status,
+        ScriptRun(start_time=format_time(now)),
+        now,
+        "no launcher was ready in time to run it",
+    )
 
 
 def _ended(
-    status: ScalePlanStatus, run: ScriptRun, now: float, message: str, *, exit_code: int | None = None
+    status: ScalePlanStatus,
+    run: ScriptRun,
+    now: float,
+    message: str,
+    *,
+    exit_code: int | None = None,
 ) -> ScalePlanStatus:
     ended = replace(run, exit_code=exit_code, message=message, completion_time=format_time(now))
     return replace(status, script=ended)

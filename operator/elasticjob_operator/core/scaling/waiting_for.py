@@ -1,7 +1,7 @@
 """What a plan that is being executed waits for, in words: `waitingFor` of its status.
 
-Every new text is a write of the plan, and the pods of a large job change one by one. So of few members each is named,
-and of many only about how many they are, which changes rarely.
+Every new text is a write of the plan, and the pods of a large job change one by one. So of few
+members each is named, and of many only about how many they are, which changes rarely.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _MAX_NAMED = 10
 def drains(observed: Observed, plan: ScalePlan, pods: Sequence[str]) -> str:
     """Return the text of a plan whose leaving pods drain; empty for no pod."""
     named = set(pods)
-    seconds = drain.drain_seconds(observed, plan, {pod.role for pod in observed.pods if pod.name in named})
+    seconds = drain.drain_seconds(
+        observed, plan, {pod.role for pod in observed.pods if pod.name in named}
+    )
     return _text("pods", f"to end their training, within {seconds} s", pods)
 
 
@@ -36,7 +38,10 @@ def migrations(observed: Observed, plan: ScalePlan, status: ScalePlanStatus) -> 
     starting = [move for move in status.migrations if move.phase == "Starting"]
     named = [f"{move.role} {move.replacement} for {move.index}" for move in starting]
     reasons = _reasons(observed, [(move.role, move.replacement) for move in starting])
-    parts = drains(observed, plan, status.draining_pods), _text("replacements", "to be ready", named, reasons)
+    parts = (
+        drains(observed, plan, status.draining_pods),
+        _text("replacements", "to be ready", named, reasons),
+    )
     return "; ".join(filter(None, parts))[:MAX_WAITING_FOR_CHARACTERS]
 
 
@@ -62,7 +67,10 @@ def _text(what: str, event: str, named: Sequence[str], reasons: str = "") -> str
 
 
 def _reasons(observed: Observed, members: Sequence[MemberKey]) -> str:
-    """Return what keeps the pods of few members from running, or refuses them; empty for many members."""
+    """Return what keeps the pods of few members from running, or refuses them.
+
+    Empty for many members.
+    """
     if len(members) > _MAX_NAMED:
         return ""
     pods = [pod for pod in observed.pods if (pod.role, pod.index) in members]

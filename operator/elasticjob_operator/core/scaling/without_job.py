@@ -1,4 +1,7 @@
-"""What becomes of plans and requests that name a job which does not exist: no job's reconciliation looks after them."""
+"""What becomes of plans and requests that name a job which does not exist.
+
+No job's reconciliation looks after them.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ def end_without_job(
 ) -> tuple[list[PatchStatus | DeletePlan | DeleteScaler], float | None]:
     """Return what ends these plans and requests, and deletes those that have ended, as a job would.
 
-    Of plans, as many are kept as a job keeps by default. What an earlier job of this name has left is not counted: it
-    is the garbage collector's, or its user has asked that it stays.
+    Of plans, as many are kept as a job keeps by default. What an earlier job of this name has left
+    is not counted: it is the garbage collector's, or its user has asked that it stays.
 
     Returns:
         The actions, and the seconds after which the next deletion is due.
@@ -38,9 +41,15 @@ def end_without_job(
             if item.status.phase not in request_status.FINISHED_PHASES:
                 refusals += request_status.finish(item, "ScaleFailed", message, now)
         elif item.status.phase not in FINISHED:
-            status = replace(item.status, phase="Failed", message=message, completion_time=format_time(now))
+            status = replace(
+                item.status, phase="Failed", message=message, completion_time=format_time(now)
+            )
             refusals += patches.plan_status(item, status)
         elif names.LABEL_JOB_UID not in item.metadata.labels and not item.metadata.owner_references:
             ended.append(item)
     expired, due = request_status.delete_expired(scalers, now)
-    return [*refusals, *expired, *request_status.delete_oldest(ended, keep=RunPolicy().plan_history_limit)], due
+    return [
+        *refusals,
+        *expired,
+        *request_status.delete_oldest(ended, keep=RunPolicy().plan_history_limit),
+    ], due

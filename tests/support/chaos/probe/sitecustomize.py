@@ -1,7 +1,8 @@
-"""Counts the asyncio tasks of an operator: on its PYTHONPATH, this writes them to $CHAOS_PROBE/<pid> every second.
+"""Counts the asyncio tasks of an operator.
 
-The tasks are those that asyncio itself knows. A look at all objects (`gc.get_objects`) would disturb the operator: a
-tuple that another thread is just making must have no second reference.
+On its PYTHONPATH, this writes them to $CHAOS_PROBE/<pid> every second. The tasks are those that
+asyncio itself knows. A look at all objects (`gc.get_objects`) would disturb the operator: a tuple
+that another thread is just making must have no second reference.
 """
 
 from __future__ import annotations
@@ -29,5 +30,7 @@ def _count() -> None:
         file.with_suffix(".new").replace(file)
 
 
-if "CHAOS_PROBE" in os.environ and any("elasticjob_operator" in argument for argument in sys.orig_argv):
+if "CHAOS_PROBE" in os.environ and any(
+    "elasticjob_operator" in argument for argument in sys.orig_argv
+):
     threading.Thread(target=_count, daemon=True).start()

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from tests.support.convert import FOLDER
 
 COMMAND = Path(sys.executable).parent / "elasticjob"
-LOSSLESS, OF_TWO = "kubeflow/mpi-horovod-elastic.yaml", "framework_controller/torch-elastic.yaml"
+LOSSLESS = "kubeflow/mpi-horovod-elastic.yaml"
+OF_TWO = "framework_controller/torch-elastic.yaml"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,9 @@ class Ended:
 
 def convert(*arguments: object, text: str | None = None) -> Ended:
     """Run the command in this process."""
-    result = CliRunner().invoke(command_line(["convert"]), ["convert", *map(str, arguments)], input=text)
+    result = CliRunner().invoke(
+        command_line(["convert"]), ["convert", *map(str, arguments)], input=text
+    )
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return Ended(result.exit_code, result.stdout, result.stderr)
 
@@ -35,15 +38,25 @@ def convert(*arguments: object, text: str | None = None) -> Ended:
 def real_command(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run the installed command, which takes a second to start."""
     return subprocess.run(
-        [COMMAND, "convert", *map(str, arguments)], input=text, capture_output=True, text=True, timeout=120, check=False
+        [COMMAND, "convert", *map(str, arguments)],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
 def lossy() -> str:
     """Return two documents, of which the second has a field that is lost."""
-    return (FOLDER / OF_TWO).read_text().replace("  retryPolicy:", "  ofAnotherVersion: 1\n  retryPolicy:", 1)
+    return (
+        (FOLDER / OF_TWO)
+        .read_text()
+        .replace("  retryPolicy:", "  ofAnotherVersion: 1\n  retryPolicy:", 1)
+    )
 
 
+@pytest.mark.guarantee("converted-jobs-are-accepted")
 def test_nothing_lost_is_0_lost_is_3_and_strict_counts_all() -> None:
     found = [
         convert("-f", FOLDER / LOSSLESS),
@@ -100,7 +113,9 @@ def test_what_cannot_be_read_is_2_and_nothing_is_written(text: str, message: str
 def test_nothing_that_a_terminal_obeys_is_in_the_report() -> None:
     escape = "\\e[2J"
     found = convert(
-        "-f", "-", text=f'{{apiVersion: kubeflow.org/v1, kind: "{escape}", metadata: {{name: "{escape}"}}}}'
+        "-f",
+        "-",
+        text=f'{{apiVersion: kubeflow.org/v1, kind: "{escape}", metadata: {{name: "{escape}"}}}}',
     )
     assert found.returncode == 2
     assert "\x1b" not in found.stdout + found.stderr

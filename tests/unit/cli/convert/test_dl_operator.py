@@ -6,7 +6,16 @@ from typing import Any
 
 from elasticjob_cli.convert.report import Kind
 
-from tests.support.convert import container_of, converted, errors, lost, notes_of, role_of, sample, spec_of
+from tests.support.convert import (
+    container_of,
+    converted,
+    errors,
+    lost,
+    notes_of,
+    role_of,
+    sample,
+    spec_of,
+)
 
 
 def mx() -> Any:
@@ -54,16 +63,27 @@ def test_a_tf_job_of_a_fixed_size() -> None:
     [document] = sample("dl_operator/tfjob.yaml")
     spec = spec_of(document)
     assert spec["framework"] == "tensorflow"
-    assert (spec["replicaSpecs"]["worker"]["replicas"], spec["replicaSpecs"]["worker"]["minReplicas"]) == (2, 2)
+    assert (
+        spec["replicaSpecs"]["worker"]["replicas"],
+        spec["replicaSpecs"]["worker"]["minReplicas"],
+    ) == (2, 2)
 
 
 def test_servers_of_a_tf_job_start_again_with_each_world_also_beside_a_chief() -> None:
     [document] = sample("dl_operator/tfjob.yaml")
     assert "onWorldChange" not in role_of(document, "ps"), "without a chief that is the default"
-    assert [text for text in notes_of(converted(document), Kind.DIFFERS) if "let the first worker save" in text]
-    document["spec"].append({"replicas": 1, "replicaType": "chief", "template": document["spec"][0]["template"]})
+    assert [
+        text
+        for text in notes_of(converted(document), Kind.DIFFERS)
+        if "let the first worker save" in text
+    ]
+    document["spec"].append(
+        {"replicas": 1, "replicaType": "chief", "template": document["spec"][0]["template"]}
+    )
     assert role_of(document, "ps")["onWorldChange"] == "Restart"
-    assert [text for text in notes_of(converted(document), Kind.DIFFERS) if "let the chief save" in text]
+    assert [
+        text for text in notes_of(converted(document), Kind.DIFFERS) if "let the chief save" in text
+    ]
 
 
 def test_kubeflows_tf_job_is_told_from_it_and_refused() -> None:

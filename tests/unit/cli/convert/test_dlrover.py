@@ -8,7 +8,9 @@ import pytest
 
 from tests.support.convert import container_of, converted, errors, lost, role_of, sample, spec_of
 
-MNIST, NANOGPT, SERVERS = "dlrover/torch-mnist.yaml", "dlrover/nanogpt.yaml", "dlrover/parameter-servers.yaml"
+MNIST = "dlrover/torch-mnist.yaml"
+NANOGPT = "dlrover/nanogpt.yaml"
+SERVERS = "dlrover/parameter-servers.yaml"
 
 
 def servers() -> Any:
@@ -31,7 +33,11 @@ def test_dlrover_run_is_torchrun_whose_world_the_agent_tells() -> None:
     assert " ".join(command[2].split()) == (
         "torchrun examples/pytorch/mnist/cnn_train.py --num_epochs 2 --training_data /data/mnist_png/training/"
     )
-    assert (worker["slotsPerReplica"], worker["processRestartLimit"], worker["restartLimit"]) == (2, 3, 3)
+    assert (worker["slotsPerReplica"], worker["processRestartLimit"], worker["restartLimit"]) == (
+        2,
+        3,
+        3,
+    )
     assert spec["health"] == {"nodeCheck": {"enabled": True}}
     assert lost(document) == []
 
@@ -46,8 +52,14 @@ def test_the_number_of_nodes_in_a_command_is_that_of_the_world() -> None:
 def test_the_strategy_is_the_framework_and_the_optimizer_the_auto_scaler() -> None:
     spec = spec_of(servers())
     assert spec["framework"] == "tensorflow"
-    assert spec["autoscaling"] == {"enabled": True, "resourceLimits": {"cpu": "6", "memory": "8192Mi"}}
-    assert (spec["replicaSpecs"]["ps"]["autoScale"], spec["replicaSpecs"]["worker"]["autoScale"]) == (False, True)
+    assert spec["autoscaling"] == {
+        "enabled": True,
+        "resourceLimits": {"cpu": "6", "memory": "8192Mi"},
+    }
+    assert (
+        spec["replicaSpecs"]["ps"]["autoScale"],
+        spec["replicaSpecs"]["worker"]["autoScale"],
+    ) == (False, True)
     document = servers()
     document["spec"]["optimizeMode"] = "manual"
     assert "enabled" not in spec_of(document)["autoscaling"]
@@ -58,7 +70,9 @@ def test_the_strategy_is_the_framework_and_the_optimizer_the_auto_scaler() -> No
 def test_servers_start_again_with_each_world_also_beside_a_chief() -> None:
     document = servers()
     assert "onWorldChange" not in role_of(document, "ps"), "without a chief that is the default"
-    document["spec"]["replicaSpecs"]["chief"] = {"template": document["spec"]["replicaSpecs"]["ps"]["template"]}
+    document["spec"]["replicaSpecs"]["chief"] = {
+        "template": document["spec"]["replicaSpecs"]["ps"]["template"]
+    }
     assert role_of(document, "ps")["onWorldChange"] == "Restart"
 
 
@@ -66,7 +80,9 @@ def test_what_one_member_gets_takes_precedence_over_the_amount_for_all() -> None
     document = sample(SERVERS)[1]
     spec = spec_of(document)
     assert spec["replicaResourceSpecs"]["ps"] == {"replicas": 1}, "all of its members are migrated"
-    assert spec["migratePods"] == [{"role": "ps", "index": 0, "resource": {"cpu": "2", "memory": "512Mi"}}]
+    assert spec["migratePods"] == [
+        {"role": "ps", "index": 0, "resource": {"cpu": "2", "memory": "512Mi"}}
+    ]
     assert spec["replicaResourceSpecs"]["worker"]["resource"] == {"cpu": "0.5", "memory": "256Mi"}
     assert lost(document) == []
     document["spec"]["replicaResourceSpecs"]["ps"]["replicas"] = 2
@@ -78,12 +94,23 @@ def test_sizes_that_their_master_would_choose_are_invented() -> None:
     document = servers()
     assert role_of(document, "worker")["replicas"] == 1
     assert role_of(document, "ps")["replicas"] == 1
-    assert len([note for note in converted(document).notes if "where their master chooses" in note.message]) == 2
+    assert (
+        len(
+            [
+                note
+                for note in converted(document).notes
+                if "where their master chooses" in note.message
+            ]
+        )
+        == 2
+    )
 
 
 def test_their_master_is_no_role_and_only_its_place_is_kept() -> None:
     document = servers()
-    document["spec"]["replicaSpecs"]["dlrover-master"]["template"]["spec"]["nodeSelector"] = {"pool": "cpu"}
+    document["spec"]["replicaSpecs"]["dlrover-master"]["template"]["spec"]["nodeSelector"] = {
+        "pool": "cpu"
+    }
     spec = spec_of(document)
     assert set(spec["replicaSpecs"]) == {"ps", "worker"}
     assert spec["master"] == {"template": {"spec": {"nodeSelector": {"pool": "cpu"}}}}
@@ -91,7 +118,10 @@ def test_their_master_is_no_role_and_only_its_place_is_kept() -> None:
 
 def test_variables_of_the_job_are_written_into_each_container() -> None:
     document = servers()
-    document["spec"]["envs"] = {"A": "1", "B": {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}}
+    document["spec"]["envs"] = {
+        "A": "1",
+        "B": {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    }
     worker = document["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
     worker["env"] = [{"name": "A", "value": "own"}]
     assert container_of(document, "ps")["env"] == [
@@ -107,14 +137,25 @@ def test_what_needs_their_master_or_service_is_lost() -> None:
     document["spec"]["brainService"] = "brain:5000"
     document["spec"]["resourceLimits"] |= {"npu": "4", "gpu": 8, "rdma/hca": "2"}
     worker = document["spec"]["replicaSpecs"]["worker"]
-    worker["template"]["spec"]["containers"][0]["command"] = ["python", "-m", "dlrover.trainer.entry.local_entry"]
+    worker["template"]["spec"]["containers"][0]["command"] = [
+        "python",
+        "-m",
+        "dlrover.trainer.entry.local_entry",
+    ]
     text = "\n".join(lost(document))
-    assert spec_of(document)["autoscaling"]["resourceLimits"].keys() == {"cpu", "memory", "nvidia.com/gpu", "rdma/hca"}
+    assert spec_of(document)["autoscaling"]["resourceLimits"].keys() == {
+        "cpu",
+        "memory",
+        "nvidia.com/gpu",
+        "rdma/hca",
+    }
     for field in ("brainService", "npu", "DLRover's master"):
         assert field in text
 
 
-@pytest.mark.parametrize(("priority", "name"), [("high", "high"), ("low", "low"), ("1.0", "high"), (1, "high")])
+@pytest.mark.parametrize(
+    ("priority", "name"), [("high", "high"), ("low", "low"), ("1.0", "high"), (1, "high")]
+)
 def test_the_priority_of_a_role_is_the_priority_class_of_its_pods(priority: Any, name: str) -> None:
     document = servers()
     document["spec"]["replicaSpecs"]["ps"]["priority"] = priority
@@ -130,7 +171,9 @@ def test_the_priority_of_a_part_of_the_members_is_lost_and_the_templates_stays(p
     document["spec"]["replicaSpecs"]["ps"]["priority"] = part
     document["spec"]["replicaSpecs"]["ps"]["template"]["spec"]["priorityClassName"] = "mine"
     assert role_of(document, "ps")["template"]["spec"]["priorityClassName"] == "mine"
-    assert [text for text in lost(document) if f"{part} of the members have priority class high" in text]
+    assert [
+        text for text in lost(document) if f"{part} of the members have priority class high" in text
+    ]
 
 
 @pytest.mark.parametrize("wrong", ["urgent", "0", "1.5", "-0.5", "1e3", True, ["high"]])
@@ -175,14 +218,27 @@ def test_roles_that_the_framework_does_not_know_make_it_custom() -> None:
 def test_a_plan_keeps_sizes_resources_and_source_and_names_pods_by_role_and_index() -> None:
     spec = spec_of(sample(SERVERS)[1])
     assert spec["source"] == "Manual"
-    assert spec["replicaResourceSpecs"]["worker"] == {"replicas": 2, "resource": {"cpu": "0.5", "memory": "256Mi"}}
-    assert spec["migratePods"] == [{"role": "ps", "index": 0, "resource": {"cpu": "2", "memory": "512Mi"}}]
+    assert spec["replicaResourceSpecs"]["worker"] == {
+        "replicas": 2,
+        "resource": {"cpu": "0.5", "memory": "256Mi"},
+    }
+    assert spec["migratePods"] == [
+        {"role": "ps", "index": 0, "resource": {"cpu": "2", "memory": "512Mi"}}
+    ]
 
 
 def test_the_rank_counts_and_not_the_number_in_a_pods_name() -> None:
-    pod = {"name": "x-edljob-worker-7", "id": 7, "type": "worker", "rankIndex": 2, "service": "x-worker-2:3333"}
+    pod = {
+        "name": "x-edljob-worker-7",
+        "id": 7,
+        "type": "worker",
+        "rankIndex": 2,
+        "service": "x-worker-2:3333",
+    }
     document = plan(
-        createPods=[pod | {"resource": {"cpu": 1, "npu": 2}}], removePods=[pod, "x-edljob-ps-1"], psHosts=["a:1"]
+        createPods=[pod | {"resource": {"cpu": 1, "npu": 2}}],
+        removePods=[pod, "x-edljob-ps-1"],
+        psHosts=["a:1"],
     )
     spec = spec_of(document)
     assert spec["createPods"] == [{"role": "worker", "index": 2, "resource": {"cpu": 1}}]
@@ -195,7 +251,10 @@ def test_the_rank_counts_and_not_the_number_in_a_pods_name() -> None:
 def test_a_plan_keeps_extended_resources_in_whole_numbers() -> None:
     asked = {"cpu": 1, "gpu": 2, "amd.com/gpu": "1", "huawei.com/Ascend910": 8}
     kept = {"cpu": 1, "nvidia.com/gpu": 2, "amd.com/gpu": "1", "huawei.com/Ascend910": 8}
-    document = plan(replicaResourceSpecs={"worker": {"resource": asked}}, createPods=[{"resource": {"rdma/hca": 1}}])
+    document = plan(
+        replicaResourceSpecs={"worker": {"resource": asked}},
+        createPods=[{"resource": {"rdma/hca": 1}}],
+    )
     spec = spec_of(document)
     assert spec["replicaResourceSpecs"]["worker"]["resource"] == kept
     assert spec["createPods"] == [{"role": "worker", "resource": {"rdma/hca": 1}}]
@@ -211,7 +270,11 @@ def test_the_jobs_own_servers_and_services_are_known_to_its_members() -> None:
     job = "elasticjob-sample"
     hosts = [f"{job}-edljob-ps-0.default.svc:2222", f"{job}-ps-2:2222", f"{job}-edljob-ps-1"]
     pod = {"type": "ps", "id": 2, "service": f"{job}-edljob-ps-2:2222"}
-    document = plan(psHosts=hosts, createPods=[pod], removePods=[{"type": "ps", "rankIndex": 0, "service": "x:1"}])
+    document = plan(
+        psHosts=hosts,
+        createPods=[pod],
+        removePods=[{"type": "ps", "rankIndex": 0, "service": "x:1"}],
+    )
     spec = spec_of(document)
     assert spec["createPods"] == [{"role": "ps", "index": 2}], "its number, as it has no rank"
     assert spec["removePods"] == [{"role": "ps", "index": 0}]
@@ -220,12 +283,15 @@ def test_the_jobs_own_servers_and_services_are_known_to_its_members() -> None:
     assert any("the member's host name is ps-2.elasticjob-sample" in message for message in told)
     assert any("TF_CONFIG" in message for message in told)
     other = plan(psHosts=["another-edljob-ps-0:2222"], createPods=[{}])
-    assert [text for text in lost(other) if "'another-edljob-ps-0:2222' is no parameter server" in text]
+    assert [
+        text for text in lost(other) if "'another-edljob-ps-0:2222' is no parameter server" in text
+    ]
 
 
 def test_a_plan_that_changes_nothing_or_names_no_pod_is_an_error() -> None:
     assert "changes nothing" in errors(plan())[0]
     assert "spec.removePods[0]: names no pod" in errors(plan(removePods=["something"]))[0]
     assert (
-        "spec.replicaResourceSpecs.ps.replicas: is -1" in errors(plan(replicaResourceSpecs={"ps": {"replicas": -1}}))[0]
+        "spec.replicaResourceSpecs.ps.replicas: is -1"
+        in errors(plan(replicaResourceSpecs={"ps": {"replicas": -1}}))[0]
     )

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{name}: &{name} [{','.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{name}: &{name} [{','.join([f'*{before}'] * 10)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 
@@ -33,6 +34,7 @@ def test_a_value_is_what_it_is_for_kubernetes(text: str, value: Any) -> None:
     assert type(document["a"]) is type(value)
 
 
+@pytest.mark.guarantee("converted-jobs-are-accepted")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -49,7 +51,10 @@ def test_a_value_is_what_it_is_for_kubernetes(text: str, value: Any) -> None:
         ("{a: 1}: b", "is a key that is no text"),
         ("<<: 1", "<< needs an alias of a map"),
         ("[" * 100 + "]" * 100, "is nested deeper than 60"),
-        ("a: &a " + "x" * 100_000 + "\nb: [" + "*a," * 10_000 + "]", "has more than 50000 values, aliases included"),
+        (
+            "a: &a " + "x" * 100_000 + "\nb: [" + "*a," * 10_000 + "]",
+            "has more than 50000 values, aliases included",
+        ),
         (BOMB, "has more than 50000 values, aliases included"),
         ("a\n---\n" * 300, "has more than 200 documents"),
         ("#" * (documents.MAX_BYTES + 1), "more than 1048576 bytes"),
@@ -73,7 +78,10 @@ PLAIN = st.recursive(
     | st.booleans()
     | st.integers(-(10**17), 10**17)
     | st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn", "Zl", "Zp"])),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abc-", min_size=1), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text("abc-", min_size=1), inner, max_size=4)
+    ),
     max_leaves=20,
 )
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from tests.support.convert import container_of, converted, errors, lost, role_of, sample, spec_of
 
-JOB, SCALERS = "et_operator/training-job.yaml", "et_operator/scalers.yaml"
+JOB = "et_operator/training-job.yaml"
+SCALERS = "et_operator/scalers.yaml"
 
 
 def job(**fields: Any) -> Any:
@@ -65,7 +66,16 @@ def test_bounds_that_were_never_held_to_are_moved_and_said() -> None:
     document["spec"]["etReplicaSpecs"]["worker"] |= {"minReplicas": 5, "maxReplicas": 1}
     worker = role_of(document, "worker")
     assert (worker["minReplicas"], worker["maxReplicas"]) == (2, 2)
-    assert len([note for note in converted(document).notes if "was 5" in note.message or "was 1" in note.message]) == 2
+    assert (
+        len(
+            [
+                note
+                for note in converted(document).notes
+                if "was 5" in note.message or "was 1" in note.message
+            ]
+        )
+        == 2
+    )
 
 
 def test_without_bounds_they_are_those_of_horovodrun_and_invented() -> None:
@@ -86,7 +96,12 @@ def test_host_files_are_where_the_agent_keeps_them_and_only_keys_are_lost() -> N
     ):
         launcher["command"] = ["deepspeed", "--hostfile", theirs, "train.py"]
         assert spec_of(document)["framework"] == "horovod"
-        assert container_of(document, "launcher")["command"] == ["deepspeed", "--hostfile", ours, "train.py"]
+        assert container_of(document, "launcher")["command"] == [
+            "deepspeed",
+            "--hostfile",
+            ours,
+            "train.py",
+        ]
         [keys] = lost(document)
         assert "put keys into the image" in keys
     launcher["command"] = ["mpirun", "--hostfile", "/data/etc/mpi/hostfile", "train"]
@@ -104,7 +119,10 @@ def test_fixed_hosts_of_horovodrun_are_lost() -> None:
 def test_scalers_keep_job_count_and_time() -> None:
     by_count, by_name, out = sample(SCALERS)
     assert spec_of(by_count) == {"jobName": "elastic-training", "count": 1}
-    assert spec_of(by_name) == {"jobName": "elastic-training", "podNames": ["elastic-training-worker-1"]}
+    assert spec_of(by_name) == {
+        "jobName": "elastic-training",
+        "podNames": ["elastic-training-worker-1"],
+    }
     assert spec_of(out) == {"jobName": "elastic-training", "timeoutSeconds": 300, "count": 1}
     assert [lost(document) for document in (by_count, by_name, out)] == [[], [], []]
 

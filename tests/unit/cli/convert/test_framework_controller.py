@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 from elasticjob_cli.convert.report import Kind
 
-from tests.support.convert import container_of, converted, errors, lost, notes_of, role_of, sample, spec_of
+from tests.support.convert import (
+    container_of,
+    converted,
+    errors,
+    lost,
+    notes_of,
+    role_of,
+    sample,
+    spec_of,
+)
 
 BATCH, SERVERS, ELASTIC = (
     f"framework_controller/{name}.yaml" for name in ("batch", "parameter-servers", "torch-elastic")
@@ -27,7 +36,11 @@ def test_tasks_that_know_nothing_of_each_other_have_no_agent() -> None:
     spec = spec_of(batch())
     assert spec["framework"] == "custom"
     worker = spec["replicaSpecs"]["worker"]
-    assert (worker["agent"], worker["replicas"], worker["completion"]) == ("None", 3, {"minFailed": 1})
+    assert (worker["agent"], worker["replicas"], worker["completion"]) == (
+        "None",
+        3,
+        {"minFailed": 1},
+    )
     assert spec["runPolicy"]["backoffLimit"] == 2_147_483_647
 
 
@@ -38,7 +51,11 @@ def test_tasks_that_know_nothing_of_each_other_have_no_agent() -> None:
         (False, 3, {"policy": "OnFailure", "limit": 3}),
         (False, -1, {"policy": "OnFailure"}),
         (False, -2, {"policy": "Always"}),
-        (True, 3, {"policy": "OnTransient", "limit": 3, "minDelaySeconds": 60, "maxDelaySeconds": 900}),
+        (
+            True,
+            3,
+            {"policy": "OnTransient", "limit": 3, "minDelaySeconds": 60, "maxDelaySeconds": 900},
+        ),
     ],
 )
 def test_retry_of_the_whole_job(fancy: bool, count: int, retry: Any) -> None:
@@ -57,14 +74,22 @@ def test_retry_of_the_whole_job(fancy: bool, count: int, retry: Any) -> None:
         (False, -1, 10_000, [{"action": "Ignore"}]),
     ],
 )
-def test_a_tasks_retries_are_limit_and_rules(fancy: bool, count: int, limit: int, rules: Any) -> None:
-    worker = role_of(batch(retryPolicy={"fancyRetryPolicy": fancy, "maxRetryCount": count}), "worker")
+def test_a_tasks_retries_are_limit_and_rules(
+    fancy: bool, count: int, limit: int, rules: Any
+) -> None:
+    worker = role_of(
+        batch(retryPolicy={"fancyRetryPolicy": fancy, "maxRetryCount": count}), "worker"
+    )
     assert (worker["restartLimit"], worker.get("restartRules")) == (limit, rules)
 
 
-def test_a_task_that_is_always_retried_runs_again_after_success_unless_it_waits_at_the_barrier() -> None:
+def test_a_task_that_is_always_retried_runs_again_after_success_unless_it_waits_at_the_barrier() -> (
+    None
+):
     document = batch(retryPolicy={"maxRetryCount": -2})
-    document["spec"]["taskRoles"][0]["frameworkAttemptCompletionPolicy"] = {"minSucceededTaskCount": 1}
+    document["spec"]["taskRoles"][0]["frameworkAttemptCompletionPolicy"] = {
+        "minSucceededTaskCount": 1
+    }
     worker = role_of(document, "worker")
     assert worker["restartOnSuccess"] is True
     assert "minSucceeded" not in worker["completion"]
@@ -88,8 +113,12 @@ def test_failures_that_never_end_the_job_and_successes_that_do() -> None:
     assert role_of(document, "worker")["completion"] == {"minFailed": 10_000, "minSucceeded": 2}
 
 
-@pytest.mark.parametrize(("kind", "policy"), [("Create", {"suspend": True}), ("Start", {}), ("Stop", {"stop": True})])
-def test_a_job_that_is_not_started_is_suspended_and_one_that_is_stopped_ends(kind: str, policy: Any) -> None:
+@pytest.mark.parametrize(
+    ("kind", "policy"), [("Create", {"suspend": True}), ("Start", {}), ("Stop", {"stop": True})]
+)
+def test_a_job_that_is_not_started_is_suspended_and_one_that_is_stopped_ends(
+    kind: str, policy: Any
+) -> None:
     document = batch()
     document["spec"]["executionType"] = kind
     written = spec_of(document)["runPolicy"]
@@ -106,7 +135,9 @@ def test_the_barrier_is_the_agents_and_tasks_train_in_one_world() -> None:
         assert "agent" not in written
         assert written["minReplicas"] == size
         assert written["podForceDeleteSeconds"] == 1800
-        assert {"initContainers", "serviceAccountName", "volumes"} & written["template"]["spec"].keys() == set()
+        assert {"initContainers", "serviceAccountName", "volumes"} & written["template"][
+            "spec"
+        ].keys() == set()
         assert "volumeMounts" not in written["template"]["spec"]["containers"][0]
 
 
@@ -135,18 +166,26 @@ def test_the_barriers_script_is_replaced_by_the_addresses_of_the_world(tmp_path:
         ["sh", "-c", f"{before} echo $FB_PS_ADDRESSES $FB_WORKER_ADDRESSES $FB_PS_IPS"],
         env=variables, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert shown.stdout.split() == ["10.0.0.1:4001,10.0.0.2:4001", "10.0.0.3:5001", "10.0.0.1,10.0.0.2"]
+    assert shown.stdout.split() == [
+        "10.0.0.1:4001,10.0.0.2:4001",
+        "10.0.0.3:5001",
+        "10.0.0.1,10.0.0.2",
+    ]
 
 
 def test_variables_labels_and_placeholders_of_a_task() -> None:
     _, document = sample(ELASTIC)
     worker = role_of(document, "worker")
-    assert worker["template"]["metadata"]["labels"] == {"FC_FRAMEWORK_NAME": "pet", "FC_TASKROLE_NAME": "worker"}
+    assert worker["template"]["metadata"]["labels"] == {
+        "FC_FRAMEWORK_NAME": "pet",
+        "FC_TASKROLE_NAME": "worker",
+    }
     container = worker["template"]["spec"]["containers"][0]
     assert "--rdzv_id=pet" in container["args"][0]
     assert "--task=$(FC_TASK_INDEX)" in container["args"][0]
     fields = {
-        each["name"]: each.get("value") or each["valueFrom"]["fieldRef"]["fieldPath"] for each in container["env"]
+        each["name"]: each.get("value") or each["valueFrom"]["fieldRef"]["fieldPath"]
+        for each in container["env"]
     }
     assert fields == {
         "FC_FRAMEWORK_NAME": "pet",
@@ -167,7 +206,11 @@ def test_variables_labels_and_placeholders_of_a_task() -> None:
 def test_uids_that_nothing_has_here_are_lost() -> None:
     document = batch()
     container = document["spec"]["taskRoles"][0]["task"]["pod"]["spec"]["containers"][0]
-    container["command"] = ["sh", "-c", "echo $FC_TASK_UID {{FC_CONFIGMAP_NAME}} $FC_TASK_ATTEMPT_ID"]
+    container["command"] = [
+        "sh",
+        "-c",
+        "echo $FC_TASK_UID {{FC_CONFIGMAP_NAME}} $FC_TASK_ATTEMPT_ID",
+    ]
     [text] = [each for each in lost(document) if "not known here" in each]
     assert "FC_CONFIGMAP_NAME, FC_TASK_UID: not known here" in text
 
@@ -188,7 +231,10 @@ def test_names_that_are_none_here_are_made_valid_and_tasks_still_know_theirs() -
     spec = spec_of(document)
     [(role, written)] = spec["replicaSpecs"].items()
     assert len(role) <= 20
-    variables = {each["name"]: each.get("value") for each in written["template"]["spec"]["containers"][0]["env"]}
+    variables = {
+        each["name"]: each.get("value")
+        for each in written["template"]["spec"]["containers"][0]["env"]
+    }
     assert variables["FC_TASKROLE_NAME"] == "aroleofmorethantwentycharacters"
     assert variables["FC_FRAMEWORK_NAME"] == "0" * 63
 

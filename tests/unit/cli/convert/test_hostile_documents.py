@@ -1,4 +1,7 @@
-"""Documents with anything anywhere: an error for each field, or an object that is within all bounds."""
+"""Documents with anything anywhere.
+
+An error for each field, or an object that is within all bounds.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ LEAVES = (
 )  # fmt: skip
 ANYTHING = st.recursive(
     LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc.[]", max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text("abc.[]", max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 DOCUMENTS = [document for name in SAMPLES for document in sample(name)]
@@ -33,7 +39,13 @@ DOCUMENTS = [document for name in SAMPLES for document in sample(name)]
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the paths of all values of a document but those that say what it is."""
     found = [path] if path and path[0] not in ("apiVersion", "kind") else []
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return found + [each for key, below in inner for each in places(below, (*path, key))]
 
 
@@ -80,16 +92,24 @@ def _check_rules(spec: Any) -> None:
     assert spec.get("autoscaling", {}).get("role", "worker") in roles or "autoscaling" not in spec
 
 
-@given(st.sampled_from(DOCUMENTS), st.randoms(use_true_random=False), st.lists(ANYTHING, min_size=1, max_size=4))
+@pytest.mark.guarantee("converted-jobs-are-accepted")
+@given(
+    st.sampled_from(DOCUMENTS),
+    st.randoms(use_true_random=False),
+    st.lists(ANYTHING, min_size=1, max_size=4),
+)
 @settings(max_examples=100)
-def test_anything_anywhere_in_a_sample(document: Any, chance: random.Random, values: list[Any]) -> None:
+def test_anything_anywhere_in_a_sample(
+    document: Any, chance: random.Random, values: list[Any]
+) -> None:
     for value in values:
         document = changed(document, chance.choice(places(document)), value)
     check(document)
 
 
 @given(
-    st.sampled_from(sorted(CONVERTERS)), st.dictionaries(st.sampled_from(["metadata", "spec", "status", "x"]), ANYTHING)
+    st.sampled_from(sorted(CONVERTERS)),
+    st.dictionaries(st.sampled_from(["metadata", "spec", "status", "x"]), ANYTHING),
 )
 def test_anything_of_any_kind(kind: tuple[str, str], fields: dict[str, Any]) -> None:
     check({"apiVersion": kind[0], "kind": kind[1]} | fields)
@@ -113,11 +133,22 @@ def test_long_texts_take_no_time() -> None:
     [launched] = sample("et_operator/training-job.yaml")
     plan = sample("dlrover/parameter-servers.yaml")[1]
     container = ("template", "spec", "containers", 0, "command")
-    for part in ("a", "-edljob-a", "FB_A_PORT=1 ", ". /x", "{{FC_", "/etc/edl/", "--min-np ", "-worker-1"):
+    for part in (
+        "a",
+        "-edljob-a",
+        "FB_A_PORT=1 ",
+        ". /x",
+        "{{FC_",
+        "/etc/edl/",
+        "--min-np ",
+        "-worker-1",
+    ):
         text = part * (100_000 // len(part))
         for document, path in (
             (servers, ("spec", "taskRoles", 0, "task", "pod", *container[1:])),
             (launched, ("spec", "etReplicaSpecs", "launcher", *container)),
             (plan, ("spec", "migratePods", 0, "name")),
         ):
-            convert(changed(document, path, ["sh", "-c", text] if path[-1] == "command" else text), 1)
+            convert(
+                changed(document, path, ["sh", "-c", text] if path[-1] == "command" else text), 1
+            )

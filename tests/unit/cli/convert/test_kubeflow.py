@@ -6,7 +6,8 @@ from typing import Any
 
 from tests.support.convert import container_of, errors, lost, role_of, sample, spec_of
 
-HOROVOD, PI = "kubeflow/mpi-horovod-elastic.yaml", "kubeflow/mpi-pi.yaml"
+HOROVOD = "kubeflow/mpi-horovod-elastic.yaml"
+PI = "kubeflow/mpi-pi.yaml"
 
 
 def pytorch(name: str = "pytorch-simple") -> Any:
@@ -60,7 +61,9 @@ def test_master_and_workers_of_a_pytorch_job_are_one_role_of_a_fixed_size() -> N
     assert spec_of(pytorch())["runPolicy"]["cleanPodPolicy"] == "None"
     assert lost(pytorch()) == []
     document = pytorch()
-    document["spec"]["pytorchReplicaSpecs"]["Worker"] = pytorch()["spec"]["pytorchReplicaSpecs"]["Worker"]
+    document["spec"]["pytorchReplicaSpecs"]["Worker"] = pytorch()["spec"]["pytorchReplicaSpecs"][
+        "Worker"
+    ]
     master = document["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
     master["command"] = ["python", "master.py"]
     assert [text for text in lost(document) if "template differs" in text]
@@ -69,8 +72,17 @@ def test_master_and_workers_of_a_pytorch_job_are_one_role_of_a_fixed_size() -> N
 def test_an_elastic_pytorch_job_keeps_its_bounds_and_the_agent_tells_torchrun_its_world() -> None:
     document = pytorch("pytorch-elastic")
     worker = role_of(document, "worker")
-    assert (worker["minReplicas"], worker["maxReplicas"], worker["processRestartLimit"]) == (1, 2, 100)
-    assert container_of(document, "worker")["command"] == ["python", "-m", "torch.distributed.run", "./echo.py"]
+    assert (worker["minReplicas"], worker["maxReplicas"], worker["processRestartLimit"]) == (
+        1,
+        2,
+        100,
+    )
+    assert container_of(document, "worker")["command"] == [
+        "python",
+        "-m",
+        "torch.distributed.run",
+        "./echo.py",
+    ]
     assert lost(document) == []
     document["spec"]["elasticPolicy"] |= {"nProcPerNode": 2, "metrics": [{"type": "Resource"}]}
     assert role_of(document, "worker")["slotsPerReplica"] == 2
@@ -79,7 +91,10 @@ def test_an_elastic_pytorch_job_keeps_its_bounds_and_the_agent_tells_torchrun_it
 
 def test_restart_policies_and_limits() -> None:
     document = pytorch()
-    document["spec"]["runPolicy"] = {"backoffLimit": 4, "schedulingPolicy": {"queue": "q", "minAvailable": 2}}
+    document["spec"]["runPolicy"] = {
+        "backoffLimit": 4,
+        "schedulingPolicy": {"queue": "q", "minAvailable": 2},
+    }
     assert role_of(document, "worker")["restartLimit"] == 4
     assert spec_of(document)["runPolicy"]["schedulingPolicy"] == {"gang": "volcano", "queue": "q"}
     assert [text for text in lost(document) if "minAvailable" in text]
@@ -106,6 +121,9 @@ def test_what_only_the_runtime_knows_is_to_be_written_in() -> None:
     document["spec"]["trainer"] = {"numProcPerNode": "auto"}
     document["spec"]["initializer"] = {"dataset": {"storageUri": "hf://data"}}
     container = container_of(document, "worker")
-    assert (container["image"], container["command"]) == ("image-of-the-runtime", ["command-of-the-image"])
+    assert (container["image"], container["command"]) == (
+        "image-of-the-runtime",
+        ["command-of-the-image"],
+    )
     text = "\n".join(lost(document))
     assert all(part in text for part in ("spec.trainer.image", "has no command", "initializer"))

@@ -16,17 +16,21 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 VALUES = st.recursive(
     st.booleans() | st.integers(-(10**17), 10**17) | TEXT,
     lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(TEXT.filter(lambda key: key != "<<"), inner, max_size=4)
+        st.lists(inner, max_size=4)
+        | st.dictionaries(TEXT.filter(lambda key: key != "<<"), inner, max_size=4)
     ),
     max_leaves=20,
 )
 
 
+@pytest.mark.guarantee("converted-jobs-are-accepted")
 @given(VALUES, st.lists(st.sampled_from(["a", "b", 0, 1]), max_size=3), TEXT)
 @example("1e3", [], "")
 @example("y", [], "")
 @example("\x85x\n # y", ["a"], "\n---\nkind: Pod")
-def test_any_object_with_any_comment_reads_as_it_was(value: Any, place: list[str | int], message: str) -> None:
+def test_any_object_with_any_comment_reads_as_it_was(
+    value: Any, place: list[str | int], message: str
+) -> None:
     written = {"a": value, "b": [value, {"a": value}]}
     note = Note(Kind.LOST, "spec.a", message, tuple(place))
     text = render(Converted("document 1", written, (note,)))
@@ -34,7 +38,9 @@ def test_any_object_with_any_comment_reads_as_it_was(value: Any, place: list[str
     assert yaml.safe_load(text) == written
 
 
-@pytest.mark.parametrize("text", ["y", "N", "1e3", "0o17", "0x1f", "1_0", "1:30", "2026-01-01", ".5", "-1", "~", "on"])
+@pytest.mark.parametrize(
+    "text", ["y", "N", "1e3", "0o17", "0x1f", "1_0", "1:30", "2026-01-01", ".5", "-1", "~", "on"]
+)
 def test_texts_that_other_readers_take_for_something_else_are_in_quotes(text: str) -> None:
     assert render(Converted("document 1", {"a": text})).splitlines()[1] == f"a: '{text}'"
 

@@ -9,6 +9,7 @@ from elasticjob_cli.convert.rendering import render
 from tests.support.convert import OURS, SAMPLES, converted, sample
 
 
+@pytest.mark.guarantee("converted-jobs-are-accepted")
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_becomes_valid_objects(name: str) -> None:
     for document in sample(name):
@@ -24,5 +25,7 @@ def test_the_same_document_always_becomes_the_same_text(name: str) -> None:
 
 
 def test_every_kind_has_a_sample() -> None:
-    kinds = {(document["apiVersion"], document["kind"]) for name in SAMPLES for document in sample(name)}
+    kinds = {
+        (document["apiVersion"], document["kind"]) for name in SAMPLES for document in sample(name)
+    }
     assert set(CONVERTERS) <= kinds

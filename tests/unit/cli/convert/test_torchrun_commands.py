@@ -23,7 +23,9 @@ from hypothesis import strategies as st
         (["bash", "-c", 'a; torchrun --nnodes="$N" t.py; torchrun u'], ["bash", "-c", "a; torchrun t.py; torchrun u"]),
     ],
 )  # fmt: skip
-def test_options_of_the_world_are_taken_out_up_to_the_script(words: list[str], changed: list[str]) -> None:
+def test_options_of_the_world_are_taken_out_up_to_the_script(
+    words: list[str], changed: list[str]
+) -> None:
     found = without_world(words)
     assert found is not None
     assert list(found.words) == changed
@@ -32,21 +34,27 @@ def test_options_of_the_world_are_taken_out_up_to_the_script(words: list[str], c
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["python", "train.py"], ["sh", "-c", "echo torchrunner --nnodes=2"], ["mytorchrun"]]
+    "words",
+    [[], ["python", "train.py"], ["sh", "-c", "echo torchrunner --nnodes=2"], ["mytorchrun"]],
 )
 def test_other_commands_are_left_alone(words: list[str]) -> None:
     assert without_world(words) is None
 
 
 def test_what_the_options_were_is_known() -> None:
-    found = without_world(["torchrun", "--nnodes=2:5", "--nproc-per-node=auto", "--max_restarts", "3", "train.py"])
+    found = without_world(
+        ["torchrun", "--nnodes=2:5", "--nproc-per-node=auto", "--max_restarts", "3", "train.py"]
+    )
     assert found is not None
     assert found.nodes() == (2, 5)
     assert (found.number("max-restarts"), found.number("nproc-per-node")) == (3, None)
     assert found.options["nproc-per-node"] == "auto"
 
 
-@given(st.lists(st.text(max_size=20), max_size=6), st.sampled_from(["torchrun", "dlrover-run", "sh", "python"]))
+@given(
+    st.lists(st.text(max_size=20), max_size=6),
+    st.sampled_from(["torchrun", "dlrover-run", "sh", "python"]),
+)
 def test_any_command_is_changed_or_left(words: list[str], program: str) -> None:
     without_world([program, "-c", *words])
     without_world([program, *words])
