@@ -99,7 +99,6 @@ class Agent:
 
     async def run(self) -> int:
         """Run until this member ends; returns the exit code of the container."""
-        self._supervisor.watch_children()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._handle_sigterm)

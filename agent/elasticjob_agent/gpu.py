@@ -10,7 +10,7 @@ import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticjob_agent import exec_child
+from elasticjob_processes.exec_child import original_environment
 
 LIBRARY = "libnvidia-ml.so.1"
 _NOT_SUPPORTED = 3
@@ -98,7 +98,7 @@ def _load(library: str) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(library)
     except OSError:
-        for folder in exec_child.environment().get("LD_LIBRARY_PATH", "").split(":"):
+        for folder in original_environment().get("LD_LIBRARY_PATH", "").split(":"):
             if folder and (found := Path(folder, library)).exists():
                 return ctypes.CDLL(str(found))
         raise

@@ -32,7 +32,7 @@ from elasticjob_api import names
 from elasticjob_agent import LIBRARY
 from elasticjob_agent.elf_launcher import MACHINES, launcher
 
-_PACKAGES = ("elasticjob_agent", *names.LIBRARY_PACKAGES)
+_PACKAGES = ("elasticjob_agent", "elasticjob_processes", *names.LIBRARY_PACKAGES)
 _DEPENDENCIES = ("grpcio", "protobuf", "psutil", "typing_extensions")
 _EXCLUDED = re.compile(
     r"__phello__|__pycache__|config-.*|curses|dbm|dist-packages|distutils|ensurepip|idlelib|lib2to3|pydoc_data|"

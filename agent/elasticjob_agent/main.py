@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from elasticjob_api import names
+from elasticjob_processes.exec_child import die_with_parent, original_environment
 
-from elasticjob_agent import LIBRARY, VERSION, config, exec_child, termination, token_hiding
+from elasticjob_agent import LIBRARY, VERSION, config, termination, token_hiding
 from elasticjob_agent.remote_shell import programs
 
 EX_CONFIG = 78
@@ -70,12 +71,9 @@ def _run(command: list[str]) -> int:
     except config.ConfigError as error:
         return _refuse(str(error), EX_CONFIG)
     environment = _training_environment()
-    from elasticjob_agent import process
-
-    process.become_subreaper()
     if names.ENV_CONTAINER in os.environ:
         # the guard of such a node finds processes by this variable, which is hidden next
-        process.die_with_parent()
+        die_with_parent()
     # before anything of the user's runs; from now on /proc/self cannot be read
     token_hiding.hide_token()
 
@@ -89,7 +87,7 @@ def _training_environment() -> dict[str, str]:
 
     An installed agent's library is appended to PYTHONPATH.
     """
-    environment = exec_child.environment()
+    environment = original_environment()
     environment.pop(names.ENV_TOKEN, None)
     library = Path(
         sys.prefix, LIBRARY

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import psutil
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
+from elasticjob_processes.exec_child import dying_with_parent
+from elasticjob_processes.killing import kill_tree
 
-from elasticjob_agent import exec_child, node_benchmark
+from elasticjob_agent import node_benchmark
 
 CONNECT_SECONDS = 3.0
 CONNECT_ATTEMPTS = 3
@@ -68,17 +69,10 @@ class NodeCheck:
 
     def end(self) -> None:
         """Kill the benchmark with all its descendants."""
-        benchmark = self._benchmark
-        self._benchmark = None
-        if benchmark is None:
-            return
-        try:
-            process = psutil.Process(benchmark.pid)
-            for each in (*process.children(recursive=True), process):
-                each.kill()
-        except psutil.NoSuchProcess:
-            pass  # it has ended by itself
-        benchmark.returncode = 0  # it is reaped with all other children, not here
+        if self._benchmark is not None:
+            kill_tree(self._benchmark.pid)
+            self._benchmark.returncode = 0  # it is reaped with all other children, not here
+            self._benchmark = None
 
     async def _measure(self, command: Any) -> tuple[float, str]:
         """Run the benchmark and the job's command.
@@ -104,17 +98,12 @@ class NodeCheck:
         return result["seconds"], ""
 
     def _start(self, command: Any) -> subprocess.Popen[bytes]:
-        python = [sys.executable, "-I", "-S"]
-        arguments = [
-            *python,
-            exec_child.__file__,
-            str(os.getpid()),
-            *python,
-            node_benchmark.__file__,
-            *command,
-        ]
+        benchmark = [sys.executable, "-I", "-S", node_benchmark.__file__, *command]
         return subprocess.Popen(
-            arguments, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            dying_with_parent(benchmark),
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
         )
 
 

@@ -1,14 +1,12 @@
 """The training processes of one member.
 
 CMD once for each, in a session of its own, with everything it starts. The agent is the container's
-first process, so it also reaps orphaned processes. All children are reaped in one place, on
-SIGCHLD, because of two calls of `waitpid` one would take the exit code that the other waits for.
+first process, so it also reaps orphaned processes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import os
 import signal
@@ -17,30 +15,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import IO
 
-import psutil
 from elasticjob_api import names
 from elasticjob_api.references import TooLongError
+from elasticjob_processes.exec_child import cannot_start_code, dying_with_parent
+from elasticjob_processes.killing import kill_descendants, kill_group, shell_code
+from elasticjob_processes.reaper import ChildReaper
 
-from elasticjob_agent import exec_child
 from elasticjob_agent.output import Tail, copy_stream
 from elasticjob_agent.process_environment import MAX_ARG_STRLEN, render
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _OUTPUT_SECONDS = 0.5
-
-
-def become_subreaper() -> None:
-    """Make the kernel give orphaned descendants to this process as children, also when it is not process 1."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def die_with_parent() -> None:
-    """Make the kernel kill this process when the one that started it ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class CannotStart(Exception):
@@ -62,11 +48,7 @@ class ProcessSupervisor:
         """Remember the command and the container's environment; nothing is started."""
         self._command = list(command)
         self._container = container
-        self._running: dict[int, TrainingProcess] = {}
-
-    def watch_children(self) -> None:
-        """Reap children from now on; needs the running event loop."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap_children)
+        self._reaper = ChildReaper()
 
     def start(
         self, variables: Sequence[Mapping[str, str]], *, first_rank: int = 0
@@ -100,10 +82,9 @@ class ProcessSupervisor:
         self, process: TrainingProcess, command: Sequence[str], environment: Mapping[str, str]
     ) -> None:
         """Start any command as a process, in a session of its own; the agent reaps it."""
-        arguments = [sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), *command]
         try:
-            popen = subprocess.Popen(  # reaped by _reap_children, which sets its return code
-                arguments,
+            popen = subprocess.Popen(  # the reaper waits for it
+                dying_with_parent([*command]),
                 env=environment,
                 stdout=subprocess.PIPE if process.prefix else None,
                 stderr=subprocess.PIPE,
@@ -113,18 +94,7 @@ class ProcessSupervisor:
             process.not_started(_cannot_start(error, command, environment))
         else:
             process.started(popen)
-            self._running[popen.pid] = process
-
-    def _reap_children(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if (process := self._running.pop(pid, None)) is not None:
-                process.ended(os.waitstatus_to_exitcode(status))
+            self._reaper.watch(popen.pid, process.ended)
 
 
 class TrainingProcesses:
@@ -197,7 +167,7 @@ class TrainingProcesses:
         """Kill each CMD and all descendants of the agent, in whatever process group or session they are."""
         for process in self._processes:
             process.signal(signal.SIGKILL)
-        _kill_descendants()
+        kill_descendants()
 
 
 class TrainingProcess:
@@ -253,7 +223,7 @@ class TrainingProcess:
         """Record the exit code, which was found when the process was reaped."""
         if self._popen is not None:
             self._popen.returncode = code
-        self._end(128 - code if code < 0 else code)
+        self._end(shell_code(code))
 
     def wait_for_output(self, seconds: float) -> None:
         """Block until its output is copied, at most so long.
@@ -276,8 +246,7 @@ class TrainingProcess:
     def kill_group(self) -> None:
         """Kill its process group: CMD, if it runs, and what it has started and left there."""
         if self._pid:
-            with suppress(ProcessLookupError):
-                os.killpg(self._pid, signal.SIGKILL)
+            kill_group(self._pid)
 
     def _end(self, code: int) -> None:
         self.code = code
@@ -300,9 +269,8 @@ def _cannot_start(
     why = (error.strerror or str(error)).lower()
     if error.errno == errno.E2BIG:
         why += f": {_longest(command, environment)}"
-    temporary = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
     return CannotStart(
-        os.EX_OSERR if temporary else 126, f"elasticjob-agent: cannot run {command[0]!r}: {why}"
+        cannot_start_code(error), f"elasticjob-agent: cannot run {command[0]!r}: {why}"
     )
 
 
@@ -330,22 +298,10 @@ def _bytes(text: str) -> int:
     return len(os.fsencode(text)) + 1
 
 
-def _kill_descendants() -> bool:
-    killed = False
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if process.status() != psutil.STATUS_ZOMBIE:
-                process.kill()
-                killed = True
-        except psutil.NoSuchProcess:
-            continue
-    return killed
-
-
 async def _kill_leftovers() -> None:
     """Kill what CMD has left running.
 
     It would hold ports and memory that the next world's process needs.
     """
-    while _kill_descendants():  # noqa: ASYNC110 (there is no event for the end of a grandchild)
+    while kill_descendants():  # noqa: ASYNC110 (there is no event for the end of a grandchild)
         await asyncio.sleep(0.01)

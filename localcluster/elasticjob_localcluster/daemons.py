@@ -7,7 +7,6 @@ crash kept from being recorded.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -15,6 +14,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from elasticjob_processes.killing import kill
+from elasticjob_processes.table import process_table, read_process, variable
 
 CLUSTER_VARIABLE = "ELASTICJOB_DEV_CLUSTER"
 
@@ -28,13 +30,13 @@ class ProcessIdentity:
 
     def alive(self) -> bool:
         """Whether it still runs; a process that has ended but was not waited for does not."""
-        return _started(self.pid) == self.started
+        process = read_process(self.pid)
+        return process is not None and process.started == self.started
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal, if it still runs."""
         if self.alive():
-            with contextlib.suppress(ProcessLookupError):  # it may end in between
-                os.kill(self.pid, number)
+            kill(self.pid, number)
 
 
 def start(
@@ -51,7 +53,9 @@ def start(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    (state / "pids" / name).write_text(f"{child.pid} {_started(child.pid) or 0}\n")
+    process = read_process(child.pid)
+    started = 0 if process is None else process.started
+    (state / "pids" / name).write_text(f"{child.pid} {started}\n")
     return child
 
 
@@ -82,18 +86,10 @@ def find_states() -> list[Path]:
 
 def _marked() -> Iterator[tuple[ProcessIdentity, str]]:
     """Yield every live process that belongs to a cluster, with the cluster's directory."""
-    mark = f"{CLUSTER_VARIABLE}=".encode()
-    for path in Path("/proc").iterdir():
-        if not path.name.isdecimal():
-            continue
-        try:
-            variables = (path / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue  # another user's, or it has just ended
-        of = next((each.removeprefix(mark) for each in variables if each.startswith(mark)), None)
-        started = _started(int(path.name)) if of is not None else None
-        if of is not None and started is not None:
-            yield ProcessIdentity(int(path.name), started), os.fsdecode(of)
+    for pid, process in process_table().items():
+        directory = variable(pid, CLUSTER_VARIABLE)
+        if directory is not None:
+            yield ProcessIdentity(pid, process.started), directory
 
 
 def _owner(pid: int) -> int | None:
@@ -115,13 +111,3 @@ def stop(processes: Iterable[ProcessIdentity], *, seconds: float) -> None:
         deadline = time.monotonic() + limit
         while any(process.alive() for process in processes) and time.monotonic() < deadline:
             time.sleep(0.02)
-
-
-def _started(pid: int) -> int | None:
-    try:
-        # The second field is the program's name in brackets, which may hold blanks and brackets
-        # itself.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])

@@ -440,8 +440,7 @@ async def test_an_end_the_master_has_missed_is_reported_when_it_is_back(
 
 SHORT_VERDICT_TIMEOUTS = """
 import os, sys
-from elasticjob_agent import agent, config, process
-process.become_subreaper()
+from elasticjob_agent import agent, config
 timeouts = agent.VerdictTimeouts(success=0.3, failure=0.3)
 sys.exit(agent.run(config.load(os.environ), sys.argv[1:], dict(os.environ), timeouts))
 """

@@ -7,7 +7,6 @@ process has failed: Horovod never uses a host of that name again, so another pod
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import selectors
@@ -20,8 +19,9 @@ from collections import deque
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_processes.exec_child import original_environment
+from elasticjob_processes.killing import kill_group, shell_code
 
-from elasticjob_agent import exec_child
 from elasticjob_agent.remote_shell.session import (
     ALIVE_SECONDS,
     AgentSocket,
@@ -78,8 +78,7 @@ class Session(threading.Thread):
         else:
             threading.Thread(target=self._listen, daemon=True).start()
             self._copy_output(self._process)
-            code = self._process.wait()
-            code = 128 - code if code < 0 else code
+            code = shell_code(self._process.wait())
             if code and _TRAINING in self._command and not self._asked:
                 self.code = code
             self._send({"exit": code})
@@ -108,8 +107,7 @@ class Session(threading.Thread):
     def _signal(self, number: int) -> None:
         self._asked = True
         if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+            kill_group(self._process.pid, number)
 
     def _copy_output(self, process: subprocess.Popen[bytes]) -> None:
         """Send the output until its end, or until the process has ended and what it has left running is killed."""
@@ -132,8 +130,7 @@ class Session(threading.Thread):
                     sent_at = time.monotonic()
                 if ended_at is None and process.poll() is not None:
                     ended_at = now
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGKILL)
+                    kill_group(process.pid)
                 if ended_at is not None and now - ended_at > _LEFTOVER_SECONDS:
                     return
 
@@ -205,7 +202,7 @@ class Worker:
 
 def _environment() -> dict[str, str]:
     """Return the environment of this container, without what keeps a script from being run beside the launcher."""
-    environment = exec_child.environment()
+    environment = original_environment()
     environment.pop("HOROVOD_CONTROLLER", None)
     return environment
 

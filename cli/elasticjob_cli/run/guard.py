@@ -6,12 +6,11 @@ standard input. Nothing is written to the pipe; it is closed when the command en
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from elasticjob_localcluster.node.process_tree import kill_marked
+from elasticjob_processes import guard
 
 from elasticjob_cli.run.folder import Claim, remove
 
@@ -22,18 +21,12 @@ def start(marker: str, claim: Claim) -> subprocess.Popen[bytes]:
     It keeps the folder's lock until it has removed the folder, so that no other run of this name
     begins before.
     """
-    command = [sys.executable, "-P", "-m", __name__, marker, str(claim.folder)]
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, pass_fds=[claim.lock], start_new_session=True
-    )
+    return guard.start(marker, str(claim.folder), module=__name__, pass_fds=[claim.lock])
 
 
 def main() -> None:
     """Wait until the command has ended, then clean up."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    sys.stdin.buffer.read()
-    kill_marked(sys.argv[1])
+    guard.guard(sys.argv[1])
     remove(Path(sys.argv[2]))
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from elasticjob_api import names
 from elasticjob_client.errors import ClientError
-from elasticjob_localcluster.node.process_tree import kill_marked
 from elasticjob_localcluster.training_library import with_training_library
+from elasticjob_processes.killing import kill_marked
 
 from elasticjob_cli.run import control, workers
 from elasticjob_cli.run.environment import Run, agent_environment, master_environment

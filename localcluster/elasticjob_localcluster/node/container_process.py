@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticjob_api.times import format_time
+from elasticjob_processes.killing import kill, kill_group, shell_code
 
 from elasticjob_localcluster.node.container_logs import ContainerLog, last_output
 from elasticjob_localcluster.node.container_status import Terminated
-from elasticjob_localcluster.node.process_tree import Reaper, kill
+from elasticjob_localcluster.node.process_tree import ContainerReaper
 
 _PIPE_SECONDS = 0.5
 """How long output is still read after the process has ended while another process has the pipe
@@ -48,12 +49,6 @@ class Exit:
     code: int
     signal: int
     at: float
-
-
-def exit_from_wait_status(status: int, at: float) -> Exit:
-    """Translate a wait status."""
-    code = os.waitstatus_to_exitcode(status)
-    return Exit(code, 0, at) if code >= 0 else Exit(128 - code, -code, at)
 
 
 def find_executable(name: str, search: str, directory: Path) -> str:
@@ -113,7 +108,7 @@ class ContainerProcess:
 
     def __init__(
         self,
-        reaper: Reaper,
+        reaper: ContainerReaper,
         command: Command,
         log: ContainerLog,
         message_file: Path,
@@ -174,8 +169,7 @@ class ContainerProcess:
         Its other descendants are killed when the process has ended.
         """
         if not self._ended:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+            kill_group(self.pid)
 
     def kill_for_memory(self) -> None:
         """Kill it because it is over its memory limit."""
@@ -207,12 +201,11 @@ class ContainerProcess:
             container_id=container_id,
         )
 
-    def _on_process_end(self, status: int) -> None:
-        self._ended = exit_from_wait_status(status, time.time())
+    def _on_process_end(self, code: int) -> None:
+        self._ended = Exit(shell_code(code), signal=max(0, -code), at=time.time())
         if self._killer:
             self._killer.cancel()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        kill_group(self.pid)
         self._reaper.container_ended(self.command.owner)
         if self._open:
             self._loop.call_later(_PIPE_SECONDS, self._finish)

@@ -30,7 +30,7 @@ from elasticjob_localcluster.node.environment import (
 from elasticjob_localcluster.node.events import EventRecorder
 from elasticjob_localcluster.node.memory_limits import MemoryWatcher
 from elasticjob_localcluster.node.pod_model import Json, Pod
-from elasticjob_localcluster.node.process_tree import Reaper
+from elasticjob_localcluster.node.process_tree import ContainerReaper
 from elasticjob_localcluster.node.service_account import BINDING_PAUSES_SECONDS, ApiServer
 from elasticjob_localcluster.node.services import ServiceLister
 
@@ -50,7 +50,7 @@ class NodeContext:
     allocatable: Mapping[str, str]
     user: ProcessUser
     """The user that all processes run as."""
-    reaper: Reaper
+    reaper: ContainerReaper
     memory: MemoryWatcher
     addresses: AddressPool
     events: EventRecorder

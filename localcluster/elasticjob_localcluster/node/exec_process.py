@@ -6,27 +6,25 @@ With its environment, in its working directory.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import pty
-import signal
 import struct
 import sys
 import termios
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+from elasticjob_processes.killing import kill_group, shell_code
 
 from elasticjob_localcluster.node.container_command import with_installed_programs
 from elasticjob_localcluster.node.container_process import (
     Command,
     StartError,
-    exit_from_wait_status,
     find_executable,
     spawn,
 )
-from elasticjob_localcluster.node.process_tree import Reaper
+from elasticjob_localcluster.node.process_tree import ContainerReaper
 
 _BUFFERED_BYTES = 1 << 16
 _TERMINAL = -1
@@ -80,8 +78,7 @@ class ExecProcess:
     def close(self) -> None:
         """Kill it and what it has started in its session, and close its streams."""
         if not self.code.done():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+            kill_group(self.pid)
         for transport in self._transports:
             transport.close()
         if self._terminal is not None:
@@ -89,7 +86,7 @@ class ExecProcess:
 
 
 async def start(
-    reaper: Reaper, container: Command, argv: Sequence[str], streams: Streams
+    reaper: ContainerReaper, container: Command, argv: Sequence[str], streams: Streams
 ) -> ExecProcess:
     """Start a command in a container.
 
@@ -119,7 +116,7 @@ async def start(
     finally:
         _close(theirs)
     code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    reaper.watch(pid, lambda status: _set_code(code, status), guest_of=container.owner)
+    reaper.watch(pid, lambda result: _set_code(code, result), guest_of=container.owner)
     outputs = {number: await _reader(ours[number]) for number in (1, 2) if number in ours}
     stdin = await _writer(ours[0]) if 0 in ours else None
     transports = tuple(transport for _, transport in outputs.values())
@@ -166,9 +163,9 @@ def _close(descriptors: dict[int, int]) -> None:
         os.close(descriptor)
 
 
-def _set_code(code: asyncio.Future[int], status: int) -> None:
-    if not code.done():
-        code.set_result(exit_from_wait_status(status, time.time()).code)
+def _set_code(future: asyncio.Future[int], code: int) -> None:
+    if not future.done():
+        future.set_result(shell_code(code))
 
 
 async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:

@@ -8,11 +8,14 @@ if the plain sum is over the limit.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from elasticjob_localcluster.node.process_tree import ProcessEntry, process_table, proportional_size
+from elasticjob_processes.table import process_table, trees
 
 _PERIOD = 0.25
 _CPU_SHARE = 0.05
@@ -77,29 +80,23 @@ class MemoryWatcher:
         for pid, tree in trees(process_table(), set(limits)).items():
             if sum(process.resident for process in tree.values()) <= limits[pid]:
                 continue
-            if len(tree) == 1 or proportional_size(tree) > limits[pid]:
+            if len(tree) == 1 or _proportional_bytes(tree) > limits[pid]:
                 self._watched[pid].exceeded()
 
 
-def trees(table: dict[int, ProcessEntry], roots: set[int]) -> dict[int, dict[int, ProcessEntry]]:
-    """Return for each root the processes that descend from it or are of its session."""
-    found: dict[int, dict[int, ProcessEntry]] = {root: {} for root in roots}
-    root_of: dict[int, int | None] = {root: root for root in roots}
-    for pid in table:
-        path = []
-        at: int = pid
-        while at not in root_of:
-            process = table.get(at)
-            path.append(at)
-            if process is None:
-                root_of[at] = None
-            elif process.session in roots:
-                root_of[at] = process.session
-            else:
-                at = process.parent
-        for ancestor in path:
-            root_of[ancestor] = root_of[at]
-        root = root_of[pid]
-        if root is not None:
-            found[root][pid] = table[pid]
-    return found
+def _proportional_bytes(pids: Iterable[int]) -> int:
+    """Return the memory of some processes in bytes; pages that they share count once."""
+    total = 0
+    for pid in pids:
+        with suppress(OSError):
+            total += _proportional_bytes_of(pid)
+    return total
+
+
+def _proportional_bytes_of(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except PermissionError:  # an agent lets only root read it
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("Pss:")]
+    return 1024 * sum(kilobytes)

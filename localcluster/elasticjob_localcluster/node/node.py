@@ -20,8 +20,9 @@ from elasticjob_kube.errors import KubeError
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube, connect
+from elasticjob_processes import guard
+from elasticjob_processes.killing import kill_marked
 
-from elasticjob_localcluster.node import process_guard
 from elasticjob_localcluster.node.addresses import AddressPool
 from elasticjob_localcluster.node.admission import ProcessUser
 from elasticjob_localcluster.node.context import NodeContext
@@ -29,7 +30,7 @@ from elasticjob_localcluster.node.events import EventRecorder
 from elasticjob_localcluster.node.memory_limits import MemoryWatcher
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.pod_workers import PodWorkers
-from elasticjob_localcluster.node.process_tree import Reaper, kill_marked
+from elasticjob_localcluster.node.process_tree import ContainerReaper
 from elasticjob_localcluster.node.registration import (
     keep_registered,
     machine_capacity,
@@ -77,9 +78,8 @@ async def run(settings: Settings) -> None:
     _allow_many_files()
     settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     kill_marked(settings.node_id)  # of an earlier process of this node
-    reaper = Reaper()
-    guard = process_guard.start(settings.node_id)
-    reaper.watch(guard.pid, lambda _: _on_guard_exit(stop))
+    reaper = ContainerReaper()
+    reaper.watch(guard.start(settings.node_id).pid, lambda _: _on_guard_exit(stop))
     async with (
         connect(user_agent="elasticjob-process-node", kubeconfig=settings.kubeconfig) as kube,
         aiohttp.ClientSession() as http,
@@ -152,7 +152,11 @@ async def _remove_orphaned_directories(informer: Informer[Pod], pods: PodWorkers
 
 
 def _context(
-    settings: Settings, kube: Kube, http: aiohttp.ClientSession, reaper: Reaper, pods: PodWorkers
+    settings: Settings,
+    kube: Kube,
+    http: aiohttp.ClientSession,
+    reaper: ContainerReaper,
+    pods: PodWorkers,
 ) -> NodeContext:
     return NodeContext(
         name=settings.name,

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 
 import aiohttp
 import grpc
+from elasticjob_processes.killing import kill, shell_code
 
 from elasticjob_localcluster.node.container_process import (
     Command,
     StartError,
-    exit_from_wait_status,
     spawn,
 )
 from elasticjob_localcluster.node.pod_model import Json
-from elasticjob_localcluster.node.process_tree import Reaper, kill
+from elasticjob_localcluster.node.process_tree import ContainerReaper
 
 _OUTPUT_BYTES = 1024
 _CHECK = "/grpc.health.v1.Health/Check"
@@ -35,7 +35,7 @@ class ProbeTarget:
     ports: Mapping[str, int]
     command: Command
     """Its command; an exec probe runs with the same environment."""
-    reaper: Reaper
+    reaper: ContainerReaper
     http: aiohttp.ClientSession
 
 
@@ -146,9 +146,9 @@ async def _exec(argv: list[str], target: ProbeTarget) -> str | None:
             pid = spawn(replace(target.command, argv=argv), output.fileno())
         except StartError as error:
             return str(error)
-        target.reaper.watch(pid, lambda status: None if ended.done() else ended.set_result(status))
+        target.reaper.watch(pid, lambda code: None if ended.done() else ended.set_result(code))
         try:
-            code = exit_from_wait_status(await ended, time.time()).code
+            code = shell_code(await ended)
         finally:
             if not ended.done():
                 kill(pid)

@@ -18,7 +18,7 @@ from aiohttp import web
 from elasticjob_localcluster.node.container_process import StartError
 from elasticjob_localcluster.node.exec_process import ExecProcess, Streams, start
 from elasticjob_localcluster.node.pod_workers import PodWorkers
-from elasticjob_localcluster.node.process_tree import Reaper
+from elasticjob_localcluster.node.process_tree import ContainerReaper
 
 FEATURE = "ExtendWebSocketsToKubelet"
 """What the node declares, so that the API server passes the websockets of kubectl through to it."""
@@ -40,7 +40,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Streaming:
     """Serves exec and port-forward for the pods of a node."""
 
-    def __init__(self, pods: PodWorkers, reaper: Reaper) -> None:
+    def __init__(self, pods: PodWorkers, reaper: ContainerReaper) -> None:
         self._pods = pods
         self._reaper = reaper
         self._open = 0

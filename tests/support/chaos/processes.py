@@ -7,7 +7,7 @@ import os
 import signal
 from dataclasses import dataclass
 
-from elasticjob_localcluster.node.process_tree import marker, process_table
+from elasticjob_processes.table import marker, process_table
 
 
 @dataclass(frozen=True)

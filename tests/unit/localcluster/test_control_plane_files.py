@@ -13,6 +13,7 @@ from elasticjob_localcluster.controlplane import binaries, components, go_toolch
 from elasticjob_localcluster.controlplane.pki import make_pki
 from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.progress_display import ProgressDisplay
+from elasticjob_processes.table import read_process
 from rich.console import Console
 
 PROGRAMS = {program.name: Path("/programs") / program.name for program in binaries.PROGRAMS}
@@ -98,7 +99,9 @@ def test_directories_follow_the_environment_and_an_empty_home_is_looked_up() -> 
 
 def test_a_process_is_not_mistaken_for_another_one_with_its_id(tmp_path: Path) -> None:
     (tmp_path / "pids").mkdir()
-    (tmp_path / "pids" / "me").write_text(f"{os.getpid()} {daemons._started(os.getpid())}\n")
+    own = read_process(os.getpid())
+    assert own is not None
+    (tmp_path / "pids" / "me").write_text(f"{os.getpid()} {own.started}\n")
     (tmp_path / "pids" / "stale").write_text(f"{os.getpid()} 1\n")
     (tmp_path / "pids" / "cut-off").write_text("")
     found = daemons.recorded(tmp_path)

@@ -13,8 +13,6 @@ from elasticjob_localcluster.node.container_logs import (
     last_output,
     read_lines,
 )
-from elasticjob_localcluster.node.memory_limits import trees
-from elasticjob_localcluster.node.process_tree import ProcessEntry
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -85,30 +83,3 @@ async def test_a_follower_sees_every_line_once_also_across_files(
     log.close()
     await asyncio.wait_for(reader, 5)
     assert lines == [b"before\n"] + [b"line %d\n" % number for number in range(100)]
-
-
-@given(
-    st.lists(st.integers(0, 30), min_size=1, max_size=30), st.sets(st.integers(2, 31), max_size=4)
-)
-def test_every_process_is_counted_for_the_nearest_watched_ancestor(
-    parents: list[int], roots: set[int]
-) -> None:
-    table = {pid: ProcessEntry(min(parent, pid - 1), 0, 1) for pid, parent in enumerate(parents, 2)}
-    for root, tree in trees(table, roots).items():
-        for pid in tree:
-            at = pid
-            while at not in roots:
-                at = table[at].parent
-            assert at == root
-    counted = [pid for tree in trees(table, roots).values() for pid in tree]
-    assert len(counted) == len(set(counted))
-
-
-def test_a_process_of_the_session_is_counted_after_its_parent_is_gone() -> None:
-    table = {
-        10: ProcessEntry(1, 10, 5),
-        11: ProcessEntry(1, 10, 7),
-        12: ProcessEntry(11, 12, 1),
-        13: ProcessEntry(1, 13, 9),
-    }
-    assert set(trees(table, {10})[10]) == {10, 11, 12}
