@@ -19,6 +19,7 @@ from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds, apply_policies
 from hypothesis import HealthCheck, settings
 
+from tests.support.loopback import loopback_network
 from tests.support.operator_process import there
 from tests.support.wait import until
 
@@ -113,6 +114,13 @@ def shared_cluster(
             if cluster.children:  # it was started here
                 fcntl.flock(users, fcntl.LOCK_EX)  # waits for the other workers
                 cluster.down()
+
+
+@pytest.fixture
+def network() -> Iterator[str]:
+    """Return the prefix of a /24 loopback network that no other test uses, as `127.4.5`."""
+    with loopback_network() as prefix:
+        yield prefix
 
 
 @pytest.fixture

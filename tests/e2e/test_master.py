@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +24,7 @@ from elasticjob_client.master import find_master
 
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job
+from tests.support.tcp_proxy import cuttable_proxy
 from tests.support.wait import until
 
 Json = dict[str, Any]
@@ -255,83 +252,36 @@ async def test_a_master_that_hangs_is_replaced_and_training_never_stops(
         )
 
 
-@dataclass
-class CuttableProxy:
-    """A proxy between the agents and the master that can be cut.
-
-    Then nothing comes through, without an error.
-    """
-
-    address: str
-    to: str = ""
-    connected: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @asynccontextmanager
-    async def run(self) -> AsyncIterator[None]:
-        """Serve while in the block."""
-        self.connected.set()
-        tasks: set[asyncio.Task[None]] = set()
-
-        def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            tasks.add(asyncio.create_task(self._connect(reader, writer)))
-
-        server = await asyncio.start_server(serve, self.address, names.GRPC_PORT)
-        try:
-            yield
-        finally:
-            server.close()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        ends = [writer]
-        try:
-            await self.connected.wait()
-            there, away = await asyncio.open_connection(self.to, names.GRPC_PORT)
-            ends.append(away)
-            await asyncio.gather(self._pass(reader, away), self._pass(there, writer))
-        except OSError:
-            return
-        finally:
-            for end in ends:
-                end.transport.abort()
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1 << 16):
-            await self.connected.wait()
-            writer.write(data)
-            await writer.drain()
-        writer.close()
-
-
 @pytest.mark.guarantee("network-cut")
 @pytest.mark.thorough
 @pytest.mark.embedded_only("the proxy that is cut has an address of the loopback range")
 async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(
-    sandbox: Sandbox, folder: Path
+    sandbox: Sandbox, folder: Path, network: str
 ) -> None:
-    proxy = CuttableProxy(f"127.255.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}")
-    host = {"name": names.service_host_env(names.master_service(NAME)), "value": proxy.address}
-    async with proxy.run(), sandbox.observe(NAME) as observer:
-        proxy.connected.clear()
+    own = f"{network}.1"
+    host = {"name": names.service_host_env(names.master_service(NAME)), "value": own}
+    async with (
+        cuttable_proxy(own, names.GRPC_PORT, to=None) as proxy,
+        sandbox.observe(NAME) as observer,
+    ):
+        proxy.cut()
         sandbox.apply(steady(folder, workers=2, env=[host]))
         address = await observer.until(
             "the master's address",
             lambda: observer.job.status.master_address if observer.job else None,
             seconds=SECONDS,
         )
-        proxy.to = address.rpartition(":")[0]
-        proxy.connected.set()
+        proxy.target = (address.rpartition(":")[0], names.GRPC_PORT)
+        proxy.restore()
         step = await training(observer, 2, beyond=20)
         before = workers(sandbox)
-        proxy.connected.clear()
+        proxy.cut()
         cut_at = time.monotonic()
         there = len(trained(folder))
         await members(sandbox, agent_pb2.MEMBER_STATE_SUSPECTED, agent_pb2.MEMBER_STATE_SUSPECTED)
         assert len(trained(folder)) > there, "training did not go on without the master"
         await asyncio.sleep(CUT_SECONDS - (time.monotonic() - cut_at))
-        proxy.connected.set()
+        proxy.restore()
         await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
         await training(observer, 2, beyond=step)
         assert observer.status.round == 1, "the world was formed anew"

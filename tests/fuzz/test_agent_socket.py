@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import textwrap
 from collections import Counter
@@ -161,10 +160,10 @@ async def _count(reader: asyncio.StreamReader, answers: Counter[str]) -> None:
 
 @pytest.mark.guarantee("bad-input-is-refused")
 async def test_no_line_on_the_socket_harms_the_agent_or_the_training(
-    tmp_path: Path, inputs: int, seed: int
+    tmp_path: Path, network: str, inputs: int, seed: int
 ) -> None:
     inputs = inputs // 10
-    host = f"127.{os.getpid() // 250 % 100 + 101}.{os.getpid() % 250}.1"
+    host = f"{network}.1"
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TRAIN))
     environment = agent_environment({}, master=host)

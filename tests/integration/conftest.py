@@ -1,7 +1,5 @@
 """Integration tests talk to a control plane without a node, or to a master or agent process without a cluster."""
 
-import itertools
-import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,8 +13,6 @@ from tests.support import agent_process, master_on_kubernetes
 from tests.support.fake_master import FakeMaster
 from tests.support.local_job import LocalJob
 from tests.support.master_process import STANDALONE, Master, run_master
-
-_fake_masters = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -47,11 +43,9 @@ async def setting(
 
 
 @pytest_asyncio.fixture
-async def fake_master() -> AsyncIterator[FakeMaster]:
-    """A master whose commands a test sends by hand, on an address that no other test has."""
-    number = os.getpid() % 60_000
-    host = f"127.{77 + next(_fake_masters) % 100}.{number // 250}.{number % 250 + 1}"
-    fake = FakeMaster(host)  # type: ignore[abstract]
+async def fake_master(network: str) -> AsyncIterator[FakeMaster]:
+    """A master whose commands a test sends by hand."""
+    fake = FakeMaster(f"{network}.1")  # type: ignore[abstract]
     await fake.start()
     yield fake
     await fake.stop()
@@ -65,8 +59,8 @@ async def run(fake_master: FakeMaster, tmp_path: Path) -> AsyncIterator[agent_pr
 
 
 @pytest.fixture
-def local_job(tmp_path: Path) -> Iterator[LocalJob]:
+def local_job(tmp_path: Path, network: str) -> Iterator[LocalJob]:
     """A job whose master and agents are processes of this machine, and end with the test."""
-    job = LocalJob(tmp_path)
+    job = LocalJob(tmp_path, network)
     yield job
     job.end()

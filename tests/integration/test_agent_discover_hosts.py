@@ -40,8 +40,8 @@ class Hosts(http.server.BaseHTTPRequestHandler):
 
 
 class Master:
-    def __init__(self, folder: Path) -> None:
-        self.address = f"127.91.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}"
+    def __init__(self, folder: Path, address: str) -> None:
+        self.address = address
         crt = folder / "crt"
         key = folder / "key"
         for path, text in zip((crt, key), certificates(), strict=True):
@@ -60,8 +60,8 @@ class Master:
 
 
 @pytest.fixture
-def master(tmp_path: Path) -> Iterator[Master]:
-    master = Master(tmp_path)
+def master(tmp_path: Path, network: str) -> Iterator[Master]:
+    master = Master(tmp_path, f"{network}.1")
     yield master
     master.stop()
 

@@ -6,8 +6,6 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -31,10 +29,9 @@ ROLLED_BACK = 1
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[LocalJob]:
-    job = LocalJob(tmp_path, framework="horovod")
-    yield job
-    job.end()
+def job(local_job: LocalJob) -> LocalJob:
+    local_job.framework = "horovod"
+    return local_job
 
 
 def wait_for_size(job: LocalJob, size: int, *, after: int = 0) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
 import sys
@@ -95,9 +94,8 @@ class Job:
 
 
 @pytest.fixture
-async def job(tmp_path: Path) -> AsyncIterator[Job]:
-    number = os.getpid() % 60_000
-    host = f"127.66.{number // 250}.{number % 250 + 1}"
+async def job(tmp_path: Path, network: str) -> AsyncIterator[Job]:
+    host = f"{network}.1"
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
     async with AsyncExitStack() as stack:

@@ -53,12 +53,12 @@ async def test_a_command_that_fails_is_reported_with_its_last_output(
     )
 
 
-async def test_peers_that_cannot_be_reached_are_named(fake_master: FakeMaster, run: Run) -> None:
+async def test_unreachable_peers_are_named(fake_master: FakeMaster, run: Run, network: str) -> None:
     await run("true", **{names.ENV_POD_IP: fake_master.host})
-    nobody = "127.254.254.254"
-    await fake_master.order(**check(1, peers=(nobody, fake_master.host)))
+    unreachable = f"{network}.9"
+    await fake_master.order(**check(1, peers=(unreachable, fake_master.host)))
     result = await found(fake_master, 1)
-    assert (list(result.unreached), result.problem) == ([nobody], "")
+    assert (list(result.unreached), result.problem) == ([unreachable], "")
 
 
 @pytest.mark.thorough

@@ -10,8 +10,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -24,10 +22,9 @@ SCRIPT = notified_training.__file__
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[LocalJob]:
-    job = LocalJob(tmp_path, framework="custom")
-    yield job
-    job.end()
+def job(local_job: LocalJob) -> LocalJob:
+    local_job.framework = "custom"
+    return local_job
 
 
 def start_master(job: LocalJob) -> None:

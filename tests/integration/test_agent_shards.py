@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import re
 import signal
@@ -33,10 +32,11 @@ SECONDS = 60
 class Workers:
     """Agents of this machine, each of which runs the training script."""
 
-    def __init__(self, folder: Path, mode: str) -> None:
+    def __init__(self, folder: Path, network: str, mode: str) -> None:
         self.folder = folder
         self.mode = mode
-        self.host = f"127.{178 + os.getpid() % 70}.{os.getpid() // 70 % 250}.1"
+        self.network = network
+        self.host = f"{network}.1"
         self.trained = folder / "trained"
         self.files = folder / "files"
         self.trained.mkdir()
@@ -61,7 +61,7 @@ class Workers:
             index=index,
             incarnation=incarnation,
             master=self.host,
-            address=self.host.removesuffix(".1") + f".{index + 10}",
+            address=f"{self.network}.{index + 10}",
         )
         with (self.folder / f"worker-{index}.log").open("ab") as log:
             command = [AGENT, "run", "--", sys.executable, SCRIPT]
@@ -114,8 +114,10 @@ class Workers:
 
 
 @pytest.fixture
-async def workers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Workers]:
-    running = Workers(tmp_path, request.param)
+async def workers(
+    tmp_path: Path, network: str, request: pytest.FixtureRequest
+) -> AsyncIterator[Workers]:
+    running = Workers(tmp_path, network, request.param)
     yield running
     running.end()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import shutil
@@ -73,15 +72,15 @@ _CAPABILITIES = (
 )
 ROOT_OF_A_CONTAINER = ("setpriv", f"--bounding-set=-all,+{_CAPABILITIES}", "--inh-caps=-all")
 """Root with the capabilities that containerd gives to a container by default."""
-_subnets = itertools.count()
 
 
-async def search(folder: Path, agent: str, python: str, *before: str) -> dict[str, Any]:
+async def search(
+    folder: Path, address: str, agent: str, python: str, *before: str
+) -> dict[str, Any]:
     """Run an agent below the given command, and in its training process the search.
 
     Return what that has found.
     """
-    address = f"127.{67 + next(_subnets)}.{os.getpid() % 250}.{os.getpid() // 250 % 250 + 1}"
     credentials = {names.ENV_TOKEN: TOKEN, names.ENV_CA: certificates()[0]}
     options = ("--standalone", "--framework=jax", "--min=1", "--workers=1")
     async with run_master(folder, *options, ports=(names.GRPC_PORT, 0), address=address):
@@ -117,7 +116,7 @@ def anybodys_folder() -> Iterator[Path]:
     ],
 )
 async def test_the_training_process_finds_the_token_nowhere(
-    tmp_path: Path, anybodys_folder: Path, who: str, agent: str
+    tmp_path: Path, network: str, anybodys_folder: Path, who: str, agent: str
 ) -> None:
     before: tuple[str, ...] = ()
     if who != "the user of the tests":
@@ -131,7 +130,7 @@ async def test_the_training_process_finds_the_token_nowhere(
         subprocess.run([AGENT, "install", str(folder)], check=True, timeout=60)
         program = str(folder / "bin" / "elasticjob-agent")
         python = str(folder / "bin" / "python3")
-    result = await search(tmp_path, program, python, *before)
+    result = await search(tmp_path, f"{network}.1", program, python, *before)
     assert result["dumpable"] == 1, "core dumps and debuggers of the training process do not work"
     assert names.ENV_TOKEN not in result["names"]
     if who == "the user of the tests" and os.geteuid() == 0:

@@ -17,18 +17,18 @@ from tests.support.master_process import TOKEN, certificates
 from tests.support.wait import wait_until
 
 SECONDS = 150
+JOB = "job"
 _MASTER = str(Path(sys.executable).with_name("elasticjob-master"))
 
 
 class LocalJob:
     """The processes of one job; what each prints is in a file of the folder."""
 
-    def __init__(self, folder: Path, name: str = "job", framework: str = "jax") -> None:
+    framework = "jax"
+
+    def __init__(self, folder: Path, network: str) -> None:
         self.folder = folder
-        self.name = name
-        self.framework = framework
-        # Below those of the fake masters, and of other tests with agents.
-        self.subnet = f"127.{8 + os.getpid() % 50}.{os.getpid() // 50 % 250}"
+        self.network = network
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start_master(self, least: int = 2, *options: str) -> None:
@@ -42,13 +42,13 @@ class LocalJob:
             f"--workers={least}",
         ]
         arguments += [
-            f"--address={self.subnet}.1",
+            f"--address={self.network}.1",
             "--http-port=0",
             f"--grpc-port={names.GRPC_PORT}",
         ]
         arguments += ["--state-file", str(self.folder / "state.json"), *options]
         environment = {
-            names.ENV_JOB_NAME: self.name,
+            names.ENV_JOB_NAME: JOB,
             names.ENV_TLS_CERT: certificate,
             names.ENV_TLS_KEY: key,
         }
@@ -69,9 +69,9 @@ class LocalJob:
                 **environment,
             },
             index=index,
-            master=f"{self.subnet}.1",
-            job=self.name,
-            address=f"{self.subnet}.{10 + index}",
+            master=f"{self.network}.1",
+            job=JOB,
+            address=f"{self.network}.{10 + index}",
         )
         return self._start(f"worker-{index}", AGENT, "run", "--", *command, environment=everything)
 

@@ -26,8 +26,8 @@ class _Connection:
 class CuttableProxy:
     """Forwards all connections of one port, unless it is cut."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._target = host, port
+    def __init__(self, target: tuple[str, int] | None) -> None:
+        self.target = target
         self._cut = False
         self._connections: dict[asyncio.Task[None], _Connection] = {}
 
@@ -77,7 +77,8 @@ class CuttableProxy:
             connection.passes.set()
         with contextlib.suppress(OSError, asyncio.CancelledError):
             await connection.passes.wait()
-            there_reader, there_writer = await asyncio.open_connection(*self._target)
+            assert self.target is not None
+            there_reader, there_writer = await asyncio.open_connection(*self.target)
             connection.writers.append(there_writer)
             await asyncio.gather(
                 self._forward(connection, reader, there_writer),
@@ -111,10 +112,13 @@ class CuttableProxy:
 
 @contextlib.asynccontextmanager
 async def cuttable_proxy(
-    host: str, port: int, *, to: tuple[str, int]
+    host: str, port: int, *, to: tuple[str, int] | None
 ) -> AsyncIterator[CuttableProxy]:
-    """Run a proxy that forwards a port while in the block."""
-    made = CuttableProxy(*to)
+    """Run a proxy that forwards a port while in the block.
+
+    Without a target it must be cut until the test has set one.
+    """
+    made = CuttableProxy(to)
     server = await asyncio.start_server(made.serve, host, port)
     try:
         yield made
