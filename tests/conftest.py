@@ -1,6 +1,6 @@
-"""Clusters for the tests that need a real API server.
+"""Starts the clusters for tests that need a real API server.
 
-Each is started once per test run, when a test first asks.
+Each cluster is started once per test run, by the first test that needs it.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tests.support.wait import until
 
 REPOSITORY = Path(__file__).parents[1]
 
-# Without a deadline and the check of speed: how long an example takes depends on the machine.
+# No deadline and no check of speed, because the duration of an example depends on the machine.
 SPEED = (HealthCheck.too_slow,)
 settings.register_profile("thorough", deadline=None, max_examples=100, suppress_health_check=SPEED)
 settings.register_profile("usual", deadline=None, max_examples=30, suppress_health_check=SPEED)
@@ -50,13 +50,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what importing and collecting has made out of all garbage collections, which take most of the time else."""
+    """Exempt the imported and collected objects from garbage collection, which otherwise takes most
+    of the time.
+    """
     gc.freeze()
     gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked `thorough`, unless it is asked for."""
+    """Deselect tests marked `thorough` unless the option is set."""
     if not config.getoption("thorough"):
         left_out = [item for item in items if item.get_closest_marker("thorough")]
         items[:] = [item for item in items if not item.get_closest_marker("thorough")]
@@ -65,15 +67,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def thorough(request: pytest.FixtureRequest) -> bool:
-    """Whether random histories and inputs are wanted in their full number, not just enough to see a regression."""
+    """Return whether random histories and inputs run in their full number, not just enough to see a
+    regression.
+    """
     return bool(request.config.getoption("thorough"))
 
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
-    """A cluster without a node and with our CRDs.
+    """Run a cluster without a node and with our CRDs.
 
-    Pods stay Pending, a test sets their status itself.
+    Pods stay Pending; a test sets their status itself.
     """
     with shared_cluster(tmp_path_factory, "control-plane", control_plane_only=True) as cluster:
         yield cluster
@@ -81,7 +85,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters
 
 @pytest.fixture(scope="session")
 def node_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Cluster]:
-    """A cluster whose process node runs the pods, with our CRDs."""
+    """Run a cluster whose process node runs the pods, with our CRDs."""
     with shared_cluster(tmp_path_factory, "node-cluster", capacity={"cpu": "64"}) as cluster:
         yield cluster
 
@@ -94,14 +98,14 @@ def shared_cluster(
     control_plane_only: bool = False,
     capacity: Json | None = None,
 ) -> Iterator[clusters.Cluster]:
-    """A cluster for all worker processes of a test run.
+    """Run a cluster for all worker processes of a test run.
 
-    The first to ask starts it, and stops it after the last.
+    The first process starts it, and stops it after the last one.
     """
     base = factory.getbasetemp()
     run = (
         base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    )  # a worker's directory is in that of the run
+    )  # a worker's directory is inside the run's
     os.environ.setdefault("GOGC", "400")  # the API server uses less CPU, and more memory
     with (run / f"{name}.users").open("w") as users:
         fcntl.flock(users, fcntl.LOCK_SH)
@@ -111,7 +115,7 @@ def shared_cluster(
             asyncio.run(apply_policies(cluster.kubeconfig, REPOSITORY / "policies"))
             yield cluster
         finally:
-            if cluster.children:  # it was started here
+            if cluster.children:  # this process started it
                 fcntl.flock(users, fcntl.LOCK_EX)  # waits for the other workers
                 cluster.down()
 
@@ -125,14 +129,14 @@ def network() -> Iterator[str]:
 
 @pytest.fixture
 async def kube(cluster: clusters.Cluster) -> AsyncIterator[Kube]:
-    """A session with all rights to `cluster`, which each directory's conftest chooses."""
+    """Open a session with all rights to `cluster`, which each directory's conftest chooses."""
     async with connect(user_agent="elasticjob-tests", kubeconfig=cluster.kubeconfig) as session:
         yield session
 
 
 @pytest.fixture
 async def namespace(kube: Kube) -> AsyncIterator[str]:
-    """A new namespace that takes pods, deleted with all that is in it after the test."""
+    """Create a namespace that accepts pods; delete it with its content after the test."""
     created = await kube.create(NAMESPACES, None, {"metadata": {"generateName": "test-"}})
     name: str = created["metadata"]["name"]
     try:
@@ -143,9 +147,9 @@ async def namespace(kube: Kube) -> AsyncIterator[str]:
 
 
 async def wait_for_defaults(kube: Kube, namespace: str) -> None:
-    """Wait until a new namespace has what Kubernetes puts into each.
+    """Wait until a new namespace has the objects that Kubernetes puts into each.
 
-    Without the account no pod is taken.
+    Without the account no pod is accepted.
     """
     for resource, needed in ((SERVICE_ACCOUNTS, "default"), (CONFIG_MAPS, "kube-root-ca.crt")):
         await until(f"{resource.kind} {needed}", partial(there, kube, resource, namespace, needed))

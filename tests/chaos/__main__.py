@@ -18,7 +18,7 @@ from tests.support.chaos.schedule import FAULTS, switched_on
 
 
 def main() -> int:
-    """Run, and return 1 if something was found."""
+    """Run the jobs, and return 1 if a check has found something."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""A short chaos run, so that it does not rot."""
+"""Runs chaos for a minute, so that its program stays usable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.chaos.schedule import switched_on
 
 @pytest.mark.guarantee("random-faults")
 @pytest.mark.thorough
-async def test_jobs_under_a_minute_of_random_faults_end_as_they_should(tmp_path: Path) -> None:
+async def test_jobs_end_correctly_under_a_minute_of_random_faults(tmp_path: Path) -> None:
     record = await run(
         Options(seed=1, minutes=1, faults=switched_on(""), gap=3, jobs_at_a_time=2), tmp_path
     )

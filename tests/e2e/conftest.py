@@ -1,7 +1,4 @@
-"""End-to-end tests run on a cluster with a node.
-
-The embedded one, or any other with `--kubeconfig`.
-"""
+"""Runs end-to-end tests on a cluster with a node: the embedded one, or the one of `--kubeconfig`."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,14 +19,14 @@ def cluster(request: pytest.FixtureRequest) -> TargetCluster:
 
 @pytest.fixture
 async def sandbox(cluster: TargetCluster) -> AsyncIterator[Sandbox]:
-    """A namespace of its own, with an operator that the test may kill."""
+    """Create a namespace with an operator that the test may kill."""
     async with new_sandbox(cluster) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def shared_folder(cluster: TargetCluster) -> None:
-    """Skip what shares files with its pods where the pods are on other machines."""
+    """Skip tests that share files with their pods if the pods are on other machines."""
     if cluster.real and not cluster.is_here():
         pytest.skip(
             "this test shares a folder with its pods: the cluster's only node must be this machine"
@@ -38,13 +35,13 @@ def shared_folder(cluster: TargetCluster) -> None:
 
 @pytest.fixture
 def folder(shared_folder: None, tmp_path: Path) -> Path:
-    """A folder that the containers of the test's pods may mount, and write to as whatever user they are."""
+    """Return a folder that the containers of the test's pods may mount and write to as any user."""
     tmp_path.chmod(0o777)
     return tmp_path
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what is tied to the other kind of cluster, with the reason that the mark gives."""
+    """Skip tests for the other kind of cluster, with the reason that the mark gives."""
     real = item.config.getoption("--kubeconfig") is not None
     if real and (mark := item.get_closest_marker("embedded_only")):
         pytest.skip(f"embedded cluster only: {mark.args[0]}")

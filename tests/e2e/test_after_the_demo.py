@@ -1,4 +1,4 @@
-"""What the demo tells its user to try."""
+"""Runs the commands that the demo suggests to its user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 
-def test_every_line_works_one_after_the_other_when_the_demos_job_has_ended(
+def test_every_suggested_command_works_after_the_demos_job_has_ended(
     sandbox: Sandbox, folder: Path
 ) -> None:
     sandbox.apply(digits(epochs=1, checkpoints=folder))

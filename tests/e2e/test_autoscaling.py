@@ -1,6 +1,6 @@
-"""The auto-scaler on a cluster.
+"""Runs the auto-scaler on a cluster.
 
-What it measures of real workers becomes plans that the operator executes.
+Its measurements of real workers become plans that the operator executes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ while not (pathlib.Path(sys.argv[1]) / "finish").exists():
 
 
 def auto_scaled(job: Json, *, maximum: int | None, **autoscaling: Any) -> Json:
-    """Return the job with auto-scaling, of at most so many workers, in windows of two seconds."""
+    """Return the job with auto-scaling up to `most` workers, in windows of two seconds."""
     job["spec"]["autoscaling"] = {"enabled": True, "cooldownSeconds": 2, **autoscaling}
     worker = job["spec"]["replicaSpecs"]["worker"]
     del worker["maxReplicas"]
@@ -52,7 +52,9 @@ def step_of(user: KubectlUser) -> int:
 
 
 def without_resources(name: str, folder: Path, **autoscaling: Any) -> Json:
-    """Return a job of one worker and one parameter server that says nothing of resources or of the largest size."""
+    """Return a job of one worker and one parameter server without resources and without a largest
+    size.
+    """
     job = auto_scaled(scaling_jobs.job(name, folder, resources={}), maximum=None, **autoscaling)
     roles = job["spec"]["replicaSpecs"]
     roles["ps"] = {
@@ -71,7 +73,7 @@ def requests_of(pod: Json) -> Json:
 
 @pytest.mark.guarantee("unset-resources")
 @pytest.mark.thorough
-def test_a_job_that_says_nothing_of_resources_gets_them_for_all_roles_and_the_next_one_begins_with_them(
+def test_a_job_without_resources_gets_them_for_all_roles_and_so_does_the_next_job(
     sandbox: Sandbox, folder: Path
 ) -> None:
     user = KubectlUser(sandbox, "bare", folder)
@@ -122,7 +124,7 @@ def test_a_job_that_says_nothing_of_resources_gets_them_for_all_roles_and_the_ne
 
 @pytest.mark.guarantee("resources-changed-in-place")
 @pytest.mark.thorough
-def test_a_role_that_nearly_uses_up_its_memory_gets_more_in_place_and_once(
+def test_a_role_that_nearly_exhausts_its_memory_gets_more_in_place_and_once(
     sandbox: Sandbox, folder: Path
 ) -> None:
     user = KubectlUser(sandbox, "full", folder)
@@ -156,7 +158,7 @@ def test_a_role_that_nearly_uses_up_its_memory_gets_more_in_place_and_once(
 
 
 @pytest.mark.thorough
-def test_a_job_without_max_replicas_grows_as_far_as_its_resource_limits_allow(
+def test_a_job_without_max_replicas_grows_to_its_resource_limits(
     sandbox: Sandbox, folder: Path
 ) -> None:
     user = KubectlUser(sandbox, "growing", folder)

@@ -1,4 +1,4 @@
-"""The life of a job by `elasticjob` alone, and what the commands say when something is not as wanted."""
+"""Runs a job with `elasticjob` alone, and checks the commands' error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMAND = Path(sys.executable).with_name("elasticjob")
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command has ended."""
+    """A command's exit code and output."""
 
     code: int
     out: str
@@ -35,7 +35,7 @@ class CommandLineUser:
     sandbox: Sandbox
 
     def run(self, command: str, *arguments: str) -> Ran:
-        """Run a command to its end, with what it prints in 200 columns."""
+        """Run a command to its end; its output has 200 columns."""
         access = [
             f"--kubeconfig={self.sandbox.cluster.kubeconfig}",
             f"--namespace={self.sandbox.namespace}",
@@ -51,14 +51,14 @@ class CommandLineUser:
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def out(self, command: str, *arguments: str) -> str:
-        """Run a command that succeeds; return what it has printed."""
+        """Run a command that succeeds; return its output."""
         ran = self.run(command, *arguments)
         assert (ran.code, ran.err) == (0, "")
         return ran.out
 
 
 @pytest.mark.thorough
-def test_a_job_is_watched_scaled_suspended_resumed_and_stopped_by_the_command_line(
+def test_the_command_line_watches_scales_suspends_resumes_and_stops_a_job(
     sandbox: Sandbox, folder: Path
 ) -> None:
     user = CommandLineUser(sandbox)
@@ -135,7 +135,7 @@ def test_a_job_is_watched_scaled_suspended_resumed_and_stopped_by_the_command_li
 
 
 @pytest.mark.guarantee("answers-after-the-end")
-def test_a_job_that_has_ended_still_answers(sandbox: Sandbox, folder: Path) -> None:
+def test_a_job_that_has_ended_still_answers_queries(sandbox: Sandbox, folder: Path) -> None:
     user = CommandLineUser(sandbox)
     source = Path(counting_training.__file__).read_text()
     sandbox.apply(job("digits", folder, command=["python", "-c", source, "60"]))
@@ -158,7 +158,9 @@ def test_a_job_that_has_ended_still_answers(sandbox: Sandbox, folder: Path) -> N
     assert "Goodput" in user.out("describe", "digits")
 
 
-def test_what_cannot_be_done_is_one_line_with_the_remedy_and_no_traceback(sandbox: Sandbox) -> None:
+def test_an_impossible_request_prints_one_line_with_the_remedy_and_no_traceback(
+    sandbox: Sandbox,
+) -> None:
     user = CommandLineUser(sandbox)
     for command, said in {
         "scale nobody 3": 'nobody" not found; `kubectl get elasticjobs -n',

@@ -1,4 +1,4 @@
-"""Frameworks of FrameworkController, converted, do here what they did there."""
+"""Runs converted Frameworks of FrameworkController; they behave as they did there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def containers(framework: dict[str, Any]) -> list[dict[str, Any]]:
     return [role["task"]["pod"]["spec"]["containers"][0] for role in framework["spec"]["taskRoles"]]
 
 
-def test_tasks_behind_a_framework_barrier_find_each_other_and_the_servers_end_with_the_workers(
+def test_tasks_behind_a_barrier_find_each_other_and_servers_end_with_the_workers(
     sandbox: Sandbox, folder: Path
 ) -> None:
     (framework,) = sample("framework_controller/parameter-servers.yaml")
@@ -53,7 +53,7 @@ def test_tasks_behind_a_framework_barrier_find_each_other_and_the_servers_end_wi
     )
 
 
-def test_a_transient_failure_of_a_task_is_retried_and_counts_nowhere(
+def test_a_transient_failure_of_a_task_is_retried_without_being_counted(
     sandbox: Sandbox, folder: Path
 ) -> None:
     (framework,) = sample("framework_controller/batch.yaml")
@@ -85,7 +85,7 @@ def test_a_permanent_failure_of_a_task_ends_the_job_although_retries_are_left(
 
 
 @pytest.mark.guarantee("roles-without-agent")
-def test_a_task_that_is_always_retried_knows_its_attempt_and_runs_again_until_the_framework_is_stopped(
+def test_an_always_retried_task_knows_its_attempt_and_runs_until_it_is_stopped(
     sandbox: Sandbox, folder: Path
 ) -> None:
     (framework,) = sample("framework_controller/batch.yaml")

@@ -1,4 +1,4 @@
-"""A job's page in the browser, and a job in the terminal, both without a token that somebody has to type."""
+"""Shows a job in the browser and in the terminal, both without asking the user for a token."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def read(url: str, **headers: str) -> tuple[int, dict[str, str], str]:
 
 @pytest.fixture
 def steps(sandbox: Sandbox, folder: Path) -> None:
-    """A job `digits` that counts steps."""
+    """Run a job `digits` that counts steps."""
     sandbox.apply(job("digits", folder))
     for what in (
         "step=1",
         "running",
-    ):  # a kubelet may tell that a container runs after its training has told a step
+    ):  # a kubelet may report a container as running after its training has reported a step
         subprocess.run(
             command(sandbox, "wait", "digits", f"--for={what}", "--timeout=60"),
             check=True,
@@ -56,7 +56,7 @@ def steps(sandbox: Sandbox, folder: Path) -> None:
 
 @pytest.mark.guarantee("local-dashboard")
 @pytest.mark.thorough
-def test_the_dashboard_is_served_here_without_a_token_and_goes_on_with_the_next_master(
+def test_the_dashboard_needs_no_token_and_continues_with_the_next_master(
     sandbox: Sandbox, steps: None
 ) -> None:
     with subprocess.Popen(
@@ -85,7 +85,7 @@ def test_the_dashboard_is_served_here_without_a_token_and_goes_on_with_the_next_
 
 
 @pytest.mark.guarantee("logs-follow-ranks")
-async def test_a_master_is_asked_through_its_pod(sandbox: Sandbox, steps: None) -> None:
+async def test_a_master_is_reached_through_its_pod(sandbox: Sandbox, steps: None) -> None:
     cluster = Cluster(sandbox.kube, sandbox.namespace)
     async with forward_to_master(cluster, "digits", names.GRPC_PORT) as forwarding:
         endpoint = await find_master(cluster, "digits", address=forwarding.address)
@@ -97,7 +97,7 @@ async def test_a_master_is_asked_through_its_pod(sandbox: Sandbox, steps: None) 
     )
 
 
-def test_top_shows_a_job_and_all_jobs_once_where_there_is_no_terminal(
+def test_top_prints_one_job_and_all_jobs_once_without_a_terminal(
     sandbox: Sandbox, steps: None
 ) -> None:
     def top(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Resources that a device plugin offers, on a node that is said to have some.
+"""Uses a device plugin's resources, which the test adds to a node's status.
 
 The scheduler counts them.
 """
@@ -43,7 +43,7 @@ def cards(cluster: TargetCluster) -> Iterator[None]:
 
 
 @pytest.mark.thorough
-def test_members_get_more_of_an_extended_resource_by_replacement_within_the_jobs_limit(
+def test_replacements_get_more_of_an_extended_resource_within_the_jobs_limit(
     sandbox: Sandbox, folder: Path, cards: None
 ) -> None:
     user = KubectlUser(sandbox, "cards", folder)

@@ -1,4 +1,4 @@
-"""The whole system at work: real control plane, operator, master, agents and training."""
+"""Runs the whole system: real control plane, operator, master, agents and training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 180.0
 
 
 async def training(observer: JobObserver, size: int, *, beyond: int = 0) -> int:
-    """Wait for a training world of this size to get beyond a step; return the step."""
+    """Wait until a world of this size has trained beyond a step; return the last step."""
 
     def at_work() -> int | None:
         status = observer.status
@@ -43,7 +43,7 @@ async def succeeded(observer: JobObserver) -> None:
 
 
 @pytest.mark.guarantee("operator-can-be-killed", "master-can-be-replaced")
-async def test_training_goes_on_through_kill_9_of_the_operator_and_of_the_master(
+async def test_training_continues_through_kill_9_of_the_operator_and_the_master(
     sandbox: Sandbox, folder: Path
 ) -> None:
     sandbox.apply(digits(epochs=100, checkpoints=folder))
@@ -68,8 +68,8 @@ async def test_training_goes_on_through_kill_9_of_the_operator_and_of_the_master
         assert progress is not None
         total = progress.total_steps
 
-        # What the master writes and sends last comes after the job's phase, and apart from the end
-        # of its pod.
+        # The master's last writes and messages come after the job's phase, and independently of the
+        # end of its pod.
         def last_status_written() -> bool:
             last = observer.job.status.progress if observer.job else None
             return last is not None and last.step == total and last.metrics["accuracy"] >= 0.95
@@ -85,7 +85,7 @@ async def test_training_goes_on_through_kill_9_of_the_operator_and_of_the_master
 
 
 @pytest.mark.guarantee("worker-deleted-evicted-preempted")
-async def test_a_killed_worker_is_replaced_under_its_index_by_a_new_name_and_training_goes_on(
+async def test_a_killed_worker_is_replaced_under_its_index_and_training_continues(
     sandbox: Sandbox, folder: Path
 ) -> None:
     sandbox.apply(digits(epochs=60, checkpoints=folder))
@@ -104,7 +104,7 @@ async def test_a_killed_worker_is_replaced_under_its_index_by_a_new_name_and_tra
 
 
 @pytest.mark.guarantee("job-deleted-midway")
-async def test_deleting_a_job_in_the_middle_of_training_leaves_no_object_behind(
+async def test_deleting_a_job_during_training_leaves_no_object(
     sandbox: Sandbox, folder: Path
 ) -> None:
     kinds = "ej,sp,scalein,scaleout,pods,services,secrets,configmaps,serviceaccounts,roles,rolebindings,endpointslices"
@@ -112,7 +112,7 @@ async def test_deleting_a_job_in_the_middle_of_training_leaves_no_object_behind(
     def present() -> set[str]:
         return set(sandbox.kubectl("get", kinds, "-o", "name").split())
 
-    # Those two may come a moment after their namespace.
+    # Those two may appear a moment after their namespace.
     before = present() | {"serviceaccount/default", "configmap/kube-root-ca.crt"}
     sandbox.apply(digits(epochs=1000, checkpoints=folder))
     async with sandbox.observe("digits") as observer:
@@ -128,5 +128,5 @@ async def test_deleting_a_job_in_the_middle_of_training_leaves_no_object_behind(
         await training(observer, 3)
         sandbox.kubectl("delete", "ej", "digits")
         await observer.until("all pods gone", lambda: not observer.pods, seconds=SECONDS)
-        # The garbage collector takes the objects one by one, in no order.
+        # The garbage collector deletes the objects one by one, in any order.
         await until("nothing left", present, lambda found: found <= before)

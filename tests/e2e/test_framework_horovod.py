@@ -1,4 +1,6 @@
-"""A job of real Horovod processes without a launcher, through everything that may happen to it while it trains."""
+"""Runs a job of real Horovod processes without a launcher, through everything that may happen while
+it trains.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ pytestmark = [
 
 NAME = "horovod"
 SECONDS = 150.0
-"""Of one wait: half a minute of it may be Gloo's time-out."""
+"""The limit of one wait: half a minute of it may be Gloo's timeout."""
 
 
 def horovod_job(folder: Path) -> dict[str, Any]:
@@ -40,13 +42,13 @@ def horovod_job(folder: Path) -> dict[str, Any]:
 
 
 class HorovodUser(KubectlUser):
-    """Who looks at the training."""
+    """Observes the training."""
 
     def log(self) -> str:
         return "".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
 
     def trains_with(self, size: int) -> int:
-        """Wait until a world of this size has trained a step that is new, and return it."""
+        """Wait until a world of this size has trained a new step, and return the step."""
         last = max((step for step, _, _ in steps_in(self.log())), default=0)
 
         def new_step() -> int:
@@ -64,7 +66,7 @@ class HorovodUser(KubectlUser):
         )
 
 
-def test_a_horovod_job_grows_loses_a_process_and_its_master_and_shrinks_and_no_batch_is_lost_or_counted_twice(
+def test_a_horovod_job_counts_each_batch_once_despite_resizes_and_kills(
     sandbox: Sandbox, folder: Path
 ) -> None:
     sandbox.apply(horovod_job(folder))

@@ -1,4 +1,6 @@
-"""Horovod Elastic on this machine without a cluster: `elasticjob run` with an unchanged script."""
+"""Runs Horovod Elastic on this machine without a cluster: `elasticjob run` with an unchanged
+script.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ pytestmark = [
 
 
 @pytest.mark.guarantee("local-run")
-def test_an_unchanged_script_is_scaled_while_it_trains_without_a_cluster_and_no_batch_is_lost(
+def test_an_unchanged_script_is_scaled_locally_without_losing_a_batch(
     tmp_path: Path,
 ) -> None:
     with local_run(tmp_path) as run:

@@ -1,4 +1,6 @@
-"""A job whose launcher runs the real, unchanged `horovodrun`, with the agents' `ssh` to its workers."""
+"""Runs a job whose launcher runs the real, unchanged `horovodrun`, with the agents' `ssh` to its
+workers.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ _ANY_CERTIFICATE = ssl.create_default_context()
 _ANY_CERTIFICATE.check_hostname, _ANY_CERTIFICATE.verify_mode = (
     False,
     ssl.CERT_NONE,
-)  # only numbers are read
+)  # the program reads only numbers
 
 
 def horovodrun_job(folder: Path, *options: str) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def horovodrun_job(folder: Path, *options: str) -> dict[str, Any]:
     spec["framework"] = "horovod"
     worker = spec["replicaSpecs"]["worker"]
     worker["drainSeconds"] = (
-        120  # enough for a machine without a free core: after half of it there is no waiting
+        120  # enough for a machine without a free core: after half of it nothing waits
     )
     container = worker["template"]["spec"]["containers"][0]
     spec["replicaSpecs"]["launcher"] = {
@@ -66,7 +68,7 @@ def horovodrun_job(folder: Path, *options: str) -> dict[str, Any]:
 
 
 class HorovodrunUser(KubectlUser):
-    """Who looks at what the launcher prints."""
+    """Observes the launcher's output."""
 
     def log(self) -> str:
         printed = (
@@ -77,7 +79,7 @@ class HorovodrunUser(KubectlUser):
         return re.sub(r"^\[\d+\]<std(out|err)>:", "", printed, flags=re.MULTILINE)
 
     def trains_with(self, size: int) -> int:
-        """Wait until a world of this size has trained a step that is new, and return it."""
+        """Wait until a world of this size has trained a new step, and return the step."""
         last = max((step for step, _, _ in steps_in(self.log())), default=0)
 
         def new_step() -> int:
@@ -102,7 +104,9 @@ class HorovodrunUser(KubectlUser):
 
     @contextmanager
     def timed(self, what: str, size: int) -> Iterator[None]:
-        """Wait for a new world of this size and its next step, and print how long both take from now."""
+        """Wait for a new world of this size and its next step, and print the durations of both from
+        now.
+        """
         begun = time.monotonic()
         before = len(self.formed())
         yield
@@ -128,7 +132,7 @@ class HorovodrunUser(KubectlUser):
         )
 
     def shell_calls(self) -> float:
-        """Return how many calls of remote shells the master has taken."""
+        """Return the number of remote shells' calls that the master has answered."""
         master = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=master"
         address = self.kubectl(
             "get", "pods", "-l", master, "-o", "jsonpath={.items[0].status.podIP}"
@@ -141,7 +145,7 @@ class HorovodrunUser(KubectlUser):
 
 
 @pytest.mark.guarantee("stock-horovodrun")
-def test_stock_horovodrun_scales_out_and_in_while_it_trains_and_a_master_that_is_killed_costs_nothing(
+def test_stock_horovodrun_scales_in_training_and_a_killed_master_costs_nothing(
     sandbox: Sandbox, folder: Path
 ) -> None:
     sandbox.apply(horovodrun_job(folder, "--network-interface", "lo"))
@@ -167,9 +171,7 @@ def test_stock_horovodrun_scales_out_and_in_while_it_trains_and_a_master_that_is
         user.request("ScaleIn", "fewer", podNames=[leaving])
     user.create("ScaleIn", "fewer", podNames=[leaving])
 
-    user.kubectl(
-        "delete", "pod", max(user.pods()), "--wait=false"
-    )  # as a node does that is drained
+    user.kubectl("delete", "pod", max(user.pods()), "--wait=false")  # as a drained node does
     user.trains_with(1)
     user.trains_with(2)
     assert len(re.findall(r"^world: rank 0 of", user.log(), re.MULTILINE)) == 5, user.log()
@@ -184,18 +186,18 @@ def test_stock_horovodrun_scales_out_and_in_while_it_trains_and_a_master_that_is
 
 
 @pytest.mark.guarantee("horovodrun-parts-die")
-def test_under_horovodrun_a_dead_process_gets_another_pod_and_a_dead_launcher_begins_again(
+def test_under_horovodrun_dead_processes_and_launchers_are_replaced(
     sandbox: Sandbox, folder: Path
 ) -> None:
     sandbox.apply(
         horovodrun_job(folder)
-    )  # horovodrun itself finds out which network interface they share
+    )  # horovodrun itself finds the network interface that they share
     user = HorovodrunUser(sandbox, NAME, folder)
     user.trains_with(2)
 
     victim = max(user.pods())
     [process] = [each for each in sandbox.processes(victim) if str(SCRIPT) in each.cmdline()[1:2]]
-    with user.timed("kill -9 of a process", 2):  # the other one may train alone meanwhile
+    with user.timed("kill -9 of a process", 2):  # the other one may train alone in the meantime
         process.send_signal(signal.SIGKILL)
     assert victim not in user.pods()
     assert len(user.pods()) == 2
@@ -221,7 +223,7 @@ def test_a_converted_training_job_of_et_operator_is_scaled_by_its_converted_scal
     (training_job,) = sample("et_operator/training-job.yaml")
     for role in training_job["spec"]["etReplicaSpecs"].values():
         (container,) = role["template"]["spec"]["containers"]
-        container.pop("resources", None)  # no GPU is needed here
+        container.pop("resources", None)  # this test needs no GPU
         variables = {"STEP_SECONDS": "0.1", "FINISH": str(folder / "finish")}
         set_environment(container, PATH=f"{python.parent}:{os.environ['PATH']}", **variables)
     (launcher,) = training_job["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"][

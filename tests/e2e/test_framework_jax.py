@@ -1,6 +1,5 @@
-"""JAX, for real.
-
-The example of the digits scales while it trains, and what that costs: `make e2e FRAMEWORK=jax`.
+"""Runs the JAX example of the digits, scales it while it trains, and measures the cost: `make e2e
+FRAMEWORK=jax`.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ pytestmark = [
 ]
 EPOCHS = 5000
 CHECKPOINT_STEPS = 1000
-"""More than are trained: the end of this example is tested elsewhere."""
+"""More than the example trains: other tests cover its end."""
 
 
-async def test_jax_trains_on_through_2_3_2_workers_a_killed_process_and_a_killed_master(
+async def test_jax_trains_through_resizes_a_killed_process_and_a_killed_master(
     sandbox: Sandbox, folder: Path
 ) -> None:
     job = digits(epochs=EPOCHS, checkpoints=folder)
-    job["spec"]["runPolicy"]["cleanPodPolicy"] = "None"  # its log is read at the end
+    job["spec"]["runPolicy"]["cleanPodPolicy"] = "None"  # the test reads its log at the end
     (container,) = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"]
     container["command"] = [sys.executable, str(EXAMPLES / "digits" / "train.py")]
     sandbox.apply(job)
@@ -36,7 +35,7 @@ async def test_jax_trains_on_through_2_3_2_workers_a_killed_process_and_a_killed
         await trial.scale(3)
         await trial.scale(2)
         await trial.lives_through_kill_of_the_master(2)
-        log = trial.log()  # of a pod that is replaced
+        log = trial.log()  # the log of a pod that is replaced
         trial.kill_process(rank=1)
         await trial.timed("kill -9 of a process to next step", 2)
         assert observer.job is not None

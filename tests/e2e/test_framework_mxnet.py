@@ -1,6 +1,5 @@
-"""A real MXNet job with parameter servers scales while it trains.
-
-The example, on the embedded cluster.
+"""Scales a real MXNet job with parameter servers while it trains: the example, on the embedded
+cluster.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SECONDS = 240.0
 
 @pytest.fixture(scope="session")
 def python() -> str:
-    """A Python with MXNet; `make e2e FRAMEWORK=mxnet` installs it."""
+    """Return a Python with MXNet; `make e2e FRAMEWORK=mxnet` installs it."""
     found = subprocess.run(
         ["tools/mxnet_env", "--cached"], capture_output=True, text=True, check=False
     )
@@ -48,7 +47,7 @@ def python() -> str:
 
 
 def job(python: str, folder: Path) -> Json:
-    """Return the example, shorter, with its checkpoints in a folder of the test."""
+    """Return the example, shortened, with its checkpoints in a folder of the test."""
     made: Json = yaml.safe_load(
         (EXAMPLES / "frameworks" / "mxnet" / "parameter-servers.yaml").read_text()
     )
@@ -67,9 +66,10 @@ def job(python: str, folder: Path) -> Json:
 
 
 async def trains(observer: JobObserver, workers: int, *, beyond: int = 0) -> int:
-    """Wait until a world with so many workers, as its server counts them, gets beyond a step.
+    """Wait until a world with this number of workers, as its server counts them, trains beyond a
+    step.
 
-    Return the step.
+    Return the last step.
     """
 
     def at_work() -> int | None:
@@ -82,7 +82,7 @@ async def trains(observer: JobObserver, workers: int, *, beyond: int = 0) -> int
 
 @asynccontextmanager
 async def timed(observer: JobObserver, what: str, workers: int) -> AsyncIterator[None]:
-    """Wait until a new world of so many workers trains, and print how long that takes from now."""
+    """Wait until a new world of this size trains, and print how long that takes from now."""
     begun = time.monotonic()
     before = observer.status.round
     yield
@@ -102,7 +102,7 @@ async def timed(observer: JobObserver, what: str, workers: int) -> AsyncIterator
 
 
 @pytest.mark.guarantee("mxnet-samples-count-once")
-async def test_workers_come_and_go_are_killed_and_every_sample_is_in_the_sums_once(
+async def test_every_sample_is_counted_once_while_workers_join_leave_and_are_killed(
     sandbox: Sandbox, folder: Path, python: str
 ) -> None:
     sandbox.apply(job(python, folder))
@@ -149,7 +149,7 @@ def test_a_converted_job_of_dl_operator_trains_with_its_scheduler_and_server(
         container["command"] = [
             python,
             str(EXAMPLES / "frameworks" / "mxnet" / "train.py"),
-        ]  # that of its image
+        ]  # its image's command
         set_environment(
             container,
             STEPS="300",
@@ -165,7 +165,7 @@ def test_a_converted_job_of_dl_operator_trains_with_its_scheduler_and_server(
     def last_report() -> Any:
         progress = user.status()[
             "progress"
-        ]  # what the worker has reported last comes a moment after the success
+        ]  # the worker's last report comes a moment after the success
         return progress if "samples" in progress.get("metrics", {}) else None
 
     progress = user.until("the last report", last_report)

@@ -1,7 +1,4 @@
-"""PyTorch's DistributedDataParallel, for real, with two processes a pod.
-
-`make e2e FRAMEWORK=pytorch`.
-"""
+"""Runs PyTorch's DistributedDataParallel with two processes a pod: `make e2e FRAMEWORK=pytorch`."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ EPOCHS = 300
 
 
 @pytest.mark.guarantee("several-processes-per-pod")
-async def test_two_processes_a_pod_train_on_through_2_3_2_pods_a_killed_process_and_a_killed_master(
+async def test_ddp_trains_through_resizes_a_killed_process_and_a_killed_master(
     sandbox: Sandbox, folder: Path
 ) -> None:
     python = pytorch_job.python()

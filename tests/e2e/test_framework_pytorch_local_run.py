@@ -1,7 +1,4 @@
-"""PyTorch's DistributedDataParallel on this machine without a cluster.
-
-`elasticjob run`, as a user's first minutes.
-"""
+"""Runs PyTorch's DistributedDataParallel on this machine without a cluster, by `elasticjob run`."""
 
 from __future__ import annotations
 
@@ -22,16 +19,14 @@ EPOCHS = 600
 
 @pytest.mark.guarantee("local-run")
 @pytest.mark.parametrize("torchrun", [False, True], ids=["ddp", "torchrun"])
-def test_a_ddp_program_is_scaled_while_it_trains_without_a_cluster_and_no_step_is_lost(
+def test_a_ddp_program_is_scaled_locally_while_it_trains_without_losing_a_step(
     tmp_path: Path, torchrun: bool
 ) -> None:
     python = pytorch_job.python()
     command = [*(pytorch_job.torchrun(python, tmp_path) if torchrun else [python]), str(SCRIPT)]
     with local_run(tmp_path) as run:
         run.environment |= pytorch_job.variables(tmp_path, epochs=EPOCHS)
-        del run.environment[
-            "PYTHONPATH"
-        ]  # the run brings the library to whatever Python its command names
+        del run.environment["PYTHONPATH"]  # the run adds the library to the command's own Python
         process = run.start(
             "-n", "2", "--workers", "1:3", "--framework", "pytorch", "--name", "ddp", "--", *command
         )

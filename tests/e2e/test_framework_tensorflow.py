@@ -1,4 +1,4 @@
-"""Real TensorFlow jobs scale while they train: the examples, on the embedded cluster."""
+"""Scales real TensorFlow jobs while they train: the examples, on the embedded cluster."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ ENDLESS = 10**9
 STEPS_PER_EPOCH = 12
 BATCH = 125
 CHECKPOINT_STEPS = 100
-"""Of the example with MultiWorkerMirroredStrategy."""
+"""The steps of the example with MultiWorkerMirroredStrategy."""
 
 
 @pytest.fixture(scope="session")
 def python() -> str:
-    """A Python with TensorFlow; `make e2e FRAMEWORK=tensorflow` installs it."""
+    """Return a Python with TensorFlow; `make e2e FRAMEWORK=tensorflow` installs it."""
     found = subprocess.run(
         ["tools/tensorflow_env", "--cached"], capture_output=True, text=True, check=False
     )
@@ -51,12 +51,12 @@ def python() -> str:
 
 
 def job(python: str, folder: Path, *, manifest: str, script: str, **variables: int) -> Json:
-    """Return an example, shorter, with its checkpoints in a folder of the test."""
+    """Return an example, shortened, with its checkpoints in a folder of the test."""
     made: Json = yaml.safe_load((EXAMPLES / "frameworks" / "tensorflow" / manifest).read_text())
     values = {name: str(value) for name, value in variables.items()} | {
         "CHECKPOINT_DIR": str(folder)
     }
-    made["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}  # its log is read at the end
+    made["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}  # the test reads its log at the end
     for spec in made["spec"]["replicaSpecs"].values():
         pod = spec["template"]["spec"]
         pod["volumes"] = [{"name": "checkpoints", "hostPath": {"path": str(folder)}}]
@@ -68,9 +68,10 @@ def job(python: str, folder: Path, *, manifest: str, script: str, **variables: i
 
 
 async def trains(observer: JobObserver, workers: int, *, beyond: int = 0) -> int:
-    """Wait until a world with so many workers, as TensorFlow has them, gets beyond a step.
+    """Wait until a world with this number of workers, as TensorFlow counts them, trains beyond a
+    step.
 
-    Return the step.
+    Return the last step.
     """
 
     def at_work() -> int | None:
@@ -82,7 +83,7 @@ async def trains(observer: JobObserver, workers: int, *, beyond: int = 0) -> int
 
 
 @pytest.mark.guarantee("kept-processes")
-async def test_workers_come_and_go_without_a_step_lost_and_the_parameter_server_goes_on(
+async def test_workers_join_and_leave_without_losing_a_step_and_the_server_continues(
     sandbox: Sandbox, folder: Path, python: str
 ) -> None:
     sandbox.apply(
@@ -118,7 +119,7 @@ async def test_workers_come_and_go_without_a_step_lost_and_the_parameter_server_
         assert progress.metrics["accuracy"] > 0.9
 
 
-async def test_mirrored_workers_train_on_through_2_3_2_workers_a_killed_process_and_a_killed_master(
+async def test_mirrored_workers_train_through_resizes_and_killed_processes(
     sandbox: Sandbox, folder: Path, python: str
 ) -> None:
     sandbox.apply(
@@ -130,7 +131,7 @@ async def test_mirrored_workers_train_on_through_2_3_2_workers_a_killed_process_
         await trial.scale(3)
         await trial.scale(2)
         await trial.lives_through_kill_of_the_master(2)
-        log = trial.log()  # of a pod that is replaced
+        log = trial.log()  # the log of a pod that is replaced
         trial.kill_process(rank=1)
         await trial.timed("kill -9 of a process to next step", 2)
         await trial.succeeds()
@@ -150,7 +151,7 @@ async def test_mirrored_workers_train_on_through_2_3_2_workers_a_killed_process_
 
 
 @pytest.mark.guarantee("shared-network-stack")
-async def test_two_jobs_with_the_same_roles_train_at_a_time(
+async def test_two_jobs_with_the_same_roles_train_at_the_same_time(
     sandbox: Sandbox, folder: Path, python: str
 ) -> None:
     for name in ("one", "other"):
@@ -172,7 +173,7 @@ async def test_two_jobs_with_the_same_roles_train_at_a_time(
 
 
 @pytest.mark.guarantee("tensorflow-without-chief")
-async def test_a_converted_job_of_dl_operator_trains_on_with_another_worker_from_its_step(
+async def test_a_converted_job_of_dl_operator_continues_with_another_worker(
     sandbox: Sandbox, folder: Path, python: str
 ) -> None:
     (tf_job,) = sample("dl_operator/tfjob.yaml")
@@ -193,7 +194,7 @@ async def test_a_converted_job_of_dl_operator_trains_on_with_another_worker_from
 
 
 async def all_train(observer: JobObserver, folder: Path, workers: int) -> None:
-    """Wait until each worker of a world with so many has done a step."""
+    """Wait until each worker of a world of this size has trained a step."""
     files = [folder / f"{workers}-workers-worker-{index}-trains" for index in range(workers)]
     await observer.until(
         f"a step of each of {workers} workers",
@@ -212,7 +213,7 @@ async def succeeds(observer: JobObserver) -> None:
 
 
 @pytest.mark.parametrize("chief", [False, True], ids=["no chief", "chief"])
-async def test_a_converted_job_of_dlrover_trains_on_from_its_step_when_its_converted_scale_plan_scales_it(
+async def test_a_converted_job_of_dlrover_continues_when_its_plan_scales_it(
     sandbox: Sandbox, folder: Path, python: str, chief: bool
 ) -> None:
     elastic_job, plan = sample("dlrover/parameter-servers.yaml")
@@ -248,10 +249,10 @@ async def test_a_converted_job_of_dlrover_trains_on_from_its_step_when_its_conve
 
 
 def check_account(folder: Path, sizes: list[int], *, chief: bool = False) -> int:
-    """Check that worlds of these sizes, and no others, trained.
+    """Check that exactly the worlds of these sizes have trained.
 
-    Each from the step of the one before, each step once. A chief saves before the workers stop, so
-    their last steps are done again. Returns the step that was saved last.
+    Each world begins at its predecessor's last step, and trains each step once. A chief saves
+    before the workers stop, so their last steps are repeated. Returns the last saved step.
     """
     lines = [json.loads(line) for line in (folder / "account").read_text().splitlines()]
     rounds = sorted({line["round"] for line in lines})
@@ -285,6 +286,6 @@ def test_a_converted_job_of_dl_operator_trains_with_the_static_cluster_of_its_tf
         text.startswith("2 workers") and text.endswith("weight 3.0") for text in ended.values()
     ), ended
     saved = check_account(folder, [2])
-    # A worker ends when it sees that all together have done 500; others may do some more before
-    # they see it, too.
+    # A worker ends when it sees that all together have trained 500 steps. Other workers may train
+    # some more before they see it.
     assert 500 <= saved < 510, ended

@@ -1,4 +1,4 @@
-"""torchrun, for real, with two processes a pod: `make e2e FRAMEWORK=torchrun`."""
+"""Runs torchrun with two processes a pod: `make e2e FRAMEWORK=torchrun`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KILLS = 2
 
 
 @pytest.mark.guarantee("several-processes-per-pod", "torchrun-process-fails")
-async def test_torchrun_trains_on_through_2_3_2_pods_a_killed_process_and_a_killed_master(
+async def test_torchrun_trains_through_resizes_a_killed_process_and_a_killed_master(
     sandbox: Sandbox, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     logs = tmp_path_factory.mktemp("torchrun")
@@ -54,7 +54,7 @@ async def test_torchrun_trains_on_through_2_3_2_pods_a_killed_process_and_a_kill
     check_end(log, EPOCHS)
 
 
-async def test_a_converted_job_of_dlrover_trains_under_torchrun_and_is_scaled_by_its_converted_scale_plans(
+async def test_a_converted_job_of_dlrover_runs_under_torchrun_and_is_scaled_by_its_plans(
     sandbox: Sandbox, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     (elastic_job,) = sample("dlrover/torch-mnist.yaml")

@@ -1,6 +1,5 @@
-"""torchruns that meet in etcd, as a Framework of FrameworkController has them.
-
-`make e2e FRAMEWORK=torchrun`.
+"""Runs torchruns that rendezvous in etcd, from a Framework of FrameworkController: `make e2e
+FRAMEWORK=torchrun`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SCRIPT = Path(__file__).parents[1] / "support" / "e2e" / "torch_elastic_training
 
 @pytest.fixture(scope="session")
 def programs() -> Path:
-    """A folder with etcd, and with a Python that has PyTorch and python-etcd."""
+    """Return a folder with etcd, and with a Python that has PyTorch and python-etcd."""
     found = subprocess.run(
         ["tools/torch_etcd_env", "--cached"], capture_output=True, text=True, check=False
     )
@@ -38,7 +37,7 @@ def programs() -> Path:
     return Path(found.stdout.strip(), "bin")
 
 
-def test_torchruns_that_meet_in_etcd_train_on_from_their_step_when_the_converted_framework_is_scaled(
+def test_torchruns_with_etcd_continue_when_the_converted_framework_is_scaled(
     sandbox: Sandbox, folder: Path, programs: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     service, framework = sample("framework_controller/torch-elastic.yaml")
@@ -61,7 +60,7 @@ def test_torchruns_that_meet_in_etcd_train_on_from_their_step_when_the_converted
         container["resources"],
     )  # this machine has neither a GPU nor volumes in memory
     logs = tmp_path_factory.mktemp("torchrun")
-    # That many restarts as TorchElastic's own starter has by default.
+    # TorchElastic's own starter allows the same number of restarts by default.
     torchrun = [*pytorch_job.torchrun(str(programs / "python"), logs), "--max_restarts=3"]
     container["args"][0] = _replaced(
         container["args"][0],
@@ -93,10 +92,7 @@ def test_torchruns_that_meet_in_etcd_train_on_from_their_step_when_the_converted
 
 
 def _lines(folder: Path) -> list[tuple[str, str, str]]:
-    """Return task, size of its world and first step of each world.
-
-    Or task, `end` and its last step.
-    """
+    """Return task, world size and first step of each world, or task, `end` and last step."""
     path = folder / "worlds"
     lines = path.read_text().splitlines() if path.exists() else []
     return [(task, what, step) for task, what, step in (line.split() for line in lines)]
@@ -112,7 +108,7 @@ def _tasks(folder: Path, what: str) -> set[str]:
 
 
 def _replaced(text: str, *pairs: tuple[str, str]) -> str:
-    """Replace parts of a command, all of which must be there."""
+    """Replace parts of a command, all of which must exist."""
     for old, new in pairs:
         assert old in text, (old, text)
         text = text.replace(old, new, 1)

@@ -1,7 +1,4 @@
-"""The master through what happens to it and to its members.
-
-Killed, cut off, slowed down, stalled, delayed.
-"""
+"""Disturbs the master and its members: they are killed, cut off, slowed down, stalled, or delayed."""
 
 from __future__ import annotations
 
@@ -46,14 +43,14 @@ def steady(
         **container,
     )
     made["spec"]["runPolicy"]["startPolicy"] = (
-        "AllReady"  # the first round has all of them, however late one is
+        "AllReady"  # all of them are in the first round, however late one is
     )
     made["spec"]["health"] = health or {}
     return made
 
 
 def trained(folder: Path) -> list[int]:
-    """Return every shard that was trained, once for each time."""
+    """Return every trained shard, once for each time it was trained."""
     return [
         int(line)
         for path in sorted(folder.glob("trained-*"))
@@ -62,7 +59,7 @@ def trained(folder: Path) -> list[int]:
 
 
 async def training(observer: JobObserver, size: int, *, beyond: int = 0) -> int:
-    """Wait until a world of this size is beyond a step, as the master reports it.
+    """Wait until the master reports a step beyond this one of a world of this size.
 
     Return the step.
     """
@@ -97,12 +94,12 @@ async def members(sandbox: Sandbox, *states: agent_pb2.MemberState.ValueType) ->
 
 
 def has_started(observer: JobObserver, often: int) -> bool:
-    """Return whether this is the job's so many-th master."""
+    """Return whether this is the job's master of that number."""
     return observer.status.master_starts == often
 
 
 def workers(sandbox: Sandbox) -> Json:
-    """Return UID and restarts of every worker's pod: what must not change."""
+    """Return UID and restarts of every worker's pod, which must not change."""
     chosen = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=worker"
     items = json.loads(sandbox.kubectl("get", "pods", "-l", chosen, "-o", "json"))["items"]
     return {
@@ -138,7 +135,7 @@ async def until_events(sandbox: Sandbox, *reasons: str) -> None:
 
 @pytest.mark.guarantee("master-can-be-replaced")
 @pytest.mark.thorough
-async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_lost_or_done_twice(
+async def test_a_master_killed_during_training_costs_no_step_and_no_shard(
     sandbox: Sandbox, folder: Path
 ) -> None:
     total = 1500
@@ -181,8 +178,8 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
             f"step {steps}: no step lost or counted twice", last_status_written, seconds=SECONDS
         )
 
-        # The master writes its last progress to the job first, and sends its last values to those
-        # who watch after that.
+        # The master first writes its last progress to the job, and then sends its last values to
+        # watchers.
         def all_done() -> bool:
             return sum(each.done for each in observer.status.datasets) >= total
 
@@ -203,7 +200,7 @@ async def test_a_master_killed_in_mid_training_costs_no_step_and_no_shard_is_los
 
 
 @pytest.mark.thorough
-async def test_a_master_that_is_asked_to_end_is_replaced_and_not_counted_as_failed(
+async def test_a_terminated_master_is_replaced_and_not_counted_as_failed(
     sandbox: Sandbox, folder: Path
 ) -> None:
     sandbox.apply(steady(folder, workers=2))
@@ -225,7 +222,7 @@ async def test_a_master_that_is_asked_to_end_is_replaced_and_not_counted_as_fail
 @pytest.mark.guarantee("master-hangs")
 @pytest.mark.thorough
 @pytest.mark.embedded_only("the master's process is stopped by its number")
-async def test_a_master_that_hangs_is_replaced_and_training_never_stops(
+async def test_a_hanging_master_is_replaced_and_training_never_stops(
     sandbox: Sandbox, folder: Path
 ) -> None:
     counting = str(Path(__file__).parents[1] / "support" / "e2e" / "counting_training.py")
@@ -255,7 +252,7 @@ async def test_a_master_that_hangs_is_replaced_and_training_never_stops(
 @pytest.mark.guarantee("network-cut")
 @pytest.mark.thorough
 @pytest.mark.embedded_only("the proxy that is cut has an address of the loopback range")
-async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(
+async def test_a_network_cut_of_twenty_seconds_costs_nothing(
     sandbox: Sandbox, folder: Path, network: str
 ) -> None:
     own = f"{network}.1"
@@ -292,9 +289,7 @@ async def test_a_network_that_is_cut_for_twenty_seconds_costs_nothing(
 
 @pytest.mark.guarantee("slow-agent")
 @pytest.mark.thorough
-async def test_an_agent_that_stands_still_for_a_while_is_suspected_and_nothing_is_done_to_it(
-    sandbox: Sandbox, folder: Path
-) -> None:
+async def test_a_briefly_frozen_agent_is_only_suspected(sandbox: Sandbox, folder: Path) -> None:
     sandbox.apply(steady(folder, workers=2, health={"lostSeconds": 12}))
     async with sandbox.observe(NAME) as observer:
         step = await training(observer, 2, beyond=20)
@@ -340,7 +335,7 @@ async def test_a_stalled_training_is_reported_and_restarted(sandbox: Sandbox, fo
 
 @pytest.mark.guarantee("straggler-reported")
 @pytest.mark.thorough
-async def test_a_worker_much_slower_than_the_others_is_named_until_it_is_as_fast(
+async def test_a_slow_worker_is_named_until_it_is_as_fast_as_the_others(
     sandbox: Sandbox, folder: Path
 ) -> None:
     sandbox.apply(steady(folder, workers=3, health={"stragglerSeconds": 2}))
@@ -362,7 +357,7 @@ async def test_a_worker_much_slower_than_the_others_is_named_until_it_is_as_fast
 
 @pytest.mark.guarantee("straggler-replaced")
 @pytest.mark.thorough
-async def test_a_straggler_is_replaced_once_if_the_job_says_so_and_no_shard_is_trained_twice(
+async def test_a_straggler_is_replaced_once_on_request_and_no_shard_is_trained_twice(
     sandbox: Sandbox, folder: Path
 ) -> None:
     sandbox.apply(

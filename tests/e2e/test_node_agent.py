@@ -1,4 +1,6 @@
-"""The agent reaches images that know nothing of it: without Python, and with nothing at all."""
+"""Brings the agent into images that do not contain it: without Python, and with a single static
+program.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,12 @@ ANYBODY = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
 }
-"""The security context of a container that is no particular user and writes to no disk of its
-image.
+"""The security context of a container that may run as any user and writes to no disk of its image.
 """
 
 
 async def succeeded(sandbox: Sandbox, observer: JobObserver) -> list[str]:
-    """Wait for success; return what the workers have printed."""
+    """Wait for success; return the workers' output."""
     try:
         done = "the job's success"
         await observer.until(
@@ -46,7 +47,7 @@ async def succeeded(sandbox: Sandbox, observer: JobObserver) -> list[str]:
 
 
 @pytest.mark.thorough
-async def test_a_job_that_says_nothing_of_the_agent_has_it(sandbox: Sandbox) -> None:
+async def test_a_job_gets_the_agent_by_default(sandbox: Sandbox) -> None:
     sandbox.apply(
         plain_job(images.PLAIN, ["sh", "-c", "echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE"])
     )
@@ -60,7 +61,7 @@ async def test_a_job_that_says_nothing_of_the_agent_has_it(sandbox: Sandbox) -> 
 
 @pytest.mark.guarantee("image-without-python")
 @pytest.mark.real_node
-async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_its_image(
+async def test_a_job_without_python_in_its_image_succeeds_with_the_images_environment(
     sandbox: Sandbox,
 ) -> None:
     script = f"""
@@ -74,7 +75,7 @@ async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_
     """
     sandbox.apply(plain_job(images.PLAIN, ["sh", "-c", script]))
     async with sandbox.observe("plain") as observer:
-        for name in ("plain-worker-0", "plain-worker-1"):  # one that has ended is no host any more
+        for name in ("plain-worker-0", "plain-worker-1"):  # an ended member is not a host any more
             printed = partial(sandbox.kubectl, "logs", name, "-c", "train", check=False)
             await until(
                 f"{name} has found both hosts",
@@ -109,7 +110,7 @@ async def test_a_job_whose_image_has_no_python_succeeds_with_the_environment_of_
 
 @pytest.mark.guarantee("image-without-python")
 @pytest.mark.real_node
-async def test_a_job_whose_image_has_nothing_but_one_static_program_trains_as_anybody_on_a_read_only_disk(
+async def test_an_image_with_one_static_program_trains_as_any_user_on_a_read_only_disk(
     sandbox: Sandbox,
 ) -> None:
     made = plain_job(images.EMPTY, ["/pause"])
@@ -135,7 +136,7 @@ async def test_a_job_whose_image_has_nothing_but_one_static_program_trains_as_an
 
 
 @pytest.mark.real_node
-async def test_the_training_library_is_there_for_whatever_python_the_command_brings(
+async def test_any_python_of_a_command_finds_the_training_library(
     sandbox: Sandbox,
 ) -> None:
     script = (
@@ -149,12 +150,12 @@ async def test_the_training_library_is_there_for_whatever_python_the_command_bri
     found = f"{names.AGENT_DIRECTORY}/agent/library/elasticjob/__init__.py"
     last = sorted(
         log.splitlines()[-1] for log in logs
-    )  # an agent that starts before its master says so above
+    )  # an agent that starts before its master logs that first
     assert last == [f"rank=0/2 {found}", f"rank=1/2 {found}"]
 
 
 @pytest.mark.real_node
-async def test_a_launchers_script_finds_the_files_with_the_hosts_as_anybody_on_a_read_only_disk(
+async def test_a_launchers_script_finds_the_host_files_as_any_user_on_a_read_only_disk(
     sandbox: Sandbox,
 ) -> None:
     script = """
@@ -178,6 +179,6 @@ async def test_a_launchers_script_finds_the_files_with_the_hosts_as_anybody_on_a
     assert sorted(hosts) == [
         "plain-worker-0",
         "plain-worker-1",
-    ]  # whichever joined first is the first line
+    ]  # the member that joined first is the first line
     slots = [f"{host}:1" for host in hosts]
     assert lines[-6:] == [*slots, *(f"{host} slots=1" for host in hosts), *slots]

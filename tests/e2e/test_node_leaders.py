@@ -1,4 +1,4 @@
-"""Two replicas of the operator, of which the one that leads is killed."""
+"""Runs two replicas of the operator, and kills the one that leads."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Json = dict[str, Any]
 
 @pytest.fixture
 def home(sandbox: Sandbox) -> Iterator[str]:
-    """The namespace of an operator with two replicas.
+    """Return the namespace of an operator with two replicas.
 
-    It is deployed for this test where none is there.
+    It is deployed for this test if the cluster has none.
     """
     if not isinstance(sandbox.operator, LocalOperator):
         yield OPERATOR_NAMESPACE
@@ -55,7 +55,7 @@ def home(sandbox: Sandbox) -> Iterator[str]:
 
 
 @pytest.mark.guarantee("two-leaders")
-def test_a_leader_killed_in_mid_plan_is_followed_by_another_replica_and_no_pod_is_double(
+def test_another_replica_continues_a_killed_leaders_plan_without_a_duplicate_pod(
     sandbox: Sandbox, home: str, tmp_path: Path
 ) -> None:
     user, before = start_job(sandbox, counting_job("followed", replicas=1))
@@ -89,10 +89,11 @@ def leader(sandbox: Sandbox, home: str) -> str:
 
 
 def kill(sandbox: Sandbox, home: str, pod: str) -> None:
-    """Let a pod go without notice, where this machine is the node by kill -9, so that it cannot give the lease back.
+    """Remove a pod without notice, so that it cannot release the lease; on this machine's node by
+    kill -9.
 
-    The pod goes as well: started again, its container would wait for the lease beside the other
-    replica, and might win.
+    The pod is deleted too. Otherwise its restarted container would compete with the other replica
+    for the lease.
     """
     if sandbox.cluster.is_here():
         uid = sandbox.cluster.kubectl(
@@ -110,7 +111,7 @@ def kill(sandbox: Sandbox, home: str, pod: str) -> None:
 
 
 def groups(pid: int) -> str:
-    """Return the control groups of a process, which name its pod; empty when it has gone."""
+    """Return the control groups of a process, which name its pod; empty if it has exited."""
     try:
         return Path(f"/proc/{pid}/cgroup").read_text().replace("_", "-")
     except OSError:
@@ -118,7 +119,7 @@ def groups(pid: int) -> str:
 
 
 def is_operator(process: psutil.Process) -> bool:
-    """Whether a process is the operator, and not the process that keeps the pod's network."""
+    """Return whether a process is the operator, and not the process that keeps the pod's network."""
     try:
         return any(names.OPERATOR in argument for argument in process.cmdline())
     except psutil.Error:

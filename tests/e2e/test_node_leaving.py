@@ -1,7 +1,4 @@
-"""Workers that are asked to leave by the cluster.
-
-Evicted, drained from their node, or lost with it.
-"""
+"""Lets the cluster evict workers, drain their node, or lose it."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ NOT_COUNTED = "node.kubernetes.io/exclude-disruption"
 
 
 @pytest.mark.guarantee("uncounted-failures")
-def test_an_evicted_worker_drains_first_and_is_replaced_and_nothing_is_counted(
+def test_an_evicted_worker_drains_first_and_is_replaced_uncounted(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     user, before = start_job(sandbox, counting_job("evicted", replicas=2))
@@ -61,7 +58,7 @@ def test_an_evicted_worker_drains_first_and_is_replaced_and_nothing_is_counted(
 
 
 @pytest.mark.guarantee("uncounted-failures")
-def test_a_job_goes_on_when_its_only_node_is_drained_and_comes_back(
+def test_a_job_continues_after_its_only_node_is_drained_and_returns(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     user, before = start_job(sandbox, counting_job("drained", replicas=2))
@@ -96,7 +93,7 @@ def test_a_job_goes_on_when_its_only_node_is_drained_and_comes_back(
 
 
 @pytest.mark.guarantee("uncounted-failures", "pod-stuck-in-deletion")
-def test_on_a_lost_node_no_worker_gets_a_second_pod_before_its_role_allows_to_force_it(
+def test_workers_of_a_lost_node_get_no_second_pod_before_their_role_allows_it(
     sandbox: Sandbox, cluster: TargetCluster, tmp_path: Path
 ) -> None:
     kubelet = kubelet_of(cluster)
@@ -178,11 +175,11 @@ def evicted_at_once(job: Json) -> Json:
 def suspended_kubelet(user: KubectlUser, kubelet: psutil.Process, node: str) -> Iterator[None]:
     """Send the kubelet SIGSTOP while in the block.
 
-    The node is Ready again afterwards, and evicts nobody.
+    The node is Ready again afterwards, and evicts no pod.
     """
-    # When all nodes that count are lost, Kubernetes takes itself for cut off and evicts nobody;
-    # with none that counts, it evicts. Without the label there is a race of milliseconds, between
-    # the eviction and that decision.
+    # If all counted nodes are lost, Kubernetes considers itself cut off and evicts no pod; if no
+    # node is counted, it evicts. Without the label, eviction and that decision would race within
+    # milliseconds.
     user.kubectl("label", f"node/{node}", f"{NOT_COUNTED}=true")
     kubelet.send_signal(signal.SIGSTOP)
     try:
@@ -195,14 +192,16 @@ def suspended_kubelet(user: KubectlUser, kubelet: psutil.Process, node: str) -> 
 
 
 def taints(user: KubectlUser, node: str) -> set[str]:
-    """Return the keys of what keeps pods from a node."""
+    """Return the keys of the taints that keep pods from a node."""
     return {taint["key"] for taint in user.get(f"node/{node}")["spec"].get("taints", [])}
 
 
 def seconds_from_end_to_successor(recorder: PodRecorder, job: str) -> float:
-    """Return how long after the first pod's time to end the second one was created."""
+    """Return the time between the end of the first pod's grace period and the creation of the
+    second pod.
+    """
     pods = [pod["metadata"] for _, pod in recorder.states(job)]
-    # The first state that shows it: force sets it anew.
+    # The first state that shows it, because a forced deletion sets it again.
     first = next(
         pod for pod in pods if pod["name"] == f"{job}-worker-0" and "deletionTimestamp" in pod
     )

@@ -1,4 +1,4 @@
-"""What a real kernel does to a container's memory, and what becomes of the member."""
+"""Lets a real kernel enforce a container's memory limit, and checks what happens to the member."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ print("had enough memory", flush=True)
 IN_FORCE = (
     "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null; true"
 )
-"""The limit that the kernel holds a container to, in cgroup v2 or v1."""
+"""The memory limit that the kernel enforces on a container, in cgroup v2 or v1."""
 
 
 @pytest.mark.guarantee("uncounted-failures")
 @pytest.mark.parametrize(
     "by_default", [False, True], ids=["its own limit", "the default of its namespace"]
 )
-def test_a_worker_that_the_kernel_kills_for_its_memory_comes_back_with_more_and_the_job_succeeds(
+def test_a_worker_killed_by_the_kernel_returns_with_more_memory(
     sandbox: Sandbox, tmp_path: Path, capfd: pytest.CaptureFixture[str], by_default: bool
 ) -> None:
     limited: Json = {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory": "160Mi"}}
@@ -57,7 +57,7 @@ def test_a_worker_that_the_kernel_kills_for_its_memory_comes_back_with_more_and_
     assert workers["resourcesByIndex"]["0"]["memory"] == "320Mi"
 
 
-def test_a_resize_in_place_changes_the_containers_cgroup_and_restarts_nothing(
+def test_an_in_place_resize_changes_the_containers_cgroup_and_restarts_nothing(
     sandbox: Sandbox,
 ) -> None:
     user, before = start_job(sandbox, counting_job("growing", replicas=2))
@@ -76,5 +76,5 @@ def test_a_resize_in_place_changes_the_containers_cgroup_and_restarts_nothing(
 
 
 def in_kernel(sandbox: Sandbox, pod: str) -> int:
-    """Return the limit of memory in force, read in the container itself."""
+    """Return the memory limit in force, read in the container itself."""
     return int(sandbox.kubectl("exec", pod, "--", "sh", "-c", IN_FORCE).split()[0])

@@ -1,4 +1,4 @@
-"""Names, addresses and images, as a real node gives them to pods."""
+"""Uses names, addresses and images as a real node gives them to pods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.real_node
 RESOLVE = "import socket, sys; print(socket.gethostbyname(sys.argv[1]))"
 
 
-def test_members_find_each_other_by_their_stable_names_also_after_one_was_replaced(
+def test_members_find_each_other_by_stable_names_also_after_a_replacement(
     sandbox: Sandbox,
 ) -> None:
     user, pods = start_job(sandbox, counting_job("named", replicas=2))
@@ -36,7 +36,7 @@ def test_members_find_each_other_by_their_stable_names_also_after_one_was_replac
 
 
 @pytest.mark.guarantee("master-can-be-replaced")
-def test_a_master_that_comes_back_at_another_address_is_reached_by_its_service_and_no_worker_notices(
+def test_a_master_at_a_new_address_is_reached_without_disturbing_workers(
     sandbox: Sandbox,
 ) -> None:
     user, before = start_job(sandbox, counting_job("led", replicas=2))
@@ -57,7 +57,7 @@ def test_a_master_that_comes_back_at_another_address_is_reached_by_its_service_a
     user.until("all members still ready", lambda: user.at_rest(2))
 
 
-def test_an_image_that_cannot_be_pulled_fails_the_job_at_its_deadline_and_says_so(
+def test_an_image_that_cannot_be_pulled_fails_the_job_at_its_deadline(
     sandbox: Sandbox,
 ) -> None:
     job = counting_job("mistyped", image="localhost/no-such-image:1")
@@ -75,7 +75,7 @@ def test_an_image_that_cannot_be_pulled_fails_the_job_at_its_deadline_and_says_s
 
 
 def resolved(sandbox: Sandbox, name: str) -> str:
-    """Return the address that worker 0 finds for a name; empty for none."""
+    """Return the address to which worker 0 resolves a name; empty if there is none."""
     arguments = ("exec", f"{_job(name)}-worker-0", "--", "python", "-c", RESOLVE, name)
     answer = sandbox.kubectl(*arguments, check=False).split()
     return answer[0] if len(answer) == 1 else ""
@@ -92,6 +92,6 @@ def address(user: KubectlUser, pod: str) -> str:
 
 
 def successor_address(user: KubectlUser, pod: str) -> str:
-    """Return the address of a pod that may not be there yet; empty for none."""
+    """Return the address of a pod that may not exist yet; empty for none."""
     found = user.kubectl("get", "pods", "--field-selector", f"metadata.name={pod}", "-o", "json")
     return "".join(item["status"].get("podIP", "") for item in json.loads(found)["items"])

@@ -1,6 +1,5 @@
-"""Namespaces with rules of their own.
-
-Pod security, quotas, default limits, network policies, tokens.
+"""Runs jobs in namespaces with rules: pod security, quotas, default limits, network policies,
+tokens.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ RESTRICTED = {
 
 
 @pytest.mark.guarantee("restricted-namespaces")
-def test_a_namespace_with_restricted_pod_security_takes_the_master_the_agent_and_the_members(
+def test_a_namespace_with_restricted_pod_security_accepts_all_pods_of_a_job(
     sandbox: Sandbox,
 ) -> None:
     restrict(sandbox)
@@ -49,7 +48,7 @@ def test_a_namespace_with_restricted_pod_security_takes_the_master_the_agent_and
 
 
 @pytest.mark.guarantee("api-server-refuses-for-now")
-def test_a_template_that_restricted_pod_security_refuses_is_reported_with_its_message(
+def test_a_template_that_violates_restricted_pod_security_is_reported(
     sandbox: Sandbox,
 ) -> None:
     restrict(sandbox)
@@ -63,7 +62,7 @@ def test_a_template_that_restricted_pod_security_refuses_is_reported_with_its_me
 
 
 def restrict(sandbox: Sandbox) -> None:
-    """Let the namespace take only pods of the restricted level."""
+    """Let the namespace accept only pods of the restricted level."""
     sandbox.kubectl(
         "label", "namespace", sandbox.namespace, "pod-security.kubernetes.io/enforce=restricted"
     )
@@ -78,7 +77,7 @@ def restrict(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.guarantee("api-server-refuses-for-now")
-def test_a_quota_used_up_in_mid_scale_out_ends_the_plan_with_its_message_and_the_job_goes_on(
+def test_a_quota_exhausted_by_a_scale_out_ends_the_plan_and_the_job_continues(
     sandbox: Sandbox,
 ) -> None:
     user, before = start_job(sandbox, counting_job("counted", replicas=2))
@@ -112,7 +111,7 @@ def test_a_quota_used_up_in_mid_scale_out_ends_the_plan_with_its_message_and_the
 
 
 def allow(user: KubectlUser, pods: int) -> None:
-    """Set how many pods the namespace may have; all but one of them are there."""
+    """Set the number of pods that the namespace may have; all but one of them exist."""
     hard = {"hard": {"pods": str(pods)}}
     user.apply(
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": hard}
@@ -122,7 +121,7 @@ def allow(user: KubectlUser, pods: int) -> None:
 
 
 def partly(user: KubectlUser, plan: str) -> str:
-    """Wait until a plan has ended with a part of what it wants; return what it says."""
+    """Wait until a plan has ended partially executed; return its message."""
     user.wait(f"sp/{plan}", ".status.phase", "PartiallySucceeded")
     message: str = user.status(f"sp/{plan}")["message"]
     return message
@@ -133,7 +132,7 @@ def partly(user: KubectlUser, plan: str) -> str:
 
 
 @pytest.mark.guarantee("no-writes-at-rest")
-def test_defaults_of_a_limit_range_are_no_difference_to_act_on(sandbox: Sandbox) -> None:
+def test_defaults_of_a_limit_range_trigger_no_change(sandbox: Sandbox) -> None:
     limits = {"cpu": "500m", "memory": "256Mi"}
     limit_by_default(sandbox, defaultRequest={"cpu": "20m", "memory": "128Mi"}, default=limits)
     user, before = start_job(sandbox, counting_job("plain", replicas=2, resources={}))
@@ -141,11 +140,11 @@ def test_defaults_of_a_limit_range_are_no_difference_to_act_on(sandbox: Sandbox)
         before, limits
     )
     stays_at_rest(user)
-    # A plan changes what it names, and the limit that came by default is no bound to it.
+    # A plan changes only the fields it names. A default limit does not restrict it.
     wanted = {"cpu": "600m"}
     plan = user.create("ScalePlan", "faster", replicaResourceSpecs={"worker": {"resource": wanted}})
     assert sorted(plan["resizedPods"]) == sorted(before)
-    # A replacement has it too, and again there is no difference.
+    # A replacement also has the default, which again is not a difference.
     gone = min(before)
     user.kubectl("delete", "pod", gone)
     user.until("a successor", lambda: user.at_rest(2) and gone not in user.pods())
@@ -155,7 +154,7 @@ def test_defaults_of_a_limit_range_are_no_difference_to_act_on(sandbox: Sandbox)
 
 
 def stays_at_rest(user: KubectlUser) -> None:
-    """While the job trains on, nothing of it is written but its progress."""
+    """While the job trains, only its progress is written."""
 
     def written() -> Json:
         job = user.get(f"ej/{user.job}")
@@ -168,9 +167,7 @@ def stays_at_rest(user: KubectlUser) -> None:
         }
 
     before = written()
-    for _ in range(
-        2
-    ):  # each is a change of the job, on which the operator looks at all of it again
+    for _ in range(2):  # each change of the job makes the operator reconcile the whole job
         wait_for_progress(user)
     assert written() == before
 
@@ -186,12 +183,12 @@ def resources_of(user: KubectlUser, pod: str) -> Json:
 
 
 @pytest.mark.guarantee("restricted-namespaces")
-def test_a_job_runs_where_everything_is_denied_but_what_the_documentation_allows(
+def test_a_job_runs_under_default_deny_with_the_documented_policies(
     sandbox: Sandbox,
 ) -> None:
-    """A network plugin that enforces policies is needed to show that they are enough.
+    """Only a network plugin that enforces policies shows that they are sufficient.
 
-    All of them show the rest.
+    Every plugin shows the rest.
     """
     deny = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     sandbox.apply(policy("nothing", deny), *documented("guarded"))
@@ -229,7 +226,7 @@ def documented(job: str) -> list[Json]:
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
-def test_only_the_master_has_a_token_which_is_its_own_and_ends_with_its_pod(
+def test_only_the_master_has_a_token_and_it_ends_with_the_masters_pod(
     sandbox: Sandbox,
 ) -> None:
     user, workers = start_job(sandbox, counting_job("owner", replicas=1))
@@ -248,20 +245,20 @@ def test_only_the_master_has_a_token_which_is_its_own_and_ends_with_its_pod(
         spec = user.get(f"pod/{name}")["spec"]
         assert [volume for volume in spec.get("volumes", []) if "projected" in volume] == []
         assert "No such file" in user.kubectl("exec", name, "--", "ls", TOKENS, check=False)
-    # It is by this token that the master writes: what it has written is there.
+    # The master writes with this token, and its writes have arrived.
     writers = {entry["manager"] for entry in fields(user)}
     assert names.MASTER in writers
 
 
 def token(user: KubectlUser, pod: str) -> Json:
-    """Return what a pod's token says."""
+    """Return the claims of a pod's token."""
     payload = user.kubectl("exec", pod, "--", "cat", f"{TOKENS}/token").split(".")[1]
     found: Json = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     return found
 
 
 def fields(user: KubectlUser) -> list[Json]:
-    """Return who has written the job."""
+    """Return the writers of the job."""
     metadata = json.loads(
         user.kubectl("get", f"ej/{user.job}", "-o", "json", "--show-managed-fields")
     )["metadata"]

@@ -1,4 +1,4 @@
-"""Exec on the process node, by the real kubectl through the real API server."""
+"""Runs kubectl exec on the process node, through the real API server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.embedded_only("these are guarantees of the process node
 
 @pytest.fixture
 def pod(cluster: TargetCluster, namespace: str) -> list[str | Path]:
-    """A running pod; the command line of kubectl exec into it, without options."""
+    """Return the command line of kubectl exec into a running pod, without options."""
     container = {
         "name": "main",
         "image": "unused",
@@ -46,7 +46,7 @@ def pod(cluster: TargetCluster, namespace: str) -> list[str | Path]:
 
 
 def living(cookie: str) -> list[int]:
-    """Return the processes with this argument, but for kubectl itself."""
+    """Return the processes with this argument, except for kubectl itself."""
     found = psutil.process_iter(["cmdline", "name"])
     return [
         each.pid
@@ -72,7 +72,7 @@ def test_a_command_has_the_containers_environment_its_own_streams_and_its_exit_c
     assert "executable file not found in $PATH" in none.stderr
 
 
-def test_a_command_reads_what_is_piped_to_it_to_the_end(pod: list[str | Path]) -> None:
+def test_a_command_reads_piped_input_to_the_end(pod: list[str | Path]) -> None:
     text = "".join(f"line {number}\n" for number in range(100_000))
     done = subprocess.run(
         [*pod, "-i", "--", "cat"],
@@ -109,7 +109,7 @@ def test_a_command_has_a_terminal_of_the_users_size(pod: list[str | Path]) -> No
     assert b"got hello" in said
 
 
-def test_a_command_ends_with_its_container_and_when_its_user_goes(
+def test_a_command_ends_with_its_container_and_when_its_user_disconnects(
     cluster: TargetCluster, namespace: str, pod: list[str | Path]
 ) -> None:
     cookies = [uuid.uuid4().hex for _ in range(2)]

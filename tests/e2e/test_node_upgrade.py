@@ -1,8 +1,8 @@
-"""Another version takes over while a job trains: first operator and definitions, then the master.
+"""Upgrades to another version while a job trains: first operator and definitions, then the master.
 
-The workers' agents stay what they are, so a new master speaks to agents of the earlier version,
-from a state which the earlier master has stored. On the embedded cluster, whose node knows no
-images, only operator and definitions change.
+The workers' agents stay as they are. A new master therefore speaks to agents of the earlier
+version, from state that the earlier master has stored. The embedded cluster's node knows no images,
+so there only operator and definitions change.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from tests.support.e2e.target_cluster import TargetCluster, existing_cluster
 pytestmark = pytest.mark.thorough
 
 EARLIER = "adb2c59"
-"""The commit that the earlier version is made from; docs/upgrade.md says what may change since."""
+"""The commit of the earlier version; docs/upgrade.md lists what may change since."""
 
 
 @pytest.fixture(scope="session")
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TargetCluster]:
-    """An embedded cluster of its own.
+    """Run a separate embedded cluster.
 
-    Definitions of an earlier version would take fields from others' objects.
+    Definitions of an earlier version would remove fields from other tests' objects.
     """
     if kubeconfig := request.config.getoption("--kubeconfig"):
         yield existing_cluster(Path(kubeconfig).resolve())
@@ -50,7 +50,7 @@ def cluster(
 
 @pytest.fixture(scope="session")
 def earlier(cluster: TargetCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources of the earlier version."""
+    """Return the sources of the earlier version."""
     if cluster.real and not images.EARLIER_MASTER:
         pytest.skip(
             "ELASTICJOB_EARLIER_MASTER_IMAGE must name a master's image of an earlier version"
@@ -66,13 +66,13 @@ def earlier(cluster: TargetCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.guarantee("upgrade-while-jobs-run")
-def test_another_operator_other_definitions_and_another_master_take_over_and_no_worker_notices(
+def test_operator_definitions_and_master_are_upgraded_without_disturbing_workers(
     sandbox: Sandbox, folder: Path, earlier: Path
 ) -> None:
     user = KubectlUser(sandbox, "kept", folder)
     training = job("kept", folder, replicas=2, image=images.EARLIER_MASTER or "none")
     training["spec"]["runPolicy"]["startPolicy"] = (
-        "AllReady"  # the first world is of two, however late one of them is
+        "AllReady"  # the first world has two members, however late one of them is
     )
     with without_operator(sandbox):
         define(sandbox, earlier / "crds")
@@ -83,7 +83,7 @@ def test_another_operator_other_definitions_and_another_master_take_over_and_no_
             user.runs_with(3)
             before = user.pods()
         define(sandbox, REPOSITORY / "crds")
-        wait_for_progress(user)  # nobody is there to help it
+        wait_for_progress(user)  # while no operator could help it
     user.create("ScaleOut", "after", count=1)
     user.runs_with(4)
     assert before.items() < user.pods().items(), "a worker was replaced"
@@ -92,7 +92,7 @@ def test_another_operator_other_definitions_and_another_master_take_over_and_no_
         "Succeeded",
         "Succeeded",
     ]
-    # One world for each size that was asked for: the upgrade has cost none.
+    # One world for each requested size: the upgrade has cost none.
     assert [size for size, _ in user.worlds()] == [2, 3, 4]
     if sandbox.cluster.real:
         replace_the_master(user)
@@ -102,7 +102,9 @@ def test_another_operator_other_definitions_and_another_master_take_over_and_no_
 
 
 def replace_the_master(user: KubectlUser) -> None:
-    """Let a master of this version go on from the state of the earlier one, with agents of the earlier one."""
+    """Let a master of this version continue from the state of the earlier one, with the earlier
+    one's agents.
+    """
     workers = user.pods()
     master = names.master_service(user.job)
     assert image(user, master) == images.EARLIER_MASTER
@@ -123,7 +125,7 @@ def replace_the_master(user: KubectlUser) -> None:
 
 @contextmanager
 def without_operator(sandbox: Sandbox) -> Iterator[None]:
-    """Have no operator of this version while in the block."""
+    """Run no operator of this version while in the block."""
     sandbox.operator.stop()
     try:
         yield

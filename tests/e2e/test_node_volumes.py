@@ -1,4 +1,4 @@
-"""Volume claims of members on a real node: a member's data outlives its pods."""
+"""Uses volume claims of members on a real node: a member's data outlives its pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 120.0
 
 @contextmanager
 def volumes(sandbox: Sandbox, folder: Path, count: int) -> Iterator[str]:
-    """Make volumes, each a folder of the node, of a storage class of their own, which is returned."""
+    """Create volumes, each a folder of the node, and return their storage class."""
     of_class = {"storageClassName": sandbox.namespace, "accessModes": ["ReadWriteOnce"]}
     made: list[Json] = []
     for number in range(count):

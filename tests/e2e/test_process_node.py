@@ -1,4 +1,4 @@
-"""What the process node guarantees, on a real control plane, by kubectl."""
+"""Checks the process node's promises on a real control plane, by kubectl."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Space:
         return self.cluster.reader.get(self.name, f"{kind}/{name}")
 
     def until(self, name: str, holds: Callable[[Json], Any]) -> Json:
-        """Wait until something holds for a pod's status; return the status."""
+        """Wait until a pod's status meets a condition; return the status."""
 
         def status() -> Json:
             return dict(self.get(name).get("status", {}))
@@ -99,7 +99,7 @@ class Space:
         return self.until(name, lambda status: status.get("phase") == phase)
 
     def ended(self, name: str) -> Json:
-        """Wait until a pod is over and return how its container ended."""
+        """Wait until a pod has ended, and return how its container ended."""
         status = self.until(name, lambda status: status.get("phase") in ("Succeeded", "Failed"))
         answer: Json = status["containerStatuses"][0]["state"]["terminated"]
         return answer
@@ -108,7 +108,7 @@ class Space:
         return self.kubectl("logs", name, *arguments)
 
     def output(self, name: str, script: str, **more: Any) -> str:
-        """Run a script to its end and return what it wrote."""
+        """Run a script to its end, and return its output."""
         self.shell(name, script, **more)
         self.ended(name)
         return self.logs(name)
@@ -132,7 +132,7 @@ def space(cluster: TargetCluster, namespace: str) -> Space:
 
 
 def main(status: Json) -> Json:
-    """The state of the first container, whatever it is."""
+    """Return the details of the first container's present state."""
     containers = status.get("containerStatuses") or [{}]
     state: Json = containers[0].get("state", {})
     return state
@@ -192,7 +192,7 @@ def test_the_exit_code_and_the_termination_message_are_reported(space: Space) ->
     assert (ended["exitCode"], ended["reason"], ended["message"]) == (3, "Error", "out of data\n")
 
 
-def test_the_end_of_the_log_is_the_message_where_the_policy_says_so(space: Space) -> None:
+def test_the_end_of_the_log_is_the_message_if_the_policy_says_so(space: Space) -> None:
     space.shell("sad", "echo all is lost; exit 1", terminationMessagePolicy="FallbackToLogsOnError")
     assert space.ended("sad")["message"] == "all is lost\n"
 
@@ -204,7 +204,7 @@ def test_a_missing_command_is_reported_as_a_start_error_that_names_it(space: Spa
     assert 'exec: "no-such-program": executable file not found in $PATH' in ended["message"]
 
 
-def test_a_container_over_its_memory_limit_is_killed_as_oom(space: Space) -> None:
+def test_a_container_over_its_memory_limit_is_oom_killed(space: Space) -> None:
     script = "import time; data = bytearray(200 << 20); time.sleep(60)"
     space.pod("glutton", ["python", "-c", script], resources={"limits": {"memory": "64Mi"}})
     ended = space.ended("glutton")
@@ -223,7 +223,7 @@ def test_a_failed_container_is_restarted_until_it_succeeds_and_its_last_log_is_k
 
 
 @pytest.mark.thorough
-def test_a_container_that_keeps_crashing_is_backed_off(space: Space) -> None:
+def test_restarts_of_a_crashing_container_are_backed_off(space: Space) -> None:
     space.shell("crash", "exit 1", spec={"restartPolicy": "Always"})
     status = space.until("crash", lambda status: waiting(status) == "CrashLoopBackOff")
     assert status["phase"] == "Running"
@@ -251,7 +251,7 @@ def test_a_failed_init_container_fails_the_pod(space: Space) -> None:
 
 
 @pytest.mark.thorough
-def test_what_a_container_leaves_behind_ends_with_it(space: Space) -> None:
+def test_processes_that_a_container_leaves_end_with_it(space: Space) -> None:
     cookie = f"4242{uuid.uuid4().int % 10**6}"
     space.shell(
         "parent",
@@ -342,7 +342,7 @@ def test_a_container_waits_for_a_secret_that_appears_late(space: Space) -> None:
 
 
 @pytest.mark.thorough
-def test_a_container_waits_for_a_config_map_whose_files_are_where_its_command_names_them(
+def test_a_container_waits_for_a_config_map_and_reads_its_files_at_their_paths(
     space: Space,
 ) -> None:
     chosen = {
@@ -468,7 +468,7 @@ def message_of_event(space: Space, name: str, reason: str, text: str) -> str:
 # -----------------------------------------------------------------------------------------------------
 
 
-def test_deletion_lets_the_container_end_by_itself(space: Space, tmp_path: Path) -> None:
+def test_a_deleted_container_may_end_by_itself(space: Space, tmp_path: Path) -> None:
     said = tmp_path / "said"
     up = tmp_path / "up"
     space.shell(
@@ -486,7 +486,7 @@ def test_deletion_lets_the_container_end_by_itself(space: Space, tmp_path: Path)
 
 
 @pytest.mark.thorough
-def test_a_pod_that_never_started_can_be_deleted_and_its_last_status_says_so(space: Space) -> None:
+def test_a_pod_that_never_started_can_be_deleted_with_a_final_status(space: Space) -> None:
     env = [{"name": "WORD", "valueFrom": {"secretKeyRef": {"name": "never", "key": "word"}}}]
     space.shell("unborn", "true", env=env)
     space.until("unborn", lambda status: waiting(status) == "CreateContainerConfigError")
@@ -497,7 +497,7 @@ def test_a_pod_that_never_started_can_be_deleted_and_its_last_status_says_so(spa
     assert main(statuses[-1])["terminated"]["reason"] == "ContainerStatusUnknown"
 
 
-def test_a_container_that_ignores_sigterm_is_killed_with_its_tree_after_the_grace_period(
+def test_a_container_that_ignores_sigterm_is_killed_after_its_grace_period(
     space: Space,
 ) -> None:
     cookie = f"4343{uuid.uuid4().int % 10**6}"
@@ -558,7 +558,7 @@ def resize(space: Space, name: str, **resources: Json) -> None:
     space.kubectl("patch", "pod", name, "--subresource=resize", "--patch", json.dumps(patch))
 
 
-def test_memory_can_be_resized_in_place_and_the_new_limit_holds(
+def test_memory_can_be_resized_in_place_and_the_new_limit_is_enforced(
     space: Space, tmp_path: Path
 ) -> None:
     script = (
@@ -585,7 +585,7 @@ def test_memory_can_be_resized_in_place_and_the_new_limit_holds(
     assert status["observedGeneration"] == space.get("grower")["metadata"]["generation"]
     (tmp_path / "go").touch()
     pid = wait_until("the process has grown", lambda: pid_of_large_process(script))
-    # A limit below what is used is not enforced by killing: it waits, and says so.
+    # A limit below the usage is not enforced by killing: the resize waits, and reports why.
     resize(space, "grower", limits={"memory": "80Mi"}, requests={"memory": "80Mi"})
     status = space.until(
         "grower", lambda status: condition(status, "PodResizeInProgress").get("reason") == "Error"
@@ -606,7 +606,7 @@ def pid_of_large_process(script: str) -> int:
 
 
 @pytest.mark.thorough
-def test_a_resize_that_asks_for_a_restart_gets_one_whatever_the_exit_code(space: Space) -> None:
+def test_a_resize_that_requires_a_restart_restarts_whatever_the_exit_code_is(space: Space) -> None:
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     script = "trap 'exit 0' TERM; touch trapped; while :; do sleep 0.05; done"
     probe = {"exec": {"command": ["test", "-e", "trapped"]}, "periodSeconds": 1}
@@ -631,13 +631,13 @@ def test_a_resize_that_asks_for_a_restart_gets_one_whatever_the_exit_code(space:
 
 
 @pytest.mark.thorough
-def test_a_resize_that_the_node_has_no_room_for_now_is_done_when_there_is(
+def test_a_resize_without_room_is_done_once_the_node_has_room(
     space: Space, mortal: SecondNode
 ) -> None:
     for state in ("create", "condition=Ready"):
         space.kubectl("wait", f"node/{mortal.name}", f"--for={state}", "--timeout=50s")
     cores = int(space.get(mortal.name, "node")["status"]["allocatable"]["cpu"])
-    here = {"nodeName": mortal.name}  # not the node that other tests count on
+    here = {"nodeName": mortal.name}  # not the node that other tests need
     space.shell("large", "sleep 60", spec=here, resources={"requests": {"cpu": f"{cores * 500}m"}})
     space.shell("modest", "sleep 60", spec=here, resources={"requests": {"cpu": "10m"}})
     space.phase("large", "Running")
@@ -657,7 +657,7 @@ def test_a_resize_that_the_node_has_no_room_for_now_is_done_when_there_is(
 
 
 @pytest.mark.thorough
-def test_a_volume_that_cannot_be_mounted_is_refused_with_an_event_and_a_failed_pod(
+def test_a_volume_that_cannot_be_mounted_fails_the_pod_with_an_event(
     space: Space,
 ) -> None:
     volume = {"volumes": [{"name": "data", "emptyDir": {}}]}
@@ -673,15 +673,13 @@ def test_a_volume_that_cannot_be_mounted_is_refused_with_an_event_and_a_failed_p
     space.kubectl("delete", "pod", "mounter")
 
 
-def test_a_container_without_a_command_is_refused(space: Space) -> None:
+def test_a_container_without_a_command_is_rejected(space: Space) -> None:
     space.pod("imagined", None)
     assert "spec.containers[0].command" in space.phase("imagined", "Failed")["message"]
 
 
 @pytest.mark.thorough
-def test_a_host_path_at_its_own_path_is_given_and_elsewhere_refused(
-    space: Space, tmp_path: Path
-) -> None:
+def test_a_host_path_is_accepted_at_its_own_path_only(space: Space, tmp_path: Path) -> None:
     path = tmp_path / "made"
     volumes = {
         "volumes": [{"name": "data", "hostPath": {"path": str(path), "type": "DirectoryOrCreate"}}]
@@ -704,7 +702,7 @@ def test_a_debugging_container_is_not_started_and_an_event_says_so(space: Space)
     assert space.get("plain")["status"]["phase"] == "Running"
 
 
-def test_port_forward_by_spdy_is_refused_with_a_reason(space: Space) -> None:
+def test_port_forward_by_spdy_is_rejected_with_a_reason(space: Space) -> None:
     space.shell("closed", "sleep 60")
     space.phase("closed", "Running")
     answer = space.kubectl("port-forward", "closed", ":18765", check=False)
@@ -728,7 +726,7 @@ def mortal(cluster: TargetCluster, space: Space, tmp_path: Path) -> Iterator[Sec
 
 
 @pytest.mark.thorough
-def test_a_killed_node_leaves_no_process_and_its_successor_knows_what_was_lost(
+def test_a_killed_node_leaves_no_process_and_its_successor_reports_the_lost_ones(
     space: Space, mortal: SecondNode
 ) -> None:
     cookie = f"4444{uuid.uuid4().int % 10**6}"
@@ -759,7 +757,7 @@ def test_a_killed_node_leaves_no_process_and_its_successor_knows_what_was_lost(
 
 
 @pytest.mark.thorough
-def test_a_stopped_node_ends_its_processes_and_says_that_it_is_not_ready(
+def test_a_stopped_node_ends_its_processes_and_reports_not_ready(
     space: Space, mortal: SecondNode
 ) -> None:
     cookie = f"4545{uuid.uuid4().int % 10**6}"
@@ -776,7 +774,7 @@ def test_a_stopped_node_ends_its_processes_and_says_that_it_is_not_ready(
 
 
 @pytest.mark.thorough
-def test_a_node_that_was_given_up_for_its_silence_says_again_that_it_is_ready(
+def test_a_node_given_up_for_its_silence_reports_ready_again(
     space: Space, mortal: SecondNode
 ) -> None:
     def says(status: str) -> None:

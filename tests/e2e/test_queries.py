@@ -1,4 +1,4 @@
-"""The shell commands of docs/queries.md, run as they stand against a job that trains."""
+"""Runs the shell commands of docs/queries.md literally against a job that trains."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CURL = (
     'curl -sS --cacert ca.crt --connect-to "elasticjob-master:50080:${MASTER%:*}:50080" '
     '-H "Authorization: Bearer $TOKEN" https://elasticjob-master:50080/status'
 )
-"""The document's line with another address than a forwarded one."""
+"""Change the document's line to an address that is not forwarded."""
 
 
 @pytest.mark.thorough
@@ -48,7 +48,7 @@ async def test_the_documented_commands_work(sandbox: Sandbox, folder: Path) -> N
 
 
 def with_grpcurl(sandbox: Sandbox, folder: Path, access: list[str]) -> None:
-    """Run the lines for grpcurl, where it is installed."""
+    """Run the lines for grpcurl if it is installed."""
     define = next(line for line in commands() if line.startswith("ask()"))
     asked = [
         line.replace("127.0.0.1:50051", "$MASTER") for line in commands() if line.startswith("ask ")

@@ -1,7 +1,8 @@
-"""Every way to change a job's size and resources, as a user at kubectl does it and sees it.
+"""Changes a job's size and resources in every way, as a user does with kubectl, and checks what the
+user sees.
 
-One operator serves all jobs of this file, and all jobs are applied first, so that they start beside
-one another.
+One operator serves all jobs of this file. All jobs are applied first, so that they start in
+parallel.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ async def shared(
 
 @contextmanager
 def leaving_node(cluster: TargetCluster, directory: Path) -> Iterator[None]:
-    """A second node, for pods that tolerate its taint only."""
+    """Run a second node, for pods that tolerate its taint only."""
     node = SecondNode(
         cluster.kubeconfig, directory, LEAVING_NODE, taints=[f"{LEAVING_TAINT}=:NoSchedule"]
     )
@@ -68,14 +69,14 @@ def leaving_node(cluster: TargetCluster, directory: Path) -> Iterator[None]:
 
 @pytest.fixture
 def user_of(shared: tuple[Sandbox, Path]) -> KubectlUserOf:
-    """Give out the user of a job."""
+    """Return a function that gives out the user of a job."""
     sandbox, root = shared
     return lambda name: KubectlUser(sandbox, name, root / name)
 
 
 @pytest.fixture
 def user(user_of: KubectlUserOf) -> KubectlUser:
-    """The user of the job that most tests share."""
+    """Return the user of the job that most tests share."""
     return user_of("sized")
 
 
@@ -109,7 +110,7 @@ def test_a_scale_out_adds_workers_and_names_them(user: KubectlUser) -> None:
     assert sorted(status["pods"]) == sorted(set(user.pods()) - set(before))
 
 
-def test_a_scale_in_by_count_takes_the_highest_indices(user: KubectlUser) -> None:
+def test_a_scale_in_by_count_removes_the_highest_indices(user: KubectlUser) -> None:
     before = user.begin(3)
     status = user.create("ScaleIn", "fewer", count=1)
     user.runs_with(2)
@@ -119,11 +120,11 @@ def test_a_scale_in_by_count_takes_the_highest_indices(user: KubectlUser) -> Non
 
 
 @pytest.mark.thorough
-def test_a_scale_in_by_name_takes_that_worker_and_no_other_and_the_training_goes_on_from_its_step(
+def test_a_scale_in_by_name_removes_only_that_worker_and_training_continues(
     user: KubectlUser,
 ) -> None:
     before = user.begin(3)
-    leaving = min(before)  # the longest-serving one: the training's rank 0
+    leaving = min(before)  # the oldest worker: the training's rank 0
     steps = user.worlds()[-1][1]
     status = user.create("ScaleIn", "named", podNames=[leaving])
     user.runs_with(2)
@@ -137,7 +138,7 @@ def test_a_scale_in_by_name_takes_that_worker_and_no_other_and_the_training_goes
 
 
 @pytest.mark.guarantee("changed-roles")
-def test_a_role_without_an_agent_comes_and_goes_while_the_workers_train_on_untouched(
+def test_a_role_without_an_agent_is_added_and_removed_while_workers_train(
     user: KubectlUser,
 ) -> None:
     before = user.begin(2)
@@ -169,7 +170,7 @@ def test_a_role_without_an_agent_comes_and_goes_while_the_workers_train_on_untou
 
 
 @pytest.mark.guarantee("changed-roles")
-def test_a_role_with_an_agent_joins_the_world_and_leaves_it_with_its_work_saved(
+def test_a_role_with_an_agent_joins_the_world_and_saves_its_work_before_it_leaves(
     user: KubectlUser,
 ) -> None:
     before = user.begin(2)
@@ -233,7 +234,7 @@ def test_a_plan_changes_cpu_and_memory_of_running_pods_in_place(user: KubectlUse
 
 
 @pytest.mark.thorough
-def test_a_plan_adds_a_member_with_resources_of_its_own(user: KubectlUser) -> None:
+def test_a_plan_adds_a_member_with_its_own_resources(user: KubectlUser) -> None:
     before = user.begin(2)
     wanted = {"cpu": "30m", "memory": "224Mi"}
     status = user.create(
@@ -256,7 +257,7 @@ def test_a_plan_removes_members_by_name_and_by_index(user: KubectlUser) -> None:
     assert sorted(user.pods()) == staying
 
 
-def test_a_plan_migrates_a_member_which_stays_until_its_replacement_is_ready(
+def test_a_migrated_member_stays_until_its_replacement_is_ready(
     user: KubectlUser,
 ) -> None:
     before = user.begin(2)
@@ -303,7 +304,7 @@ def test_workers_that_may_not_be_resized_in_place_are_replaced_one_by_one(
     assert changes[0][1] < changes[1][1]
 
 
-def test_resources_that_no_node_has_are_refused_with_the_clusters_message_and_nothing_is_changed(
+def test_resources_that_no_node_has_are_rejected_with_the_clusters_message(
     user: KubectlUser,
 ) -> None:
     before = user.begin(2)
@@ -321,7 +322,7 @@ def test_resources_that_no_node_has_are_refused_with_the_clusters_message_and_no
 
 @pytest.mark.thorough
 @pytest.mark.embedded_only("it counts the CPUs that the process node is said to have")
-def test_a_resize_that_the_node_has_room_for_once_is_done_once_and_the_plan_says_who_went_without(
+def test_a_resize_with_room_for_one_is_done_once_and_the_plan_names_the_others(
     user: KubectlUser,
 ) -> None:
     before = user.begin(2)
@@ -393,7 +394,7 @@ def test_kubectl_get_shows_jobs_plans_and_requests(user: KubectlUser) -> None:
 
 
 @pytest.mark.guarantee("refusals-name-the-bound")
-def test_a_request_that_cannot_be_met_says_field_value_and_bound_and_touches_nothing(
+def test_an_impossible_request_names_field_value_and_bound_and_changes_nothing(
     user: KubectlUser,
 ) -> None:
     before = user.begin(2)
@@ -420,12 +421,11 @@ def test_the_examples_are_accepted(user: KubectlUser) -> None:
     assert all(line.endswith("created (server dry run)") for line in answer), answer
 
 
-# --- begin anew
-# ---------------------------------------------------------------------------------------------------
+# --- restart
 
 
 @pytest.mark.guarantee("job-retry")
-def test_a_job_that_has_failed_begins_anew_with_new_pods_and_the_failed_one_can_be_read(
+def test_a_failed_job_restarts_with_new_pods_and_the_failed_one_stays_readable(
     user_of: KubectlUserOf,
 ) -> None:
     user = user_of("anew")
@@ -444,7 +444,7 @@ def test_a_job_that_has_failed_begins_anew_with_new_pods_and_the_failed_one_can_
 
 
 @pytest.mark.thorough
-def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(
+def test_a_suspended_training_continues_from_its_step_with_its_size(
     user_of: KubectlUserOf,
 ) -> None:
     user = user_of("paused")
@@ -463,7 +463,7 @@ def test_a_suspended_training_goes_on_from_its_step_with_as_many_workers(
 
 
 @pytest.mark.guarantee("job-stopped-for-good")
-def test_a_stopped_training_saves_its_step_and_ends_for_good_with_a_reason_of_its_own(
+def test_a_stopped_training_saves_its_step_and_ends_for_good_with_its_own_reason(
     user_of: KubectlUserOf,
 ) -> None:
     user = user_of("stopped")
@@ -481,7 +481,7 @@ def test_a_stopped_training_saves_its_step_and_ends_for_good_with_a_reason_of_it
 
 @pytest.mark.guarantee("suspended-during-a-plan")
 @pytest.mark.thorough
-def test_a_job_suspended_in_the_middle_of_a_scale_out_comes_back_with_its_old_size(
+def test_a_job_suspended_during_a_scale_out_returns_with_its_old_size(
     user_of: KubectlUserOf,
 ) -> None:
     user = user_of("lonely")
@@ -497,7 +497,7 @@ def test_a_job_suspended_in_the_middle_of_a_scale_out_comes_back_with_its_old_si
 
 
 @pytest.mark.thorough
-def test_deleting_a_scale_out_that_cannot_be_fulfilled_cancels_it_and_the_size_is_as_before(
+def test_deleting_an_impossible_scale_out_cancels_it_and_restores_the_size(
     user_of: KubectlUserOf,
 ) -> None:
     user = user_of("lonely")
@@ -508,7 +508,7 @@ def test_deleting_a_scale_out_that_cannot_be_fulfilled_cancels_it_and_the_size_i
     assert user.pods() == before
 
 
-def test_a_plan_that_waits_says_for_what_and_is_cancelled_by_deleting_it(
+def test_a_waiting_plan_says_why_and_is_cancelled_by_deleting_it(
     user_of: KubectlUserOf,
 ) -> None:
     user = user_of("lonely")
@@ -525,7 +525,7 @@ def test_a_plan_that_waits_says_for_what_and_is_cancelled_by_deleting_it(
 
 @pytest.mark.guarantee("pods-that-cannot-start")
 @pytest.mark.thorough
-def test_a_plan_that_is_out_of_time_is_rolled_back_and_reports_the_schedulers_message(
+def test_a_plan_past_its_deadline_is_rolled_back_with_the_schedulers_message(
     user_of: KubectlUserOf,
 ) -> None:
     user = user_of("lonely")
@@ -544,7 +544,7 @@ def test_a_plan_that_is_out_of_time_is_rolled_back_and_reports_the_schedulers_me
 
 @pytest.mark.guarantee("job-deleted-midway")
 @pytest.mark.thorough
-def test_a_job_deleted_in_the_middle_of_a_migration_leaves_nothing(user_of: KubectlUserOf) -> None:
+def test_a_job_deleted_during_a_migration_leaves_nothing(user_of: KubectlUserOf) -> None:
     user = user_of("moving")
     (old,) = user.begin(1)
     user.request("ScalePlan", "endless", migratePods=[{"name": old}])
@@ -560,7 +560,7 @@ def test_a_job_deleted_in_the_middle_of_a_migration_leaves_nothing(user_of: Kube
 @pytest.mark.guarantee("drained-node")
 @pytest.mark.thorough
 @pytest.mark.embedded_only(SECOND_NODE)
-def test_a_node_that_is_drained_loses_its_workers_in_good_order(user_of: KubectlUserOf) -> None:
+def test_workers_of_a_drained_node_leave_in_an_orderly_way(user_of: KubectlUserOf) -> None:
     user = user_of("evicted")
     before = user.begin(2)
     assert {user.get(f"pod/{name}")["spec"]["nodeName"] for name in before} == {LEAVING_NODE}
@@ -588,7 +588,7 @@ def test_a_node_that_is_drained_loses_its_workers_in_good_order(user_of: Kubectl
 
 
 @pytest.mark.guarantee("references-in-commands")
-def test_a_program_is_told_its_place_by_references_in_its_arguments_and_environment(
+def test_a_program_learns_its_place_by_references(
     user_of: KubectlUserOf,
 ) -> None:
     user = user_of("told")
@@ -607,7 +607,7 @@ def test_a_program_is_told_its_place_by_references_in_its_arguments_and_environm
 
 
 @pytest.mark.guarantee("first-matching-rule-decides")
-def test_a_command_that_does_not_exist_fails_the_job_at_once_with_that_message(
+def test_a_missing_command_fails_the_job_at_once_with_that_message(
     user_of: KubectlUserOf,
 ) -> None:
     user = user_of("typo")
@@ -619,7 +619,7 @@ def test_a_command_that_does_not_exist_fails_the_job_at_once_with_that_message(
 
 
 @pytest.mark.guarantee("uncounted-failures")
-def test_a_worker_out_of_memory_comes_back_with_more_and_the_job_succeeds(
+def test_a_worker_out_of_memory_returns_with_more_and_the_job_succeeds(
     user_of: KubectlUserOf,
 ) -> None:
     user = user_of("hungry")
@@ -638,7 +638,7 @@ def test_a_worker_out_of_memory_comes_back_with_more_and_the_job_succeeds(
 
 @pytest.mark.guarantee("lowered-memory-is-uncounted")
 @pytest.mark.thorough
-def test_a_worker_out_of_memory_that_a_plan_has_lowered_comes_back_with_its_templates_uncounted(
+def test_a_worker_out_of_memory_after_a_lowering_plan_gets_its_templates_memory(
     user_of: KubectlUserOf,
 ) -> None:
     user = user_of("lowered")
@@ -697,7 +697,7 @@ def resizing(user: KubectlUser, how: str) -> None:
 
 
 def scale_out(user: KubectlUser, name: str) -> None:
-    """Ask for a worker that finds no node, and wait until its pod is there."""
+    """Request a worker that fits on no node, and wait until its pod exists."""
     user.request("ScaleOut", name, count=1)
     user.wait(f"scaleout/{name}", ".status.phase", "Scaling")
     user.until("a pod that waits for a node", lambda: len(user.pods()) == 2)
@@ -708,7 +708,7 @@ def plan_names(user: KubectlUser) -> set[str]:
 
 
 def plans_since(user: KubectlUser, before: set[str]) -> list[Json]:
-    """Return the plans that were not there before."""
+    """Return the plans created since."""
     return [plan for plan in user.items("sp") if plan["metadata"]["name"] not in before]
 
 

@@ -1,6 +1,5 @@
-"""Scripts of ScaleIns and ScaleOuts in a whole job.
-
-Operator, master and the launcher's agent take part.
+"""Runs the scripts of ScaleIns and ScaleOuts in a whole job, with operator, master and the
+launcher's agent.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def scripted_job(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.guarantee("script-runs-once")
-def test_the_launcher_runs_the_script_of_a_request_once_through_the_death_of_the_master(
+def test_the_launcher_runs_a_requests_script_once_although_the_master_is_killed(
     sandbox: Sandbox, folder: Path
 ) -> None:
     sandbox.apply(scripted_job(folder))

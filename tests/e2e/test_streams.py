@@ -1,6 +1,5 @@
-"""What streams between a user and the members of a job.
-
-Logs, commands, and a master that is reached by its pod.
+"""Streams between a user and the members of a job: logs, commands, and a master that is reached by
+its pod.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def test_logs_follow_the_members_and_commands_run_in_them_while_the_job_is_scale
 
 
 @pytest.mark.guarantee("logs-follow-ranks")
-async def test_a_port_of_a_pod_is_forwarded_and_what_is_wrong_with_it_is_told(
+async def test_a_pods_port_is_forwarded_and_problems_are_reported(
     sandbox: Sandbox,
 ) -> None:
 
@@ -163,7 +162,7 @@ async def test_a_port_of_a_pod_is_forwarded_and_what_is_wrong_with_it_is_told(
 
 
 async def one_byte(address: str) -> bool:
-    """Return whether a byte comes back."""
+    """Return whether a byte is echoed."""
     host, _, port = address.partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:

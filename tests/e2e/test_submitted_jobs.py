@@ -1,4 +1,4 @@
-"""A first job by `submit` and by Python.
+"""Runs a user's first job, by `submit` and by Python.
 
 A script and a function reach their pods, train, are scaled and end.
 """
@@ -48,7 +48,7 @@ WORD = "of the module"
 
 
 def count(last: int, failing: bool) -> None:
-    """Train: what each worker of the function's job runs."""
+    """Train, as each worker of the function's job does."""
     import elasticjob
 
     print(f"rank {elasticjob.world().rank} of {elasticjob.world().size}, {WORD}", flush=True)
@@ -66,7 +66,7 @@ def client(sandbox: Sandbox) -> Iterator[Client]:
 
 @pytest.fixture
 def same_python(sandbox: Sandbox) -> None:
-    """Skip where the image has another Python than this machine, whose byte code the function is."""
+    """Skip if the image's Python differs from this machine's, whose byte code the function is."""
     if not sandbox.cluster.real:
         return
     version = "import sys; print(*sys.version_info[:2])"
@@ -93,7 +93,7 @@ def same_python(sandbox: Sandbox) -> None:
 
 @pytest.mark.guarantee("submitted-files-reach-pods")
 @pytest.mark.thorough
-def test_a_script_is_submitted_scaled_by_python_and_ends_and_its_history_is_told(
+def test_a_submitted_script_is_scaled_by_python_and_its_history_is_readable(
     sandbox: Sandbox, client: Client, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
@@ -140,7 +140,7 @@ def test_a_script_is_submitted_scaled_by_python_and_ends_and_its_history_is_told
     finish(sandbox, job.name, tmp_path)
     assert job.wait(timeout=60).phase == "Succeeded"
     assert following.wait(60) == 0
-    # The master stores its last one a moment after the end.
+    # The master stores its last sample a moment after the end.
     report = wait_until(
         "the report", job.report, lambda found: found["outcome"]["phase"] == "Succeeded"
     )
@@ -161,7 +161,7 @@ def test_a_script_is_submitted_scaled_by_python_and_ends_and_its_history_is_told
 
 
 @pytest.mark.thorough
-def test_who_follows_a_job_that_fails_sees_its_words_and_ends_as_it_does(
+def test_following_a_failing_job_prints_its_output_and_returns_its_exit_code(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     job = yaml.safe_load(starter("custom", name="fails", image=images.TRAINER))
@@ -188,7 +188,7 @@ def test_who_follows_a_job_that_fails_sees_its_words_and_ends_as_it_does(
 def finish(sandbox: Sandbox, job: str, folder: Path) -> None:
     """Let each worker's script end, wherever it has its files.
 
-    Where they have the same, the first one ends all.
+    If workers share their files, the first one ends all.
     """
     mine = f"{names.LABEL_JOB_NAME}={job},{names.LABEL_ROLE}={names.ROLE_WORKER}"
     for pod in sandbox.kubectl("get", "pods", "-l", mine, "-o", "name").split():
@@ -203,7 +203,7 @@ def access(sandbox: Sandbox) -> list[str]:
 
 
 def samples(history: object) -> list[dict[str, float]]:
-    """Return the samples of a history, also where it is a DataFrame."""
+    """Return the samples of a history, also of a DataFrame."""
     found: list[dict[str, float]] = (
         history if isinstance(history, list) else history.to_dict("records")  # type: ignore[attr-defined]
     )
@@ -211,7 +211,7 @@ def samples(history: object) -> list[dict[str, float]]:
 
 
 @pytest.mark.guarantee("submitted-files-reach-pods")
-async def test_a_function_runs_in_each_worker_and_its_error_is_the_pods_last_word(
+async def test_a_function_runs_in_each_worker_and_its_error_is_the_pods_message(
     sandbox: Sandbox, same_python: None
 ) -> None:
     async with AsyncClient(
@@ -252,7 +252,7 @@ async def test_a_function_runs_in_each_worker_and_its_error_is_the_pods_last_wor
 
 
 async def other_python_ends_the_job(sandbox: Sandbox, client: AsyncClient) -> None:
-    """Submit a function as from another Python: the job fails at once, and says why."""
+    """Submit a function as from another Python: the job fails at once, with the reason."""
     files = pack(count, (1, False))
     about = json.loads(files["function.json"])
     files["function.json"] = json.dumps({**about, "python": [3, 8]}).encode()

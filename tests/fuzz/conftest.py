@@ -1,4 +1,4 @@
-"""How many inputs the fuzz tests send to the master and to the agent, and which."""
+"""Chooses the number and the seed of the inputs that the fuzz tests send."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The socket on which the training process talks to its agent, under lines of every kind, beside a well-behaved one."""
+"""Sends lines of every kind to the agent's socket, in parallel to a well-behaved training process."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ KEYS: dict[str, tuple[Any, ...]] = {
     "stoppable": (False, 1, "x"),
     "stopping": (False, 1, "x"),
 }  # fmt: skip
-"""Never `"stoppable": true` and the like: that is said by the process itself, and whoever says it
-is believed.
+"""Never `"stoppable": true` and the like: the agent rightly believes the training process's own
+statements.
 """
 
 

@@ -1,6 +1,6 @@
-"""Random custom resources of one tenant, through a real API server.
+"""Applies one tenant's random custom resources to a real API server.
 
-The operator goes on working for another tenant.
+The operator keeps working for another tenant.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ KINDS = (ELASTIC_JOBS, SCALE_PLANS, SCALE_OUTS, SCALE_INS)
 JOBS = tuple(f"fuzz-{number}" for number in range(12))
 TOGETHER = 8
 MOST_OBJECTS = 40
-"""Of a kind at a time; for one more, the oldest is deleted."""
+"""The number of objects of a kind at a time; for one more, the oldest is deleted."""
 MEMORY_LIMIT = 512 * 2**20
-"""That of the chart's container."""
+"""The memory limit of the chart's container."""
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 ODD_REFUSALS = re.compile(r"\b(runtime error|panic|nil pointer)\b")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster of its own: the operator works in all of its namespaces."""
+    """Run a separate cluster: the operator works in all of its namespaces."""
     with shared_cluster(tmp_path_factory, "fuzzed", control_plane_only=True) as fuzzed:
         yield fuzzed
 
@@ -81,7 +81,7 @@ async def new_namespace(kube: Kube, name: str) -> str:
 
 
 async def bystander(kube: Kube, namespace: str, stopped: asyncio.Event) -> int:
-    """Scale a job out and in for as long as the other tenant is at work; return how often."""
+    """Scale a job out and in while the other tenant works; return the number of changes."""
     for number in itertools.count():
         if stopped.is_set():
             return number

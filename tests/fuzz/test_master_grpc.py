@@ -1,4 +1,6 @@
-"""Every method of the master under random bytes and random messages, beside well-behaved agents."""
+"""Sends random bytes and random messages to every method of the master, in parallel to well-behaved
+agents.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ DATASETS = ("d", "e", "text", "stream")
 
 
 class Knowledge:
-    """What an attacker with the token can find out."""
+    """The names that an attacker with the token can find out."""
 
     def __init__(self) -> None:
         self.rounds: Sequence[int] = (1,)
@@ -72,14 +74,12 @@ async def check_inputs(
 ) -> None:
     """Send the inputs.
 
-    After a part of them, when every pool and cache is filled, memory may not grow for more.
+    After a part of them has filled every pool and cache, memory may grow only within a bound.
     """
     await attack.run(inputs // 4)
     log_before = master.log.stat().st_size
     grown = await growth(attack, master, inputs=inputs * 3 // 4, knowledge=knowledge)
-    if (
-        grown > GROWTH
-    ):  # what was needed at one moment is kept by the allocator; what leaks grows again
+    if grown > GROWTH:  # the allocator keeps memory that was needed once; a leak grows again
         grown = await growth(attack, master, inputs=inputs * 3 // 4, knowledge=knowledge)
     logged = master.log.stat().st_size - log_before
     print(f"{attack.sent} inputs; log {logged}")
@@ -96,7 +96,7 @@ async def check_inputs(
 
 
 async def growth(attack: Attack, master: Master, *, inputs: int, knowledge: Knowledge) -> int:
-    """Send inputs; return by how many bytes the master has grown meanwhile."""
+    """Send inputs; return the master's growth in bytes."""
     before = rss(master)
     for _ in range(5):
         await attack.run(inputs // 5)
@@ -115,7 +115,7 @@ async def growth(attack: Attack, master: Master, *, inputs: int, knowledge: Know
 @pytest.mark.parametrize(
     ("options", "share"), [(("--insecure",), 0.7), ((), 0.1)], ids=["plain", "tls"]
 )
-async def test_no_input_of_any_method_harms_the_master_or_an_agent_that_behaves(
+async def test_no_input_of_any_method_harms_the_master_or_a_well_behaved_agent(
     tmp_path: Path, inputs: int, seed: int, options: tuple[str, ...], share: float
 ) -> None:
     knowledge = Knowledge()
@@ -144,7 +144,7 @@ BAD_TOKENS: tuple[Metadata, ...] = (
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
-async def test_without_the_token_nothing_but_a_health_check_is_answered(
+async def test_without_the_token_only_a_health_check_is_answered(
     tmp_path: Path, inputs: int, seed: int
 ) -> None:
     def closed(each: MethodDescriptor) -> bool:

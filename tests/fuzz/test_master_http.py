@@ -1,6 +1,5 @@
-"""The HTTP port, and both ports below HTTP.
-
-Requests near the right ones, and bytes that are none.
+"""Attacks the HTTP port, and both ports below HTTP, with nearly valid requests and with random
+bytes.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ BODIES = (
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})[^\r\n]*\r\n")
 TOGETHER = 16
 ANSWER_SECONDS = 0.05
-"""How long an answer is waited for before the next input; most inputs are no whole request and get
-none.
+"""The wait for an answer before the next input. Most inputs are incomplete requests and get no
+answer.
 """
 
 
@@ -93,7 +92,7 @@ def request(generator: RandomMessages) -> bytes:
 async def send_inputs(
     port: int, generator: RandomMessages, inputs: int, answers: Counter[str]
 ) -> None:
-    """Send the inputs over some connections at a time, new ones when they are closed."""
+    """Send the inputs over some connections at a time, and open new ones when they are closed."""
     left = inputs
 
     async def some() -> None:
@@ -172,7 +171,7 @@ async def test_no_bytes_below_tls_harm_the_master(tmp_path: Path, inputs: int, s
 
 
 class _Http2(RandomMessages):
-    """Draws from bytes that begin as HTTP/2 does."""
+    """Draws bytes that begin as HTTP/2 does."""
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed, {})

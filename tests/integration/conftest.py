@@ -22,14 +22,14 @@ def cluster(control_plane: Cluster) -> Cluster:
 
 @pytest_asyncio.fixture
 async def master(tmp_path: Path) -> AsyncIterator[Master]:
-    """A master without Kubernetes, whose first world has two members."""
+    """Run a master without Kubernetes whose first world has two members."""
     async with run_master(tmp_path, *STANDALONE) as running:
         yield running
 
 
 @pytest_asyncio.fixture
 async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
-    """A channel to the master that shows its token."""
+    """Open a channel to the master that shows the job's token."""
     async with master.channel() as open_channel:
         yield open_channel
 
@@ -38,13 +38,13 @@ async def channel(master: Master) -> AsyncIterator[grpc.aio.Channel]:
 async def setting(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> master_on_kubernetes.Setting:
-    """A job in a namespace, and an account for its master."""
+    """Create a job in a namespace, and an account for its master."""
     return await master_on_kubernetes.prepare(cluster, kube, namespace, tmp_path)
 
 
 @pytest_asyncio.fixture
 async def fake_master(network: str) -> AsyncIterator[FakeMaster]:
-    """A master whose commands a test sends by hand."""
+    """Run a fake master whose commands the test sends by hand."""
     fake = FakeMaster(f"{network}.1")  # type: ignore[abstract]
     await fake.start()
     yield fake
@@ -53,14 +53,14 @@ async def fake_master(network: str) -> AsyncIterator[FakeMaster]:
 
 @pytest_asyncio.fixture
 async def run(fake_master: FakeMaster, tmp_path: Path) -> AsyncIterator[agent_process.Run]:
-    """A function that starts agents of the fake master."""
+    """Return a function that starts agents of the fake master."""
     async with agent_process.agents(fake_master.host, tmp_path) as start:
         yield start
 
 
 @pytest.fixture
 def local_job(tmp_path: Path, network: str) -> Iterator[LocalJob]:
-    """A job whose master and agents are processes of this machine, and end with the test."""
+    """Return a job whose master and agents are local processes, which end with the test."""
     job = LocalJob(tmp_path, network)
     yield job
     job.end()

@@ -1,6 +1,5 @@
-"""The examples around the callbacks.
-
-Real frameworks under real agents and a real master, while a worker leaves.
+"""Runs the examples of the callbacks with real frameworks, agents and master, while a worker
+leaves.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ WORKERS = 2
 
 
 @pytest.mark.parametrize("example", ["keras", "huggingface", "lightning"])
-def test_a_worker_leaves_in_mid_training_and_it_goes_on_from_that_step(
+def test_training_continues_from_its_last_step_when_a_worker_leaves(
     local_job: LocalJob, example: str
 ) -> None:
     framework = "tensorflow" if example == "keras" else "pytorch"

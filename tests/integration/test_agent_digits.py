@@ -1,4 +1,6 @@
-"""The digits example through world changes: real agents, the real master, JAX in real processes."""
+"""Runs the digits example through world changes: real agents, the real master, JAX in real
+processes.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def last_step(job: LocalJob) -> int:
 
 
 @pytest.mark.guarantee("master-can-be-replaced")
-def test_digits_are_learned_through_2_3_2_processes_and_a_killed_master_and_no_step_is_lost_or_done_twice(
+def test_digits_training_does_each_step_once_despite_resizes_and_a_killed_master(
     local_job: LocalJob,
 ) -> None:
     local_job.start_master()

@@ -1,4 +1,6 @@
-"""What Horovod gets to see, with a real agent below and a real HTTPS server of the master."""
+"""Runs Horovod's host discovery script with a real agent and a real HTTPS server in place of the
+master.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ class Hosts(http.server.BaseHTTPRequestHandler):
         self.wfile.write(hosts if right else b"no")
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 class Master:
@@ -84,7 +86,7 @@ def discover(
     )
 
 
-def test_hosts_are_printed_as_horovod_reads_them_and_remembered(
+def test_hosts_are_printed_in_horovods_format_and_remembered(
     master: Master, tmp_path: Path
 ) -> None:
     first = discover(master, tmp_path)
@@ -98,9 +100,7 @@ def test_hosts_are_printed_as_horovod_reads_them_and_remembered(
     assert "last known hosts (OSError: 401 no)" in refused.stderr
 
 
-def test_addresses_are_printed_for_who_reaches_the_hosts_by_his_own_means(
-    master: Master, tmp_path: Path
-) -> None:
+def test_addresses_are_printed_on_request(master: Master, tmp_path: Path) -> None:
     assert discover(master, tmp_path, "--addresses").stdout == "10.0.0.7:2\n10.0.0.9:1\n"
     hostfile = discover(master, tmp_path, "--hostfile", **{names.ENV_TOKEN: "wrong"})
     assert (hostfile.returncode, hostfile.stdout) == (0, "10.0.0.7 slots=2\n10.0.0.9 slots=1\n")
@@ -109,14 +109,14 @@ def test_addresses_are_printed_for_who_reaches_the_hosts_by_his_own_means(
     )
 
 
-def test_without_any_answer_ever_it_fails(master: Master, tmp_path: Path) -> None:
+def test_the_script_fails_without_any_answer(master: Master, tmp_path: Path) -> None:
     refused = discover(master, tmp_path, **{names.ENV_TOKEN: "wrong"})
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "no hosts are known yet" in refused.stderr
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
-def test_a_master_with_another_certificate_is_not_believed(master: Master, tmp_path: Path) -> None:
+def test_a_master_with_another_certificate_is_rejected(master: Master, tmp_path: Path) -> None:
     other = certificates.__wrapped__()[0]
     refused = discover(master, tmp_path, **{names.ENV_CA: other})
     assert refused.returncode == 1
@@ -124,7 +124,7 @@ def test_a_master_with_another_certificate_is_not_believed(master: Master, tmp_p
 
 
 @pytest.mark.guarantee("slow-agent")
-def test_an_agent_that_does_not_answer_is_not_waited_for(master: Master, tmp_path: Path) -> None:
+def test_the_script_does_not_wait_for_a_hung_agent(master: Master, tmp_path: Path) -> None:
     discover(master, tmp_path)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "s"))

@@ -1,4 +1,6 @@
-"""Real Horovod Elastic processes, unchanged and without a launcher, below real agents and a real master."""
+"""Runs real Horovod Elastic processes, unchanged and without a launcher, with real agents and a
+real master.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from tests.support.local_job import LocalJob
 pytestmark = pytest.mark.thorough
 
 ROLLED_BACK = 1
-"""The steps that one failure may repeat: the script commits after each."""
+"""The steps that one failure may repeat: the script commits after each step."""
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def job(local_job: LocalJob) -> LocalJob:
 
 
 def wait_for_size(job: LocalJob, size: int, *, after: int = 0) -> int:
-    """Wait until a world of this size has trained a step after another one, and return the step."""
+    """Wait until a world of this size has trained a step after step `after`, and return that step."""
 
     def steps() -> list[int]:
         return [step for step, of, _ in steps_in(job.log()) if of == size]
@@ -45,7 +47,7 @@ def wait_for_size(job: LocalJob, size: int, *, after: int = 0) -> int:
 
 
 def finish(job: LocalJob, *agents: subprocess.Popen[bytes]) -> list[int]:
-    """Let the training end, and return the exit codes of these agents."""
+    """End the training, and return the exit codes of these agents."""
     (job.folder / FINISH).touch()
     return wait_for_end(job, *agents)
 
@@ -56,13 +58,13 @@ def wait_for_end(job: LocalJob, *agents: subprocess.Popen[bytes]) -> list[int]:
 
 
 def training_process(agent: subprocess.Popen[bytes]) -> psutil.Process:
-    """Return the process that an agent has started."""
+    """Return the training process that an agent has started."""
     children = psutil.Process(agent.pid).children(recursive=True)
     return next(child for child in children if str(SCRIPT) in child.cmdline())
 
 
 @pytest.mark.guarantee("unchanged-horovod-elastic")
-def test_a_world_grows_and_shrinks_in_its_running_processes_and_no_step_is_lost_or_done_twice(
+def test_a_world_resizes_in_its_running_processes_and_each_step_is_done_once(
     job: LocalJob,
 ) -> None:
     job.start_master()
@@ -80,7 +82,7 @@ def test_a_world_grows_and_shrinks_in_its_running_processes_and_no_step_is_lost_
 
 
 @pytest.mark.guarantee("unchanged-horovod-elastic")
-def test_a_killed_process_costs_the_others_at_most_the_step_since_the_last_commit(
+def test_a_killed_process_costs_the_others_at_most_one_uncommitted_step(
     job: LocalJob,
 ) -> None:
     job.start_master()
@@ -121,7 +123,9 @@ def test_a_killed_master_costs_nothing_and_the_next_one_changes_the_same_world(
 
 @pytest.mark.guarantee("unchanged-horovod-elastic")
 def test_changes_in_short_order_all_arrive(job: LocalJob) -> None:
-    """The third and the fourth come, and the second goes, while the world of the change before is still forming."""
+    """Workers 3 and 4 join, and worker 2 leaves, while the previous change's world is still
+    forming.
+    """
     job.start_master()
     first = train(job, 0)
     second = train(job, 1)
@@ -141,7 +145,7 @@ def test_changes_in_short_order_all_arrive(job: LocalJob) -> None:
 
 
 @pytest.mark.guarantee("unchanged-horovod-elastic")
-def test_a_master_that_is_killed_while_a_world_forms_only_delays_it(job: LocalJob) -> None:
+def test_killing_a_master_while_a_world_forms_only_delays_the_world(job: LocalJob) -> None:
     job.start_master()
     first = train(job, 0)
     second = train(job, 1)
@@ -165,7 +169,7 @@ def training_process_or_none(agent: subprocess.Popen[bytes]) -> psutil.Process |
         return None
 
 
-def test_variables_of_the_container_replace_the_defaults_and_a_proxy_is_not_asked(
+def test_container_variables_override_the_defaults_and_proxies_are_bypassed(
     job: LocalJob,
 ) -> None:
     names_shown = ("HOROVOD_GLOO_TIMEOUT_SECONDS", "HOROVOD_CONTROLLER", "HOROVOD_SIZE", "no_proxy")
@@ -197,9 +201,7 @@ def test_several_processes_of_a_pod_enter_and_leave_worlds_together(job: LocalJo
 
 
 @pytest.mark.guarantee("stock-horovodrun")
-def test_a_worker_beside_a_launcher_that_runs_the_script_itself_fails_and_does_not_train_alone() -> (
-    None
-):
+def test_a_worker_fails_if_a_launcher_runs_the_script_itself() -> None:
     launcher = Peer("job-launcher-0", "launcher", 0, "127.0.0.1")
     worker = Peer("job-worker-0", "worker", 0, "127.0.0.2")
     variables = FRAMEWORKS["horovod"].environment([launcher, worker])(1)

@@ -1,4 +1,4 @@
-"""The files with the hosts that a launcher's command finds, with a real agent."""
+"""Checks the host files that a launcher's command reads, with a real agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECOND = pb.Host(name="job-worker-1-4", slots=1, address="10.0.0.9")
 
 
 @pytest.mark.guarantee("host-files")
-async def test_the_command_finds_the_hosts_at_its_start_and_they_follow_every_change(
+async def test_host_files_exist_at_the_commands_start_and_follow_every_change(
     fake_master: FakeMaster, run: Run
 ) -> None:
     fake_master.publish(FIRST)
@@ -57,7 +57,7 @@ async def test_the_files_follow_the_next_master(fake_master: FakeMaster, run: Ru
     )
 
 
-async def test_a_launcher_with_an_ssh_of_its_own_finds_addresses(
+async def test_a_launcher_with_its_own_ssh_finds_addresses(
     fake_master: FakeMaster, run: Run
 ) -> None:
     fake_master.publish(FIRST, SECOND)
@@ -71,7 +71,7 @@ async def test_a_launcher_with_an_ssh_of_its_own_finds_addresses(
     assert (code, out, err) == (0, f"{hosts}10.0.0.7 slots=2\n10.0.0.9 slots=1\n{hosts}{hosts}", "")
 
 
-async def test_the_script_prints_the_names_that_the_agents_ssh_knows(
+async def test_the_script_prints_the_names_that_the_agents_ssh_resolves(
     fake_master: FakeMaster, run: Run
 ) -> None:
     agent = await run("sh", "-c", '"$ELASTICJOB_HOST_FILES/discover_hosts.sh"', **WITH_SHELL)
@@ -81,7 +81,7 @@ async def test_the_script_prints_the_names_that_the_agents_ssh_knows(
     assert (await agent.end())[:2] == (0, "job-worker-0:2\n")
 
 
-async def test_without_a_list_the_command_starts_nevertheless(
+async def test_the_command_starts_even_without_a_host_list(
     fake_master: FakeMaster, run: Run
 ) -> None:
     fake_master.answers_watches = False
@@ -93,7 +93,7 @@ async def test_without_a_list_the_command_starts_nevertheless(
 
 
 @pytest.mark.guarantee("host-files")
-def test_files_are_written_to_a_folder_that_is_mounted_and_to_none_of_the_machine(
+def test_host_files_are_written_only_to_a_mounted_folder(
     tmp_path: Path,
 ) -> None:
     mounted = Path("/dev/shm")

@@ -1,7 +1,4 @@
-"""The agent as it is installed beside other programs.
-
-In a root with nothing else, and among other Pythons.
-"""
+"""Runs the installed agent in an otherwise empty root directory, and next to other Pythons."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ def install(folder: Path, *before: str, umask: int = 0o022) -> subprocess.Comple
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The agent, installed by somebody who shares nothing unasked."""
+    """Install the agent with a umask that shares nothing with other users."""
     folder = tmp_path_factory.mktemp("volume") / "agent"
     done = install(folder, umask=0o077)
     assert done.returncode == 0, done.stderr
@@ -54,14 +51,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def in_empty_root(installed: Path, tmp_path: Path) -> tuple[str, ...]:
-    """Return a command that starts another one where there is nothing but the installed agent, /proc and /dev.
+    """Return a command that runs another one where only the installed agent, /proc and /dev exist.
 
-    It runs as a user who can write only to /dev/shm.
+    The user it runs as can write only to /dev/shm.
     """
     if os.geteuid() != 0:
         pytest.skip("needs root: only root can change its root directory")
     root = tmp_path / "root"
-    for name in ("proc", "dev"):  # which every container has
+    for name in ("proc", "dev"):  # every container has /dev/shm
         (root / name).mkdir(parents=True)
     shutil.copytree(installed, root / installed.relative_to("/"))
     mounts = 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev"'
@@ -72,7 +69,7 @@ def in_empty_root(installed: Path, tmp_path: Path) -> tuple[str, ...]:
 async def ending(
     fake_master: FakeMaster, run: Run, program: tuple[str, ...], *command: str, **given: str
 ) -> str:
-    """Let an agent run a command to its end; return its output."""
+    """Let an agent run a command to its end, and return the output."""
     agent = await run(*command, program=(*program, "run", "--"), **given)
     try:
         await fake_master.begin(1)
@@ -86,7 +83,7 @@ async def ending(
 
 
 @pytest.mark.guarantee("image-without-python")
-async def test_an_installed_agent_runs_a_command_where_there_is_nothing_else(
+async def test_an_installed_agent_runs_a_command_in_an_empty_root(
     fake_master: FakeMaster,
     run: Run,
     in_empty_root: tuple[str, ...],
@@ -98,7 +95,7 @@ async def test_an_installed_agent_runs_a_command_where_there_is_nothing_else(
     assert out == f"{sorted({'dev', 'proc', installed.parts[1]})} False\n"
 
 
-def test_every_module_of_the_agent_loads_where_there_is_nothing_else(
+def test_every_module_of_the_agent_loads_in_an_empty_root(
     in_empty_root: tuple[str, ...], installed: Path
 ) -> None:
     modules = [path.stem for path in Path(elasticjob_agent.__path__[0]).glob("[a-z]*.py")]
@@ -117,7 +114,7 @@ def test_every_module_of_the_agent_loads_where_there_is_nothing_else(
 
 @pytest.mark.guarantee("image-without-python")
 @pytest.mark.parametrize("where", ["image", "volume"])
-async def test_a_command_gets_the_environment_of_its_container_and_nothing_of_the_agents(
+async def test_a_command_gets_its_containers_environment_without_the_agents_changes(
     fake_master: FakeMaster,
     run: Run,
     installed: Path,
@@ -131,7 +128,7 @@ async def test_a_command_gets_the_environment_of_its_container_and_nothing_of_th
     expected = {}
     if where == "volume":
         expected = {"PYTHONPATH": f"/mine:{installed}/library"}
-    else:  # the image's own Python heeds some of them
+    else:  # the image's own Python reads some of them
         program = AGENT
         given = {
             name: value
@@ -161,7 +158,7 @@ def test_a_drivers_library_is_found_where_the_image_says(installed: Path, tmp_pa
     assert (done.stdout, done.stderr) == (f"{tmp_path}/libdriver.so.1\n", "")
 
 
-def test_what_is_installed_can_be_read_and_run_by_anybody(installed: Path) -> None:
+def test_every_user_can_read_and_run_the_installed_files(installed: Path) -> None:
     for path in (installed, *installed.rglob("*")):
         mode = stat.S_IMODE(path.stat().st_mode)
         program = path.is_dir() or path.parent.name == "bin" or path.name in ("python", "ld.so")
@@ -169,7 +166,7 @@ def test_what_is_installed_can_be_read_and_run_by_anybody(installed: Path) -> No
 
 
 @pytest.mark.guarantee("agent-cannot-be-installed")
-def test_to_install_again_changes_nothing_and_what_a_killed_attempt_has_left_is_replaced(
+def test_installing_again_repairs_a_killed_attempt_and_otherwise_changes_nothing(
     tmp_path: Path,
 ) -> None:
     left = tmp_path / ".agent.part" / "lib"
@@ -188,10 +185,7 @@ def test_to_install_again_changes_nothing_and_what_a_killed_attempt_has_left_is_
 
 
 def written(folder: Path) -> dict[Path, tuple[int, ...]]:
-    """Return of all that is in a folder what shows whether anybody has written it.
-
-    Reading changes none of it.
-    """
+    """Return the attributes of a folder's files that any write changes, and no read."""
     found = {path: path.lstat() for path in folder.rglob("*")}
     return {
         path: (each.st_ino, each.st_mode, each.st_mtime_ns, each.st_ctime_ns)
@@ -200,7 +194,7 @@ def written(folder: Path) -> dict[Path, tuple[int, ...]]:
 
 
 @pytest.mark.guarantee("agent-cannot-be-installed")
-def test_a_volume_that_is_full_is_named_and_nothing_is_left_on_it(tmp_path: Path) -> None:
+def test_a_full_volume_is_named_and_left_empty(tmp_path: Path) -> None:
     done = install(tmp_path / "agent", "prlimit", "--fsize=1000000")
     assert done.returncode == os.EX_CANTCREAT
     assert f"cannot install into {tmp_path}/agent: " in done.stderr
@@ -208,17 +202,17 @@ def test_a_volume_that_is_full_is_named_and_nothing_is_left_on_it(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_made_is_named_with_the_user() -> None:
+def test_a_directory_that_cannot_be_created_is_named_with_the_user() -> None:
     done = install(Path("/proc/agent"))
     assert done.returncode == os.EX_CANTCREAT
     assert "cannot install into /proc/agent: " in done.stderr
     assert f"user {os.getuid()} can write to" in done.stderr
 
 
-def test_the_training_library_works_with_every_python_from_3_8_on(installed: Path) -> None:
+def test_the_training_library_works_with_every_python_since_3_8(installed: Path) -> None:
     for source in (installed / "library" / "elasticjob").glob("*.py"):
         if source.name == "_standalone.py":
-            continue  # for a program that is run by hand, without an agent
+            continue  # as in a program run by hand, without an agent
         ast.parse(source.read_text(), str(source), feature_version=(3, 8))
     environment = {
         "PATH": os.environ["PATH"],
@@ -235,7 +229,7 @@ def test_the_training_library_works_with_every_python_from_3_8_on(installed: Pat
 
 
 def pythons() -> list[str]:
-    """Return the Pythons of this machine that start."""
+    """Return this machine's Pythons that start."""
     found = [
         sys.executable,
         *filter(None, (shutil.which(f"python3.{minor}") for minor in range(8, 20))),

@@ -1,4 +1,4 @@
-"""A real master and real agents: a cut network or a starved agent costs no training."""
+"""Runs a real master and real agents: neither a cut network nor a starved agent costs any training."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ for step in itertools.count(1):
 
 @dataclass
 class Job:
-    """A master behind a proxy whose connections can be cut, and two agents that train."""
+    """A master behind a proxy that can cut connections, and two agents that train."""
 
     master: Master
     proxy: CuttableProxy
@@ -65,7 +65,7 @@ class Job:
         )
 
     async def wait_for_steps(self) -> None:
-        """Wait until both agents report steps: their last ones grow."""
+        """Wait until both agents have reported a later step."""
         before = await self._steps()
         await until(
             f"steps beyond {before}",
@@ -138,7 +138,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 @pytest.mark.guarantee("network-cut")
-async def test_a_network_that_is_cut_for_20_seconds_costs_nothing(job: Job) -> None:
+async def test_a_network_cut_of_20_seconds_costs_nothing(job: Job) -> None:
     before = (await job.progress()).step
     cut_at = time.monotonic()
     job.proxy.cut()
@@ -155,7 +155,7 @@ async def test_a_network_that_is_cut_for_20_seconds_costs_nothing(job: Job) -> N
 
 
 @pytest.mark.guarantee("slow-agent")
-async def test_an_agent_that_gets_no_cpu_for_15_seconds_is_suspected_and_not_lost(job: Job) -> None:
+async def test_an_agent_without_cpu_for_15_seconds_is_suspected_and_not_lost(job: Job) -> None:
     agent = job.agents[0]
     agent.send_signal(signal.SIGSTOP)
     stopped = time.monotonic()

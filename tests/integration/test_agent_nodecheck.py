@@ -1,4 +1,4 @@
-"""The agent measures its node as the master asks, in real processes."""
+"""Runs the agent's node checks, as the master requests them, in real processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check(
     return {"check": pb.Check(number=number, peers=peers, command=command, timeout_seconds=seconds)}
 
 
-async def test_a_fit_node_is_measured_and_reaches_its_peers(
+async def test_a_healthy_node_is_measured_and_reaches_its_peers(
     fake_master: FakeMaster, run: Run
 ) -> None:
     await run("true", **{names.ENV_POD_IP: fake_master.host})
@@ -39,7 +39,7 @@ async def test_a_fit_node_is_measured_and_reaches_its_peers(
     assert 0 < result.seconds < 60
 
 
-async def test_a_command_that_fails_is_reported_with_its_last_output(
+async def test_a_failed_command_is_reported_with_its_last_output(
     fake_master: FakeMaster, run: Run
 ) -> None:
     await run("true", **{names.ENV_POD_IP: fake_master.host})
@@ -62,7 +62,7 @@ async def test_unreachable_peers_are_named(fake_master: FakeMaster, run: Run, ne
 
 
 @pytest.mark.thorough
-async def test_a_check_that_hangs_ends_with_its_time_and_leaves_nothing_behind(
+async def test_a_hanging_check_is_ended_with_its_processes_at_its_time_limit(
     fake_master: FakeMaster,
     run: Run,
     tmp_path: Any,
@@ -76,7 +76,7 @@ async def test_a_check_that_hangs_ends_with_its_time_and_leaves_nothing_behind(
     await until("the check is gone", lambda: not alive(int(pid.read_text())))
 
 
-async def test_an_answer_that_got_lost_is_given_again_without_a_second_check(
+async def test_a_lost_answer_is_sent_again_without_a_second_check(
     fake_master: FakeMaster,
     run: Run,
     tmp_path: Any,
@@ -93,7 +93,7 @@ async def test_an_answer_that_got_lost_is_given_again_without_a_second_check(
 
 
 @pytest.mark.thorough
-async def test_a_newer_check_takes_the_place_of_one_under_way_and_is_not_disturbed_by_it(
+async def test_a_newer_check_replaces_a_running_one(
     fake_master: FakeMaster,
     run: Run,
     tmp_path: Any,
@@ -109,7 +109,7 @@ async def test_a_newer_check_takes_the_place_of_one_under_way_and_is_not_disturb
 
 
 @pytest.mark.guarantee("unfit-node")
-async def test_an_agent_on_a_node_that_is_not_fit_ends_with_the_reason(
+async def test_an_agent_on_an_unfit_node_ends_with_the_reason(
     fake_master: FakeMaster, run: Run
 ) -> None:
     agent = await run("true", **{names.ENV_POD_IP: fake_master.host})
@@ -118,7 +118,7 @@ async def test_an_agent_on_a_node_that_is_not_fit_ends_with_the_reason(
     assert (code, agent.termination) == (names.EXIT_UNFIT, "node check: 2 of 2 connections failed")
 
 
-async def test_an_agent_that_ends_in_the_middle_of_a_check_takes_it_along(
+async def test_an_agent_that_ends_during_a_check_ends_the_check(
     fake_master: FakeMaster,
     run: Run,
     tmp_path: Any,

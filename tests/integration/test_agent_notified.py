@@ -1,6 +1,5 @@
-"""Processes that go on from world to world (`onWorldChange.
-
-Notify`), below real agents and a real master.
+"""Runs processes that continue from world to world (`onWorldChange: Notify`), with real agents and
+a real master.
 """
 
 from __future__ import annotations
@@ -36,15 +35,17 @@ def train(job: LocalJob, index: int, **environment: str) -> subprocess.Popen[byt
 
 
 def worlds(job: LocalJob) -> list[tuple[int, int, int]]:
-    """Return size and round of the worlds that have met, and the process that says so."""
+    """Return size and round of each world whose processes have met, and the process that printed
+    it.
+    """
     lines = re.findall(r"^world: (\d+) rank \d+ of (\d+) round (\d+)", job.log(), re.MULTILINE)
     return [(int(size), int(round_), int(pid)) for pid, size, round_ in lines]
 
 
 def wait_for_world(job: LocalJob, size: int, *, after: int = 0) -> int:
-    """Wait until all processes of a world of this size have met, in a round after another one.
+    """Wait until all processes of a world of this size have met in a round later than `after`.
 
-    Return its round.
+    Return the round.
     """
 
     def met() -> list[int]:
@@ -60,25 +61,25 @@ def wait_for_world(job: LocalJob, size: int, *, after: int = 0) -> int:
 
 
 def processes(job: LocalJob) -> set[int]:
-    """Return the ids of all training processes that there have been."""
+    """Return the ids of all training processes that were ever started."""
     return {pid for _, _, pid in worlds(job)}
 
 
 def finish(job: LocalJob, *agents: subprocess.Popen[bytes]) -> list[int]:
-    """Let the training end, and return the exit codes of these agents."""
+    """End the training, and return the exit codes of these agents."""
     (job.folder / "finish").touch()
     job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
     return [agent.returncode for agent in agents]
 
 
 def trained(job: LocalJob) -> Counter[int]:
-    """Return how often each sample was trained."""
+    """Return the number of times that each sample was trained."""
     shards = re.findall(r"^trained: (\d+) (\d+)", job.log(), re.MULTILINE)
     return Counter(sample for start, end in shards for sample in range(int(start), int(end)))
 
 
 @pytest.mark.guarantee("notified-processes")
-def test_a_world_grows_and_shrinks_in_its_running_processes_and_each_sample_is_trained_once(
+def test_a_world_resizes_in_its_running_processes_and_each_sample_is_trained_once(
     job: LocalJob,
 ) -> None:
     start_master(job)
@@ -88,7 +89,7 @@ def test_a_world_grows_and_shrinks_in_its_running_processes_and_each_sample_is_t
     first.send_signal(signal.SIGSTOP)
     third = train(job, 2)
     job.wait_for_line(r"round 2, training: 3 members")
-    first.send_signal(signal.SIGCONT)  # it is told late, and the others wait for it
+    first.send_signal(signal.SIGCONT)  # it is notified late, and the others wait for it
     grown = wait_for_world(job, 3)
     second.send_signal(signal.SIGTERM)
     wait_for_world(job, 2, after=grown)
@@ -110,7 +111,7 @@ def test_a_world_grows_and_shrinks_in_its_running_processes_and_each_sample_is_t
 
 
 @pytest.mark.thorough
-def test_a_new_master_tells_the_world_to_those_who_have_trained_on_without_one(
+def test_a_new_master_announces_the_world_to_processes_that_trained_without_one(
     job: LocalJob,
 ) -> None:
     start_master(job)
@@ -130,7 +131,7 @@ def test_a_new_master_tells_the_world_to_those_who_have_trained_on_without_one(
 
 
 @pytest.mark.thorough
-def test_a_process_that_crashes_costs_the_others_nothing(job: LocalJob) -> None:
+def test_a_crashed_process_costs_the_others_nothing(job: LocalJob) -> None:
     start_master(job)
     first, second, third = (train(job, index) for index in range(3))
     world = wait_for_world(job, 3)
@@ -145,7 +146,7 @@ def test_a_process_that_crashes_costs_the_others_nothing(job: LocalJob) -> None:
 
 
 @pytest.mark.thorough
-def test_a_process_that_does_not_take_the_world_is_started_again_in_it(job: LocalJob) -> None:
+def test_a_process_that_does_not_enter_the_world_is_restarted_in_it(job: LocalJob) -> None:
     start_master(job)
     agents = [train(job, 0, DEAF="0"), train(job, 1)]
     wait_for_world(job, 2)

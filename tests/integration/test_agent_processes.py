@@ -1,6 +1,5 @@
-"""Several training processes of one member, with a real agent.
-
-Started, asked, ended and reported together.
+"""Runs several training processes in one member with a real agent: they start, stop, end and report
+together.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tests.support.local_job import LocalJob
 async def begin(
     fake_master: FakeMaster, processes: int = 2, *, rank: int = 4, round_: int = 1
 ) -> None:
-    """Start a world in which this member comes after others with 4 processes together."""
+    """Start a world in which four processes of other members precede this member's."""
     members = [
         pb.Member(pod_name="other", processes=4),
         pb.Member(pod_name="job-worker-0", processes=processes),
@@ -48,7 +47,7 @@ async def line(agent: Any) -> str:
 
 
 @pytest.mark.guarantee("several-processes-per-pod")
-async def test_a_members_processes_have_their_ranks_and_each_line_says_whose_it_is(
+async def test_each_process_has_its_rank_and_each_output_line_names_its_process(
     fake_master: FakeMaster, run: Run
 ) -> None:
     variables = (
@@ -71,7 +70,7 @@ async def test_a_members_processes_have_their_ranks_and_each_line_says_whose_it_
 
 
 @pytest.mark.guarantee("references-in-commands")
-async def test_references_in_a_command_and_its_environment_are_replaced_for_each_process_of_each_world(
+async def test_references_in_command_and_environment_are_replaced_for_each_process(
     fake_master: FakeMaster, run: Run
 ) -> None:
     command = ["sh", "-c", 'echo "$0 $LOG of $(echo $ELASTICJOB_WORLD_SIZE)"']
@@ -90,7 +89,7 @@ async def test_references_in_a_command_and_its_environment_are_replaced_for_each
 
 
 @pytest.mark.guarantee("references-in-commands")
-async def test_references_that_would_make_a_command_too_long_end_the_member_with_that_message(
+async def test_a_member_ends_with_a_message_if_references_make_its_command_too_long(
     fake_master: FakeMaster, run: Run
 ) -> None:
     agent = await run("true", "$(TF_CONFIG)" * 100)
@@ -105,7 +104,7 @@ async def test_references_that_would_make_a_command_too_long_end_the_member_with
     assert (await agent.end())[0] == 126
 
 
-async def test_an_argument_that_its_references_make_too_long_for_the_kernel_is_named(
+async def test_an_argument_that_references_make_too_long_is_named(
     fake_master: FakeMaster, run: Run
 ) -> None:
     await run("true", "$(TF_CONFIG)" * 2)
@@ -119,7 +118,7 @@ async def test_an_argument_that_its_references_make_too_long_for_the_kernel_is_n
 
 
 @pytest.mark.guarantee("one-process-of-a-pod-fails")
-async def test_one_process_that_fails_ends_the_others_at_once_and_is_what_the_pod_ends_with(
+async def test_one_failed_process_ends_the_others_and_sets_the_pods_result(
     fake_master: FakeMaster, run: Run
 ) -> None:
     agent = await run(
@@ -167,7 +166,7 @@ STOPPING = """
 
 
 @pytest.mark.guarantee("one-process-of-a-pod-fails")
-async def test_all_are_asked_to_stop_and_one_that_confirms_does_so_for_all(
+async def test_all_processes_are_asked_to_stop_and_one_confirmation_counts_for_all(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     agent = await run(*python(tmp_path, STOPPING.format(code=0)))
@@ -180,7 +179,7 @@ async def test_all_are_asked_to_stop_and_one_that_confirms_does_so_for_all(
 
 
 @pytest.mark.guarantee("one-process-of-a-pod-fails")
-async def test_in_a_stop_a_process_that_fails_leaves_the_others_their_time_to_save(
+async def test_a_process_that_fails_during_a_stop_leaves_the_others_time_to_save(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     agent = await run(*python(tmp_path, STOPPING.format(code=7)))
@@ -192,7 +191,7 @@ async def test_in_a_stop_a_process_that_fails_leaves_the_others_their_time_to_sa
     assert await line(agent) == "[4] saved"
 
 
-async def test_a_stop_that_one_process_confirms_before_any_request_is_no_end_of_the_training(
+async def test_confirming_a_stop_before_any_request_does_not_end_the_training(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     await run(
@@ -207,7 +206,7 @@ async def test_a_stop_that_one_process_confirms_before_any_request_is_no_end_of_
 
 
 @pytest.mark.guarantee("program-ignores-stop-requests")
-async def test_what_does_not_listen_is_terminated_in_all_processes(
+async def test_processes_that_ignore_the_stop_request_are_all_terminated(
     fake_master: FakeMaster, run: Run
 ) -> None:
     agent = await run("sh", "-c", "echo up; sleep 600")
@@ -219,10 +218,12 @@ async def test_what_does_not_listen_is_terminated_in_all_processes(
 
 
 @pytest.mark.guarantee("program-ignores-stop-requests")
-async def test_a_program_that_does_not_listen_trains_on_for_as_long_as_its_role_says(
+async def test_a_program_that_ignores_stop_requests_trains_until_its_sigterm_delay(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
-    """It ends by itself once the stop is acknowledged, which SIGTERM at once would not let it."""
+    """The program ends by itself after the stop is acknowledged; an immediate SIGTERM would prevent
+    that.
+    """
     script = f"until [ -e {tmp_path}/asked ]; do sleep 0.05; done; echo snapshot"
     agent = await run("sh", "-c", script, **{names.ENV_SIGTERM_DELAY_SECONDS: "600"})
     await begin(fake_master, 1)
@@ -287,7 +288,7 @@ MEETING = """
 
 
 @pytest.mark.guarantee("several-processes-per-pod")
-def test_the_processes_of_all_members_meet_and_share_the_data_through_a_real_master(
+def test_processes_of_all_members_meet_and_share_the_data_through_a_real_master(
     local_job: LocalJob,
 ) -> None:
     script = local_job.folder / "train.py"
@@ -309,7 +310,7 @@ def test_the_processes_of_all_members_meet_and_share_the_data_through_a_real_mas
     }
     sizes = (
         (2, 2, 3, 3, 3) if (1, 1, 2) in places else (3, 3, 3, 2, 2)
-    )  # whoever has registered first is rank 0
+    )  # the first to register is rank 0
     locals_ = [*range(sizes[0]), *range(sizes[-1])]
     assert places == set(zip(range(5), locals_, sizes, strict=True)), log
     assert sorted(map(int, re.findall(r"shard (\d+)$", log, re.MULTILINE))) == list(range(12)), log

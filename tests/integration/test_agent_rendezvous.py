@@ -1,4 +1,6 @@
-"""`elasticjob.barrier` and `elasticjob.KeyValue` between real processes, through real agents and a real master."""
+"""Runs `elasticjob.barrier` and `elasticjob.KeyValue` between processes, with real agents and a
+real master.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ TRAINING = """
 
 @pytest.mark.guarantee("master-can-be-replaced")
 @pytest.mark.thorough
-def test_processes_meet_and_agree_through_a_master_that_is_killed_meanwhile(
+def test_processes_rendezvous_through_a_master_that_is_killed_meanwhile(
     local_job: LocalJob,
 ) -> None:
     script = local_job.folder / "train.py"

@@ -1,4 +1,4 @@
-"""The agent as a separate process, with a fake master on a real gRPC server and real training commands."""
+"""Runs the agent as a process, with a fake master on a real gRPC server and real training commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_the_command_runs_in_its_world_and_its_success_is_the_agents(
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
-async def test_the_commands_exit_code_is_reported_as_a_shell_would_and_becomes_the_agents(
+async def test_the_agent_reports_and_returns_the_commands_exit_code_as_a_shell_would(
     fake_master: FakeMaster, run: Run, script: str, code: int
 ) -> None:
     agent = await run("sh", "-c", f"for i in 1 2 3; do echo word $i >&2; done; {script}")
@@ -56,7 +56,7 @@ async def test_the_commands_exit_code_is_reported_as_a_shell_would_and_becomes_t
     assert agent.termination == "word 1\nword 2\nword 3"
 
 
-async def test_a_command_that_is_not_there_is_named_before_anything_starts(
+async def test_a_missing_command_is_named_before_anything_starts(
     fake_master: FakeMaster, run: Run
 ) -> None:
     agent = await run("no-such-command")
@@ -67,7 +67,7 @@ async def test_a_command_that_is_not_there_is_named_before_anything_starts(
     assert fake_master.registered == []
 
 
-async def test_a_long_path_of_the_directory_for_temporary_files_leaves_room_for_the_socket(
+async def test_a_long_temporary_directory_leaves_room_for_the_socket_path(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     (long := tmp_path / ("x" * 100)).mkdir()
@@ -87,7 +87,7 @@ async def test_a_command_that_is_not_executable_is_named(run: Run, tmp_path: Pat
     assert (code, "not an executable file" in err) == (126, True)
 
 
-async def test_a_bad_environment_is_refused_by_name(run: Run) -> None:
+async def test_a_bad_environment_variable_is_rejected_by_name(run: Run) -> None:
     agent = await run("true", **{names.ENV_INDEX: "-1"})
     code, _, err = await agent.end()
     assert code == 78
@@ -106,14 +106,14 @@ async def test_a_new_world_restarts_the_command(fake_master: FakeMaster, run: Ru
     assert await agent.process.stdout.readline() == b"up\n"
     await fake_master.order(
         stop=pb.Stop(round=1, grace_seconds=0)
-    )  # of a world that is no more: not meant for this process
+    )  # for a previous world, so not for this process
     await fake_master.order(drain=pb.Drain(grace_seconds=5))
     assert (await fake_master.exited(2)).asked
     assert (await agent.end())[0] == 143
 
 
 @pytest.mark.guarantee("program-ignores-stop-requests")
-async def test_a_process_that_ignores_sigterm_is_killed_with_all_it_has_started(
+async def test_a_process_that_ignores_sigterm_is_killed_with_its_children(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
@@ -144,7 +144,7 @@ async def test_a_broken_world_is_ended_at_once(
     assert (await fake_master.exited(1)).exit_code == 137
 
 
-async def test_sigterm_is_a_drain(fake_master: FakeMaster, run: Run) -> None:
+async def test_sigterm_starts_a_drain(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "sleep 600", **{names.ENV_DRAIN_SECONDS: "5"})
     await fake_master.begin(1)
     agent.process.send_signal(signal.SIGTERM)
@@ -155,13 +155,13 @@ async def test_sigterm_is_a_drain(fake_master: FakeMaster, run: Run) -> None:
     assert agent.termination == ""
 
 
-async def test_a_member_that_waits_leaves_at_once(fake_master: FakeMaster, run: Run) -> None:
+async def test_a_waiting_member_leaves_at_once(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sleep", "600")
     await fake_master.order(drain=pb.Drain(grace_seconds=30))
     assert (await agent.end())[0] == 143
 
 
-async def test_the_agent_leaves_before_any_master_has_answered(
+async def test_the_agent_can_leave_before_any_master_has_answered(
     fake_master: FakeMaster, run: Run
 ) -> None:
     await fake_master.stop()
@@ -173,7 +173,7 @@ async def test_the_agent_leaves_before_any_master_has_answered(
     assert (await agent.end())[0] == 143
 
 
-async def test_other_signals_go_to_the_command(fake_master: FakeMaster, run: Run) -> None:
+async def test_other_signals_are_passed_to_the_command(fake_master: FakeMaster, run: Run) -> None:
     agent = await run(
         "sh", "-c", "trap 'echo usr1; exit 5' USR1; echo ready; while :; do sleep 0.05; done"
     )
@@ -191,14 +191,14 @@ async def test_the_command_dies_with_a_killed_agent(fake_master: FakeMaster, run
     await until("the command is gone", lambda: not alive(pid))
 
 
-async def test_orphans_are_collected(fake_master: FakeMaster, run: Run) -> None:
+async def test_orphans_are_reaped(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "(sh -c 'sleep 0.1 & echo $!') ; sleep 600")
     await fake_master.begin(1)
     orphan = int(await agent.process.stdout.readline())
     await until("the orphan is gone", lambda: not Path(f"/proc/{orphan}").exists())
 
 
-async def test_a_crash_is_retried_in_place_as_often_as_allowed(
+async def test_a_crash_is_retried_in_place_up_to_the_limit(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     agent = await run("sh", "-c", "echo try; exit 9", **{names.ENV_PROCESS_RESTART_LIMIT: "2"})
@@ -209,7 +209,7 @@ async def test_a_crash_is_retried_in_place_as_often_as_allowed(
 
 
 @pytest.mark.guarantee("process-retried-in-its-pod")
-async def test_a_crash_beside_others_is_retried_in_the_next_world_with_the_same_pod(
+async def test_a_crash_among_several_members_is_retried_in_the_next_world(
     fake_master: FakeMaster, run: Run
 ) -> None:
     limit = {names.ENV_PROCESS_RESTART_LIMIT: "1"}
@@ -226,10 +226,12 @@ async def test_a_crash_beside_others_is_retried_in_the_next_world_with_the_same_
 
 
 @pytest.mark.guarantee("kept-process-in-later-rounds")
-async def test_who_goes_on_when_the_world_changes_is_started_again_by_the_master_alone(
+async def test_only_the_master_restarts_a_process_that_continues_through_world_changes(
     fake_master: FakeMaster, run: Run
 ) -> None:
-    """A parameter server that was alone at its start: others may have joined it since."""
+    """A parameter server that was alone at its start is such a process: others may have joined it
+    since.
+    """
     agent = await run(
         "sh", "-c", f"echo ${names.ENV_ROUND}; exit 9", **{names.ENV_PROCESS_RESTART_LIMIT: "1"}
     )
@@ -257,7 +259,7 @@ while not pathlib.Path(os.environ["SEEN"]).exists():  # torchrun looks at interv
 started[0].kill()
 sys.exit(1)
 """
-"""What torchrun does: it looks after its processes in intervals, and may start them again."""
+"""Polls its processes and may restart them, as torchrun does."""
 
 
 def watched_processes(agent: int) -> set[int]:
@@ -274,7 +276,7 @@ def watched_processes(agent: int) -> set[int]:
 
 
 @pytest.mark.guarantee("torchrun-process-fails")
-async def test_the_failure_of_a_process_below_torchrun_is_told_with_its_time(
+async def test_a_failure_below_torchrun_is_reported_with_its_time(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "torchrun").write_text(f"#!{sys.executable}\n{TORCHRUN}")
@@ -305,9 +307,7 @@ async def test_the_failure_of_a_process_below_torchrun_is_told_with_its_time(
     assert 1500 <= exited.failed_milliseconds_ago <= 1000 * (time.monotonic() - before)
 
 
-async def test_horovods_process_is_started_again_in_its_place(
-    fake_master: FakeMaster, run: Run
-) -> None:
+async def test_a_horovod_process_is_restarted_in_place(fake_master: FakeMaster, run: Run) -> None:
     own = {names.ENV_PROCESS_RESTART_LIMIT: "1", names.ENV_FRAMEWORK: "horovod"}
     agent = await run("sh", "-c", f"echo ${names.ENV_ROUND}; exit 9", **own)
     members = [pb.Member(pod_name=f"job-worker-{index}") for index in range(2)]
@@ -317,7 +317,7 @@ async def test_horovods_process_is_started_again_in_its_place(
     assert (await agent.end())[:2] == (9, "1\n1\n")
 
 
-async def test_a_survivor_of_a_broken_world_goes_on_in_the_next(
+async def test_a_survivor_of_a_broken_world_continues_in_the_next(
     fake_master: FakeMaster, run: Run
 ) -> None:
     agent = await run("sh", "-c", f"test ${names.ENV_ROUND} = 2")
@@ -344,12 +344,10 @@ COUNTING = """
 """
 
 
-async def test_the_member_is_ready_once_the_master_has_accepted_it_and_stays_so_while_the_master_is_away(
+async def test_a_member_is_ready_once_accepted_and_stays_ready_without_a_master(
     fake_master: FakeMaster, run: Run
 ) -> None:
-    address = (
-        fake_master.host
-    )  # of the member, too: it has to be one that no other test's agent listens on
+    address = fake_master.host  # the member's address too: no other test's agent may listen on it
 
     async def ready() -> bool:
         try:
@@ -375,7 +373,7 @@ async def test_the_member_is_ready_once_the_master_has_accepted_it_and_stays_so_
     assert await ready()
 
 
-async def test_a_readiness_port_that_is_taken_is_logged_and_the_training_goes_on(
+async def test_a_taken_readiness_port_is_logged_and_training_continues(
     fake_master: FakeMaster, run: Run
 ) -> None:
     taken = await asyncio.start_server(
@@ -393,13 +391,13 @@ async def test_a_readiness_port_that_is_taken_is_logged_and_the_training_goes_on
 
 
 @pytest.mark.guarantee("network-cut")
-async def test_training_goes_on_while_the_master_is_away_and_nothing_it_did_is_lost(
+async def test_training_continues_without_a_master_and_its_reports_arrive_later(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     agent = await run(*python(tmp_path, COUNTING))
     await fake_master.begin(1)
     await fake_master.received.wait(lambda received: received.of_kind("step"))
-    # No report is on its way when the connection breaks: those sent before have arrived before the
+    # No report is in flight when the connection breaks: earlier ones arrived before the
     # acknowledgement.
     rare = await fake_master.order(configure=pb.Configure(report_seconds=3600))
     await fake_master.received.wait(
@@ -425,7 +423,7 @@ async def test_training_goes_on_while_the_master_is_away_and_nothing_it_did_is_l
     assert fake_master.received.of_kind("step")[-1].metrics["loss"] > 0
 
 
-async def test_an_end_the_master_has_missed_is_reported_when_it_is_back(
+async def test_an_exit_that_the_master_missed_is_reported_when_it_returns(
     fake_master: FakeMaster, run: Run
 ) -> None:
     agent = await run("sh", "-c", "read line; exit 4")
@@ -447,7 +445,7 @@ sys.exit(agent.run(config.load(os.environ), sys.argv[1:], dict(os.environ), time
 
 
 @pytest.mark.parametrize("code", [0, 3])
-async def test_without_a_master_the_agent_ends_with_the_commands_code_after_a_bounded_time(
+async def test_without_a_master_the_agent_ends_with_the_commands_code_after_a_limit(
     fake_master: FakeMaster, run: Run, tmp_path: Path, code: int
 ) -> None:
     go = tmp_path / "go"
@@ -463,7 +461,7 @@ async def test_without_a_master_the_agent_ends_with_the_commands_code_after_a_bo
 # ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_process_stops_when_asked_and_says_so(
+async def test_the_process_stops_on_request_and_confirms(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     agent = await run(*python(tmp_path, COUNTING))
@@ -475,7 +473,7 @@ async def test_the_process_stops_when_asked_and_says_so(
     assert (await agent.end())[:2] == (143, "stopped\n")
 
 
-async def test_a_stop_that_was_agreed_before_it_arrived_is_not_taken_for_success(
+async def test_a_stop_agreed_before_its_request_arrived_is_not_reported_as_success(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     await run(
@@ -486,7 +484,7 @@ async def test_a_stop_that_was_agreed_before_it_arrived_is_not_taken_for_success
     assert (exited.exit_code, exited.asked) == (0, True)
 
 
-async def test_shards_are_leased_and_what_is_done_is_reported(
+async def test_shards_are_leased_and_finished_ones_are_reported(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     agent = await run(
@@ -515,7 +513,7 @@ async def test_shards_are_leased_and_what_is_done_is_reported(
     assert (await agent.end())[1] == "10 (5, 50, 60)\nFAILED_PRECONDITION: another size\n"
 
 
-async def test_under_a_master_of_an_earlier_version_every_process_may_commit(
+async def test_every_process_may_commit_under_a_master_of_an_earlier_version(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     agent = await run(*python(tmp_path, "import elasticjob; print(elasticjob.may_commit())"))
@@ -525,7 +523,7 @@ async def test_under_a_master_of_an_earlier_version_every_process_may_commit(
     assert (await agent.end())[1] == "True\n"
 
 
-async def test_a_lease_whose_answer_got_lost_is_repeated_by_its_name(
+async def test_a_lease_with_a_lost_answer_is_repeated_under_its_name(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     fake_master.answers_lost = 1
@@ -575,11 +573,10 @@ async def test_garbage_on_the_socket_is_answered_and_harms_nothing(
     assert (await agent.end())[:2] == (0, "True\n" * 8)
 
 
-# --- what the library reports and asks
-# -----------------------------------------------------------------------------
+# --- what the library reports and requests
 
 
-async def test_steps_and_the_seconds_of_ones_own_reach_the_master(
+async def test_steps_and_compute_seconds_reach_the_master(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     script = """
@@ -598,7 +595,7 @@ async def test_steps_and_the_seconds_of_ones_own_reach_the_master(
     ) == (99, 50)
 
 
-async def test_the_process_learns_who_is_in_its_world(
+async def test_the_process_learns_the_members_of_its_world(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     script = "import elasticjob; print(elasticjob.world().index, [(m.pod, m.node) for m in elasticjob.members()])"
@@ -611,7 +608,7 @@ async def test_the_process_learns_who_is_in_its_world(
     )
 
 
-async def test_a_rhythm_the_master_changes_is_kept_from_then_on(
+async def test_a_changed_report_interval_is_kept(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     await run(*python(tmp_path, COUNTING))
@@ -626,7 +623,7 @@ async def test_a_rhythm_the_master_changes_is_kept_from_then_on(
         len(fake_master.received.of_kind("heartbeat")),
         len(fake_master.received.of_kind("step")),
     )
-    await asyncio.sleep(1)  # ten heartbeats and five reports of the rhythm before
+    await asyncio.sleep(1)  # ten heartbeats and five reports at the earlier intervals
     after = (
         len(fake_master.received.of_kind("heartbeat")),
         len(fake_master.received.of_kind("step")),
@@ -642,7 +639,7 @@ async def test_a_rhythm_the_master_changes_is_kept_from_then_on(
 
 
 @pytest.mark.guarantee("bad-input-is-refused")
-async def test_an_environment_beyond_the_kernels_bound_is_named_and_ends_the_member(
+async def test_an_environment_too_large_for_the_kernel_ends_the_member_with_its_name(
     fake_master: FakeMaster, run: Run
 ) -> None:
     agent = await run("true", **{names.ENV_PROCESS_RESTART_LIMIT: "3"})
@@ -665,7 +662,7 @@ async def test_the_largest_variable_the_message_names_can_be_used(
     assert (await fake_master.exited(1)).exit_code == 0
 
 
-async def test_a_step_no_message_can_carry_is_refused_and_harms_nothing(
+async def test_a_step_too_large_for_a_message_is_rejected_and_harms_nothing(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     script = r"""

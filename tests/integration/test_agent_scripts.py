@@ -1,4 +1,4 @@
-"""Scripts of requests, run by a real agent beside its training process."""
+"""Runs scripts of requests in a real agent, next to its training process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def result(fake_master: FakeMaster, number: int = 1, **order: Any) -> pb.S
     return found[number - 1]
 
 
-async def test_a_script_has_the_pods_its_variables_and_those_of_the_launcher(
+async def test_a_script_has_the_pods_the_launchers_and_its_own_variables(
     fake_master: FakeMaster, run: Run
 ) -> None:
     await run("sleep", "1000", OF_LAUNCHER="there")
@@ -42,7 +42,7 @@ async def test_a_script_has_the_pods_its_variables_and_those_of_the_launcher(
 
 
 @pytest.mark.guarantee("script-runs-once")
-async def test_it_is_run_once_however_often_it_is_ordered(
+async def test_a_script_is_run_once_however_often_it_is_ordered(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     await run("sleep", "1000")
@@ -61,7 +61,7 @@ async def test_it_is_run_once_however_often_it_is_ordered(
 
 
 @pytest.mark.guarantee("script-runs-once")
-async def test_a_master_that_comes_back_gets_the_end_that_the_last_one_has_missed(
+async def test_a_returning_master_gets_the_result_that_its_predecessor_missed(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     await run("sleep", "1000")
@@ -78,7 +78,7 @@ async def test_a_master_that_comes_back_gets_the_end_that_the_last_one_has_misse
 
 
 @pytest.mark.guarantee("script-runs-once")
-async def test_at_the_end_of_its_time_it_is_killed_with_what_it_has_started(
+async def test_a_script_is_killed_with_its_children_at_its_time_limit(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     await run("sleep", "1000")
@@ -90,7 +90,7 @@ async def test_at_the_end_of_its_time_it_is_killed_with_what_it_has_started(
     await until("its child is gone", lambda: not alive(int((tmp_path / "pid").read_text())))
 
 
-async def test_what_it_leaves_running_ends_with_it_and_the_training_goes_on(
+async def test_processes_that_a_script_leaves_end_with_it_and_training_continues(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     await run("sh", "-c", f"echo $$ > {tmp_path}/training; exec sleep 1000")
@@ -105,7 +105,9 @@ async def test_what_it_leaves_running_ends_with_it_and_the_training_goes_on(
     assert alive(int((tmp_path / "training").read_text()))
 
 
-async def test_it_ends_with_its_agent(fake_master: FakeMaster, run: Run, tmp_path: Path) -> None:
+async def test_a_script_ends_with_its_agent(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
     agent = await run("sleep", "1000")
     await fake_master.begin(1)
     script = f"echo $$ > {tmp_path}/pid; exec sleep 1000"
@@ -120,7 +122,7 @@ async def test_it_ends_with_its_agent(fake_master: FakeMaster, run: Run, tmp_pat
     await until("it is gone", lambda: not alive(pid))
 
 
-async def test_its_last_words_are_bounded(fake_master: FakeMaster, run: Run) -> None:
+async def test_the_reported_output_is_bounded(fake_master: FakeMaster, run: Run) -> None:
     await run("sleep", "1000")
     await fake_master.begin(1)
     ended = await result(fake_master, script="seq 1000; head -c 20000 /dev/zero | tr '\\0' x")

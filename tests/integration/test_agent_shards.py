@@ -1,4 +1,4 @@
-"""Data sets with real agents, the real master and real training processes, all of which get killed."""
+"""Runs data sets with real agents, masters and training processes, and kills all of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECONDS = 60
 
 
 class Workers:
-    """Agents of this machine, each of which runs the training script."""
+    """Agents on this machine; each runs the training script."""
 
     def __init__(self, folder: Path, network: str, mode: str) -> None:
         self.folder = folder
@@ -70,7 +70,7 @@ class Workers:
             )
 
     def kill(self, index: int) -> None:
-        """End a pod as a lost node would: at once, with all that runs in it."""
+        """Kill a pod's processes all at once, as a lost node would."""
         agent = self.processes[index]
         with contextlib.suppress(psutil.NoSuchProcess):
             inside = psutil.Process(agent.pid).children(recursive=True)
@@ -125,7 +125,7 @@ async def workers(
 def master(
     workers: Workers, number: int, *more: str
 ) -> contextlib.AbstractAsyncContextManager[Master]:
-    """Run a master that goes on from what the last one has stored."""
+    """Run a master that continues from its predecessor's state."""
     options = (
         "--standalone",
         "--min=1",
@@ -144,13 +144,13 @@ async def ledger(channel: grpc.aio.Channel, dataset: str) -> pb.Ledger:
 
 
 def shards_in_checkpoint(path: Path) -> int:
-    """Return how many shards a checkpoint contains."""
+    """Return the number of shards that a checkpoint contains."""
     return len(path.read_bytes().split(b"\n", 1)[0].split()) if path.exists() else 0
 
 
 @pytest.mark.guarantee("master-can-be-replaced", "leases-of-a-killed-worker", "damaged-samples")
 @pytest.mark.parametrize("workers", ["train"], indirect=True)
-async def test_workers_and_masters_are_killed_and_every_shard_ends_done_or_failed(
+async def test_every_shard_ends_done_or_failed_when_workers_and_masters_are_killed(
     workers: Workers,
 ) -> None:
     for number in range(5):
@@ -190,7 +190,7 @@ async def test_workers_and_masters_are_killed_and_every_shard_ends_done_or_faile
 
 @pytest.mark.guarantee("leases-survive-the-master")
 @pytest.mark.parametrize("workers", ["train"], indirect=True)
-async def test_what_a_master_has_leased_and_could_not_store_is_not_leased_again_by_the_next(
+async def test_a_lease_that_a_killed_master_did_not_store_is_not_given_out_again(
     workers: Workers,
 ) -> None:
     (workers.files / "lines.txt").write_text(f"line of {workers.files / 'lines.txt'}\n" * 5000)
@@ -217,7 +217,7 @@ async def test_what_a_master_has_leased_and_could_not_store_is_not_leased_again_
 
 @pytest.mark.guarantee("leases-of-a-killed-worker")
 @pytest.mark.parametrize("workers", ["resume"], indirect=True)
-async def test_a_model_that_is_taken_back_to_its_checkpoint_has_every_shard_once(
+async def test_a_model_restored_from_its_checkpoint_trains_every_shard_once(
     workers: Workers,
 ) -> None:
     model = workers.folder / "model"
@@ -238,7 +238,7 @@ async def test_a_model_that_is_taken_back_to_its_checkpoint_has_every_shard_once
 
 
 @pytest.mark.parametrize("workers", ["fork"], indirect=True)
-async def test_what_a_forked_process_has_leased_comes_back_when_it_ends(workers: Workers) -> None:
+async def test_shards_leased_by_a_forked_process_return_when_it_ends(workers: Workers) -> None:
     async with master(workers, 1):
         workers.start(0)
         await workers.finished()
@@ -263,7 +263,7 @@ async def test_a_stream_is_trained_while_it_grows_and_ends_for_all(workers: Work
 
 
 @pytest.mark.parametrize("workers", ["again"], indirect=True)
-async def test_a_process_started_again_in_its_place_goes_back_to_its_checkpoint(
+async def test_a_process_restarted_in_place_restores_its_checkpoint(
     workers: Workers,
 ) -> None:
     async with master(workers, 1) as running, running.channel() as channel:
@@ -276,7 +276,7 @@ async def test_a_process_started_again_in_its_place_goes_back_to_its_checkpoint(
 
 @pytest.mark.guarantee("process-retried-in-its-pod")
 @pytest.mark.parametrize("workers", ["meet"], indirect=True)
-async def test_a_process_that_crashes_beside_another_meets_it_again_in_a_new_world(
+async def test_a_crashed_process_rejoins_the_other_in_a_new_world(
     workers: Workers,
 ) -> None:
     async with master(workers, 2):
@@ -289,7 +289,7 @@ async def test_a_process_that_crashes_beside_another_meets_it_again_in_a_new_wor
 
 @pytest.mark.guarantee("member-cut-off")
 @pytest.mark.parametrize("workers", ["commit"], indirect=True)
-async def test_a_process_whose_agent_stood_still_saves_nothing_once_the_others_train_without_it(
+async def test_a_process_saves_nothing_once_the_others_train_without_it(
     workers: Workers,
 ) -> None:
     async with master(workers, 2, "--lost-seconds=5"):

@@ -1,4 +1,6 @@
-"""What the training process can find of the job's token, as whom it may run, and wherever the agent comes from."""
+"""Searches for the job's token from the training process, as different users and from differently
+installed agents.
+"""
 
 from __future__ import annotations
 
@@ -71,22 +73,22 @@ _CAPABILITIES = (
     "+audit_write,+setfcap"
 )
 ROOT_OF_A_CONTAINER = ("setpriv", f"--bounding-set=-all,+{_CAPABILITIES}", "--inh-caps=-all")
-"""Root with the capabilities that containerd gives to a container by default."""
+"""Runs a command as root with the capabilities that containerd gives to a container by default."""
 
 
 async def search(
     folder: Path, address: str, agent: str, python: str, *before: str
 ) -> dict[str, Any]:
-    """Run an agent below the given command, and in its training process the search.
+    """Run an agent below the given command, and the search in its training process.
 
-    Return what that has found.
+    Return the search's result.
     """
     credentials = {names.ENV_TOKEN: TOKEN, names.ENV_CA: certificates()[0]}
     options = ("--standalone", "--framework=jax", "--min=1", "--workers=1")
     async with run_master(folder, *options, ports=(names.GRPC_PORT, 0), address=address):
         process = await asyncio.create_subprocess_exec(
             *(*before, agent, "run", "--", python, "-c", SEARCH, TOKEN[::-1]),
-            # A UID of its own: agents of other tests have the same token.
+            # With its own UID, because agents of other tests have the same token.
             env=agent_environment(credentials, master=address)
             | {names.ENV_POD_UID: str(uuid.uuid4())},
             stdout=subprocess.PIPE,
@@ -100,7 +102,7 @@ async def search(
 
 @pytest.fixture
 def anybodys_folder() -> Iterator[Path]:
-    """A folder whose content anybody may run, which pytest's own are not."""
+    """Create a folder whose content every user may run, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o711)
         yield Path(folder)
@@ -134,8 +136,8 @@ async def test_the_training_process_finds_the_token_nowhere(
     assert result["dumpable"] == 1, "core dumps and debuggers of the training process do not work"
     assert names.ENV_TOKEN not in result["names"]
     if who == "the user of the tests" and os.geteuid() == 0:
-        # With all capabilities root can read the memory of any process, and so only what is not
-        # there is hidden.
+        # With all capabilities, root can read the memory of any process. Only absent data is
+        # hidden.
         assert result["found"] in ([], ["memory of the agent"])
     else:
         assert result["found"] == []

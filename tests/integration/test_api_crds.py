@@ -1,6 +1,5 @@
-"""What the real API server makes of the resources.
-
-Defaults, and refusals whose message names the field.
+"""Applies custom resources to a real API server: it fills in defaults and rejects bad fields by
+name.
 """
 
 from __future__ import annotations
@@ -397,7 +396,7 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
 
 @pytest.mark.guarantee("bad-input-is-refused", "auto-scaling-objectives", "multiples-of-hosts")
 @pytest.mark.parametrize("case", BAD_JOBS)
-async def test_a_bad_job_is_refused_by_field(kube: Kube, namespace: str, case: str) -> None:
+async def test_a_bad_job_is_rejected_by_field(kube: Kube, namespace: str, case: str) -> None:
     body, *parts = BAD_JOBS[case]
     message = await refused(kube, namespace, ELASTIC_JOBS, body)
     assert [part for part in parts if part not in message] == [], message
@@ -415,7 +414,7 @@ async def test_a_bad_job_is_refused_by_field(kube: Kube, namespace: str, case: s
         ("custom", {"anything": {}, "store": {"agent": "None"}}),
     ],
 )
-async def test_roles_that_a_framework_needs_and_those_beside_its_training_are_accepted(
+async def test_a_frameworks_roles_and_additional_roles_are_accepted(
     kube: Kube, namespace: str, framework: str, roles: Json
 ) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job(framework=framework, roles=roles))
@@ -431,7 +430,7 @@ async def test_roles_that_a_framework_needs_and_those_beside_its_training_are_ac
     ],
     ids=str,
 )
-async def test_every_objective_is_accepted_and_may_be_changed_while_the_job_runs(
+async def test_every_objective_is_accepted_and_may_change_while_the_job_runs(
     kube: Kube, namespace: str, objective: Json
 ) -> None:
     body = job(
@@ -513,7 +512,7 @@ async def test_a_short_job_gets_every_default_at_every_level(kube: Kube, namespa
         ),
     ],
 )
-async def test_what_is_fixed_stays(kube: Kube, namespace: str, change: Json, field: str) -> None:
+async def test_immutable_fields_stay(kube: Kube, namespace: str, change: Json, field: str) -> None:
     await kube.create(
         ELASTIC_JOBS, namespace, job(roles={"worker": {"volumeClaimTemplates": [CLAIM]}})
     )
@@ -556,7 +555,7 @@ _STORE = {"agent": "None", "template": TEMPLATE}
         ),
     ],
 )
-async def test_a_role_that_is_needed_cannot_be_removed(
+async def test_a_required_role_cannot_be_removed(
     kube: Kube, namespace: str, framework: str, roles: Json, change: Json, message: str
 ) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job(framework=framework, roles=roles))
@@ -565,7 +564,7 @@ async def test_a_role_that_is_needed_cannot_be_removed(
     assert message in refusal.value.message
 
 
-async def test_roles_can_be_added_and_removed_also_with_those_that_wait_for_them(
+async def test_roles_can_be_added_and_removed_together_with_their_dependents(
     kube: Kube, namespace: str
 ) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job(framework="custom", roles={"a": {}}))
@@ -588,7 +587,7 @@ async def test_size_suspension_and_autoscaling_can_change(kube: Kube, namespace:
     assert stored["metadata"]["generation"] == 2
 
 
-async def test_a_job_and_a_plan_have_as_many_roles_as_there_may_be(
+async def test_a_job_and_a_plan_accept_the_maximum_number_of_roles(
     kube: Kube, namespace: str
 ) -> None:
     names_of_roles = [f"{number}".rjust(20, "r") for number in range(MAX_ROLES + 1)]
@@ -614,7 +613,7 @@ async def test_a_job_and_a_plan_have_as_many_roles_as_there_may_be(
 
 
 @pytest.mark.guarantee("job-stopped-for-good")
-async def test_a_stop_cannot_be_taken_back(kube: Kube, namespace: str) -> None:
+async def test_a_stop_cannot_be_undone(kube: Kube, namespace: str) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job())
     await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": {"stop": True}}})
     await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": {"suspend": True}}})
@@ -624,7 +623,7 @@ async def test_a_stop_cannot_be_taken_back(kube: Kube, namespace: str) -> None:
 
 
 @pytest.mark.guarantee("multiples-of-hosts")
-async def test_multiples_are_the_auto_scalers_and_others_may_give_any_size(
+async def test_multiple_of_restricts_the_auto_scaler_and_not_other_changes(
     kube: Kube, namespace: str
 ) -> None:
     worker = {"replicas": 8, "maxReplicas": 64}
@@ -694,7 +693,7 @@ async def test_operator_and_master_each_keep_their_part_of_the_status(
 
 @pytest.mark.guarantee("very-large-jobs")
 @pytest.mark.thorough
-async def test_what_is_kept_of_every_one_of_ten_thousand_members_is_stored_once(
+async def test_the_status_of_ten_thousand_members_fits_into_one_object(
     kube: Kube, namespace: str
 ) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job())
@@ -749,7 +748,7 @@ BAD_SCALERS: dict[str, tuple[Resource, Json, *tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", BAD_SCALERS)
-async def test_a_bad_scaler_is_refused_by_field(kube: Kube, namespace: str, case: str) -> None:
+async def test_a_bad_scaler_is_rejected_by_field(kube: Kube, namespace: str, case: str) -> None:
     resource, spec, *parts = BAD_SCALERS[case]
     message = await refused(
         kube, namespace, resource, made(resource, "scaler", **({"jobName": "job"} | spec))
@@ -812,7 +811,7 @@ BAD_PLANS: dict[str, tuple[Json, *tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", BAD_PLANS)
-async def test_a_bad_plan_is_refused_by_field(kube: Kube, namespace: str, case: str) -> None:
+async def test_a_bad_plan_is_rejected_by_field(kube: Kube, namespace: str, case: str) -> None:
     spec, *parts = BAD_PLANS[case]
     message = await refused(
         kube, namespace, SCALE_PLANS, made(SCALE_PLANS, "plan", jobName="job", **spec)
@@ -834,7 +833,7 @@ async def test_a_bad_plan_is_refused_by_field(kube: Kube, namespace: str, case: 
     ],
     ids=["plan", "resource of a plan", "scale out", "scale in"],
 )
-async def test_a_request_for_a_change_cannot_be_changed(
+async def test_a_change_request_is_immutable(
     kube: Kube, namespace: str, resource: Resource, spec: Json, change: Json
 ) -> None:
     await kube.create(resource, namespace, made(resource, "request", jobName="job", **spec))
@@ -842,7 +841,7 @@ async def test_a_request_for_a_change_cannot_be_changed(
         await kube.patch(resource, namespace, "request", {"spec": change})
 
 
-async def test_a_plan_reads_as_written_and_can_be_found_by_its_job(
+async def test_a_plan_is_stored_as_written_and_can_be_found_by_its_job(
     kube: Kube, namespace: str
 ) -> None:
     resource = {
@@ -868,7 +867,7 @@ async def test_a_plan_reads_as_written_and_can_be_found_by_its_job(
     )
 
 
-async def test_kubectl_shows_what_people_look_for(
+async def test_kubectl_shows_the_important_columns(
     kube: Kube, namespace: str, cluster: Cluster
 ) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job())

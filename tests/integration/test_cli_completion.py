@@ -1,4 +1,4 @@
-"""What the shell completes, with the API server as it is."""
+"""Completes shell words from a real API server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMAND = Path(sys.executable).with_name("elasticjob")
 
 
 def completed(line: str, kubeconfig: Path) -> list[str]:
-    """Return what bash is told when the user has written this line, and presses the tabulator key."""
+    """Return bash's completions for a line at which the user presses the tabulator key."""
     asked = {
         "_ELASTICJOB_COMPLETE": "complete_bash",
         "COMP_WORDS": line,
@@ -54,7 +54,7 @@ async def test_names_of_jobs_roles_and_pods_are_completed(
     assert completed(line.format(namespace), cluster.kubeconfig) == found
 
 
-def test_without_a_cluster_nothing_is_completed_and_nothing_is_said(tmp_path: Path) -> None:
+def test_without_a_cluster_nothing_is_completed_or_printed(tmp_path: Path) -> None:
     assert completed("elasticjob describe ", tmp_path / "none") == []
 
 

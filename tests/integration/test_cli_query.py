@@ -1,7 +1,4 @@
-"""`elasticjob query` with a real API server and a real master.
-
-The answer, and a clear error where there is none.
-"""
+"""Runs `elasticjob query` with a real API server and a real master: answers, and clear errors."""
 
 from __future__ import annotations
 
@@ -99,7 +96,7 @@ async def set_job_status(kube: Kube, namespace: str, **status: Any) -> None:
 async def running_master(
     namespace: str, secrets: dict[str, bytes], port: int
 ) -> AsyncIterator[grpc.aio.Channel]:
-    """A master of its own process, without Kubernetes, but with the job's token and certificate."""
+    """A master in its own process, without Kubernetes, but with the job's token and certificate."""
     environment = {
         names.ENV_JOB_NAME: JOB,
         names.ENV_NAMESPACE: namespace,
@@ -178,7 +175,7 @@ async def test_a_running_job_is_shown_with_its_members_and_shards(
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
-async def test_an_earlier_operators_secret_is_enough_and_a_master_that_does_not_know_it_is_asked_with_the_jobs_own(
+async def test_an_earlier_operators_secret_or_else_the_jobs_own_token_is_used(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
     port = free_port()
@@ -235,7 +232,7 @@ async def test_an_unreachable_master_is_named_with_its_address(
     assert f"the master of {job}/{JOB} at 127.0.0.1:{port} can't be reached" in errors
 
 
-async def test_a_given_address_is_used_in_place_of_the_status(
+async def test_a_given_address_replaces_the_one_in_the_status(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
     port = free_port()
@@ -246,14 +243,14 @@ async def test_a_given_address_is_used_in_place_of_the_status(
     assert f"{JOB}-worker-0" in text
 
 
-async def test_members_progress_history_plans_and_auto_scaling_are_asked_for_by_name(
+async def test_members_progress_history_plans_and_auto_scaling_can_be_queried(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
     port = free_port()
     await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
     async with running_master(job, secrets, port) as channel:
         await one_member(channel, secrets)
-        # First of all, because a member without a stream is lost after a while.
+        # Query this first: a member without a stream is lost after a while.
         _, text, _ = await query(cluster, JOB, "members", "-n", job)
         assert text.splitlines()[1].split()[:3] == ["worker", "0", f"{JOB}-worker-0"]
         code, text, errors = await query(cluster, JOB, "history", "-n", job)
@@ -281,7 +278,7 @@ async def test_members_progress_history_plans_and_auto_scaling_are_asked_for_by_
     assert "nonsense" in errors
 
 
-async def test_a_watched_history_adds_what_is_new(
+async def test_a_watched_history_prints_new_entries(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
     port = free_port()
@@ -306,7 +303,7 @@ async def test_a_watched_history_adds_what_is_new(
     ]
 
 
-async def test_the_master_of_another_job_is_not_taken_for_this_one(
+async def test_the_master_of_another_job_is_rejected(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
 ) -> None:
     port = free_port()
@@ -339,7 +336,7 @@ async def test_a_new_job_has_no_master_yet(cluster: Cluster, job: str) -> None:
     assert "has no master yet" in errors
 
 
-async def test_who_may_not_read_the_token_is_shown_an_error(
+async def test_a_user_who_may_not_read_the_token_gets_an_error(
     kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes], tmp_path: Path
 ) -> None:
     await set_job_status(kube, job, phase="Running", masterAddress="127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""Client and command line in a pod, such as a notebook's.
+"""Runs the client and the command line as in a pod, such as a notebook's.
 
 They use the pod's service account and namespace.
 """
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.thorough
 async def pod(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, str]:
-    """Give this process what the kubelet gives a pod, with an account that may read jobs.
+    """Create the files that the kubelet gives a pod, with an account that may read jobs.
 
-    Return its environment.
+    Return the environment.
     """
     account = {"metadata": {"name": "notebook"}}
     rule = {
@@ -62,7 +62,7 @@ async def pod(
     return variables
 
 
-async def test_a_notebook_in_the_cluster_needs_no_kubeconfig_and_sees_the_jobs_of_its_namespace(
+async def test_a_notebook_in_the_cluster_sees_its_namespaces_jobs_without_a_kubeconfig(
     pod: dict[str, str], kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     template = {
@@ -96,7 +96,7 @@ main()
     )
 
 
-async def test_a_pod_without_the_files_of_a_service_account_says_so(
+async def test_a_pod_without_service_account_files_gets_an_error(
     pod: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "namespace").unlink()

@@ -1,6 +1,6 @@
-"""Jobs are created, or refused and nothing is left, by a real API server.
+"""Creates jobs at a real API server, with no leftovers after a rejection.
 
-`init` and `doctor` tell the truth.
+Also checks `init` and `doctor`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def training(**options: Any) -> Training:
 
 
 async def left_in(kube: Kube, namespace: str) -> list[str]:
-    """Return what there is of jobs and of their files."""
+    """Return the names of all jobs and of their files."""
     found = [
         *(await kube.list(ELASTIC_JOBS, namespace))["items"],
         *(await kube.list(CONFIG_MAPS, namespace))["items"],
@@ -71,7 +71,7 @@ async def left_in(kube: Kube, namespace: str) -> list[str]:
 
 
 @pytest.mark.guarantee("submitted-files-reach-pods")
-async def test_a_script_is_in_a_config_map_that_goes_with_its_job(
+async def test_a_script_is_stored_in_a_config_map_that_its_job_owns(
     kube: Kube, namespace: str
 ) -> None:
     submission = of_files(SCRIPT, training(), source="train.py", name=None)
@@ -90,7 +90,7 @@ async def test_a_script_is_in_a_config_map_that_goes_with_its_job(
 
 
 @pytest.mark.guarantee("submitted-files-reach-pods")
-async def test_nothing_is_left_of_what_is_refused_or_only_tried(kube: Kube, namespace: str) -> None:
+async def test_rejected_and_dry_run_jobs_leave_nothing(kube: Kube, namespace: str) -> None:
     session = Session(kube, namespace)
     await submit(session, of_files(SCRIPT, training(), source="train.py", name=None), dry_run=True)
     with pytest.raises(Invalid) as refused:
@@ -107,7 +107,7 @@ async def test_nothing_is_left_of_what_is_refused_or_only_tried(kube: Kube, name
 
 
 class FilesRefused(Kube):
-    """A session whose ConfigMaps are refused, though they were not when they were tried out."""
+    """A session whose ConfigMaps are rejected, although the dry run accepted them."""
 
     def __init__(self, kube: Kube) -> None:
         self.__dict__.update(kube.__dict__)
@@ -127,7 +127,7 @@ class FilesRefused(Kube):
 
 
 @pytest.mark.guarantee("submitted-files-reach-pods")
-async def test_a_job_whose_files_are_refused_after_all_is_deleted_and_no_other_of_its_name(
+async def test_a_job_is_deleted_if_its_files_are_rejected_after_all(
     kube: Kube, namespace: str
 ) -> None:
     session = Session(FilesRefused(kube), namespace)
@@ -143,7 +143,7 @@ async def test_a_job_whose_files_are_refused_after_all_is_deleted_and_no_other_o
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_the_job_file_of_each_framework_is_taken_with_and_without_its_options(
+async def test_each_frameworks_job_file_is_accepted_with_and_without_its_options(
     kube: Kube, namespace: str, framework: str
 ) -> None:
     text = starter(framework, name="first")
@@ -164,7 +164,7 @@ async def test_the_job_file_of_each_framework_is_taken_with_and_without_its_opti
 async def elasticjob(
     cluster: Cluster, namespace: str, *arguments: str, folder: Path
 ) -> tuple[int, str, str]:
-    """Run a command; return exit code and what it has printed."""
+    """Run a command; return its exit code and output."""
     access = [f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}"]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -174,7 +174,7 @@ async def elasticjob(
     return process.returncode or 0, out.decode(), err.decode()
 
 
-async def test_the_command_prints_what_it_creates_and_what_is_wrong(
+async def test_the_command_prints_created_objects_and_errors(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async def ran(*arguments: str) -> tuple[int, str, str]:
@@ -241,7 +241,7 @@ def states(found: list[Finding]) -> dict[str, str]:
 
 @pytest.mark.guarantee("doctor-names-what-is-missing")
 @pytest.mark.usefixtures("documented")
-async def test_the_doctor_finds_all_but_an_operator_and_then_that_too(
+async def test_the_doctor_finds_everything_and_an_operator_once_it_runs(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     access = Access(cluster.kubeconfig, None, namespace)
@@ -278,7 +278,9 @@ async def test_the_doctor_finds_all_but_an_operator_and_then_that_too(
 
 @pytest_asyncio.fixture
 async def documented(kube: Kube) -> None:
-    """Wait until the API server documents the definitions, some moments after it serves them."""
+    """Wait until the API server documents the definitions, which it does some moments after it
+    serves them.
+    """
     document = "/openapi/v3/apis/elasticjob.dev/v1alpha1"
 
     async def served() -> bool:
@@ -297,7 +299,7 @@ async def operator_finding(access: Access) -> Finding:
 
 @pytest.mark.guarantee("doctor-names-what-is-missing")
 @pytest.mark.usefixtures("documented")
-async def test_the_doctor_of_a_user_with_few_rights_says_which_are_missing(
+async def test_the_doctor_names_the_rights_that_a_user_lacks(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     await kube.create(SERVICE_ACCOUNTS, namespace, {"metadata": {"name": "guest"}})
@@ -314,7 +316,7 @@ async def test_the_doctor_of_a_user_with_few_rights_says_which_are_missing(
     assert "ClusterRole edit" in rights[1].remedy
 
 
-async def test_the_role_that_the_doctor_names_has_the_rights_that_were_missing(
+async def test_the_role_that_the_doctor_names_grants_the_missing_rights(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     for role in (
@@ -347,7 +349,7 @@ async def test_the_role_that_the_doctor_names_has_the_rights_that_were_missing(
 
 
 @pytest.mark.guarantee("doctor-names-what-is-missing")
-async def test_the_doctor_says_what_is_wrong_with_kubeconfig_and_server(
+async def test_the_doctor_reports_problems_with_kubeconfig_and_server(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     for wrong in (tmp_path / "missing", tmp_path / "empty", tmp_path / "odd"):
@@ -361,7 +363,7 @@ async def test_the_doctor_says_what_is_wrong_with_kubeconfig_and_server(
     assert states(await diagnose(Access(away))) == {"server": "Bad"}
 
 
-def test_the_doctor_looks_for_the_policies_that_there_are() -> None:
+def test_the_doctor_knows_every_policy() -> None:
     there = [
         next(yaml.safe_load_all(path.read_text()))
         for path in sorted((REPOSITORY / "policies").glob("*.yaml"))
@@ -371,7 +373,7 @@ def test_the_doctor_looks_for_the_policies_that_there_are() -> None:
 
 @pytest.mark.guarantee("doctor-names-what-is-missing")
 @pytest.mark.thorough
-async def test_the_doctor_of_a_cluster_with_nothing_installed_says_how_to_install(
+async def test_the_doctor_explains_how_to_install_on_an_empty_cluster(
     tmp_path: Path,
 ) -> None:
     cluster = clusters.up(tmp_path / "empty", control_plane_only=True)

@@ -1,7 +1,4 @@
-"""What `elasticjob convert` writes is what a real API server takes.
-
-Each sample's result, in a server-side dry run.
-"""
+"""Applies the output of `elasticjob convert` for each sample in a server-side dry run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Installing, upgrading and removing: by kustomize and by Helm, on an API server of their own."""
+"""Installs, upgrades and removes ElasticJob by kustomize and by Helm, on its own API server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ JOBS = "elasticjobs.elasticjob.dev"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster without our definitions, and without a node."""
+    """Run a cluster without our definitions, and without a node."""
     with clusters.up(tmp_path_factory.mktemp("empty"), control_plane_only=True) as made:
         yield made
 
@@ -43,9 +43,9 @@ def tools(cluster: Cluster) -> Tools:
 
 
 async def replicas(kube: Kube, namespace: str) -> list[str]:
-    """Return the operator's pods once both are there.
+    """Return the operator's pods once both exist.
 
-    An admission that refuses them would keep them away.
+    They exist only if admission accepts them.
     """
 
     async def both() -> list[str]:
@@ -78,7 +78,7 @@ async def wait_for_no_new_objects(tools: Tools, before: set[str]) -> None:
         print("left:", tools.objects() - before)
 
 
-async def test_kustomize_installs_what_a_restricted_namespace_admits_and_deleting_leaves_nothing(
+async def test_kustomize_installs_in_a_restricted_namespace_and_uninstalls_completely(
     kube: Kube, tools: Tools
 ) -> None:
     before = tools.objects()
@@ -103,7 +103,7 @@ async def test_applying_again_changes_nothing(kube: Kube, tools: Tools) -> None:
 
         async def no_difference() -> (
             bool
-        ):  # a status that moves between the two readings of kubectl diff is none
+        ):  # a status that changes between the two readings of kubectl diff does not count
             print(found := tools.difference("-k", str(DEPLOY / "base")))
             return not found
 
@@ -112,12 +112,12 @@ async def test_applying_again_changes_nothing(kube: Kube, tools: Tools) -> None:
         tools.kubectl("delete", "-k", str(DEPLOY / "base"), "--timeout=90s")
 
 
-async def test_helm_installs_upgrades_the_definitions_and_keeps_them_and_the_jobs(
+async def test_helm_installs_and_upgrades_and_keeps_definitions_and_jobs(
     kube: Kube, tools: Tools, tmp_path: Path
 ) -> None:
     before = tools.objects()
     older = tmp_path / "older"
-    shutil.copytree(CHART, older)  # with the definitions that the link leads to
+    shutil.copytree(CHART, older)  # with the definitions to which the link points
     definition = yaml.safe_load((older / "definitions" / "elasticjobs.yaml").read_text())
     definition["spec"]["names"]["shortNames"] = ["old"]
     (older / "definitions" / "elasticjobs.yaml").write_text(yaml.safe_dump(definition))
@@ -142,7 +142,7 @@ def test_helm_and_kustomize_install_the_same(tools: Tools) -> None:
     assert _by_name(yaml.safe_load_all(template)) == _by_name(manifests("base"))
 
 
-def test_the_overlay_in_the_documentation_sets_both_images(tools: Tools, tmp_path: Path) -> None:
+def test_the_documented_overlay_sets_both_images(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "elasticjob").symlink_to(DEPLOY.parent)
     text = (DEPLOY.parent / "docs" / "install.md").read_text()
     (tmp_path / "kustomization.yaml").write_text(text.partition("```yaml\n")[2].partition("```")[0])
@@ -162,7 +162,7 @@ def test_the_overlay_in_the_documentation_sets_both_images(tools: Tools, tmp_pat
     ]
 
 
-def test_the_manifests_are_what_the_chart_renders() -> None:
+def test_the_manifests_are_the_charts_output() -> None:
     command = [sys.executable, "-m", "tools.render_deploy", "--check"]
     done = subprocess.run(
         command, cwd=DEPLOY.parent, capture_output=True, text=True, timeout=300, check=False
@@ -180,7 +180,7 @@ def test_the_manifests_are_what_the_chart_renders() -> None:
         ("metrics.serviceMonitor=maybe", "/metrics/serviceMonitor"),
     ],
 )
-def test_a_wrong_value_is_refused_by_name(tools: Tools, value: str, message: str) -> None:
+def test_a_wrong_value_is_rejected_by_name(tools: Tools, value: str, message: str) -> None:
     with pytest.raises(
         AssertionError, match="values don't meet the specifications of the schema"
     ) as refusal:
@@ -188,7 +188,7 @@ def test_a_wrong_value_is_refused_by_name(tools: Tools, value: str, message: str
     assert message in str(refusal.value)
 
 
-def test_kustomize_and_helm_switch_kueue_on_alike(tools: Tools, tmp_path: Path) -> None:
+def test_kustomize_and_helm_enable_kueue_in_the_same_way(tools: Tools, tmp_path: Path) -> None:
     parts = {
         kind: [os.path.relpath(DEPLOY / name, tmp_path)]
         for kind, name in (("resources", "base"), ("components", "kueue"))
@@ -212,7 +212,7 @@ def test_kustomize_and_helm_switch_kueue_on_alike(tools: Tools, tmp_path: Path) 
 @pytest.mark.parametrize(
     "values", ["metrics.serviceMonitor=true", "networkPolicy.create=false", "replicas=0"]
 )
-def test_choices_render(tools: Tools, values: str) -> None:
+def test_every_choice_renders(tools: Tools, values: str) -> None:
     text = tools.helm(
         "template", "elasticjob", str(CHART), "--kube-version", "1.36.0", "--set", values
     )

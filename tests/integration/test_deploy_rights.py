@@ -1,7 +1,4 @@
-"""What the operator's own account may do: whole jobs, and nothing else.
-
-The operator here has its token only.
-"""
+"""Runs the operator with its own token only: it can do all its work, and nothing else."""
 
 from __future__ import annotations
 
@@ -62,7 +59,7 @@ SECURITY = DEPLOY.parent / "docs" / "security.md"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster in which the operator is installed, for all namespaces.
+    """Run a cluster in which the operator is installed for all namespaces.
 
     Its Deployment has no node to run on.
     """
@@ -78,7 +75,7 @@ async def account(cluster: Cluster, kube: Kube, tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def operator(kubeconfig: Path, log: Path, *arguments: str) -> AsyncIterator[None]:
-    """Run the operator as its Deployment does, with nothing of what is admin's."""
+    """Run the operator as its Deployment does, without any admin credentials."""
     environ = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
@@ -124,7 +121,8 @@ async def whole_life(kube: Kube, namespace: str, log: Path) -> None:
             SCALE_PLANS, namespace, made(SCALE_PLANS, "more-cpu", jobName="job", **plan)
         )
         await phase(kube, namespace, SCALE_PLANS, "more-cpu", "Succeeded", seconds=60)
-        # An account that is changed by hand is corrected; so is everything around the pods.
+        # The operator repairs an account that a user changed, and likewise every other object of
+        # the job.
         for resource in (ROLES, ROLE_BINDINGS, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS):
             assert await there(kube, resource, namespace, _name_of(resource))
     assert "forbidden" not in log.read_text().replace("nodes is forbidden", "")
@@ -135,7 +133,7 @@ def _name_of(resource: Resource) -> str:
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
-async def test_with_its_own_account_alone_the_operator_does_all_its_work_in_all_namespaces(
+async def test_the_operator_does_all_its_work_in_all_namespaces_with_its_own_account(
     kube: Kube, namespace: str, account: Path, tmp_path: Path
 ) -> None:
     log = tmp_path / "operator.log"
@@ -145,7 +143,7 @@ async def test_with_its_own_account_alone_the_operator_does_all_its_work_in_all_
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
-async def test_an_operator_for_one_namespace_does_all_its_work_there_and_nothing_elsewhere(
+async def test_an_operator_for_one_namespace_works_there_and_nowhere_else(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     tools = Tools(cluster)
@@ -287,11 +285,11 @@ async def test_the_built_in_roles_reach_jobs(
         assert not await allowed("patch", f"{resource}/status")
 
 
-def test_the_documentation_lists_the_rights_that_the_operator_is_given() -> None:
+def test_the_documentation_lists_the_operators_rights() -> None:
     assert _expanded(_role_of("base", "ClusterRole")["rules"]) == _documented()
 
 
-def test_an_operator_for_one_namespace_is_given_the_same_but_the_nodes() -> None:
+def test_an_operator_for_one_namespace_has_the_same_rights_except_for_nodes() -> None:
     [role] = [
         each
         for each in manifests("namespaced")

@@ -1,4 +1,4 @@
-"""The embedded cluster, started and stopped by its commands as a user does."""
+"""Starts and stops the embedded cluster by its commands, as a user does."""
 
 import os
 import shutil
@@ -43,7 +43,7 @@ def listens(port: int) -> bool:
 
 
 def found(state: Path) -> clusters.Cluster:
-    """Return the cluster in this directory, where there must be one."""
+    """Return the running cluster of this directory."""
     cluster = clusters.find(state)
     assert cluster is not None
     return cluster
@@ -56,7 +56,7 @@ def state(tmp_path: Path) -> Iterator[Path]:
     clusters.down(path)
 
 
-def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state: Path) -> None:
+def test_a_cluster_starts_is_reused_and_stops_without_a_trace(state: Path) -> None:
     first = dev("up", "--control-plane-only", "--state", state)
     assert first.returncode == 0, first.stderr
     cluster = found(state)
@@ -98,7 +98,7 @@ def test_a_cluster_comes_up_is_left_alone_and_goes_down_without_a_trace(state: P
 
 
 @pytest.mark.guarantee("shared-network-stack")
-def test_what_a_new_user_is_told_brings_a_job_to_run(state: Path) -> None:
+def test_the_commands_printed_for_a_new_user_run_a_job(state: Path) -> None:
     answer = dev("up", "--state", state)
     assert answer.returncode == 0, answer.stderr
     define, operate, apply = (
@@ -121,8 +121,8 @@ def test_what_a_new_user_is_told_brings_a_job_to_run(state: Path) -> None:
     assert told.returncode == 0, told.stdout + told.stderr
 
 
-def test_with_an_operator_the_cluster_takes_jobs_at_once(state: Path) -> None:
-    for _ in range(2):  # once more: nothing changes
+def test_a_cluster_with_an_operator_accepts_jobs_at_once(state: Path) -> None:
+    for _ in range(2):  # the second start changes nothing
         answer = dev("up", "--operator", "--source", CHECKOUT, "--state", state)
         assert answer.returncode == 0, answer.stderr
     script = "\n".join(
@@ -148,16 +148,16 @@ def test_with_an_operator_the_cluster_takes_jobs_at_once(state: Path) -> None:
 
 
 def kill(cluster: clusters.Cluster, name: str) -> None:
-    """Kill one of a cluster's processes, whose id then belongs to somebody else.
+    """Kill one of a cluster's processes, and let another process have its id.
 
-    Here, this test's own process.
+    That process is this test's own.
     """
     cluster.children[name].kill()
     cluster.children[name].wait(timeout=10)
     (cluster.state / "pids" / name).write_text(f"{os.getpid()} 1\n")
 
 
-def test_a_cluster_with_a_dead_process_is_unhealthy_and_is_started_anew(state: Path) -> None:
+def test_a_cluster_with_a_dead_process_is_unhealthy_and_is_restarted(state: Path) -> None:
     old = clusters.up(state, control_plane_only=True)
     kill(old, "etcd")
     status = dev("status", "--state", state)
@@ -172,7 +172,7 @@ def test_a_cluster_with_a_dead_process_is_unhealthy_and_is_started_anew(state: P
     assert None not in found(state).process_ids().values()
 
 
-def test_a_controller_that_has_ended_is_started_again_and_nobody_has_to_notice(state: Path) -> None:
+def test_a_controller_that_ended_is_restarted_automatically(state: Path) -> None:
     with clusters.up(state, control_plane_only=True) as cluster:
         before = cluster.process_ids()
         kill(cluster, "kube-scheduler")
@@ -185,7 +185,7 @@ def test_a_controller_that_has_ended_is_started_again_and_nobody_has_to_notice(s
         assert cluster.problems() == []
 
 
-def test_a_cluster_that_does_not_answer_at_once_is_not_taken_from_its_users(state: Path) -> None:
+def test_a_slow_cluster_is_not_replaced_while_others_use_it(state: Path) -> None:
     with clusters.up(state, control_plane_only=True) as busy:
         pids = busy.process_ids()
         server = busy.children["kube-apiserver"]
@@ -202,7 +202,7 @@ def test_a_cluster_that_does_not_answer_at_once_is_not_taken_from_its_users(stat
         assert busy.process_ids() == pids
 
 
-def test_two_clusters_run_side_by_side(state: Path, cluster: clusters.Cluster) -> None:
+def test_two_clusters_run_in_parallel(state: Path, cluster: clusters.Cluster) -> None:
     with clusters.up(state, control_plane_only=True) as other:
         assert other.port != cluster.port
         assert other.problems() == cluster.problems() == []
@@ -213,12 +213,10 @@ def test_status_and_down_know_every_cluster_of_this_user(
     tmp_path: Path, cluster: clusters.Cluster
 ) -> None:
     home = {"XDG_STATE_HOME": str(tmp_path), "ELASTICJOB_STATE": ""}
-    kept = tmp_path / "elasticjob" / "demo"  # where `dev demo --keep` has it
+    kept = tmp_path / "elasticjob" / "demo"  # where `dev demo --keep` puts it
     assert dev("up", "--control-plane-only", "--state", kept).returncode == 0
     try:
-        told = dev(
-            "status", **home
-        )  # its exit code is about all of them, also those of other tests
+        told = dev("status", **home)  # the exit code covers all clusters, also those of other tests
         assert str(kept / "kubeconfig") in told.stdout
         assert str(cluster.kubeconfig) in told.stdout
         assert str(cluster.kubeconfig) not in dev("status", "--state", kept).stdout
@@ -233,7 +231,7 @@ def test_status_and_down_know_every_cluster_of_this_user(
         clusters.down(kept)
 
 
-def test_two_starts_at_once_make_one_cluster(state: Path) -> None:
+def test_two_simultaneous_starts_create_one_cluster(state: Path) -> None:
     command: list[str | Path] = [*COMMAND, "up", "--control-plane-only", "--state", state]
     starts = [
         subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -261,7 +259,7 @@ def test_an_interrupted_start_leaves_nothing(state: Path, number: signal.Signals
     assert not state.exists()
 
 
-def test_a_killed_start_is_cleaned_up_even_where_nothing_was_written_down(state: Path) -> None:
+def test_a_killed_start_is_cleaned_up_without_any_record(state: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, "up", "--control-plane-only", "--state", state], stderr=subprocess.DEVNULL
     ) as start:
@@ -274,7 +272,7 @@ def test_a_killed_start_is_cleaned_up_even_where_nothing_was_written_down(state:
     assert daemons.find_processes(state) == set()
 
 
-def test_a_failed_start_says_which_process_ended_and_keeps_the_logs(
+def test_a_failed_start_names_the_ended_process_and_keeps_the_logs(
     state: Path, tmp_path: Path
 ) -> None:
     programs = tmp_path / "programs"
@@ -292,7 +290,7 @@ def test_a_failed_start_says_which_process_ended_and_keeps_the_logs(
     assert [path.name for path in state.iterdir() if path.name != ".lock"] == ["logs"]
 
 
-def test_a_busy_port_is_refused_with_its_holder_and_nothing_is_left(state: Path) -> None:
+def test_a_busy_port_is_rejected_with_its_holder_and_nothing_is_left(state: Path) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -305,7 +303,7 @@ def test_a_busy_port_is_refused_with_its_holder_and_nothing_is_left(state: Path)
     assert not state.exists()
 
 
-def test_a_state_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_state_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     answer = dev("up", "--state", tmp_path / "file" / "cluster")
     assert answer.returncode == 1
@@ -315,14 +313,14 @@ def test_a_state_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert len(answer.stderr.splitlines()) == 1
 
 
-def test_a_directory_with_other_files_is_never_taken(tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_never_used(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
     assert dev("up", "--state", tmp_path).returncode == 1
     assert dev("down", "--state", tmp_path).returncode == 0
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_without_a_compiler_and_a_package_index_the_error_says_what_to_install(
+def test_without_compiler_and_package_index_the_error_says_what_to_install(
     state: Path, tmp_path: Path
 ) -> None:
     offline = {
@@ -347,7 +345,7 @@ def test_without_a_compiler_and_a_package_index_the_error_says_what_to_install(
     assert not list((tmp_path / "cache").glob("go/*"))
 
 
-def test_half_a_program_in_the_cache_is_built_again(tmp_path: Path) -> None:
+def test_an_incomplete_program_in_the_cache_is_built_again(tmp_path: Path) -> None:
     cache = cache_dir(os.environ)
     places = binaries.find_programs(
         cache, {**os.environ, "KUBEBUILDER_ASSETS": ""}, ProgressDisplay()
@@ -370,7 +368,7 @@ def test_half_a_program_in_the_cache_is_built_again(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.partial"))
 
 
-async def test_our_kinds_are_served_and_pods_are_taken(kube: Kube, namespace: str) -> None:
+async def test_our_kinds_are_served_and_pods_are_accepted(kube: Kube, namespace: str) -> None:
     names = {item["metadata"]["name"] for item in (await kube.list(CRDS))["items"]}
     assert {
         f"{kind}.elasticjob.dev" for kind in ("elasticjobs", "scaleplans", "scaleins", "scaleouts")
@@ -380,7 +378,7 @@ async def test_our_kinds_are_served_and_pods_are_taken(kube: Kube, namespace: st
     assert created["spec"]["serviceAccountName"] == "default"
 
 
-async def test_nobody_is_let_in_without_a_certificate(cluster: clusters.Cluster) -> None:
+async def test_clients_without_a_certificate_are_rejected(cluster: clusters.Cluster) -> None:
     answer = subprocess.run(
         [
             *(
@@ -399,7 +397,7 @@ async def test_nobody_is_let_in_without_a_certificate(cluster: clusters.Cluster)
     assert "Unauthorized" in answer.stderr or "logged in" in answer.stderr
 
 
-async def test_the_node_may_register_itself_and_no_other(cluster: clusters.Cluster) -> None:
+async def test_the_node_may_register_only_itself(cluster: clusters.Cluster) -> None:
     async with connect(
         user_agent="test", kubeconfig=cluster.state / "conf" / "node.kubeconfig"
     ) as node:

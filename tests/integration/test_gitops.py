@@ -1,6 +1,6 @@
-"""Jobs in Git.
+"""Keeps jobs in Git.
 
-What kstatus, as Flux has it, and Argo CD make of them, and manifests that are applied again.
+Checks how kstatus (as in Flux) and Argo CD judge jobs, and what re-applying a manifest changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.thorough
-async def test_kstatus_and_argo_cd_see_when_a_job_is_as_git_asks_and_when_it_will_not_be(
+async def test_kstatus_and_argo_cd_report_the_jobs_state(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, program: Path
 ) -> None:
     async def seen(name: str) -> tuple[str, str]:
@@ -75,7 +75,7 @@ async def set_suspend(kube: Kube, namespace: str, value: bool) -> None:
 @pytest.mark.parametrize(
     "way", [("apply",), ("apply", "--server-side"), ("apply", "--server-side", "--force-conflicts")]
 )
-async def test_a_manifest_without_replicas_that_is_applied_again_undoes_no_scale_out(
+async def test_applying_a_manifest_without_replicas_again_keeps_the_size(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, way: tuple[str, ...]
 ) -> None:
     manifest = tmp_path / "job.yaml"
@@ -109,7 +109,7 @@ async def test_a_manifest_without_replicas_that_is_applied_again_undoes_no_scale
         assert [plan["spec"]["source"] for plan in plans] == ["ScaleOut"]
 
 
-async def test_a_manifest_that_stops_to_name_replicas_changes_no_size(
+async def test_removing_replicas_from_a_manifest_changes_no_size(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     manifest = tmp_path / "job.yaml"
@@ -127,7 +127,7 @@ async def test_a_manifest_that_stops_to_name_replicas_changes_no_size(
         assert (await kube.list(SCALE_PLANS, namespace))["items"] == []
 
 
-async def test_who_names_replicas_in_a_manifest_is_told_by_a_server_side_apply_that_the_operator_owns_it(
+async def test_a_server_side_apply_of_replicas_conflicts_with_the_operator(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     manifest = tmp_path / "job.yaml"

@@ -1,6 +1,5 @@
-"""Connections to the API server that die without an error.
-
-They are noticed, and nothing is missed.
+"""Checks that a session notices API server connections that die without an error, and misses
+nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Thing(msgspec.Struct):
 async def session_through_proxy(
     cluster: Cluster, directory: Path
 ) -> AsyncIterator[tuple[CuttableProxy, Kube]]:
-    """A session whose connections go through a proxy, and whose watches are short."""
+    """Open a session whose connections use a proxy, and whose watches are short."""
     port = free_port()
     config: Json = yaml.safe_load(cluster.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
@@ -51,7 +50,7 @@ async def session_through_proxy(
 
 @pytest.mark.guarantee("silent-connection")
 @pytest.mark.thorough
-async def test_a_watch_whose_connection_is_silent_is_given_up_and_nothing_is_missed(
+async def test_a_silent_watch_is_replaced_and_nothing_is_missed(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     names: set[str] = set()
@@ -80,7 +79,7 @@ async def test_a_watch_whose_connection_is_silent_is_given_up_and_nothing_is_mis
             )
             proxy.cut()
             await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": "made-in-a-cut"}})
-            proxy.freeze()  # new connections get through, those from before the cut never again
+            proxy.freeze()  # new connections are forwarded, those from before the cut never again
             await until("what was cut is read again", lambda: "made-in-a-cut" in names)
         finally:
             running.cancel()

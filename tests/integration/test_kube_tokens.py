@@ -1,6 +1,5 @@
-"""A pod's token expires and the kubelet replaces it.
-
-A session with real tokens on a real API server.
+"""Checks that a session follows the kubelet when it replaces an expiring token, on a real API
+server.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ POD_NAME = "authentication.kubernetes.io/pod-name"
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
 @pytest.mark.thorough
-async def test_a_session_goes_on_with_the_token_that_follows_one_that_has_ended(
+async def test_a_session_continues_with_the_replaced_token(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token is bound to its pod, so deleting the pod ends it sooner than after its ten minutes."""
+    """A token is bound to its pod. Deleting the pod ends it sooner than after its ten minutes."""
     monkeypatch.setattr(access, "SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setattr(access, "TOKEN_SECONDS", 0.1)
     monkeypatch.delenv("KUBECONFIG", raising=False)
@@ -42,7 +41,7 @@ async def test_a_session_goes_on_with_the_token_that_follows_one_that_has_ended(
     async with connect(user_agent="elasticjob-tests") as session:
 
         async def holder() -> str:
-            """Return the pod that the session's token is bound to; or that it is refused."""
+            """Return the pod to which the session's token is bound, or that the token is rejected."""
             try:
                 answer = json.loads(await session.request("POST", REVIEWS, body={}))
             except Refused as error:
@@ -64,7 +63,7 @@ async def test_a_session_goes_on_with_the_token_that_follows_one_that_has_ended(
 
 
 async def _token(kube: Kube, namespace: str, pod: str) -> str:
-    """Create a pod, and return a token that is bound to it, as the kubelet asks for one."""
+    """Create a pod, and request a token that is bound to it, as the kubelet does."""
     spec = {"containers": [{"name": "c", "image": "i"}]}
     made = await kube.create(PODS, namespace, {"metadata": {"name": pod}, "spec": spec})
     bound = {"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": made["metadata"]["uid"]}

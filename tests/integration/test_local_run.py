@@ -1,7 +1,4 @@
-"""`elasticjob run`.
-
-A real master and real agents on this machine, begun, scaled and ended as a user does.
-"""
+"""Runs `elasticjob run` as a user does: a real master and real agents on this machine."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ def run(tmp_path: Path) -> Iterator[LocalRun]:
 
 
 @pytest.mark.guarantee("local-run")
-def test_a_world_of_2_becomes_3_and_then_1_while_it_trains_and_no_step_is_lost(
+def test_a_run_resizes_from_two_to_three_to_one_without_losing_a_step(
     run: LocalRun,
 ) -> None:
     process = run.start("-n", "2", "--workers", "1:3", run.program(TRAINING))
@@ -62,7 +59,7 @@ def test_a_world_of_2_becomes_3_and_then_1_while_it_trains_and_no_step_is_lost(
 
 
 @pytest.mark.guarantee("local-run")
-def test_a_killed_worker_and_a_killed_master_are_replaced_and_the_training_succeeds(
+def test_killed_workers_and_masters_are_replaced_and_the_training_succeeds(
     run: LocalRun,
 ) -> None:
     process = run.start("-n", "2", "--framework", "pytorch", run.program(TRAINING))
@@ -82,7 +79,7 @@ def test_a_killed_worker_and_a_killed_master_are_replaced_and_the_training_succe
 
 
 @pytest.mark.guarantee("local-run")
-def test_a_program_finds_the_library_in_whatever_python_it_runs(run: LocalRun) -> None:
+def test_a_program_finds_the_library_in_any_python(run: LocalRun) -> None:
     other = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     missing = subprocess.run(
         [other, "-c", "import elasticjob"], check=False, capture_output=True, text=True
@@ -110,7 +107,7 @@ def test_ctrl_c_lets_the_workers_save_and_leaves_nothing(run: LocalRun) -> None:
 
 @pytest.mark.guarantee("local-run")
 @pytest.mark.thorough
-def test_a_second_ctrl_c_kills_what_does_not_end(run: LocalRun) -> None:
+def test_a_second_ctrl_c_kills_the_remaining_processes(run: LocalRun) -> None:
     process = run.start("-n", "2", run.program(DEAF))
     run.wait_for_line(r"\[1\] deaf")
     process.send_signal(signal.SIGINT)
@@ -130,7 +127,7 @@ def test_nothing_is_left_when_the_command_is_killed(run: LocalRun) -> None:
 
 
 @pytest.mark.guarantee("local-run")
-def test_a_process_that_crashes_again_and_again_ends_the_run_with_its_last_words(
+def test_a_run_ends_with_the_last_output_of_a_repeatedly_crashing_process(
     run: LocalRun,
 ) -> None:
     crash = run.program("raise SystemExit('no such data set')", "crash.py")
@@ -145,7 +142,7 @@ def test_a_process_that_crashes_again_and_again_ends_the_run_with_its_last_words
     assert run.left() == []
 
 
-def test_a_command_that_is_not_there_is_an_error_at_once(run: LocalRun) -> None:
+def test_a_missing_command_is_an_error_at_once(run: LocalRun) -> None:
     assert run.wait_for_end(run.start("-n", "2", "--", "no-such-program")) == 1
     assert "cannot run 'no-such-program': no such file in PATH" in run.log()
     assert "started again" not in run.log()
@@ -153,7 +150,7 @@ def test_a_command_that_is_not_there_is_an_error_at_once(run: LocalRun) -> None:
 
 @pytest.mark.guarantee("local-run")
 @pytest.mark.thorough
-def test_runs_of_the_same_script_at_the_same_time_have_names_of_their_own_and_end_apart(
+def test_simultaneous_runs_of_one_script_have_different_names_and_end_separately(
     run: LocalRun,
 ) -> None:
     script = run.program(TRAINING)

@@ -1,4 +1,4 @@
-"""Callers that go away while they are being answered: nobody's error, so nothing in the log."""
+"""Checks that callers who disconnect during an answer cause no error in the log."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ import uvloop
 from elasticjob_master.server.grpc_server import leave_gone_callers_out_of_the_log
 
 LARGE = bytes(4 * 2**20)
-"""More than a caller takes without reading it, so that it goes away while the answer is being
-written.
-"""
+"""More than a caller receives without reading, so that it disconnects during the write."""
 ROUNDS = 100
 CALLER = """
 import asyncio, sys, grpc.aio
@@ -33,7 +31,7 @@ asyncio.run(call_and_go())
 
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
-    """What grpc logs, before the filter of the master."""
+    """Return the messages that grpc logs, before the master's filter."""
     logger = logging.getLogger("grpc._cython.cygrpc")
     found = list[str]()
 
@@ -47,11 +45,11 @@ def logged() -> Iterator[list[str]]:
         logger.removeFilter(each)
 
 
-def test_a_caller_that_goes_away_is_no_error_in_the_masters_log(
+def test_a_caller_that_disconnects_is_not_an_error_in_the_masters_log(
     logged: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     leave_gone_callers_out_of_the_log()
-    uvloop.run(answer_callers_that_go(logged))  # the master's loop
+    uvloop.run(answer_callers_that_go(logged))  # the master's event loop
     assert any("Error" in message for message in logged), (
         f"grpc has logged no error in {ROUNDS} rounds"
     )
@@ -61,7 +59,7 @@ def test_a_caller_that_goes_away_is_no_error_in_the_masters_log(
 
 
 async def answer_callers_that_go(logged: list[str]) -> None:
-    """Serve a caller after another, until grpc learns too late that one has gone."""
+    """Serve one caller after another, until grpc notices too late that one has disconnected."""
 
     async def watch(_request: bytes, context: Any) -> None:
         while True:

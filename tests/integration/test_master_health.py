@@ -1,4 +1,4 @@
-"""What a real master makes of members that hang or lag; agents are played."""
+"""Checks a real master's reaction to hanging and slow members; agents are played."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.support.wait import until
 
 
 def progress(channel: grpc.aio.Channel) -> Callable[[], Awaitable[job_pb2.Progress]]:
-    """Return how to look at the progress."""
+    """Return a function that reads the progress."""
     return lambda: JobServiceStub(channel).GetProgress(job_pb2.GetProgressRequest())
 
 
 def stored(path: Path) -> StoredState:
-    """Return what the master has stored."""
+    """Return the master's stored state."""
     return decode(path.read_bytes())
 
 
@@ -37,9 +37,9 @@ async def joined(channel: grpc.aio.Channel, count: int) -> list[Agent]:
 
 
 async def step(agents: list[Agent], number: int, *, own: dict[int, float] | None = None) -> None:
-    """Let all finish a step, as processes do that wait for each other.
+    """Let all agents finish a step, as processes that wait for each other do.
 
-    `own` is what each works by itself.
+    `own` is each one's own compute time.
     """
     for agent in agents:
         compute = (own or {}).get(agent.index, 0.0)
@@ -52,7 +52,7 @@ async def step(agents: list[Agent], number: int, *, own: dict[int, float] | None
 
 @asynccontextmanager
 async def alive(agents: list[Agent]) -> AsyncIterator[None]:
-    """Send heartbeats of the agents all the time."""
+    """Send the agents' heartbeats until cancelled."""
 
     async def beat() -> None:
         while True:
@@ -70,7 +70,7 @@ async def alive(agents: list[Agent]) -> AsyncIterator[None]:
 
 @pytest.mark.guarantee("training-hangs")
 @pytest.mark.thorough
-async def test_training_that_hangs_is_started_anew_and_its_next_step_ends_the_stall(
+async def test_hanging_training_is_restarted_and_its_next_step_ends_the_stall(
     tmp_path: Path,
 ) -> None:
     options = ("--standalone", "--min=2", "--stall-seconds=2", "--on-stall=Restart")
@@ -106,7 +106,7 @@ async def test_training_that_hangs_is_started_anew_and_its_next_step_ends_the_st
 
 @pytest.mark.guarantee("master-can-be-replaced")
 @pytest.mark.thorough
-async def test_a_new_master_knows_stall_and_stragglers_of_the_old_one(tmp_path: Path) -> None:
+async def test_a_new_master_knows_its_predecessors_stall_and_stragglers(tmp_path: Path) -> None:
     kept = f"--state-file={tmp_path / 'state'}"
     options = ("--standalone", "--min=3", "--stall-seconds=2", "--straggler-seconds=1", kept)
     number = 0

@@ -1,4 +1,4 @@
-"""The master at a real API server, with no more rights than its Role gives."""
+"""Runs the master at a real API server, with exactly the rights of its Role."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ from tests.support.wait import until
 
 
 async def train(agents: list[Agent], rate: Callable[[int], float]) -> None:
-    """Report steps for ever, as fast as the curve says for the present world, also where a step takes longer."""
+    """Report steps until cancelled, at the rate that the curve gives for the present world, or
+    slower.
+    """
     step = 0
     last = time.monotonic() - 0.1
     while True:
@@ -62,7 +64,7 @@ async def train(agents: list[Agent], rate: Callable[[int], float]) -> None:
 
 
 @pytest.mark.guarantee("no-writes-at-rest")
-async def test_progress_is_written_and_at_rest_nothing_is(setting: Setting) -> None:
+async def test_progress_is_written_and_an_idle_master_writes_nothing(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
         await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
@@ -89,7 +91,7 @@ async def test_progress_is_written_and_at_rest_nothing_is(setting: Setting) -> N
     assert job["status"]["progress"]["steps"] == "9/9", "the last status is written at SIGTERM"
 
 
-async def test_pods_of_a_draining_plan_leave_and_the_others_go_on(setting: Setting) -> None:
+async def test_pods_of_a_draining_plan_leave_and_the_others_continue(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
         await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
@@ -109,7 +111,7 @@ async def test_pods_of_a_draining_plan_leave_and_the_others_go_on(setting: Setti
 
 
 @pytest.mark.guarantee("script-runs-once")
-async def test_a_script_is_ordered_from_its_pod_also_by_the_next_master_and_its_end_is_written(
+async def test_a_script_is_ordered_also_by_the_next_master_and_its_result_is_written(
     setting: Setting,
 ) -> None:
     async def ordered(agent: Agent) -> pb.RunScript:
@@ -157,7 +159,7 @@ async def test_a_script_is_ordered_from_its_pod_also_by_the_next_master_and_its_
 
 
 @pytest.mark.thorough
-async def test_a_migration_is_one_change_of_the_world_and_every_member_named_later_leaves_too(
+async def test_a_migration_changes_the_world_once_and_later_named_members_leave_too(
     setting: Setting,
 ) -> None:
     async def set_plan_status(*phases: str, draining: list[str]) -> None:
@@ -210,7 +212,7 @@ async def test_a_migration_is_one_change_of_the_world_and_every_member_named_lat
 @pytest.mark.parametrize(
     ("third", "replicas"), [(120.0, {5}), pytest.param(20.0, {1, 2}, marks=pytest.mark.thorough)]
 )
-async def test_the_auto_scaler_decides_by_what_it_measured_as_soon_as_it_is_enabled(
+async def test_the_auto_scaler_decides_by_earlier_measurements_as_soon_as_it_is_enabled(
     setting: Setting, third: float, replicas: set[int]
 ) -> None:
     await setting.set_desired(2)
@@ -255,12 +257,12 @@ async def test_the_auto_scaler_decides_by_what_it_measured_as_soon_as_it_is_enab
 
 
 async def autoscaling(channel: grpc.aio.Channel) -> job_pb2.Autoscaling:
-    """Return what the master's auto-scaler knows."""
+    """Return the auto-scaler's state of a master."""
     return await JobServiceStub(channel).GetAutoscaling(job_pb2.GetAutoscalingRequest())
 
 
 async def make_auto_plan(setting: Setting, number: int, replicas: int) -> None:
-    """Make a plan as the job's master does."""
+    """Create a plan as the job's master does."""
     owner = {
         "apiVersion": ELASTIC_JOBS.api_version,
         "kind": ELASTIC_JOBS.kind,
@@ -279,7 +281,7 @@ async def make_auto_plan(setting: Setting, number: int, replicas: int) -> None:
 
 @pytest.mark.guarantee("master-can-be-replaced")
 @pytest.mark.thorough
-async def test_a_plan_that_a_killed_master_made_is_known_to_the_next_and_its_end_is_learned_from(
+async def test_the_next_master_knows_a_plan_of_a_killed_one_and_learns_from_its_result(
     setting: Setting,
 ) -> None:
     """The first master is killed between the create of its plan and the write of its state."""
@@ -336,7 +338,7 @@ async def test_a_plan_that_a_killed_master_made_is_known_to_the_next_and_its_end
 
 @pytest.mark.guarantee("uncounted-failures")
 @pytest.mark.thorough
-async def test_memory_that_is_nearly_used_up_becomes_a_plan_with_the_numbers(
+async def test_nearly_exhausted_memory_becomes_a_plan_with_the_numbers(
     setting: Setting,
 ) -> None:
     limited = {"worker": {"desired": 2, "indices": "0-1", "resources": {"memory": "1Gi"}}}
@@ -363,7 +365,7 @@ async def test_memory_that_is_nearly_used_up_becomes_a_plan_with_the_numbers(
 
 
 @pytest.mark.guarantee("master-hangs")
-async def test_a_master_that_waits_for_its_state_is_alive_and_not_ready_and_shows_nothing(
+async def test_a_master_that_waits_for_its_state_is_alive_not_ready_and_answers_nothing(
     setting: Setting, tmp_path: Path
 ) -> None:
     name = names.state_config_map(JOB)
@@ -391,7 +393,7 @@ async def test_a_master_that_waits_for_its_state_is_alive_and_not_ready_and_show
 
 
 @pytest.mark.guarantee("master-can-be-replaced")
-async def test_a_killed_master_goes_on_from_its_config_map(setting: Setting) -> None:
+async def test_a_killed_master_continues_from_its_config_map(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
         await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
@@ -413,7 +415,7 @@ async def test_a_killed_master_goes_on_from_its_config_map(setting: Setting) -> 
 
 
 async def make_it_write(channel: grpc.aio.Channel) -> None:
-    """Give a master something to write, by which it finds another one.
+    """Give a master something to write, so that it detects another master.
 
     It may end before it has answered.
     """
@@ -433,7 +435,7 @@ async def test_a_second_master_makes_the_first_one_end(setting: Setting) -> None
 
 @pytest.mark.guarantee("service-account-recreated")
 @pytest.mark.thorough
-async def test_a_master_whose_account_is_made_anew_ends_because_only_a_new_pod_gets_a_token_of_the_new_one(
+async def test_a_master_ends_if_its_service_account_was_created_again(
     setting: Setting,
 ) -> None:
     async with setting.master() as master, master.channel() as channel:
@@ -449,7 +451,7 @@ async def test_a_master_whose_account_is_made_anew_ends_because_only_a_new_pod_g
 
 
 class LosesAnswers:
-    """The session, except that a patch is carried out and then fails, as when the connection breaks."""
+    """A session in which a patch is carried out and then fails, as when the connection breaks."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
@@ -465,7 +467,7 @@ class LosesAnswers:
         return answer
 
 
-async def test_a_write_whose_answer_got_lost_is_not_taken_for_another_masters(
+async def test_a_write_with_a_lost_answer_is_not_mistaken_for_another_masters(
     setting: Setting,
 ) -> None:
     losing = LosesAnswers(setting.kube)
@@ -491,13 +493,13 @@ async def test_a_write_whose_answer_got_lost_is_not_taken_for_another_masters(
 
 
 async def stored_state(setting: Setting) -> bytes:
-    """Return what is in the ConfigMap; empty: nothing."""
+    """Return the ConfigMap's content; empty if it has none."""
     found = await setting.kube.get(CONFIG_MAPS, setting.namespace, names.state_config_map(JOB))
     return base64.b64decode((found.get("binaryData") or {}).get("state", ""))
 
 
 async def make_config_map_anew(setting: Setting) -> None:
-    """Delete the ConfigMap, and make it as the operator does: empty."""
+    """Delete the ConfigMap, and create it empty, as the operator does."""
     name = names.state_config_map(JOB)
     await setting.kube.delete(CONFIG_MAPS, setting.namespace, name)
     await setting.kube.create(CONFIG_MAPS, setting.namespace, {"metadata": {"name": name}})
@@ -505,7 +507,7 @@ async def make_config_map_anew(setting: Setting) -> None:
 
 @pytest.mark.guarantee("master-configmap-lost")
 @pytest.mark.thorough
-async def test_a_master_whose_config_map_is_made_anew_writes_its_state_back(
+async def test_a_master_writes_its_state_to_a_recreated_config_map(
     setting: Setting,
 ) -> None:
     async with setting.master() as master, master.channel() as channel:
@@ -527,7 +529,7 @@ async def test_a_master_whose_config_map_is_made_anew_writes_its_state_back(
 
 @pytest.mark.guarantee("master-configmap-lost")
 @pytest.mark.thorough
-async def test_the_second_master_survives_the_first_one_also_when_the_state_is_made_anew(
+async def test_the_second_master_survives_the_first_also_when_the_state_is_recreated(
     setting: Setting,
 ) -> None:
     async with setting.master() as first, first.channel() as channel:
@@ -544,7 +546,7 @@ async def test_the_second_master_survives_the_first_one_also_when_the_state_is_m
 
 @pytest.mark.guarantee("two-masters-at-a-time", "master-hangs")
 @pytest.mark.thorough
-async def test_a_master_cut_off_from_the_api_server_starts_no_world_and_ends_when_there_is_another(
+async def test_a_master_without_the_api_server_starts_no_world_and_yields_to_another(
     setting: Setting, cluster: Cluster
 ) -> None:
     async with AsyncExitStack() as cleanup:
@@ -603,7 +605,7 @@ async def test_a_master_cut_off_from_the_api_server_starts_no_world_and_ends_whe
 
 
 async def http_status(master: Master, path: str) -> int:
-    """Return the status of an answer of a master's HTTP server, as the kubelet sees it."""
+    """Return the status of a master's HTTP answer, as the kubelet sees it."""
     url = f"https://127.0.0.1:{master.http_port}{path}"
     async with aiohttp.ClientSession() as http, http.get(url, ssl=False) as answer:
         return answer.status
@@ -618,7 +620,7 @@ async def until_step(channel: grpc.aio.Channel, step: int) -> None:
 
 
 async def stored(setting: Setting) -> None:
-    """Wait until the ConfigMap is written no more: everything so far is in it."""
+    """Wait until the ConfigMap is not written any more and contains everything so far."""
     last = None
     async with asyncio.timeout(20):
         while True:
@@ -633,7 +635,7 @@ async def stored(setting: Setting) -> None:
 
 @pytest.mark.guarantee("training-hangs")
 @pytest.mark.thorough
-async def test_a_stall_is_written_at_once_as_the_jobs_health_says_and_so_is_its_end(
+async def test_a_stall_and_its_end_are_written_at_once(
     setting: Setting,
 ) -> None:
     await setting.patch_job(

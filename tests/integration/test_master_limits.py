@@ -1,4 +1,4 @@
-"""What one caller may take of the master's ports, tried at a real one."""
+"""Checks at real ports how much of a master one caller may occupy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def refusal(call: Any) -> grpc.aio.AioRpcError:
 
 
 @pytest.mark.guarantee("bad-input-is-refused")
-async def test_a_message_that_is_too_large_is_refused_with_its_size_and_the_bound(
+async def test_a_message_that_is_too_large_is_rejected_with_its_size_and_the_bound(
     master: Master,
 ) -> None:
     async with master.channel() as channel:
@@ -58,7 +58,7 @@ async def test_a_message_that_is_too_large_is_refused_with_its_size_and_the_boun
         assert "2000000 vs. 1048576" in (error.details() or "")
 
 
-async def test_metadata_that_is_too_large_is_refused(master: Master) -> None:
+async def test_metadata_that_is_too_large_is_rejected(master: Master) -> None:
     async with master.channel() as channel:
         call = JobServiceStub(channel).GetStatus(
             job_pb2.GetStatusRequest(), metadata=(("x", "y" * 40_000),)
@@ -66,7 +66,7 @@ async def test_metadata_that_is_too_large_is_refused(master: Master) -> None:
         assert (await refusal(call)).code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_of_too_many_calls_on_one_connection_the_last_one_waits_and_other_connections_do_not(
+async def test_too_many_calls_on_one_connection_wait_without_blocking_others(
     master: Master,
 ) -> None:
     async with master.channel() as channel, master.channel() as another:
@@ -87,7 +87,7 @@ async def test_of_too_many_calls_on_one_connection_the_last_one_waits_and_other_
             watch.cancel()
 
 
-async def test_when_open_files_run_out_those_who_are_connected_go_on_and_others_follow_later(
+async def test_without_free_file_descriptors_connected_agents_continue_and_others_wait(
     master: Master,
 ) -> None:
     process = psutil.Process(master.process.pid)
@@ -117,7 +117,7 @@ def _http(master: Master) -> Any:
     )
 
 
-async def test_a_client_that_keeps_http_connections_open_keeps_nobody_out(master: Master) -> None:
+async def test_a_client_that_keeps_http_connections_open_blocks_no_one(master: Master) -> None:
     connections = [await _http(master) for _ in range(CONNECTIONS)]
     for number in range(3):
         reader, writer = await _http(master)
@@ -133,7 +133,7 @@ async def test_a_client_that_keeps_http_connections_open_keeps_nobody_out(master
 
 
 def open_connections(master: Master, port: int) -> int:
-    """Return how many connections there are to a port, as the master has them."""
+    """Return the number of the master's connections on a port."""
     found = psutil.Process(master.process.pid).net_connections(kind="tcp")
     return sum(1 for each in found if each.laddr.port == port and each.raddr)
 
@@ -164,7 +164,7 @@ async def flood(port: int, count: int) -> AsyncIterator[None]:
 @pytest.mark.guarantee("flood-of-connections")
 @pytest.mark.thorough
 @pytest.mark.parametrize("flooded", ["grpc_port", "http_port"])
-async def test_strangers_take_bounded_connections_and_keep_no_agent_out(
+async def test_strangers_get_bounded_connections_and_block_no_agent(
     master: Master, flooded: str
 ) -> None:
     port = getattr(master, flooded)
@@ -201,7 +201,7 @@ async def test_strangers_take_bounded_connections_and_keep_no_agent_out(
         b"GET /hosts HTTP/1.1\r\nX: " + b"y" * 9000 + b"\r\n\r\n",
     ],
 )
-async def test_a_line_of_http_that_is_too_long_is_refused(master: Master, request_: bytes) -> None:
+async def test_an_http_line_that_is_too_long_is_rejected(master: Master, request_: bytes) -> None:
     reader, writer = await _http(master)
     writer.write(request_)
     assert await asyncio.wait_for(reader.readline(), 20) == b"HTTP/1.0 400 Bad Request\r\n"

@@ -1,4 +1,6 @@
-"""The node check as a job asks for it in `spec.health`, with a real master at a real API server."""
+"""Runs the node checks that a job's `spec.health` requests, with a real master at a real API
+server.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def exits(agent: Agent) -> list[pb.Exit]:
 
 
 @pytest.mark.guarantee("unfit-node")
-async def test_a_node_that_is_not_fit_is_left_out_notified_and_shown(
+async def test_an_unfit_node_is_left_out_notified_and_shown(
     setting: Setting,
 ) -> None:
     check = {"enabled": True, "command": ["gpu-test", "--quick"], "timeoutSeconds": 60}
@@ -64,7 +66,7 @@ async def test_a_node_that_is_not_fit_is_left_out_notified_and_shown(
 
 @pytest.mark.guarantee("master-can-be-replaced")
 @pytest.mark.parametrize("stage", ["before", pytest.param("after", marks=pytest.mark.thorough)])
-async def test_a_killed_masters_successor_checks_nobody_twice_and_lets_nobody_in_unchecked(
+async def test_the_next_master_repeats_no_check_and_admits_no_unchecked_node(
     setting: Setting,
     stage: str,
 ) -> None:

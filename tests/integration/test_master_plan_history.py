@@ -1,4 +1,6 @@
-"""The master publishes its job's ScalePlans, whoever made them, and its history records when they began and ended."""
+"""Checks that the master publishes all ScalePlans of its job, and records when they began and
+ended.
+"""
 
 from __future__ import annotations
 

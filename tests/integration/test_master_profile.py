@@ -1,6 +1,6 @@
-"""The profile in the cluster.
+"""Keeps the profile in the cluster.
 
-Made by the operator, read and written by masters, whatever others do with it.
+The operator creates it, masters read and write it, and users may edit or delete it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def job(name: str, **autoscaling: Any) -> dict[str, Any]:
 
 
 class Master:
-    """The part of a master that keeps the profile, of a job that has settled."""
+    """Return the part of a master that keeps the profile, of a job that has settled."""
 
     def __init__(self, kube: Kube, namespace: str, name: str, *, size: int) -> None:
         config = Config(
@@ -91,7 +91,9 @@ class Master:
 async def master_kube(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> AsyncIterator[Kube]:
-    """A session with the rights that the operator gives the master of a job with this profile, and no others."""
+    """Open a session with exactly the rights that the operator gives the master of a job with this
+    profile.
+    """
     made = await kube.create(ELASTIC_JOBS, namespace, job("first"))
     await ensure_infrastructure(kube, msgspec.convert(made, ElasticJob))
     mine = await kubeconfig_of(names.master_service("first"), cluster, kube, namespace, tmp_path)
@@ -105,7 +107,7 @@ async def stored(kube: Kube, namespace: str) -> list[tuple[str, int]]:
     return [(each.job, each.size) for each in read_profile(text)]
 
 
-async def test_a_settled_job_leaves_what_the_next_one_of_its_profile_reads(
+async def test_a_settled_job_leaves_a_profile_that_the_next_job_reads(
     kube: Kube, namespace: str, master_kube: Kube
 ) -> None:
     made = await kube.get(CONFIG_MAPS, namespace, PROFILE)
@@ -144,7 +146,7 @@ async def test_masters_that_write_at_the_same_time_lose_nothing(
 
 
 @pytest.mark.guarantee("wrong-profile")
-async def test_what_others_write_is_ignored_and_written_anew_and_a_deleted_one_breaks_nothing(
+async def test_foreign_edits_are_overwritten_and_a_deleted_profile_breaks_nothing(
     kube: Kube, namespace: str, master_kube: Kube
 ) -> None:
     await kube.patch(CONFIG_MAPS, namespace, PROFILE, {"data": {names.PROFILE_KEY: "[" * 100_000}})
@@ -171,7 +173,7 @@ async def _readable(kube: Kube, namespace: str) -> Any:
 
 
 @pytest.mark.guarantee("wrong-profile")
-async def test_a_config_map_of_that_name_that_is_no_profile_is_left_alone(
+async def test_a_foreign_config_map_of_that_name_is_left_alone(
     kube: Kube, namespace: str, master_kube: Kube
 ) -> None:
     await kube.delete(CONFIG_MAPS, namespace, PROFILE)

@@ -1,7 +1,4 @@
-"""Questions about a running job.
-
-Asked once, watched, read in a browser, and answered as before by the next master.
-"""
+"""Queries a running job: once, by a watch, in a browser, and at the next master."""
 
 from __future__ import annotations
 
@@ -86,7 +83,7 @@ async def test_every_watch_sends_the_present_then_the_change_and_ends_with_the_m
     await asyncio.wait_for(asyncio.gather(*readers), SECONDS)
     await asyncio.wait_for(
         master.process.wait(), SECONDS
-    )  # a second SIGTERM at its very end would end it otherwise
+    )  # a second SIGTERM at its very end would change the exit code
     assert [event.reason for each in values["history"] for event in each.events] == [
         "MasterStarted", "MemberRegistered", "MemberRegistered", "WorldFormed",
     ], "each event once, by a watch that sends only what is new"  # fmt: skip
@@ -137,7 +134,9 @@ async def test_progress_has_steps_per_second_and_the_remaining_time(
     assert again == (await stub.GetStatus(job_pb2.GetStatusRequest())).progress == progress
 
 
-async def test_the_history_names_who_joined_failed_and_left(channel: grpc.aio.Channel) -> None:
+async def test_the_history_names_members_that_joined_failed_and_left(
+    channel: grpc.aio.Channel,
+) -> None:
     first, second = await world_of_two(channel)
     await second.send(exited=pb.ProcessExited(round=1, exit_code=7))
     second.running = 0
@@ -234,7 +233,7 @@ async def test_reflection_lists_every_service_to_a_client_with_the_token(
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
-async def test_the_dashboard_runs_its_own_script_only_and_reads_with_the_token(
+async def test_the_dashboard_runs_only_its_own_script_and_reads_with_the_token(
     master: Master, channel: grpc.aio.Channel
 ) -> None:
     first, _ = await world_of_two(channel)
@@ -274,7 +273,7 @@ async def test_the_dashboard_runs_its_own_script_only_and_reads_with_the_token(
         )
 
 
-async def test_calls_are_counted_by_method_and_refusals_by_their_reason(
+async def test_calls_are_counted_by_method_and_rejections_by_their_reason(
     master: Master, channel: grpc.aio.Channel
 ) -> None:
     await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
@@ -294,7 +293,7 @@ async def test_calls_are_counted_by_method_and_refusals_by_their_reason(
 
 
 def _kept(file: Path) -> set[str]:
-    """Return what a master that begins now would know of the history."""
+    """Return the history that a master that starts now would load."""
     state = decode(file.read_bytes())
     return {event.reason for event in state.events} | {
         f"step {sample.step}" for sample in state.samples
@@ -319,7 +318,7 @@ async def _browser(master: Master) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def _connection(master: Master, number: int) -> AsyncIterator[grpc.aio.Channel]:
-    """A connection of its own: channels with equal options share one."""
+    """Open a separate connection: channels with equal options share one."""
     credentials = grpc.composite_channel_credentials(
         grpc.ssl_channel_credentials(certificates()[0].encode()),
         grpc.access_token_call_credentials(TOKEN),

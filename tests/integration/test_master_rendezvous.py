@@ -1,4 +1,4 @@
-"""Values, barriers and node checks of a real master, asked over TLS by hand-played agents."""
+"""Uses a real master's values, barriers and node checks over TLS; agents are played."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wait(keys: list[str], seconds: float = 20.0) -> pb.GetValuesRequest:
     return pb.GetValuesRequest(round=1, keys=keys, wait_seconds=seconds)
 
 
-async def test_a_value_reaches_who_waits_for_it(channel: grpc.aio.Channel) -> None:
+async def test_a_value_reaches_its_waiting_readers(channel: grpc.aio.Channel) -> None:
     await world_of_two(channel)
     stub = RendezvousServiceStub(channel)
     waiting = asyncio.ensure_future(stub.GetValues(wait(["a", "b"])))
@@ -44,7 +44,7 @@ async def test_a_value_reaches_who_waits_for_it(channel: grpc.aio.Channel) -> No
     )
 
 
-async def test_only_one_of_many_sets_what_is_absent_and_additions_are_counted_once(
+async def test_only_one_caller_sets_an_absent_value_and_additions_are_counted_once(
     channel: grpc.aio.Channel,
 ) -> None:
     await world_of_two(channel)
@@ -66,7 +66,7 @@ async def test_only_one_of_many_sets_what_is_absent_and_additions_are_counted_on
     assert not (await stub.DeleteValue(pb.DeleteValueRequest(round=1, key="n"))).existed
 
 
-async def test_a_barrier_opens_when_all_have_come(channel: grpc.aio.Channel) -> None:
+async def test_a_barrier_opens_when_all_have_arrived(channel: grpc.aio.Channel) -> None:
     first, second = await world_of_two(channel)
     stub = RendezvousServiceStub(channel)
 
@@ -92,7 +92,7 @@ async def test_a_barrier_opens_when_all_have_come(channel: grpc.aio.Channel) -> 
     )
 
 
-async def test_waits_end_with_the_round_and_nothing_of_it_is_visible_to_the_next(
+async def test_waits_end_with_the_round_and_the_next_round_starts_empty(
     channel: grpc.aio.Channel,
 ) -> None:
     first, _ = await world_of_two(channel)
@@ -126,7 +126,7 @@ async def test_waits_end_with_the_round_and_nothing_of_it_is_visible_to_the_next
 
 
 @pytest.mark.guarantee("bad-input-is-refused")
-async def test_bounds_are_refused_by_name(channel: grpc.aio.Channel) -> None:
+async def test_bounds_are_enforced_by_name(channel: grpc.aio.Channel) -> None:
     await world_of_two(channel)
     stub = RendezvousServiceStub(channel)
     bad = grpc.StatusCode.INVALID_ARGUMENT
@@ -176,7 +176,7 @@ async def test_values_and_passed_barriers_outlive_the_master(tmp_path: Path) -> 
         )
 
 
-async def test_a_stream_that_breaks_for_a_moment_changes_nobodys_state(
+async def test_a_briefly_broken_stream_changes_no_members_state(
     channel: grpc.aio.Channel,
 ) -> None:
     first, second = await world_of_two(channel)
@@ -189,7 +189,7 @@ async def test_a_stream_that_breaks_for_a_moment_changes_nobodys_state(
 
 
 @pytest.mark.guarantee("process-retried-in-its-pod")
-async def test_a_crashed_process_that_is_retried_sees_nothing_of_its_earlier_world(
+async def test_a_retried_process_sees_nothing_of_its_earlier_world(
     channel: grpc.aio.Channel,
 ) -> None:
     stub = RendezvousServiceStub(channel)

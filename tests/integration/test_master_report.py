@@ -1,7 +1,4 @@
-"""What a master's job answers when the master is gone.
-
-By a real API server, a real master and the command line.
-"""
+"""Queries a job whose master has ended: with a real API server, a real master and the command line."""
 
 from __future__ import annotations
 
@@ -68,7 +65,7 @@ async def elasticjob(cluster: Cluster, namespace: str, *arguments: str) -> tuple
 
 @pytest.fixture
 async def readable(setting: Setting) -> Setting:
-    """A job with the ConfigMap for viewers, as the operator makes it."""
+    """Create a job with the ConfigMap for viewers, as the operator does."""
     data = {names.SECRET_TOKEN: query_token(TOKEN), names.SECRET_CA: certificates()[0]}
     await setting.kube.create(
         CONFIG_MAPS, setting.namespace, {"metadata": {"name": VIEWED}, "data": data}
@@ -78,7 +75,7 @@ async def readable(setting: Setting) -> Setting:
 
 @asynccontextmanager
 async def training(setting: Setting) -> AsyncIterator[tuple[Master, list[Agent]]]:
-    """A master whose job has trained three steps."""
+    """Run a master whose job has trained three steps."""
     async with setting.master() as master, master.channel() as channel:
         agents = [await Agent(index).join(channel) for index in (0, 1)]
         await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
@@ -193,9 +190,7 @@ async def _is_sampled(master: Master) -> bool:
 
 
 @pytest.mark.guarantee("answers-after-the-end")
-async def test_a_master_that_is_killed_leaves_recent_answers(
-    readable: Setting, cluster: Cluster
-) -> None:
+async def test_a_killed_master_leaves_recent_answers(readable: Setting, cluster: Cluster) -> None:
     async with training(readable) as (master, _):
         await until("stored answers", lambda: _has_step(readable, 3))
         await master.kill()
@@ -212,7 +207,7 @@ async def _has_step(setting: Setting, step: int) -> bool:
 
 
 @pytest.mark.guarantee("answers-after-the-end")
-async def test_a_suspended_job_and_one_whose_master_is_out_of_reach_answer_as_they_were(
+async def test_suspended_jobs_and_jobs_with_unreachable_masters_keep_their_answers(
     readable: Setting, cluster: Cluster
 ) -> None:
     async with training(readable):
@@ -234,7 +229,7 @@ async def test_a_suspended_job_and_one_whose_master_is_out_of_reach_answer_as_th
 
 
 @pytest.mark.guarantee("every-second-counted-once")
-async def test_the_next_master_goes_on_with_the_account(readable: Setting) -> None:
+async def test_the_next_master_continues_the_report(readable: Setting) -> None:
     async with training(readable):
         await until("stored answers", lambda: _has_step(readable, 3))
     first = await stored(readable)
@@ -255,7 +250,7 @@ async def _written_after(setting: Setting, time: float) -> bool:
 
 
 @pytest.mark.guarantee("answers-after-the-end")
-async def test_training_goes_on_where_an_earlier_operator_has_made_no_config_map(
+async def test_training_continues_if_an_earlier_operator_created_no_config_map(
     setting: Setting,
 ) -> None:
     async with training(setting) as (master, agents):
@@ -279,7 +274,7 @@ async def test_training_goes_on_where_an_earlier_operator_has_made_no_config_map
         ),
     ],
 )
-async def test_what_is_no_report_of_this_job_is_not_shown(
+async def test_a_report_that_is_not_this_jobs_is_not_shown(
     readable: Setting, cluster: Cluster, content: dict[str, Any], why: str
 ) -> None:
     await readable.kube.patch(CONFIG_MAPS, readable.namespace, VIEWED, {"binaryData": content})
@@ -290,7 +285,9 @@ async def test_what_is_no_report_of_this_job_is_not_shown(
 
 @pytest.fixture
 async def viewer(readable: Setting, cluster: Cluster) -> Path:
-    """The kubeconfig of an account that has the built-in role `view`, to which our role for viewers is added."""
+    """Create the kubeconfig of an account that has the built-in role `view`, which includes our
+    role for viewers.
+    """
     kube = readable.kube
     namespace = readable.namespace
     chart = Path(__file__).parents[2] / "deploy" / "base" / "operator.yaml"
@@ -312,7 +309,7 @@ async def viewer(readable: Setting, cluster: Cluster) -> Path:
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
-async def test_who_may_view_a_job_may_query_it_and_change_nothing(
+async def test_a_user_who_may_view_a_job_may_query_it_and_change_nothing(
     readable: Setting, viewer: Path
 ) -> None:
     namespace = readable.namespace
@@ -329,7 +326,7 @@ async def test_who_may_view_a_job_may_query_it_and_change_nothing(
             try:
                 await session.kube.get(ELASTIC_JOBS, namespace, JOB)
             except Refused:
-                return False  # the roles are not added up yet
+                return False  # the API server has not aggregated the roles yet
             return True
 
         await until("the account may see the job", may_see)

@@ -1,7 +1,4 @@
-"""What the API server lets a job's master do.
-
-The rights the operator gives it, tried with its own token.
-"""
+"""Checks with a job master's own token what the API server lets it do."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ OTHERS_STATE = names.state_config_map(OTHER)
 
 @dataclass(frozen=True)
 class Rights:
-    """The master's session, and where it is."""
+    """A session of the master, and its namespace and job."""
 
     kube: Kube
     namespace: str
@@ -101,7 +98,9 @@ def _plan(job: str, name: str) -> dict[str, Any]:
 async def rights(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> AsyncIterator[Rights]:
-    """Two jobs with all that the operator makes around them, and the first one's master, as the API server knows it."""
+    """Create two jobs with all objects that the operator creates for them; return the first one's
+    master as the API server sees it.
+    """
     made = {name: await kube.create(ELASTIC_JOBS, namespace, _job(name)) for name in (JOB, OTHER)}
     for job in made.values():
         await ensure_infrastructure(kube, msgspec.convert(job, ElasticJob))
@@ -158,7 +157,7 @@ async def test_a_master_can_do_what_it_needs(rights: Rights) -> None:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Something a master has no business with; `elsewhere`: in another namespace."""
+    """A request that a master must not make; `elsewhere`: in another namespace."""
 
     what: str
     method: str
@@ -290,11 +289,11 @@ STATUS: dict[str, Any] = {
     "lastFailure": "worker 0 failed",
     "failures": [{"role": "worker", "index": 0}],
 }
-"""A value for every field that is not the master's."""
+"""Return a value for every field that is not the master's."""
 
 
 async def enforced(rights: Rights) -> None:
-    """Wait until the API server holds masters to both policies, of which it learns some seconds after they are made."""
+    """Wait until the API server enforces both policies, some seconds after their creation."""
 
     session = rights.kube
     where = rights.namespace
@@ -320,7 +319,7 @@ _numbers = itertools.count()
 
 
 async def refusal(of: Awaitable[Any]) -> str:
-    """Return why a request is refused."""
+    """Return the reason why a request is rejected."""
     with pytest.raises(Refused) as refused:
         await of
     assert refused.value.status in (403, 422)
@@ -328,9 +327,7 @@ async def refusal(of: Awaitable[Any]) -> str:
 
 
 @pytest.mark.guarantee("foreign-status-writes")
-async def test_a_master_changes_nothing_of_a_status_but_the_progress(
-    rights: Rights, kube: Kube
-) -> None:
+async def test_a_master_changes_only_the_progress_of_a_status(rights: Rights, kube: Kube) -> None:
     assert {*STATUS, "progress"} == {
         field.encode_name for field in structs.fields(ElasticJobStatus)
     }
@@ -386,7 +383,7 @@ _CLOSED = ("phase", "startTime", "completionTime")
 
 
 @pytest.mark.guarantee("foreign-status-writes")
-async def test_a_master_plans_for_its_own_job_only_and_as_nobody_else(
+async def test_a_master_plans_only_for_its_own_job_and_under_its_own_name(
     rights: Rights, kube: Kube
 ) -> None:
     await enforced(rights)
@@ -432,7 +429,7 @@ async def test_a_master_plans_for_its_own_job_only_and_as_nobody_else(
     await kube.create(SCALE_PLANS, rights.namespace, _plan(OTHER, "by-a-user"))
 
 
-async def test_the_policies_are_checked_by_the_api_server_without_a_warning(
+async def test_the_api_server_checks_the_policies_without_a_warning(
     rights: Rights, kube: Kube
 ) -> None:
     for name in policies():
@@ -441,7 +438,7 @@ async def test_the_policies_are_checked_by_the_api_server_without_a_warning(
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
-async def test_the_api_server_lists_no_right_that_the_documentation_does_not(
+async def test_the_api_server_lists_only_documented_rights(
     rights: Rights,
 ) -> None:
     body = {
@@ -458,14 +455,17 @@ async def test_the_api_server_lists_no_right_that_the_documentation_does_not(
     assert mine == _documented()
 
 
-async def test_the_documentation_lists_what_the_operator_gives(kube: Kube, namespace: str) -> None:
+async def test_the_documentation_lists_the_rights_that_the_operator_gives(
+    kube: Kube, namespace: str
+) -> None:
     job = msgspec.convert(await kube.create(ELASTIC_JOBS, namespace, _job(JOB)), ElasticJob)
     [role] = [each for each in infrastructure_manifests(job) if each["kind"] == "Role"]
     assert {_row(rule) for rule in role["rules"]} == _documented()
 
 
 _EVERYBODYS = ("authorization.k8s.io", "authentication.k8s.io")
-"""Every account may ask what it may, and who it is."""
+"""Return whether a rule lets an account ask for its own rights and identity, as every account may.
+"""
 
 
 def _row(rule: dict[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The master's services, asked over TLS by hand-played agents and by strangers."""
+"""Uses the master's services over TLS, as played agents and as strangers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_two_agents_get_one_world_with_the_frameworks_environment(
     }
 
 
-async def test_a_third_agent_makes_round_two(channel: grpc.aio.Channel) -> None:
+async def test_a_third_agent_forms_round_two(channel: grpc.aio.Channel) -> None:
     first, second = await world_of_two(channel)
     third = await Agent(2).join(channel)
     await until("a world of three", lambda: first.running == second.running == third.running == 2)
@@ -151,7 +151,7 @@ async def test_hosts_are_pushed_when_they_change(master: Master, channel: grpc.a
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
-async def test_http_speaks_horovods_grammar_and_wants_the_token(
+async def test_http_uses_horovods_format_and_requires_the_token(
     master: Master, channel: grpc.aio.Channel
 ) -> None:
     await world_of_two(channel)
@@ -180,7 +180,9 @@ async def test_http_speaks_horovods_grammar_and_wants_the_token(
 
 
 @pytest.mark.guarantee("impossible-numbers-from-agents")
-async def test_a_round_that_no_master_has_given_locks_nobody_out(channel: grpc.aio.Channel) -> None:
+async def test_a_round_that_no_master_has_started_is_rejected_and_blocks_no_agent(
+    channel: grpc.aio.Channel,
+) -> None:
     wrong = Agent(7)
     stub = AgentServiceStub(channel)
     await stub.Register(wrong.registration(), timeout=20)
@@ -211,7 +213,7 @@ async def test_a_round_that_no_master_has_given_locks_nobody_out(channel: grpc.a
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
-async def test_the_token_that_reads_reads_and_neither_joins_nor_changes_anything(
+async def test_the_read_only_token_can_neither_join_nor_change_anything(
     master: Master,
 ) -> None:
     async with master.channel(query_token(TOKEN)) as reader:
@@ -233,7 +235,7 @@ async def test_the_token_that_reads_reads_and_neither_joins_nor_changes_anything
                     ) as refused:
                         await asking(
                             timeout=20
-                        ).read()  # nothing is sent: grpc may not send on a call that is over
+                        ).read()  # nothing is sent: grpc may not send on a call that has ended
                     assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED, path
         status = await JobServiceStub(reader).GetStatus(job_pb2.GetStatusRequest(), timeout=20)
         assert status.job_name
@@ -246,7 +248,7 @@ async def test_the_token_that_reads_reads_and_neither_joins_nor_changes_anything
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
-async def test_without_the_token_every_service_refuses(master: Master) -> None:
+async def test_without_the_token_every_service_rejects_calls(master: Master) -> None:
     for token in (None, "wrong", TOKEN + "x", "\x7f"):
         await check_refused(master, token)
 
@@ -302,7 +304,7 @@ BAD_REGISTRATIONS: list[tuple[str, str | int, str]] = [
 ]
 
 
-async def test_a_bad_registration_is_refused_with_a_reason(channel: grpc.aio.Channel) -> None:
+async def test_a_bad_registration_is_rejected_with_a_reason(channel: grpc.aio.Channel) -> None:
     for field, value, message in BAD_REGISTRATIONS:
         request = Agent(0).registration()
         setattr(request, field, value)
@@ -313,7 +315,7 @@ async def test_a_bad_registration_is_refused_with_a_reason(channel: grpc.aio.Cha
 
 
 @pytest.mark.guarantee("bad-input-is-refused")
-async def test_garbage_gets_a_status_and_the_master_lives(
+async def test_garbage_gets_an_error_status_and_the_master_survives(
     master: Master, channel: grpc.aio.Channel
 ) -> None:
     raw: grpc.aio.StreamStreamMultiCallable[bytes, bytes]
@@ -361,7 +363,7 @@ async def test_garbage_gets_a_status_and_the_master_lives(
 
 
 @pytest.mark.guarantee("leases-of-a-killed-worker")
-async def test_shards_are_leased_reported_and_taken_back_when_the_process_ends(
+async def test_shards_are_leased_reported_and_returned_when_the_process_ends(
     channel: grpc.aio.Channel,
 ) -> None:
     first, second = await world_of_two(channel)
@@ -392,7 +394,7 @@ async def test_shards_are_leased_reported_and_taken_back_when_the_process_ends(
     )
 
 
-async def test_shard_requests_that_make_no_sense_are_refused_with_a_reason(
+async def test_invalid_shard_requests_are_rejected_with_a_reason(
     channel: grpc.aio.Channel,
 ) -> None:
     stub = ShardServiceStub(channel)
@@ -416,7 +418,7 @@ async def test_shard_requests_that_make_no_sense_are_refused_with_a_reason(
         ),
         (
             stub.LeaseShards(shards_pb2.LeaseShardsRequest(dataset="d", pod_uid="nobody", count=1)),
-            # after a restart of the master its agent may be about to register
+            # After a restart of the master, the process's agent may not have registered yet.
             grpc.StatusCode.UNAVAILABLE,
             "no member",
         ),
@@ -440,7 +442,7 @@ async def test_shard_requests_that_make_no_sense_are_refused_with_a_reason(
 
 
 @pytest.mark.guarantee("master-can-be-replaced", "master-deleted-node-lost")
-async def test_a_killed_master_comes_back_and_everything_goes_on(tmp_path: Path) -> None:
+async def test_a_killed_master_is_restarted_and_everything_continues(tmp_path: Path) -> None:
     options = (*STANDALONE, f"--state-file={tmp_path / 'state'}")
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
         first, second = await world_of_two(channel)
@@ -476,7 +478,7 @@ async def test_a_killed_master_comes_back_and_everything_goes_on(tmp_path: Path)
         done = shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[2, 3])
         assert (await ShardServiceStub(channel).ReportShards(done)).stale == []
         third = await Agent(2).join(channel)
-        # Round 2 may have begun and not been stored, so that number is not used again.
+        # Round 2 may have begun without being stored, so its number is not used again.
         await until("the next round", lambda: {a.running for a in (first, second, third)} == {3})
         assert [len(agent.started) for agent in (first, second, third)] == [2, 2, 1]
 

@@ -1,4 +1,4 @@
-"""ShardService asked over TLS: parts, streams, failures, checkpoints and who may restore one."""
+"""Uses ShardService over TLS: parts, streams, failures, checkpoints and the right to restore one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def lease(
 async def lease_of_new_master(
     stub: shards_pb2_grpc.ShardServiceAsyncStub, agent: Agent, count: int
 ) -> list[int]:
-    """Ask as an agent does: until a master that has only just begun answers."""
+    """Send a request as an agent does: until a master that has just started answers."""
     request = pb.LeaseShardsRequest(
         dataset="d", pod_uid=agent.uid, count=count, round=agent.running
     )
@@ -64,7 +64,7 @@ async def report(
     return list((await stub.ReportShards(request)).stale)
 
 
-async def test_no_shard_reaches_across_a_part_and_the_parts_must_stay_the_same(
+async def test_no_shard_crosses_a_parts_boundary_and_the_parts_must_stay_the_same(
     tmp_path: Path,
 ) -> None:
     async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
@@ -121,7 +121,7 @@ async def test_a_stream_and_failed_shards_are_in_the_ledger(tmp_path: Path) -> N
 
 
 @pytest.mark.guarantee("leases-survive-the-master")
-async def test_the_next_master_leases_nothing_again_that_a_killed_one_has_leased(
+async def test_the_next_master_does_not_repeat_a_killed_masters_leases(
     tmp_path: Path,
 ) -> None:
     options = (*ONE, f"--state-file={tmp_path / 'state'}")
@@ -144,7 +144,7 @@ async def test_the_next_master_leases_nothing_again_that_a_killed_one_has_leased
 
 
 @pytest.mark.guarantee("leases-survive-the-master")
-async def test_a_master_leases_nothing_before_the_whole_world_has_told_it_what_the_earlier_one_has_leased(
+async def test_a_master_leases_nothing_before_the_whole_world_has_reported_its_leases(
     tmp_path: Path,
 ) -> None:
     store = tmp_path / "store"
@@ -197,7 +197,7 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_told_it_what_t
 
 
 @pytest.mark.guarantee("master-can-be-replaced")
-async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_the_master(
+async def test_the_running_process_restores_a_checkpoint_that_survives_the_master(
     tmp_path: Path,
 ) -> None:
     options = (*ONE, f"--state-file={tmp_path / 'state'}")
@@ -248,7 +248,7 @@ async def test_a_checkpoint_is_restored_by_the_process_that_runs_and_survives_th
 
 
 @pytest.mark.guarantee("several-processes-per-pod")
-async def test_processes_of_an_only_pod_restore_one_checkpoint_together_and_keep_what_the_first_has_leased(
+async def test_processes_of_one_pod_restore_one_checkpoint_and_keep_leases(
     tmp_path: Path,
 ) -> None:
     async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
@@ -269,7 +269,7 @@ async def test_processes_of_an_only_pod_restore_one_checkpoint_together_and_keep
         )
 
 
-async def test_a_process_that_has_ended_gets_no_shards_and_takes_none_from_the_next(
+async def test_an_ended_process_gets_no_shards_and_takes_none_from_its_successor(
     tmp_path: Path,
 ) -> None:
     async with run_master(tmp_path, *ONE) as master, master.channel() as channel:
@@ -295,7 +295,7 @@ async def test_a_process_that_has_ended_gets_no_shards_and_takes_none_from_the_n
 
 
 @pytest.mark.guarantee("member-cut-off")
-async def test_a_process_that_the_others_train_without_neither_reads_nor_moves_the_account(
+async def test_a_process_outside_the_world_neither_reads_nor_changes_the_ledger(
     tmp_path: Path,
 ) -> None:
     async with run_master(tmp_path, *STANDALONE) as master, master.channel() as channel:
@@ -320,7 +320,7 @@ async def test_a_process_that_the_others_train_without_neither_reads_nor_moves_t
         await stub.CreateDataset(
             pb.CreateDatasetRequest(dataset="d", shard_size=1, epochs=1, streamed=True)
         )
-        for call in calls(first, 1):  # which are all under way at the same time
+        for call in calls(first, 1):  # all of them are in flight at the same time
             await call
         await first.leave()
         third = await Agent(2).join(channel)
@@ -338,4 +338,4 @@ async def test_a_process_that_the_others_train_without_neither_reads_nor_moves_t
         assert [await refusal(call) for call in calls(first, 1)] == [over] * 5, "when it is back"
         await stub.GetCheckpoint(
             pb.GetCheckpointRequest(dataset="d")
-        )  # of an agent of an earlier version
+        )  # from an agent of an earlier version

@@ -1,4 +1,4 @@
-"""A real master at a real API server replaces a straggler by a ScalePlan.
+"""Lets a real master at a real API server replace a straggler by a ScalePlan.
 
 Agents and operator are played.
 """
@@ -24,9 +24,9 @@ SLOW = 0.09
 
 
 async def train(agents: list[Agent], slow: tuple[int, ...]) -> None:
-    """Report steps for ever, as processes do that wait for each other.
+    """Report steps until cancelled, as processes that wait for each other do.
 
-    Those of some indices do more themselves.
+    Those with the slow indices compute longer.
     """
     step = 0
     while True:
@@ -56,7 +56,7 @@ async def prepare(setting: Setting, *, most: int) -> None:
 async def set_plan_status(
     setting: Setting, phase: str, move: str, *, draining: list[str] | None = None
 ) -> None:
-    """Write how far the plan is, as the operator does."""
+    """Write the plan's progress, as the operator does."""
     moves = [{"role": "worker", "index": 2, "replacement": 3, "phase": move}]
     status = {"phase": phase, "migrations": moves, "drainingPods": draining or []}
     name = f"{JOB}-auto-1"
@@ -66,13 +66,13 @@ async def set_plan_status(
 
 
 def why_not_replaced(job: dict[str, Any]) -> str:
-    """Return why nobody is replaced, as the job's status says."""
+    """Return the reason against a replacement in the job's status."""
     return str(job.get("status", {}).get("progress", {}).get("whyNotReplaced", ""))
 
 
 @pytest.mark.guarantee("straggler-replaced")
 @pytest.mark.thorough
-async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_whom_it_has_replaced(
+async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_it(
     setting: Setting,
 ) -> None:
     await prepare(setting, most=3)
@@ -123,7 +123,7 @@ async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_whom_it_ha
 
 
 @pytest.mark.guarantee("straggler-replaced")
-async def test_a_replacement_that_a_killed_master_had_no_time_to_remember_counts(
+async def test_a_replacement_counts_even_if_the_killed_master_did_not_store_it(
     setting: Setting,
 ) -> None:
     await prepare(setting, most=1)

@@ -1,4 +1,6 @@
-"""Requests that cannot be met are refused with field, value and bound, as docs/bad-input.md says."""
+"""Checks that impossible requests are rejected with field, value and bound, as docs/bad-input.md
+says.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,10 @@ HOLD = "elasticjob-tests/hold"
 
 @pytest.fixture(scope="module")
 def prepared_namespace(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A namespace with a running, a suspended and a finished job, a foreign pod, and an operator at work."""
-    namespace = "bad-input"  # it is named in messages
+    """Create a namespace with a running, a suspended and a finished job and a foreign pod, and run
+    an operator.
+    """
+    namespace = "bad-input"  # messages contain it
     log = tmp_path_factory.mktemp("bad-input") / "log"
     command: list[str | Path] = [
         OPERATOR,
@@ -55,7 +59,7 @@ def prepared_namespace(cluster: Cluster, tmp_path_factory: pytest.TempPathFactor
     "overlapping-requests",
 )
 @pytest.mark.parametrize("bad", CASES, ids=lambda bad: bad.id)
-async def test_bad_input_is_refused_with_field_value_and_bound_and_changes_nothing(
+async def test_bad_input_is_rejected_with_field_value_and_bound_and_changes_nothing(
     kube: Kube, prepared_namespace: str, bad: Bad
 ) -> None:
     before = await _everything(kube, prepared_namespace)
@@ -69,7 +73,7 @@ async def test_bad_input_is_refused_with_field_value_and_bound_and_changes_nothi
     assert row in DOCUMENT.read_text().splitlines(), f"docs/bad-input.md lacks the row\n{row}"
 
 
-def test_the_document_has_a_row_for_every_bad_input_and_no_other() -> None:
+def test_the_document_has_exactly_one_row_for_every_bad_input() -> None:
     rows = [
         line
         for line in DOCUMENT.read_text().splitlines()
@@ -81,7 +85,7 @@ def test_the_document_has_a_row_for_every_bad_input_and_no_other() -> None:
 
 
 async def _request(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
-    """Create a request; return how it ends, and why."""
+    """Create a request; return its outcome and the reason."""
     try:
         await kube.create(bad.resource, namespace, made(bad.resource, "bad", **bad.spec))
     except Refused as refusal:
@@ -100,7 +104,7 @@ async def _request(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
 
 
 async def _edit(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
-    """Edit the running job; return how that ends, and why. An edit that is stored is taken back."""
+    """Edit the running job; return the outcome and the reason. Undo an edit that was stored."""
     old = (await kube.get(ELASTIC_JOBS, namespace, RUNNING))["spec"]["replicaSpecs"]["worker"][
         "replicas"
     ]
@@ -121,7 +125,7 @@ async def _edit(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
 
 
 async def _everything(kube: Kube, namespace: str) -> Json:
-    """Return what a bad request must not change: specs and sizes of jobs, and every pod."""
+    """Return the state that a bad request must not change: specs and sizes of jobs, and every pod."""
     jobs = (await kube.list(ELASTIC_JOBS, namespace))["items"]
     pods = (await kube.list(PODS, namespace))["items"]
     sizes = ("desired", "indices", "resources", "resourcesByIndex")
@@ -197,8 +201,8 @@ async def _prepare(kube: Kube, namespace: str) -> None:
         "spec": {"containers": [{"name": "c", "image": "c:1"}]},
     }
     await kube.create(PODS, namespace, stranger)
-    # Leaving for as long as the tests last. On no node the garbage collector would soon call it
-    # Failed.
+    # It stays in deletion during the tests. Without a node, the garbage collector would soon set it
+    # to Failed.
     leaving = "train-worker-1"
     await kube.create(NODES, None, {"metadata": {"name": namespace}})
     binding = {"metadata": {"name": leaving}, "target": {"kind": "Node", "name": namespace}}

@@ -1,4 +1,4 @@
-"""Whatever happens to the operator and its connection to the API server, every request is executed exactly once."""
+"""Disturbs the operator and its API server connection: every request is executed exactly once."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ KILLS = 6
 
 
 def seeded(what: str) -> int:
-    """Return the seed, which is printed.
-
-    CHAOS_SEED of the environment, to see a failure again, or a new one.
+    """Return the seed, which is printed: CHAOS_SEED of the environment to repeat a failure,
+    otherwise a random one.
     """
     seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(10**6))
     print(f"{what}: CHAOS_SEED={seed}")
@@ -51,18 +50,18 @@ class Deployment:
     killed: set[int] = field(default_factory=set)
 
     async def run(self) -> None:
-        """Start an operator, and another one whenever it has ended."""
+        """Start an operator, and another one each time it has ended."""
         while True:
             self.process = await start_operator(self.kubeconfig, self.namespace, self.log)
             self.ends.append(await self.process.wait())
-            # Its lease runs out by itself in 15 s; taking it away is the same, sooner.
+            # The lease expires by itself after 15 s. Deleting it has the same effect, sooner.
             with suppress(NotFound):
                 await self.kube.delete(LEASES, self.namespace, names.OPERATOR)
 
     def kill(self) -> bool:
         """End the operator without warning.
 
-        False when it has been killed already and this is its last log line.
+        Return False if it was killed earlier and this is its last log line.
         """
         if self.process is None or self.process.pid in self.killed:
             return False
@@ -96,7 +95,7 @@ async def deployed(
     "operator-killed-between-writes",
     "overlapping-requests",
 )
-async def test_an_operator_killed_at_any_write_leaves_every_request_done_exactly_once(
+async def test_an_operator_killed_at_any_write_executes_every_request_exactly_once(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     rng = random.Random(seeded("kills"))
@@ -123,7 +122,7 @@ async def test_an_operator_killed_at_any_write_leaves_every_request_done_exactly
     "lost-answer-of-a-create",
     "watch-cut-or-expired",
 )
-async def test_lost_delayed_and_refused_requests_and_cut_watches_change_nothing_but_the_time(
+async def test_lost_delayed_and_rejected_requests_and_cut_watches_cost_only_time(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     seed = seeded("faults")
@@ -146,7 +145,7 @@ async def test_lost_delayed_and_refused_requests_and_cut_watches_change_nothing_
 def _kill_at_writes(proxy: ChaosProxy, deployment: Deployment, rng: random.Random) -> list[str]:
     """Kill the operator at some of the coming writes.
 
-    Before or after the server has done it, the answer is lost.
+    The server may have carried out the write or not; the answer is lost.
     """
     killed: list[str] = []
     left = rng.randint(1, 8)

@@ -1,4 +1,4 @@
-"""The operator's process against a real API server; kubelets and agents are fake."""
+"""Runs the operator's process against a real API server; kubelets and agents are fake."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.support.operator_process import (
 from tests.support.wait import until
 
 
-async def test_a_job_becomes_master_and_workers_with_all_they_need(
+async def test_a_job_becomes_master_and_workers_with_all_their_objects(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
@@ -137,7 +137,7 @@ async def test_a_second_operator_waits_and_takes_over_when_the_first_ends(
 
 @pytest.mark.guarantee("two-leaders")
 @pytest.mark.thorough
-async def test_an_operator_that_has_lost_its_lease_writes_nothing_and_goes_on_when_it_leads_again(
+async def test_an_operator_without_its_lease_writes_nothing_until_it_leads_again(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -148,7 +148,7 @@ async def test_an_operator_that_has_lost_its_lease_writes_nothing_and_goes_on_wh
         await until("master", lambda: there(kube, PODS, namespace, "job-master"))
         await kube.patch(LEASES, namespace, names.OPERATOR, another)
         await until("it notices", lambda: says(log, "another operator may be leading"))
-        # What it has observed before it lost the lead is not true any more.
+        # Its observations from before it lost the lease are outdated.
         await kube.delete(ELASTIC_JOBS, namespace, "job")
         await kube.create(ELASTIC_JOBS, namespace, job("other"))
         assert await leader(kube, namespace) == "another"
@@ -168,7 +168,7 @@ async def test_an_operator_that_has_lost_its_lease_writes_nothing_and_goes_on_wh
         assert await leader(kube, namespace) == "another"
 
 
-async def test_a_quota_that_refuses_pods_is_reported_and_waited_for(
+async def test_pods_rejected_by_a_quota_are_reported_and_retried(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     quota = Resource("", "v1", "resourcequotas", "ResourceQuota")
@@ -237,10 +237,10 @@ async def test_a_foreign_pod_of_the_same_name_is_left_alone(
 
 
 @pytest.mark.guarantee("no-writes-at-rest")
-async def test_at_rest_nothing_is_written(
+async def test_an_idle_operator_writes_nothing(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    # Not pods: the scheduler writes to the ones it has no node for.
+    # Pods are left out: the scheduler updates those for which it has no node.
     kinds = (ELASTIC_JOBS, SCALE_PLANS, SCALE_OUTS, SERVICES, SECRETS, CONFIG_MAPS, ROLES)
 
     async def versions() -> list[str]:
@@ -278,10 +278,7 @@ async def _names_are(kube: Kube, namespace: str, expected: list[str]) -> bool:
 
 
 async def _is_at_rest(kube: Kube, namespace: str, expected: str) -> bool:
-    """Whether the status has all that is to come.
-
-    Of the members, the master, the plan and the last change.
-    """
+    """Return whether the status is complete: members, master, plan and last change."""
     job: Json = await kube.get(ELASTIC_JOBS, namespace, "job")
     status = job["status"]
     is_done = (

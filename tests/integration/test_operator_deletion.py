@@ -1,6 +1,5 @@
-"""What is deleted stays deleted.
-
-Nothing is left of a job, and nothing of an old job comes back in one of its name.
+"""Deletes jobs: nothing of them remains, and nothing of an old job returns in a new one of its
+name.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ OURS = (
 
 
 @pytest.mark.guarantee("job-deleted-midway")
-async def test_a_job_deleted_in_the_middle_of_anything_leaves_nothing(
+async def test_a_job_deleted_at_any_time_leaves_nothing(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):
@@ -71,8 +70,8 @@ async def test_a_job_deleted_in_the_middle_of_anything_leaves_nothing(
         await kube.create(ELASTIC_JOBS, namespace, job("new"))
         for name in ("draining", "executing", "waiting", "suspended", "new"):
             await kube.delete(ELASTIC_JOBS, namespace, name, propagation="Background")
-        # What waits was never begun, so it belongs to nobody: it ends with the message that its job
-        # is gone.
+        # The waiting request was never begun, so no job owns it. It ends with the message that its
+        # job is gone.
         status = await phase(kube, namespace, SCALE_INS, "waits", "ScaleFailed")
         assert "there is no ElasticJob 'waiting'" in status["message"]
         await kube.delete(SCALE_INS, namespace, "waits")
@@ -82,7 +81,7 @@ async def test_a_job_deleted_in_the_middle_of_anything_leaves_nothing(
 
 
 @pytest.mark.guarantee("job-recreated-under-its-name")
-async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old_one(
+async def test_a_job_recreated_at_once_under_its_name_has_nothing_of_the_old_one(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):
@@ -93,8 +92,8 @@ async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old
         plan_name = (await phase(kube, namespace, SCALE_OUTS, "more", "Scaling"))["plan"]
         await phase(kube, namespace, SCALE_PLANS, plan_name, "Executing")
         await kube.patch(SCALE_PLANS, namespace, plan_name, {"metadata": {"finalizers": [HOLD]}})
-        # Its pods have a node on which nobody ends them: they and the plan stay while the new job
-        # begins.
+        # The old pods have a node on which no kubelet ends them. They and the plan stay while the
+        # new job begins.
         await kube.delete(ELASTIC_JOBS, namespace, "job", propagation="Background")
         new = await kube.create(ELASTIC_JOBS, namespace, job(replicas=2))
         async with kubelet(kube, namespace, node=f"other-{namespace}"):
@@ -114,7 +113,7 @@ async def test_a_job_created_again_under_its_name_at_once_has_nothing_of_the_old
 
 
 @pytest.mark.guarantee("volume-claims-of-members")
-async def test_claims_outlive_pods_and_go_with_the_job_of_which_another_one_gets_its_own(
+async def test_claims_outlive_pods_and_are_deleted_with_their_job(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async def claims() -> dict[str, str]:
@@ -126,7 +125,7 @@ async def test_claims_outlive_pods_and_go_with_the_job_of_which_another_one_gets
         }
 
     async def run(replicas: int) -> dict[str, str]:
-        """Create the job, wait until it runs; return its claims."""
+        """Create the job, wait until it runs, and return its claims."""
         new = await kube.create(ELASTIC_JOBS, namespace, body)
         uid = new["metadata"]["uid"]
         await until("it runs", lambda: _runs(kube, namespace, "job", uid, replicas), itemgetter(0))
@@ -164,7 +163,7 @@ async def test_claims_outlive_pods_and_go_with_the_job_of_which_another_one_gets
 
 @pytest.mark.guarantee("status-conflicts")
 @pytest.mark.thorough
-async def test_conditions_of_others_survive_every_status_the_operator_writes(
+async def test_foreign_conditions_survive_every_status_that_the_operator_writes(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
@@ -183,7 +182,7 @@ async def test_conditions_of_others_survive_every_status_the_operator_writes(
             "kind": "ElasticJob",
             "metadata": {"name": "job"},
         }
-        for message in ("once", "twice", "again"):  # while the operator writes it, too
+        for message in ("once", "twice", "again"):  # also while the operator writes it
             body = {**identity, "status": {"conditions": [{**audited, "message": message}]}}
             await kube.patch(
                 ELASTIC_JOBS,
@@ -203,7 +202,7 @@ async def test_conditions_of_others_survive_every_status_the_operator_writes(
 
 @pytest.mark.guarantee("watch-cut-or-expired")
 @pytest.mark.thorough
-async def test_what_was_deleted_while_no_watch_was_open_is_not_carried_out(
+async def test_requests_deleted_while_no_watch_was_open_are_not_executed(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with (
@@ -223,7 +222,7 @@ async def test_what_was_deleted_while_no_watch_was_open_is_not_carried_out(
         await kube.delete(SCALE_OUTS, namespace, "second")
         await kube.delete(ELASTIC_JOBS, namespace, "two", propagation="Background")
         new = await kube.create(ELASTIC_JOBS, namespace, job("two", replicas=3))
-        # The versions that the watches knew are too old: everything is listed again, and no list
+        # The versions that the watches knew have expired. Everything is listed again, and no list
         # shows a deletion.
         proxy.oldest = int(
             (await kube.list(ELASTIC_JOBS, namespace))["metadata"]["resourceVersion"]
@@ -254,7 +253,9 @@ async def _scale_in(kube: Kube, namespace: str, job_name: str, name: str) -> Non
 async def _runs(
     kube: Kube, namespace: str, name: str, uid: str, size: int
 ) -> tuple[bool, Json, list[str]]:
-    """Return whether the job runs with this many workers of its own and no others, its status, and all its pods."""
+    """Return whether the job runs with exactly this many workers of its own, its status, and all
+    its pods.
+    """
     status: Json = (await kube.get(ELASTIC_JOBS, namespace, name)).get("status", {})
     selector = f"{names.LABEL_JOB_NAME}={name}"
     pods = (await kube.list(PODS, namespace, label_selector=selector))["items"]
@@ -272,7 +273,7 @@ async def _leftovers(kube: Kube, namespace: str) -> list[str]:
         ]
     except (
         TryLater
-    ) as error:  # of a kind whose definition another test has changed: its storage begins anew
+    ) as error:  # of a kind whose definition another test has changed: its storage is set up again
         return [f"no answer yet: {error}"]
     return [
         one for one in left if one not in ("ServiceAccount default", "ConfigMap kube-root-ca.crt")

@@ -1,4 +1,4 @@
-"""The operator's log of ended pods and jobs, from a real API server's watches."""
+"""Checks the operator's log of ended pods and jobs, from a real API server's watches."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.support.wait import until
 
 
 def ended(log: Path) -> dict[str, dict[str, Any]]:
-    """Return the lines of JSON, by pod or job."""
+    """Return the JSON log lines by pod or job."""
     lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
     return {line.get("pod") or line["job"]: line for line in lines}
 
 
 @pytest.mark.guarantee("log-of-ended-jobs")
-async def test_every_pod_and_job_that_ends_has_a_line_also_when_it_is_deleted(
+async def test_every_ended_pod_and_job_has_a_line_even_if_it_is_deleted(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"

@@ -1,7 +1,4 @@
-"""What the operator's process makes of a master's findings on a real API server.
-
-The master is fake.
-"""
+"""Runs the operator's process on a real API server with a fake master's findings."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from tests.support.wait import until
 
 
 @pytest.mark.guarantee("training-hangs")
-async def test_what_the_master_finds_becomes_conditions_and_events_and_goes_again(
+async def test_findings_of_the_master_become_conditions_and_events_and_disappear_again(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):

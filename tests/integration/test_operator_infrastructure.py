@@ -1,4 +1,4 @@
-"""What a job needs besides pods is deleted or changed by somebody else, while the job runs on a real API server."""
+"""Deletes or edits the objects around a running job's pods on a real API server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ POLICY = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{}]}
 
 
 async def get(kube: Kube, namespace: str, resource: Resource, name: str) -> Json:
-    """Return an object; empty if there is none."""
+    """Return an object; empty if it does not exist."""
     try:
         return await kube.get(resource, namespace, name)
     except NotFound:
@@ -50,7 +50,7 @@ async def get(kube: Kube, namespace: str, resource: Resource, name: str) -> Json
 
 
 @pytest.mark.guarantee("infrastructure-deleted-or-changed", "connections-from-other-pods")
-async def test_what_somebody_deletes_or_changes_in_mid_job_comes_back(
+async def test_objects_deleted_or_edited_while_a_job_runs_are_restored(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with (
@@ -95,7 +95,7 @@ async def test_what_somebody_deletes_or_changes_in_mid_job_comes_back(
         assert (await kube.get(SERVICES, namespace, MASTER))["metadata"]["labels"]["theirs"] == "1"
 
 
-async def test_what_may_not_be_listed_comes_back_within_a_minute_and_the_secret_with_its_contents(
+async def test_objects_that_cannot_be_listed_are_restored_within_a_minute(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):

@@ -1,4 +1,4 @@
-"""Jobs that wait for quota of the real Kueue, on the real API server; kubelets are fake."""
+"""Runs jobs that wait for quota of the real Kueue on the real API server; kubelets are fake."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ELASTIC = {"ElasticJobsViaWorkloadSlices": True}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster with Kueue's definitions beside ours."""
+    """Run a cluster with Kueue's definitions and ours."""
     with clusters.up(
         tmp_path_factory.mktemp("with-kueue"), control_plane_only=True
     ) as made_cluster:
@@ -66,9 +66,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 async def running(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, cpu: str, **gates: bool
 ) -> AsyncIterator[None]:
-    """Run operator, kubelet and Kueue with a queue that has so much CPU.
+    """Run operator, kubelet and Kueue with a queue that has this much CPU.
 
-    The operator has its own rights only.
+    The operator has only its own rights.
     """
     log = tmp_path / "log"
     async with (
@@ -134,7 +134,7 @@ async def settled(kube: Kube, namespace: str, size: int, name: str = "job") -> J
 
 
 async def usage(kube: Kube, namespace: str) -> str:
-    """Return how much CPU of the queue is in use, by Kueue's own account."""
+    """Return the CPU of the queue that is in use, by Kueue's own account."""
     status = (await kube.get(CLUSTER_QUEUES, None, namespace)).get("status", {})
     found = [
         resource["total"]
@@ -145,7 +145,7 @@ async def usage(kube: Kube, namespace: str) -> str:
     return str(found[0]) if found else "0"
 
 
-async def test_a_job_starts_when_it_has_quota_and_its_quota_is_free_when_it_has_ended(
+async def test_a_job_starts_with_its_quota_and_releases_it_at_its_end(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with running(cluster, kube, namespace, tmp_path, "400m"):
@@ -177,7 +177,7 @@ async def test_a_job_starts_when_it_has_quota_and_its_quota_is_free_when_it_has_
 @pytest.mark.parametrize(
     ("cpu", "gates"), [("600m", ELASTIC), ("800m", {})], ids=["elastic", "others"]
 )
-async def test_a_job_grows_when_it_has_quota_for_more_while_its_pods_run_on_and_gives_back_what_it_has_no_more(
+async def test_a_job_grows_with_its_quota_and_releases_quota_it_does_not_need(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, cpu: str, gates: dict[str, bool]
 ) -> None:
     """A Kueue with elastic jobs needs quota for the difference only, any other one for both sizes for a moment.
@@ -267,7 +267,7 @@ async def test_a_preempted_job_ends_its_pods_and_continues_when_it_has_quota_aga
 
 
 @pytest.mark.guarantee("kueue-removed", "kueue-not-installed")
-async def test_a_running_job_goes_on_when_kueue_is_gone_and_gets_a_workload_when_it_is_back(
+async def test_a_running_job_continues_without_kueue_and_regains_its_workload(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with running(cluster, kube, namespace, tmp_path, "500m"):

@@ -1,6 +1,6 @@
-"""Two operators.
+"""Runs two operators.
 
-One leads, and the other continues where it stopped, however the first has ended.
+One leads, and the other continues its work, whichever way the first one ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEASE = ("--lease-seconds", "3")
 
 
 @pytest.mark.guarantee("operator-can-be-killed")
-async def test_a_leader_killed_in_mid_plan_is_followed_by_the_one_that_waits(
+async def test_the_waiting_operator_continues_a_plan_of_a_killed_leader(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     first_log = tmp_path / "first"
@@ -48,7 +48,7 @@ async def test_a_leader_killed_in_mid_plan_is_followed_by_the_one_that_waits(
 
 
 @pytest.mark.guarantee("two-leaders")
-async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_goes_on(
+async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_resumes(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     first_log = tmp_path / "first"
@@ -75,7 +75,7 @@ async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_goes_on(
 
 
 @pytest.mark.guarantee("two-leaders")
-async def test_a_container_that_is_started_again_in_its_pod_leads_again_although_its_lease_is_valid(
+async def test_a_container_restarted_in_its_pod_leads_again_at_once(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     first_log = tmp_path / "first"
@@ -96,7 +96,7 @@ async def _scale_out(
     leading: asyncio.subprocess.Process,
     number: signal.Signals,
 ) -> None:
-    """Scale a job out, and send the leader a signal when it has created the first pod but has not had the answer."""
+    """Scale a job out, and signal the leader between the create of the first pod and its answer."""
     await kube.create(ELASTIC_JOBS, namespace, job())
     await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
     struck = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Leader election on a real API server: the lease is taken, lost, noticed as lost, and released."""
+"""Runs leader election on a real API server: an elector acquires, loses and releases the lease."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def lead(elector: LeaderElector, leading: asyncio.Event) -> None:
 
 
 async def begun(kube: Kube, namespace: str, identity: str) -> asyncio.Task[None]:
-    """Start a elector and wait until it leads."""
+    """Start an elector and wait until it leads."""
     leading = asyncio.Event()
     task = asyncio.create_task(lead(LeaderElector(kube, namespace, identity, SECONDS), leading))
     async with asyncio.timeout(10):
@@ -46,7 +46,7 @@ async def resource_version(kube: Kube, namespace: str) -> str:
     return str(found["metadata"]["resourceVersion"])
 
 
-async def test_a_leader_renews_its_lease_and_gives_it_back_at_its_end(
+async def test_a_leader_renews_its_lease_and_releases_it_at_its_end(
     kube: Kube, namespace: str
 ) -> None:
     task = await begun(kube, namespace, "first")
@@ -78,7 +78,7 @@ async def test_a_leader_whose_lease_another_has_taken_notices_and_leaves_it_alon
     assert await holder(kube, namespace) == "thief"
 
 
-async def test_a_leader_whose_lease_is_deleted_makes_it_again(kube: Kube, namespace: str) -> None:
+async def test_a_leader_recreates_its_deleted_lease(kube: Kube, namespace: str) -> None:
     task = await begun(kube, namespace, "first")
     await kube.delete(LEASES, namespace, names.OPERATOR)
 
@@ -101,7 +101,7 @@ async def test_a_leader_that_cannot_reach_the_api_server_stops_leading(
     cut = asyncio.Event()
 
     class Breakable(Kube):
-        """A connection that hangs when it is cut."""
+        """A connection that hangs while it is cut."""
 
         async def request(self, *args: object, **options: object) -> bytes:
             if cut.is_set():
@@ -118,7 +118,7 @@ async def test_a_leader_that_cannot_reach_the_api_server_stops_leading(
 
 
 @pytest.mark.guarantee("two-leaders")
-async def test_an_api_server_that_stands_still_for_half_of_the_lease_costs_nobody_the_lead(
+async def test_an_api_server_frozen_for_half_of_the_lease_costs_no_leadership(
     kube: Kube, namespace: str
 ) -> None:
     seconds = 8
@@ -152,7 +152,7 @@ async def test_an_api_server_that_stands_still_for_half_of_the_lease_costs_nobod
     await asyncio.wait([task])
 
 
-async def test_a_lease_that_is_ours_already_is_written_again_before_we_lead(
+async def test_a_lease_that_we_already_hold_is_renewed_before_we_lead(
     kube: Kube, namespace: str
 ) -> None:
     elector = LeaderElector(kube, namespace, "first", SECONDS)
@@ -164,7 +164,7 @@ async def test_a_lease_that_is_ours_already_is_written_again_before_we_lead(
     await asyncio.wait([task])
 
 
-async def test_a_session_that_may_not_write_sends_no_write_and_reads_on(
+async def test_a_session_without_the_lease_sends_no_write_and_still_reads(
     kube: Kube, namespace: str
 ) -> None:
     def refuse() -> None:

@@ -1,4 +1,4 @@
-"""Members replaced by new ones, and plans deleted while they are executed, against a real API server."""
+"""Replaces members and deletes plans during their execution, against a real API server."""
 
 from __future__ import annotations
 
@@ -61,10 +61,12 @@ async def test_members_migrate_to_other_resources_under_other_indices(
         assert by_index == {"2": {"cpu": "200m"}, "3": {"memory": "96Mi", "rdma/hca": "2"}}
 
 
-async def test_a_resize_that_the_api_server_refuses_becomes_a_replacement(
+async def test_a_resize_that_the_api_server_rejects_becomes_a_replacement(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    """The API server refuses to change the quality-of-service class of a running pod, here from BestEffort."""
+    """The API server refuses to change a running pod's quality-of-service class, here from
+    BestEffort.
+    """
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         body = job()
         del body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["resources"]
@@ -116,12 +118,12 @@ async def test_a_member_may_be_given_more_than_the_default_limit_of_its_namespac
 
 
 async def _memory(kube: Kube, namespace: str, pod: str) -> tuple[str, str]:
-    """Return what a member's container requests, and its limit."""
+    """Return the requests and limits of a member's container."""
     resources = (await kube.get(PODS, namespace, pod))["spec"]["containers"][0]["resources"]
     return resources["requests"]["memory"], resources["limits"]["memory"]
 
 
-async def test_deleting_a_scale_out_that_is_executed_brings_the_job_back(
+async def test_deleting_a_scale_out_during_its_execution_restores_the_job(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):

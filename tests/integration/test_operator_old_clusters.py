@@ -1,7 +1,7 @@
-"""Clusters older than 1.33, which cannot resize a running pod: members are replaced instead.
+"""Replaces members on clusters before 1.33, which cannot resize a running pod.
 
-The API server of the embedded cluster is configured as one of 1.33 without the feature, the oldest
-that it can be; to the operator that is the same as 1.30 to 1.32: there is no such subresource.
+The embedded API server is configured as a 1.33 without the feature, the oldest possible. To the
+operator this equals 1.30 to 1.32: the subresource does not exist.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Clust
 
 
 @pytest.mark.guarantee("no-in-place-resize")
-async def test_without_in_place_resize_members_are_replaced_one_by_one_and_the_plan_says_why(
+async def test_without_in_place_resize_members_are_replaced_one_by_one_with_the_reason(
     cluster: clusters.Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):

@@ -1,6 +1,6 @@
-"""The control plane stands still or dies in mid-plan.
+"""Freezes or kills the control plane during a plan.
 
-The operator goes on by itself, and the outcome is the same.
+The operator continues by itself with the same outcome.
 """
 
 from __future__ import annotations
@@ -37,13 +37,12 @@ OUTAGES = [
     ("etcd", signal.SIGSTOP, 30),
     ("etcd", signal.SIGKILL, 0),
 ]
-"""Who is struck by what, and for how many seconds; one that is killed is started again after them.
-"""
+"""The process, the fault and its seconds; a killed process is restarted after them."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A control plane for this file alone, whose parts may be struck."""
+    """Run a control plane for this file alone, whose parts may be frozen or killed."""
     with shared_cluster(
         tmp_path_factory, f"struck-{os.getpid()}", control_plane_only=True
     ) as cluster:
@@ -51,7 +50,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 async def strike(cluster: Cluster, name: str, number: signal.Signals, seconds: float) -> None:
-    """Stop or kill a process of the control plane, and let it go on, or start it again, after a while."""
+    """Freeze or kill a process of the control plane, and resume or restart it after a while."""
     process = cluster.children[name]
     process.send_signal(number)
     if number == signal.SIGKILL:
@@ -70,7 +69,7 @@ async def strike(cluster: Cluster, name: str, number: signal.Signals, seconds: f
 
 @pytest.mark.guarantee("api-server-outage")
 @pytest.mark.parametrize(("name", "number", "seconds"), OUTAGES)
-async def test_an_outage_in_mid_plan_costs_neither_the_plan_nor_the_operator(
+async def test_an_outage_during_a_plan_costs_neither_the_plan_nor_the_operator(
     cluster: Cluster,
     kube: Kube,
     namespace: str,
@@ -97,16 +96,15 @@ async def test_an_outage_in_mid_plan_costs_neither_the_plan_nor_the_operator(
         await until("the plan has begun", worker_count, lambda count: count > 2)
         await strike(cluster, name, number, seconds)
         back = time.monotonic()
-        # A new job shows that it is at work again; whatever is in the store of before the outage
-        # knows nothing of it.
+        # A new job shows that the controller works again; no object from before the outage can show
+        # that.
         await until("it can be asked for", lambda: created(kube, namespace, "after"))
         await until("the operator is back at work", lambda: exists(kube, namespace, "after-master"))
         print(f"back at work {time.monotonic() - back:.1f} s after the end of the outage")
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         await phase(kube, namespace, ELASTIC_JOBS, "after", "Running")
-        # A pod whose create was not answered may exist or not, so that its member may have got
-        # another name.
+        # A pod whose create was not answered may exist or not, so its member may have another name.
         counts = {
             name: indices_of(await workers(kube, namespace, name)) for name in ("job", "after")
         }
@@ -122,18 +120,18 @@ def indices_of(pods: list[str]) -> list[int]:
 
 
 async def created(kube: Kube, namespace: str, name: str) -> bool:
-    """Create a job; return False if the API server does not take it yet."""
+    """Create a job; return False if the API server does not accept it yet."""
     try:
         await kube.create(ELASTIC_JOBS, namespace, job(name))
     except TryLater:
         return False
-    except AlreadyExists:  # made by an attempt whose answer was lost
+    except AlreadyExists:  # created by an attempt whose answer was lost
         pass
     return True
 
 
 async def exists(kube: Kube, namespace: str, name: str) -> bool:
-    """Whether there is such a pod, as far as the API server answers."""
+    """Return whether the pod exists, as far as the API server answers."""
     try:
         return name in [
             pod["metadata"]["name"] for pod in (await kube.list(PODS, namespace))["items"]

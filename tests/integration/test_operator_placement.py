@@ -1,4 +1,4 @@
-"""Nodes that leave, gang schedulers and what is around the pods, on the real API server.
+"""Tests leaving nodes, gang schedulers and the objects around the pods, on the real API server.
 
 Kubelets are fake.
 """
@@ -84,7 +84,7 @@ async def running(kube: Kube, namespace: str, **spec: Any) -> None:
 
 
 async def settled(kube: Kube, namespace: str, size: int) -> Json:
-    """Wait until the job runs with so many ready members and no plan; return its status."""
+    """Wait until the job runs with this number of ready members and no plan; return its status."""
 
     def at_rest(status: Json) -> bool:
         ready = status.get("phase") == "Running" and status.get("workers") == f"{size}/{size}"
@@ -138,7 +138,7 @@ async def test_a_member_on_a_cordoned_node_is_drained_and_replaced_uncounted(
             ]["replicas"] == 2
 
 
-async def test_members_on_sick_nodes_are_replaced_by_pods_that_may_run_on_none_of_them(
+async def test_members_on_unhealthy_nodes_are_replaced_away_from_all_such_nodes(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     policy = {"replaceOnNodeConditions": [{"type": "GPUUnhealthy", "seconds": 0}]}
@@ -162,7 +162,7 @@ async def test_members_on_sick_nodes_are_replaced_by_pods_that_may_run_on_none_o
             assert {plan["status"]["phase"] for plan in plans} == {"Succeeded"}, plans
             last = (await workers(kube, namespace))[
                 -1
-            ]  # by its index: the one that was made when both were known
+            ]  # by its index: the one created when both nodes were known
             affinity = (await kube.get(PODS, namespace, last))["spec"]["affinity"]["nodeAffinity"]
             (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"][
                 "nodeSelectorTerms"
@@ -191,7 +191,7 @@ async def test_the_status_has_the_topology_domains_of_the_members_nodes(
             await until("the domains", domains, lambda found: found == {"r1": "0", "r2": "1"})
 
 
-async def test_a_notice_is_taken_once_though_the_operator_was_away_and_is_killed_over_it(
+async def test_a_disruption_is_handled_once_although_the_operator_is_absent_and_killed(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     short = ("--lease-seconds", "2")
@@ -222,7 +222,7 @@ async def test_a_notice_is_taken_once_though_the_operator_was_away_and_is_killed
 
 
 @pytest.mark.guarantee("worker-deleted-evicted-preempted", played=True)
-async def test_a_pod_marked_for_disruption_is_drained_before_it_is_taken_away(
+async def test_a_pod_marked_for_disruption_is_drained_before_its_deletion(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
@@ -248,13 +248,13 @@ async def test_a_pod_marked_for_disruption_is_drained_before_it_is_taken_away(
 
 
 @pytest.mark.guarantee("uncounted-failures", "worker-deleted-evicted-preempted", played=True)
-async def test_an_evicted_member_is_replaced_and_is_no_failure_of_the_job(
+async def test_an_evicted_member_is_replaced_and_is_not_a_failure_of_the_job(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await running(kube, namespace, runPolicy={"backoffLimit": 0})
         async with on_nodes(kube, namespace, "job-worker-0", "job-worker-1") as nodes:
-            # As `kubectl drain` does: cordon, then evict what is there.
+            # As `kubectl drain` does: cordon, then evict the present pods.
             await kube.patch(NODES, None, nodes[0], {"spec": {"unschedulable": True}})
             eviction = {
                 "apiVersion": "policy/v1",
@@ -275,7 +275,7 @@ async def test_an_evicted_member_is_replaced_and_is_no_failure_of_the_job(
             assert has_no_restart(await settled(kube, namespace, 2))
 
 
-async def test_without_the_right_to_read_nodes_the_operator_says_so_and_works(
+async def test_without_the_right_to_read_nodes_the_operator_reports_it_and_works(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with limited_to(cluster, kube, namespace, tmp_path) as kubeconfig:
@@ -312,7 +312,7 @@ async def limited_to(
 
 @asynccontextmanager
 async def defined(kube: Kube, resource: Resource) -> AsyncIterator[None]:
-    """Let the cluster have a kind of a scheduler's, with any content."""
+    """Define a scheduler's kind in the cluster, with any content."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": resource.version,
@@ -323,7 +323,7 @@ async def defined(kube: Kube, resource: Resource) -> AsyncIterator[None]:
     body: Json = {
         "metadata": {
             "name": f"{resource.plural}.{resource.group}",
-            # The API server wants this of every definition in a group of *.k8s.io.
+            # The API server requires this of every definition in a group of *.k8s.io.
             "annotations": {
                 "api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"
             },
@@ -353,7 +353,7 @@ async def _gone(kube: Kube, resource: Resource, namespace: str, name: str) -> bo
     ("gang", "resource"),
     [("volcano", VOLCANO_POD_GROUPS), ("coscheduling", COSCHEDULING_POD_GROUPS)],
 )
-async def test_a_gang_waits_for_its_scheduler_s_definition_and_then_has_its_pod_group(
+async def test_a_gang_waits_for_its_schedulers_definition_and_then_has_its_pod_group(
     gang: str, resource: Resource, cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     queue = {"queue": "team"} if gang == "volcano" else {}
@@ -389,7 +389,7 @@ async def test_a_gang_waits_for_its_scheduler_s_definition_and_then_has_its_pod_
             await until("the PodGroup follows minReplicas", follows)
 
 
-async def test_a_job_that_kueue_suspends_starts_when_unsuspended_and_passes_its_queue_on(
+async def test_a_job_suspended_by_kueue_starts_when_unsuspended_and_passes_on_its_queue(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
@@ -406,10 +406,10 @@ async def test_a_job_that_kueue_suspends_starts_when_unsuspended_and_passes_its_
             assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
 
 
-async def test_what_the_api_server_has_stored_is_what_was_wanted(
+async def test_the_api_server_stores_objects_as_the_operator_wants_them(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    """Otherwise every operator that starts would correct what is right."""
+    """Otherwise every operator that starts would correct objects that are right."""
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await running(kube, namespace)
     kinds = {
@@ -422,7 +422,7 @@ async def test_what_the_api_server_has_stored_is_what_was_wanted(
         assert correction_patch(manifest, found) == {}, manifest
 
 
-async def test_a_deleted_service_or_secret_comes_back_before_the_next_master_and_with_the_next_operator(
+async def test_deleted_services_and_secrets_return_with_the_next_master_or_operator(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with kubelet(kube, namespace):

@@ -1,4 +1,6 @@
-"""What the API server refuses for one job is reported, retried or given up in time, and delays no other job."""
+"""Checks that objects that the API server rejects for one job are reported, retried or given up,
+and delay no other job.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ BINDINGS = Resource(
 
 @pytest.mark.guarantee("api-server-refuses-for-now")
 @pytest.mark.thorough
-async def test_a_quota_used_up_in_mid_scale_out_is_named_by_the_plan_and_other_jobs_go_on(
+async def test_a_plan_names_a_quota_exhausted_during_its_scale_out(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
@@ -66,8 +68,8 @@ async def test_a_quota_used_up_in_mid_scale_out_is_named_by_the_plan_and_other_j
             assert part in plan["message"], plan
         assert len(plan["createdPods"]) == 1
 
-        # There is no room for one more: the other job still has to have its size, and shrinks at
-        # once when asked to.
+        # The quota is exhausted. The other job must still reach its size, and shrink at once on
+        # request.
         less = made(
             SCALE_PLANS, "less", jobName="modest", replicaResourceSpecs={"worker": {"replicas": 1}}
         )
@@ -76,7 +78,7 @@ async def test_a_quota_used_up_in_mid_scale_out_is_named_by_the_plan_and_other_j
 
 
 @pytest.mark.guarantee("api-server-refuses-for-now")
-async def test_pods_that_an_admission_policy_denies_are_reported_and_delay_no_other_job(
+async def test_pods_denied_by_an_admission_policy_are_reported_and_delay_no_other_job(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with (
@@ -117,7 +119,7 @@ async def test_a_foreign_service_of_the_same_name_is_left_alone_with_a_warning(
         assert await kube.get(SERVICES, namespace, "job-master") == foreign
         assert (
             await workers(kube, namespace) == []
-        )  # they would look for the master at the stranger's
+        )  # they would look for the master at the foreign service
         await kube.delete(SERVICES, namespace, "job-master")
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running", seconds=60)
 
@@ -184,7 +186,7 @@ async def _denied(kube: Kube, namespace: str, job_name: str) -> AsyncIterator[No
 
 
 async def _denies(kube: Kube, namespace: str, job_name: str) -> bool:
-    """Try it with a pod that is deleted again."""
+    """Check it with a pod, which is deleted again."""
     labels = {names.LABEL_JOB_NAME: job_name, names.LABEL_ROLE: "worker"}
     pod = {
         "metadata": {"name": "probe", "labels": labels},

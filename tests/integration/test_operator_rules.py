@@ -1,4 +1,4 @@
-"""The restart rules of the whole cluster, in a real ConfigMap."""
+"""Reads the cluster's restart rules from a real ConfigMap."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOOD = "- {action: FailJob, exitCodes: [7], messagePattern: '^no (license|seat)'
 @pytest.mark.parametrize(
     ("text", "ends"), [(GOOD, "Failed"), (GOOD + "- {action: FailJob, exitCode: [1]}\n", "")]
 )
-async def test_rules_of_the_cluster_decide_and_bad_ones_are_named(
+async def test_the_clusters_rules_decide_and_bad_ones_are_named(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, text: str, ends: str
 ) -> None:
     body = {"metadata": {"name": names.RULES_CONFIG_MAP}, "data": {names.RULES_KEY: text}}

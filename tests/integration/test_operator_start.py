@@ -1,4 +1,4 @@
-"""What the operator waits for when it starts."""
+"""Checks the conditions that the operator waits for at its start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 30.0
 
 
 async def logged(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the operator has said it."""
+    """Wait until the operator has logged the text."""
 
     def said() -> bool:
         assert process.poll() is None, log.read_text()
@@ -29,7 +29,7 @@ async def logged(log: Path, text: str, process: subprocess.Popen[bytes]) -> None
     await until(f"{text!r} is logged", said, explain=log.read_text)
 
 
-async def test_an_operator_started_before_the_definitions_waits_says_so_and_goes_on(
+async def test_an_operator_started_before_the_definitions_waits_says_so_and_continues(
     tmp_path: Path,
 ) -> None:
     with up(tmp_path / "cluster", control_plane_only=True) as cluster:

@@ -1,6 +1,5 @@
-"""Labels, owners and statuses edited by hand, on a real API server.
-
-Its watches, its schema, its UID preconditions.
+"""Edits labels, owners and statuses by hand on a real API server, with its watches, schema and UID
+preconditions.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ NOTHING: dict[str, Any] = {"labels": None, "ownerReferences": None, "annotations
 
 
 async def all_pods(kube: Kube, namespace: str) -> list[str]:
-    """Return the names of all pods that have not ended, whatever labels they have."""
+    """Return the names of all pods that have not ended, whatever their labels are."""
     pods = (await kube.list(PODS, namespace))["items"]
     return sorted(
         pod["metadata"]["name"]
@@ -34,7 +33,7 @@ async def all_pods(kube: Kube, namespace: str) -> list[str]:
 
 @pytest.mark.guarantee("edited-pod-labels")
 @pytest.mark.thorough
-async def test_pods_whose_labels_or_owners_are_edited_are_replaced_whether_an_operator_runs_or_not(
+async def test_pods_with_edited_labels_or_owners_are_replaced(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async def edit(name: str, metadata: dict[str, Any]) -> None:
@@ -84,7 +83,7 @@ async def test_pods_whose_labels_or_owners_are_edited_are_replaced_whether_an_op
 
 
 @pytest.mark.guarantee("foreign-status-writes")
-async def test_a_status_beyond_its_bounds_is_refused_and_one_within_them_makes_no_pod_too_many(
+async def test_a_status_beyond_its_bounds_is_rejected_and_any_other_makes_no_extra_pod(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async def write(**role: Any) -> None:

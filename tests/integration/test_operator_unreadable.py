@@ -1,7 +1,8 @@
-"""What the operator cannot read, or fails on, is reported on the object itself, and stops nothing else.
+"""Checks that an object that the operator cannot read, or fails on, gets a condition and stops
+nothing else.
 
-The definitions of this cluster accept anything in a template and in a plan, as those of earlier
-versions did.
+The definitions of this cluster accept anything in a template and in a plan, as earlier versions
+did.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.thorough
 
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 DEPTH = 1200
-"""More than Python's stack has room for, and less than the API server takes."""
+"""Deeper than Python's stack, and shallower than the API server's limit."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def deep(field: str) -> str:
 async def create_deep(kube: Kube, namespace: str, body: Json, hole: str) -> None:
     """Create an object with a deep value in place of the field `hole`.
 
-    Neither is Python able to read.
+    Python cannot serialize the value either.
     """
     text = json.dumps(body).replace(f'"{hole}": null', deep(hole))
     assert len(text) > DEPTH
@@ -94,7 +95,7 @@ async def create_deep(kube: Kube, namespace: str, body: Json, hole: str) -> None
 def conditions(
     cluster: Cluster, namespace: str, resource: Resource, name: str
 ) -> Callable[[], dict[str, Json]]:
-    """Return a function that reads an object's conditions that are true, by type, however deep the object is."""
+    """Return a function that reads an object's true conditions by type, at any depth of the object."""
     query = f"--kubeconfig={cluster.kubeconfig} -n {namespace} get {resource.plural} {name}"
     command = [str(cluster.bin / "kubectl"), *query.split(), "-o=jsonpath={.status.conditions}"]
 
@@ -108,7 +109,7 @@ def conditions(
 
 
 async def one_event(kube: Kube, namespace: str, name: str, reason: str) -> None:
-    """Wait until there is an event about an object, which is the only one."""
+    """Wait until the object has an event, its only one."""
 
     async def reasons() -> list[str]:
         listed = (await kube.list(EVENTS, namespace))["items"]
@@ -118,7 +119,7 @@ async def one_event(kube: Kube, namespace: str, name: str, reason: str) -> None:
 
 
 @pytest.mark.guarantee("unreadable-object")
-async def test_an_object_nested_too_deeply_is_set_aside_with_a_condition_and_all_others_go_on(
+async def test_a_too_deeply_nested_object_gets_a_condition_and_all_others_continue(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     hole: Json = {"template": {"junk": None}}
@@ -173,7 +174,7 @@ async def test_an_object_nested_too_deeply_is_set_aside_with_a_condition_and_all
         )
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
 
-        # As soon as it can be read it is a job as any other, and the condition goes.
+        # Once it can be read, it is a job like any other, and the condition is removed.
         for name in ("listed", "watched"):
             await kube.patch(
                 ELASTIC_JOBS, namespace, name, {"spec": {"master": {"template": None}}}
@@ -186,7 +187,7 @@ async def test_an_object_nested_too_deeply_is_set_aside_with_a_condition_and_all
 
 
 @pytest.mark.guarantee("unforeseen-operator-error")
-async def test_a_job_that_the_operator_fails_on_says_so_until_it_does_not_and_others_go_on(
+async def test_a_job_on_which_the_operator_fails_has_a_condition_until_it_succeeds(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     odd: dict[str, Any] = {"template": {"spec": {"securityContext": "x"}}}

@@ -1,4 +1,4 @@
-"""Upgrades: CRDs and operators of another version, and plans that are applied once more."""
+"""Upgrades CRDs and operators, and applies plans a second time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.thorough
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A control plane of its own, as the tests change the definitions."""
+    """Run a control plane of its own, because the tests change the definitions."""
     with shared_cluster(
         tmp_path_factory, f"upgraded-{os.getpid()}", control_plane_only=True
     ) as upgraded:
@@ -68,7 +68,7 @@ async def test_another_operator_and_changed_definitions_restart_no_pod(
 
 
 @pytest.mark.guarantee("plan-runs-once-in-order", "repeated-or-stale-plans")
-async def test_a_plan_applied_twice_is_carried_out_once_and_cannot_be_changed(
+async def test_a_plan_applied_twice_is_executed_once_and_is_immutable(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
@@ -85,8 +85,8 @@ async def test_a_plan_applied_twice_is_carried_out_once_and_cannot_be_changed(
         assert "spec is immutable; create another ScalePlan" in await _apply(
             cluster, namespace, plan
         )
-        # What is asked for afterwards is done after it: were the plan done again, it would be done
-        # before this.
+        # A later request is executed after it. If the plan were executed again, that would happen
+        # first.
         later = made(SCALE_PLANS, "later", jobName="job", createPods=[{"role": "worker"}])
         await kube.create(SCALE_PLANS, namespace, later)
         await phase(kube, namespace, SCALE_PLANS, "later", "Succeeded")
@@ -95,7 +95,7 @@ async def test_a_plan_applied_twice_is_carried_out_once_and_cannot_be_changed(
 
 
 async def _apply(cluster: Cluster, namespace: str, body: Json) -> str:
-    """Return what kubectl says."""
+    """Return kubectl's output."""
     command = [
         cluster.bin / "kubectl",
         "--kubeconfig",

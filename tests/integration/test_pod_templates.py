@@ -1,6 +1,6 @@
-"""The schema of pod templates in the CRDs.
+"""Checks the schema of pod templates in the CRDs.
 
-It is Kubernetes' own, and refuses what no pod can be.
+It is Kubernetes' own, and rejects whatever the API server rejects in a pod.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def with_template(change: Json) -> Json:
 
 
 async def create_strictly(kube: Kube, namespace: str, body: Json) -> Json:
-    """Create an object as kubectl does, without storing it; return it as it would be stored."""
+    """Create an object as kubectl does, in a dry run, and return the form in which it would be
+    stored.
+    """
     path = KINDS[body["kind"]].path(namespace)
     stored: Json = msgspec.json.decode(await kube.request("POST", path, body=body, params=DRY_RUN))
     return stored
@@ -60,7 +62,7 @@ async def test_the_committed_schema_is_that_of_the_pinned_kubernetes(kube: Kube)
 
 
 @pytest.mark.guarantee("bad-input-is-refused")
-async def test_a_misspelled_field_is_refused_by_kubectl(cluster: Cluster, namespace: str) -> None:
+async def test_a_misspelled_field_is_rejected_by_kubectl(cluster: Cluster, namespace: str) -> None:
     body = job()
     container = body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
     container["resorces"] = container.pop("resources")
@@ -107,14 +109,16 @@ ODD: dict[str, tuple[Json, str]] = {
 
 @pytest.mark.guarantee("bad-input-is-refused")
 @pytest.mark.parametrize("case", ODD)
-async def test_an_odd_template_is_refused_by_field(kube: Kube, namespace: str, case: str) -> None:
+async def test_an_invalid_template_is_rejected_by_field(
+    kube: Kube, namespace: str, case: str
+) -> None:
     change, field = ODD[case]
     with pytest.raises(Refused) as refusal:
         await kube.create(ELASTIC_JOBS, namespace, with_template(change))
     assert field in refusal.value.message
 
 
-async def test_an_odd_template_or_odd_resources_of_the_master_are_refused_by_field(
+async def test_an_invalid_template_or_resources_of_the_master_are_rejected_by_field(
     kube: Kube, namespace: str
 ) -> None:
     for master, field in (
@@ -135,7 +139,7 @@ async def test_an_odd_template_or_odd_resources_of_the_master_are_refused_by_fie
 
 
 @pytest.mark.guarantee("bad-input-is-refused")
-async def test_what_no_pod_has_is_not_stored(kube: Kube, namespace: str) -> None:
+async def test_fields_that_no_pod_has_are_not_stored(kube: Kube, namespace: str) -> None:
     stored = await kube.create(ELASTIC_JOBS, namespace, with_template({"junk": DEEP}))
     template = stored["spec"]["replicaSpecs"]["worker"]["template"]
     assert template == job()["spec"]["replicaSpecs"]["worker"]["template"]
@@ -152,7 +156,7 @@ async def test_every_example_is_accepted_as_written(kube: Kube, namespace: str, 
                 assert stored["spec"]["replicaSpecs"][role]["template"] == spec["template"]
 
 
-async def test_what_go_programs_write_for_what_is_not_set_is_accepted(
+async def test_values_that_go_programs_write_for_unset_fields_are_accepted(
     kube: Kube, namespace: str
 ) -> None:
     body = with_template(
@@ -177,17 +181,17 @@ async def test_what_go_programs_write_for_what_is_not_set_is_accepted(
 
 
 @pytest.mark.thorough
-async def test_a_job_that_was_stored_before_a_rule_of_templates_can_still_be_scaled(
+async def test_a_job_stored_before_a_template_rule_existed_can_still_be_scaled(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     definition = yaml.safe_load((REPOSITORY / "crds" / "elasticjobs.yaml").read_text())
     group = definition["spec"]["group"] = (
-        "earlier.example"  # beside the real one, which other tests use
+        "earlier.example"  # separate from the real one, which other tests use
     )
     for also_called in ("shortNames", "categories"):
         definition["spec"]["names"].pop(
             also_called
-        )  # by which other tests ask kubectl for the real one
+        )  # under which other tests ask kubectl for the real one
     name = definition["metadata"]["name"] = f"elasticjobs.{group}"
     (version,) = definition["spec"]["versions"]
     roles = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicaSpecs"]
@@ -234,7 +238,7 @@ def probe(port: int | str) -> Json:
 async def test_a_template_with_fields_of_every_kind_is_stored_as_written(
     kube: Kube, namespace: str
 ) -> None:
-    """What a pod may have, a template may have: the same spec makes a pod."""
+    """A template may have every field of a pod: the same spec also makes a pod."""
     container = {
         "name": "train",
         "image": "train:1",

@@ -1,4 +1,6 @@
-"""The launcher's `ssh` and a worker's remote shell as processes, with the sockets and the service between them."""
+"""Runs the launcher's `ssh` and a worker's remote shell as processes, with the sockets and the
+service between them.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,7 @@ class Master(DiscoveryServiceServicer):
     async def WatchHosts(
         self, _request: Any, _context: Any
     ) -> AsyncIterator[discovery_pb2.HostList]:
-        raise NotImplementedError  # nothing here calls it
+        raise NotImplementedError  # these tests do not call it
         yield
 
 
@@ -153,7 +155,7 @@ async def job() -> AsyncIterator[Job]:
 
 
 async def result(process: asyncio.subprocess.Process) -> tuple[int | None, bytes, bytes]:
-    """Return exit code and output of an `ssh` to whose standard input somebody holds the other end."""
+    """Return exit code and output of an `ssh` whose standard input stays open."""
     async with asyncio.timeout(SECONDS):
         out, err = await asyncio.gather(
             *(stream.read() for stream in (process.stdout, process.stderr) if stream)
@@ -172,7 +174,7 @@ async def gone(pid: int) -> None:
 
 
 @pytest.mark.guarantee("stock-horovodrun")
-async def test_output_exit_code_and_an_empty_standard_input_are_those_of_the_command(
+async def test_ssh_has_the_commands_output_and_exit_code_and_empty_standard_input(
     job: Job,
 ) -> None:
     await job.start_worker()
@@ -184,7 +186,7 @@ async def test_output_exit_code_and_an_empty_standard_input_are_those_of_the_com
 
 
 @pytest.mark.guarantee("stock-horovodrun")
-async def test_the_launchers_environment_is_passed_on_without_what_describes_its_pod(
+async def test_the_launchers_environment_is_passed_on_without_its_pods_variables(
     job: Job,
 ) -> None:
     await job.start_worker(ELASTICJOB_INDEX="5", HOSTNAME="worker-5")
@@ -195,7 +197,7 @@ async def test_the_launchers_environment_is_passed_on_without_what_describes_its
 
 
 @pytest.mark.guarantee("stock-horovodrun")
-async def test_a_signal_ends_the_command_and_what_it_has_started(job: Job) -> None:
+async def test_a_signal_ends_the_command_and_its_children(job: Job) -> None:
     await job.start_worker()
     started = await job.ssh("sleep 1000 & echo $!; wait")
     pid = int(await first_line(started))
@@ -215,7 +217,7 @@ async def test_a_killed_ssh_ends_its_command(job: Job) -> None:
 
 
 @pytest.mark.guarantee("horovodrun-parts-die")
-async def test_a_new_launcher_ends_what_the_last_one_has_left(job: Job) -> None:
+async def test_a_new_launcher_ends_commands_of_its_predecessor(job: Job) -> None:
     await job.start_worker()
     started = await job.ssh("echo $$; exec sleep 1000")
     pid = int(await first_line(started))
@@ -250,7 +252,7 @@ async def test_a_master_that_restarts_loses_no_output(job: Job, tmp_path: Path) 
 
 
 @pytest.mark.guarantee("stock-horovodrun")
-async def test_a_host_that_is_not_in_the_list_is_refused_at_once(job: Job) -> None:
+async def test_an_unlisted_host_is_rejected_at_once(job: Job) -> None:
     code, _, err = await result(await job.ssh("true", host="job-worker-9"))
     assert (code, err) == (
         ssh.FAILED,
@@ -259,7 +261,7 @@ async def test_a_host_that_is_not_in_the_list_is_refused_at_once(job: Job) -> No
 
 
 @pytest.mark.guarantee("stock-horovodrun")
-async def test_a_worker_reaches_nobody_but_the_launcher(job: Job) -> None:
+async def test_a_worker_reaches_only_the_launcher(job: Job) -> None:
     stub = RemoteShellServiceStub(job.channel)
     refusal = "only a member of role launcher reaches others"
     for pod, host in ((WORKER, "job-worker-1"), (OTHER, HOST)):
@@ -273,7 +275,7 @@ async def test_a_worker_reaches_nobody_but_the_launcher(job: Job) -> None:
             )
 
 
-async def test_a_worker_ends_when_its_host_is_not_listed_any_more_and_its_command_has_ended(
+async def test_a_worker_ends_when_its_host_is_unlisted_and_its_command_has_ended(
     job: Job,
 ) -> None:
     worker = await job.start_worker()
@@ -284,7 +286,7 @@ async def test_a_worker_ends_when_its_host_is_not_listed_any_more_and_its_comman
     job.master.publish(HOST)
     assert (await result(await job.ssh("true")))[0] == ssh.FAILED
     assert started.returncode is None
-    started.terminate()  # what is under way goes on, and is still reached
+    started.terminate()  # the running command continues, and stays reachable
     assert (await result(started))[0] == 134
     async with asyncio.timeout(SECONDS):
         assert await worker.wait() == 0

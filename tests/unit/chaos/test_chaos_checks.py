@@ -1,7 +1,4 @@
-"""The checks of a chaos run find what they are there for.
-
-Lost samples, samples counted twice, wrong sizes.
-"""
+"""Tests the checks of a chaos run: they find lost samples, samples counted twice, and wrong sizes."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from tests.support.chaos.schedule import Request
 
 Json = dict[str, Any]
 SAMPLES = 12
-"""Three shards."""
+"""Return a job's ledger of three shards."""
 
 
 @pytest.fixture
@@ -41,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 def log(
     folder: Path, name: str, *lines: Json, at: float = 1.0, round_: int = 1, rank: int = 0
 ) -> None:
-    """Write the log of one process, whose lines follow each other by a second."""
+    """Write the log of one process, with lines a second apart."""
     begin = {"pod": name, "round": round_, "rank": rank, "size": 1, "pid": 1}
     written = [{"at": at + number, **line} for number, line in enumerate([begin, *lines])]
     (folder / "log" / f"{name}.jsonl").write_text(
@@ -60,7 +57,7 @@ def checkpoint(folder: Path, *model: list[int], end: bool = True, name: str = "1
     storage.write(f"checkpoint-{name}", COMPLETE, b"")
 
 
-def test_a_job_whose_every_shard_is_committed_has_nothing_wrong(folder: Path) -> None:
+def test_a_job_with_every_shard_committed_passes(folder: Path) -> None:
     log(folder, "a", *trained(0, 1))
     log(folder, "b", *trained(1, 2), rank=1)
     account = account_of("independent", folder, SAMPLES)
@@ -68,7 +65,7 @@ def test_a_job_whose_every_shard_is_committed_has_nothing_wrong(folder: Path) ->
 
 
 @pytest.mark.guarantee("random-faults")
-def test_a_shard_that_nobody_has_committed_is_lost(folder: Path) -> None:
+def test_an_uncommitted_shard_is_found_as_lost(folder: Path) -> None:
     log(folder, "a", *trained(0, 1), {"trained": 2})
     assert account_of("independent", folder, SAMPLES).findings == [
         "1 of 3 shards lost, not committed: [2]"
@@ -89,7 +86,7 @@ def test_a_process_that_began_before_a_shard_was_stored_may_train_it(folder: Pat
 
 
 @pytest.mark.guarantee("random-faults")
-def test_a_model_has_each_shard_once_and_nothing_that_was_not_trained(folder: Path) -> None:
+def test_a_model_must_contain_each_trained_shard_once(folder: Path) -> None:
     log(folder, "a", *trained(0, 1, 2))
     checkpoint(folder, [0, 1, 0], [1, 1, 0], [2, 1, 0])
     assert account_of("synchronous", folder, SAMPLES).findings == []
@@ -120,7 +117,7 @@ def plan(before: str, targets: str, phase: str = "Succeeded", **more: str) -> Js
     return {"kind": "ScalePlan", "metadata": {"name": "p"}, "status": status}
 
 
-def test_a_plan_that_has_not_changed_what_was_asked_is_found() -> None:
+def test_a_plan_without_its_requested_effect_is_found() -> None:
     assert wrong(plan("0-1", "0-3"), asked("out")) == []
     assert wrong(plan("0-3", "0,2"), asked("in")) == []
     assert wrong(plan("0-3", "0-3"), asked("resources")) == []
@@ -130,7 +127,7 @@ def test_a_plan_that_has_not_changed_what_was_asked_is_found() -> None:
     assert wrong(plan("", "", "Failed", message="no room"), None) == []
 
 
-def test_two_pods_are_one_member_whatever_their_labels_say() -> None:
+def test_two_pods_of_one_member_are_found_whatever_their_labels() -> None:
     assert pod("a").member == pod("b").member != pod("c", index="1").member
 
 
@@ -147,7 +144,7 @@ def pod(name: str, index: str = "0") -> WatchedPod:
     )
 
 
-def test_the_exceptions_of_a_log_are_found_each_once() -> None:
+def test_each_exception_of_a_log_is_found_once() -> None:
     one = "Traceback (most recent call last):\n  File x\n    y()\nValueError: {}\n"
     assert errors_in_log("all well\n" + one.format(1) * 2 + "more\n" + one.format(2)) == [
         "ValueError: 1",
@@ -156,7 +153,7 @@ def test_the_exceptions_of_a_log_are_found_each_once() -> None:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler, as clock jumps do")
-def test_the_wall_clock_of_a_process_jumps_and_its_monotonic_clock_does_not(tmp_path: Path) -> None:
+def test_a_process_wall_clock_jumps_and_its_monotonic_clock_does_not(tmp_path: Path) -> None:
     library = tmp_path / "clock.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, HERE / "clock.c", "-ldl"], check=True)
     (tmp_path / "me").write_text("3600")
@@ -172,7 +169,7 @@ def test_the_wall_clock_of_a_process_jumps_and_its_monotonic_clock_does_not(tmp_
     assert [round(seconds / 3600) for seconds in ahead] == [1, 1, 0]
 
 
-def test_a_process_whose_files_are_limited_can_write_no_more_until_it_is_not(
+def test_a_process_can_write_only_while_its_files_are_not_limited(
     tmp_path: Path,
 ) -> None:
     def write() -> int:

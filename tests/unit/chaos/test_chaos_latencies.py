@@ -1,4 +1,4 @@
-"""What a chaos run says about the time that training stood still."""
+"""Tests how a chaos run measures the time that training stood still."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ LOGS = [
 ]
 
 
-def test_a_kill_counts_until_the_first_sample_of_a_later_world_and_a_request_until_one_of_its_size() -> (
-    None
-):
+def test_a_kill_counts_until_the_next_world_and_a_request_until_its_world_trains() -> None:
     found = Latencies()
     measure(found, LOGS, kills=[10.6, 17.2], rescales=[(13.0, 3), (14.0, 4)], suspended=[])
     assert found.restarts == [pytest.approx(4.1)], (
@@ -37,7 +35,7 @@ def test_a_kill_counts_until_the_first_sample_of_a_later_world_and_a_request_unt
     assert dict(found.rows())["kill to step"] == "1: p50 4.1 s, p99 4.1 s, longest 4.1 s"
 
 
-def test_what_a_user_has_suspended_is_no_time_lost() -> None:
+def test_time_in_suspension_is_not_lost_time() -> None:
     found = Latencies()
     measure(found, LOGS, kills=[10.6], rescales=[(10.6, 3)], suspended=[11.0, 14.0])
     assert (found.restarts, found.rescales) == ([], [])

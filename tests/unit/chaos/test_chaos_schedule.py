@@ -1,4 +1,4 @@
-"""The choices of a chaos run depend on its seed alone."""
+"""Tests that the choices of a chaos run depend on its seed alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.chaos.schedule import FAULTS, REQUESTS, draw_faults, draw_job
 
 
 @pytest.mark.guarantee("random-faults")
-def test_a_seed_draws_the_same_faults_and_jobs_again_and_another_seed_others() -> None:
+def test_equal_seeds_draw_equal_faults_and_jobs_and_other_seeds_others() -> None:
     assert draw_faults(7, 1200, 5) == draw_faults(7, 1200, 5) != draw_faults(8, 1200, 5)
     assert (
         list(islice(draw_jobs(7), 30))
@@ -19,17 +19,17 @@ def test_a_seed_draws_the_same_faults_and_jobs_again_and_another_seed_others() -
     )
 
 
-def test_a_longer_run_begins_as_the_shorter_one() -> None:
+def test_a_longer_run_begins_like_a_shorter_one() -> None:
     short = draw_faults(3, 60, 5)
     assert draw_faults(3, 600, 5)[: len(short)] == short
 
 
-def test_every_kind_of_fault_comes_before_one_comes_twice() -> None:
+def test_every_kind_of_fault_occurs_before_one_occurs_twice() -> None:
     kinds = [fault.kind for fault in draw_faults(1, 1200, 5)][: len(FAULTS)]
     assert sorted(kinds) == sorted(FAULTS)
 
 
-def test_twenty_jobs_have_every_kind_of_request_and_both_programs_and_the_auto_scaler() -> None:
+def test_twenty_jobs_include_every_request_both_programs_and_the_auto_scaler() -> None:
     jobs = list(islice(draw_jobs(1), 20))
     assert {request.kind for job in jobs for request in job.requests} == set(REQUESTS)
     assert {job.program for job in jobs} == {"independent", "synchronous"}

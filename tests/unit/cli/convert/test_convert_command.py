@@ -1,4 +1,4 @@
-"""The command `elasticjob convert`: what it writes and where, its report and its exit codes."""
+"""Tests the command `elasticjob convert`: its files, its report and its exit codes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def real_command(*arguments: object, text: str | None = None) -> subprocess.Comp
 
 
 def lossy() -> str:
-    """Return two documents, of which the second has a field that is lost."""
+    """Return two documents; a field of the second one is lost."""
     return (
         (FOLDER / OF_TWO)
         .read_text()
@@ -57,7 +57,7 @@ def lossy() -> str:
 
 
 @pytest.mark.guarantee("converted-jobs-are-accepted")
-def test_nothing_lost_is_0_lost_is_3_and_strict_counts_all() -> None:
+def test_the_exit_code_is_3_for_lost_fields_and_strict_counts_all_notes() -> None:
     found = [
         convert("-f", FOLDER / LOSSLESS),
         convert("-f", "-", text=lossy()),
@@ -70,7 +70,7 @@ def test_nothing_lost_is_0_lost_is_3_and_strict_counts_all() -> None:
     assert "  invented: " in found[0].stderr
 
 
-def test_a_file_for_each_object_and_none_is_overwritten(tmp_path: Path) -> None:
+def test_each_object_gets_its_own_file_and_none_is_overwritten(tmp_path: Path) -> None:
     arguments = ("-f", "-", "--to-dir", tmp_path / "new")
     text = lossy()
     assert convert(*arguments, text=text).returncode == 3
@@ -85,7 +85,7 @@ def test_a_file_for_each_object_and_none_is_overwritten(tmp_path: Path) -> None:
     assert "kind: ElasticJob" in (tmp_path / "new" / files[0]).read_text()
 
 
-def test_the_installed_command_ends_with_2_without_a_traceback() -> None:
+def test_the_installed_command_exits_with_2_without_a_traceback() -> None:
     found = real_command("-f", "-", text="apiVersion: kubeflow.org/v1\nkind: TFJob")
     assert (found.returncode, found.stdout) == (2, "")
     assert "error: kind: 'TFJob' of 'kubeflow.org/v1' is not supported" in found.stderr
@@ -103,14 +103,16 @@ def test_the_installed_command_ends_with_2_without_a_traceback() -> None:
         ("#" * 1_200_000, "more than 1048576 bytes"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_2_and_nothing_is_written(text: str, message: str) -> None:
+def test_an_unreadable_document_exits_with_2_and_nothing_is_written(
+    text: str, message: str
+) -> None:
     found = convert("-f", "-", text=text)
     assert found.returncode == 2
     assert message in found.stderr
     assert found.stdout == ""
 
 
-def test_nothing_that_a_terminal_obeys_is_in_the_report() -> None:
+def test_the_report_contains_no_terminal_control_characters() -> None:
     escape = "\\e[2J"
     found = convert(
         "-f",
@@ -121,7 +123,7 @@ def test_nothing_that_a_terminal_obeys_is_in_the_report() -> None:
     assert "\x1b" not in found.stdout + found.stderr
 
 
-def test_a_file_that_is_not_there_is_2(tmp_path: Path) -> None:
+def test_a_missing_file_exits_with_2(tmp_path: Path) -> None:
     found = convert("-f", tmp_path / "nothing.yaml")
     assert (found.returncode, found.stdout) == (2, "")
     assert "nothing.yaml: No such file or directory; give a file that can be read" in found.stderr

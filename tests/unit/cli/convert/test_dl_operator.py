@@ -1,4 +1,4 @@
-"""dl-operator's MXJob and TFJob, and TFJobs that are not its own."""
+"""Tests dl-operator's MXJob and TFJob, and TFJobs of other operators."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def with_commands(document: Any) -> Any:
     return document
 
 
-def test_the_list_of_replica_specs_is_a_map_of_roles() -> None:
+def test_the_list_of_replica_specs_becomes_a_map_of_roles() -> None:
     spec = spec_of(with_commands(mx()))
     assert spec["framework"] == "mxnet"
     assert {role: written["replicas"] for role, written in spec["replicaSpecs"].items()} == {
@@ -38,7 +38,7 @@ def test_the_list_of_replica_specs_is_a_map_of_roles() -> None:
     assert lost(with_commands(mx())) == []
 
 
-def test_the_command_of_the_image_is_not_known() -> None:
+def test_a_missing_command_is_reported() -> None:
     assert len([text for text in lost(mx()) if "has no command" in text]) == 3
     assert container_of(mx(), "worker")["command"] == ["command-of-the-image"]
 
@@ -69,7 +69,7 @@ def test_a_tf_job_of_a_fixed_size() -> None:
     ) == (2, 2)
 
 
-def test_servers_of_a_tf_job_start_again_with_each_world_also_beside_a_chief() -> None:
+def test_servers_of_a_tf_job_restart_with_each_world_also_with_a_chief() -> None:
     [document] = sample("dl_operator/tfjob.yaml")
     assert "onWorldChange" not in role_of(document, "ps"), "without a chief that is the default"
     assert [
@@ -86,7 +86,7 @@ def test_servers_of_a_tf_job_start_again_with_each_world_also_beside_a_chief() -
     ]
 
 
-def test_kubeflows_tf_job_is_told_from_it_and_refused() -> None:
+def test_kubeflows_tf_job_is_recognized_and_rejected() -> None:
     [document] = sample("dl_operator/tfjob.yaml")
     document["apiVersion"] = "kubeflow.org/v1"
     document["spec"] = {"tfReplicaSpecs": {}}

@@ -1,4 +1,4 @@
-"""DLRover's ElasticJob and ScalePlan."""
+"""Tests DLRover's ElasticJob and ScalePlan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plan(**spec: Any) -> Any:
     return document
 
 
-def test_dlrover_run_is_torchrun_whose_world_the_agent_tells() -> None:
+def test_dlrover_run_becomes_torchrun_with_the_agents_world() -> None:
     [document] = sample(MNIST)
     spec = spec_of(document)
     assert spec["framework"] == "pytorch"
@@ -49,7 +49,7 @@ def test_the_number_of_nodes_in_a_command_is_that_of_the_world() -> None:
     assert container["env"] == [{"name": "WORKER_NUM", "value": "$(PET_NNODES)"}]
 
 
-def test_the_strategy_is_the_framework_and_the_optimizer_the_auto_scaler() -> None:
+def test_the_strategy_becomes_the_framework_and_the_optimizer_the_auto_scaler() -> None:
     spec = spec_of(servers())
     assert spec["framework"] == "tensorflow"
     assert spec["autoscaling"] == {
@@ -67,7 +67,7 @@ def test_the_strategy_is_the_framework_and_the_optimizer_the_auto_scaler() -> No
     assert spec_of(document)["framework"] == "custom"
 
 
-def test_servers_start_again_with_each_world_also_beside_a_chief() -> None:
+def test_servers_restart_with_each_world_also_with_a_chief() -> None:
     document = servers()
     assert "onWorldChange" not in role_of(document, "ps"), "without a chief that is the default"
     document["spec"]["replicaSpecs"]["chief"] = {
@@ -76,7 +76,7 @@ def test_servers_start_again_with_each_world_also_beside_a_chief() -> None:
     assert role_of(document, "ps")["onWorldChange"] == "Restart"
 
 
-def test_what_one_member_gets_takes_precedence_over_the_amount_for_all() -> None:
+def test_resources_of_one_member_take_precedence_over_those_for_all() -> None:
     document = sample(SERVERS)[1]
     spec = spec_of(document)
     assert spec["replicaResourceSpecs"]["ps"] == {"replicas": 1}, "all of its members are migrated"
@@ -90,7 +90,7 @@ def test_what_one_member_gets_takes_precedence_over_the_amount_for_all() -> None
     assert "cpu 0.5 is left out, as a member in migratePods gets 2" in lost(document)[0]
 
 
-def test_sizes_that_their_master_would_choose_are_invented() -> None:
+def test_sizes_that_dlrovers_master_would_choose_are_invented() -> None:
     document = servers()
     assert role_of(document, "worker")["replicas"] == 1
     assert role_of(document, "ps")["replicas"] == 1
@@ -106,7 +106,7 @@ def test_sizes_that_their_master_would_choose_are_invented() -> None:
     )
 
 
-def test_their_master_is_no_role_and_only_its_place_is_kept() -> None:
+def test_dlrovers_master_is_not_a_role_and_only_its_placement_is_kept() -> None:
     document = servers()
     document["spec"]["replicaSpecs"]["dlrover-master"]["template"]["spec"]["nodeSelector"] = {
         "pool": "cpu"
@@ -132,7 +132,7 @@ def test_variables_of_the_job_are_written_into_each_container() -> None:
     assert container_of(document, "worker")["env"][1] == {"name": "A", "value": "own"}
 
 
-def test_what_needs_their_master_or_service_is_lost() -> None:
+def test_fields_that_need_dlrovers_master_or_service_are_lost() -> None:
     document = servers()
     document["spec"]["brainService"] = "brain:5000"
     document["spec"]["resourceLimits"] |= {"npu": "4", "gpu": 8, "rdma/hca": "2"}
@@ -166,7 +166,7 @@ def test_the_priority_of_a_role_is_the_priority_class_of_its_pods(priority: Any,
 
 
 @pytest.mark.parametrize("part", ["0.5", 0.25, ".5"])
-def test_the_priority_of_a_part_of_the_members_is_lost_and_the_templates_stays(part: Any) -> None:
+def test_the_priority_of_some_members_is_lost_and_the_templates_stays(part: Any) -> None:
     document = servers()
     document["spec"]["replicaSpecs"]["ps"]["priority"] = part
     document["spec"]["replicaSpecs"]["ps"]["template"]["spec"]["priorityClassName"] = "mine"
@@ -177,13 +177,13 @@ def test_the_priority_of_a_part_of_the_members_is_lost_and_the_templates_stays(p
 
 
 @pytest.mark.parametrize("wrong", ["urgent", "0", "1.5", "-0.5", "1e3", True, ["high"]])
-def test_another_priority_is_an_error(wrong: Any) -> None:
+def test_an_unknown_priority_is_an_error(wrong: Any) -> None:
     document = servers()
     document["spec"]["replicaSpecs"]["ps"]["priority"] = wrong
     assert "ps.priority: is" in errors(document)[0]
 
 
-def test_a_worker_that_hangs_is_a_stall() -> None:
+def test_hang_detection_becomes_stall_detection() -> None:
     [document] = sample(MNIST)
     document["spec"]["replicaSpecs"]["worker"]["restartTimeout"] = 600
     health = {"onStall": "Restart", "stallSeconds": 600, "nodeCheck": {"enabled": True}}
@@ -198,7 +198,7 @@ def test_a_worker_that_hangs_is_a_stall() -> None:
     assert any("read of the role worker only" in note.message for note in converted(document).notes)
 
 
-def test_shards_are_leased_without_being_turned_on() -> None:
+def test_shards_are_leased_without_being_enabled() -> None:
     document = servers()
     before = len(converted(document).notes)
     document["spec"]["enableDynamicSharding"] = False
@@ -227,7 +227,7 @@ def test_a_plan_keeps_sizes_resources_and_source_and_names_pods_by_role_and_inde
     ]
 
 
-def test_the_rank_counts_and_not_the_number_in_a_pods_name() -> None:
+def test_a_plans_pod_is_identified_by_its_rank_and_not_by_its_name() -> None:
     pod = {
         "name": "x-edljob-worker-7",
         "id": 7,
@@ -266,7 +266,7 @@ def test_a_plan_keeps_extended_resources_in_whole_numbers() -> None:
         assert error in errors(plan(createPods=[{"resource": bad}]))[0]
 
 
-def test_the_jobs_own_servers_and_services_are_known_to_its_members() -> None:
+def test_members_know_the_jobs_own_servers_and_services() -> None:
     job = "elasticjob-sample"
     hosts = [f"{job}-edljob-ps-0.default.svc:2222", f"{job}-ps-2:2222", f"{job}-edljob-ps-1"]
     pod = {"type": "ps", "id": 2, "service": f"{job}-edljob-ps-2:2222"}

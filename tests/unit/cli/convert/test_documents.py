@@ -1,4 +1,4 @@
-"""YAML that anybody may have written is read within bounds, as Kubernetes reads it."""
+"""Tests that hostile YAML is read within bounds, with the values that Kubernetes reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("b: &b [1]\na: [*b, *b]", [[1], [1]]),
     ],
 )  # fmt: skip
-def test_a_value_is_what_it_is_for_kubernetes(text: str, value: Any) -> None:
+def test_a_value_is_read_as_kubernetes_reads_it(text: str, value: Any) -> None:
     [document] = read(text)
     assert document["a"] == value
     assert type(document["a"]) is type(value)
@@ -61,14 +61,14 @@ def test_a_value_is_what_it_is_for_kubernetes(text: str, value: Any) -> None:
         ("a: \x01", "document 1: no valid YAML"),
     ],
 )
-def test_what_cannot_be_read_is_an_error_with_its_place(text: str, message: str) -> None:
+def test_an_unreadable_document_is_an_error_with_its_place(text: str, message: str) -> None:
     with pytest.raises(Unreadable) as error:
         read(text)
     assert message in str(error.value)
 
 
 @given(st.text(max_size=200))
-def test_no_text_is_more_than_an_error(text: str) -> None:
+def test_any_text_is_read_or_is_an_error(text: str) -> None:
     with suppress(Unreadable):
         read(text)
 

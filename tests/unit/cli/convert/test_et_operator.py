@@ -1,4 +1,4 @@
-"""et-operator's TrainingJob, ScaleIn and ScaleOut."""
+"""Tests et-operator's TrainingJob, ScaleIn and ScaleOut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def job(**fields: Any) -> Any:
     return document
 
 
-def test_launcher_and_workers_are_horovods_and_nothing_is_lost() -> None:
+def test_launcher_and_workers_become_horovods_roles_and_nothing_is_lost() -> None:
     spec = spec_of(job())
     assert spec["framework"] == "horovod"
     assert spec["runPolicy"] == {"cleanPodPolicy": "Running", "startPolicy": "AllReady"}
@@ -44,7 +44,7 @@ def test_workers_wait_for_the_launcher_without_an_ssh_server() -> None:
     assert lost(document) == []
 
 
-def test_the_launchers_restarts_are_those_of_the_job() -> None:
+def test_the_launchers_restart_limit_is_the_jobs() -> None:
     assert role_of(job(), "launcher")["restartLimit"] == 0
     assert role_of(job(restartPolicy="OnFailure"), "launcher")["restartLimit"] == 6
     assert role_of(job(restartPolicy="OnFailure", backoffLimit=2), "launcher")["restartLimit"] == 2
@@ -61,7 +61,7 @@ def test_slots_suspension_and_attach_mode() -> None:
     assert lost(document) == []
 
 
-def test_bounds_that_were_never_held_to_are_moved_and_said() -> None:
+def test_bounds_that_were_never_enforced_are_moved_and_reported() -> None:
     document = job()
     document["spec"]["etReplicaSpecs"]["worker"] |= {"minReplicas": 5, "maxReplicas": 1}
     worker = role_of(document, "worker")
@@ -78,7 +78,7 @@ def test_bounds_that_were_never_held_to_are_moved_and_said() -> None:
     )
 
 
-def test_without_bounds_they_are_those_of_horovodrun_and_invented() -> None:
+def test_missing_bounds_are_taken_from_horovodrun_or_invented() -> None:
     document = job()
     for name in ("minReplicas", "maxReplicas"):
         del document["spec"]["etReplicaSpecs"]["worker"][name]
@@ -86,7 +86,7 @@ def test_without_bounds_they_are_those_of_horovodrun_and_invented() -> None:
     assert (worker["minReplicas"], worker["maxReplicas"]) == (1, 9)
 
 
-def test_host_files_are_where_the_agent_keeps_them_and_only_keys_are_lost() -> None:
+def test_host_files_are_at_the_agents_paths_and_only_keys_are_lost() -> None:
     document = job()
     launcher = document["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"]["containers"][0]
     for theirs, ours in (
@@ -127,7 +127,7 @@ def test_scalers_keep_job_count_and_time() -> None:
     assert [lost(document) for document in (by_count, by_name, out)] == [[], [], []]
 
 
-def test_pods_of_a_job_with_another_name_are_those_of_the_other_name() -> None:
+def test_pods_are_named_after_the_converted_jobs_name() -> None:
     _, by_name, _ = sample(SCALERS)
     long = "elastic-training-of-a-very-large-language-model"
     by_name["spec"] = {"selector": {"name": long}, "toDelete": {"podNames": [f"{long}-worker-3"]}}
@@ -140,7 +140,7 @@ def test_pods_of_a_job_with_another_name_are_those_of_the_other_name() -> None:
     assert spec_of(by_name) == {"jobName": name, "podNames": [f"{name}-worker-3"]}
 
 
-def test_scripts_are_run_by_the_launcher_as_there_with_their_variables() -> None:
+def test_the_launcher_runs_scripts_with_their_variables() -> None:
     [document] = sample("et_operator/scale-out-with-script.yaml")
     assert lost(document) == []
     spec = spec_of(document)
@@ -149,7 +149,7 @@ def test_scripts_are_run_by_the_launcher_as_there_with_their_variables() -> None
     assert any("runPolicy.allowScripts: true" in note.message for note in converted(document).notes)
 
 
-def test_a_variable_that_no_shell_has_is_an_error() -> None:
+def test_a_variable_name_that_no_shell_accepts_is_an_error() -> None:
     [document] = sample("et_operator/scale-out-with-script.yaml")
     document["spec"]["env"] = [{"name": "not-a-name", "value": "x"}]
     assert "not-a-name" in errors(document)[0] or "env[0].name" in errors(document)[0]
@@ -157,7 +157,7 @@ def test_a_variable_that_no_shell_has_is_an_error() -> None:
     assert "spec.env[0].value" in errors(document)[0]
 
 
-def test_variables_without_a_script_are_left_out_and_said() -> None:
+def test_variables_without_a_script_are_left_out_and_reported() -> None:
     [document] = sample("et_operator/scale-out-with-script.yaml")
     del document["spec"]["script"]
     assert spec_of(document).keys() & {"script", "env"} == set()

@@ -1,4 +1,4 @@
-"""FrameworkController's Framework."""
+"""Tests FrameworkController's Framework."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def batch(**task: Any) -> Any:
     return document
 
 
-def test_tasks_that_know_nothing_of_each_other_have_no_agent() -> None:
+def test_independent_tasks_have_no_agent() -> None:
     spec = spec_of(batch())
     assert spec["framework"] == "custom"
     worker = spec["replicaSpecs"]["worker"]
@@ -74,7 +74,7 @@ def test_retry_of_the_whole_job(fancy: bool, count: int, retry: Any) -> None:
         (False, -1, 10_000, [{"action": "Ignore"}]),
     ],
 )
-def test_a_tasks_retries_are_limit_and_rules(
+def test_a_tasks_retries_become_a_limit_and_rules(
     fancy: bool, count: int, limit: int, rules: Any
 ) -> None:
     worker = role_of(
@@ -83,9 +83,7 @@ def test_a_tasks_retries_are_limit_and_rules(
     assert (worker["restartLimit"], worker.get("restartRules")) == (limit, rules)
 
 
-def test_a_task_that_is_always_retried_runs_again_after_success_unless_it_waits_at_the_barrier() -> (
-    None
-):
+def test_an_always_retried_task_restarts_after_success_except_at_the_barrier() -> None:
     document = batch(retryPolicy={"maxRetryCount": -2})
     document["spec"]["taskRoles"][0]["frameworkAttemptCompletionPolicy"] = {
         "minSucceededTaskCount": 1
@@ -101,7 +99,7 @@ def test_a_task_that_is_always_retried_runs_again_after_success_unless_it_waits_
         assert "restartOnSuccess" not in role
 
 
-def test_that_out_of_memory_is_no_permanent_failure_here_is_said() -> None:
+def test_the_different_handling_of_out_of_memory_is_reported() -> None:
     assert [text for text in notes_of(converted(batch()), Kind.DIFFERS) if "OOMKilled" in text]
 
 
@@ -126,7 +124,7 @@ def test_a_job_that_is_not_started_is_suspended_and_one_that_is_stopped_ends(
     assert lost(document) == []
 
 
-def test_the_barrier_is_the_agents_and_tasks_train_in_one_world() -> None:
+def test_the_agent_replaces_the_barrier_and_tasks_train_in_one_world() -> None:
     [document] = sample(SERVERS)
     spec = spec_of(document)
     assert spec["runPolicy"]["startPolicy"] == "AllReady"
@@ -141,7 +139,7 @@ def test_the_barrier_is_the_agents_and_tasks_train_in_one_world() -> None:
         assert "volumeMounts" not in written["template"]["spec"]["containers"][0]
 
 
-def test_volumes_that_are_not_only_the_barriers_stay() -> None:
+def test_volumes_with_uses_beside_the_barrier_stay() -> None:
     [document] = sample(SERVERS)
     pod = document["spec"]["taskRoles"][0]["task"]["pod"]["spec"]
     data = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
@@ -152,7 +150,7 @@ def test_volumes_that_are_not_only_the_barriers_stay() -> None:
     assert (written["volumes"], written["containers"][0]["volumeMounts"]) == ([data], [mount])
 
 
-def test_the_barriers_script_is_replaced_by_the_addresses_of_the_world(tmp_path: Any) -> None:
+def test_the_worlds_addresses_replace_the_barriers_script(tmp_path: Any) -> None:
     [document] = sample(SERVERS)
     text = container_of(document, "ps")["command"][2]
     assert "injector.sh" not in text
@@ -203,7 +201,7 @@ def test_variables_labels_and_placeholders_of_a_task() -> None:
     assert {"hostname", "subdomain"} & worker["template"]["spec"].keys() == set()
 
 
-def test_uids_that_nothing_has_here_are_lost() -> None:
+def test_uids_without_a_counterpart_are_lost() -> None:
     document = batch()
     container = document["spec"]["taskRoles"][0]["task"]["pod"]["spec"]["containers"][0]
     container["command"] = [
@@ -215,7 +213,7 @@ def test_uids_that_nothing_has_here_are_lost() -> None:
     assert "FC_CONFIGMAP_NAME, FC_TASK_UID: not known here" in text
 
 
-def test_a_placeholder_of_a_member_where_kubernetes_has_no_references_is_lost() -> None:
+def test_a_members_placeholder_is_lost_where_kubernetes_has_no_references() -> None:
     document = batch()
     pod = document["spec"]["taskRoles"][0]["task"]["pod"]
     pod["metadata"] = {"annotations": {"task": "{{FC_TASKROLE_NAME}}-{{FC_TASK_INDEX}}"}}
@@ -224,7 +222,7 @@ def test_a_placeholder_of_a_member_where_kubernetes_has_no_references_is_lost() 
     assert [text for text in lost(document) if "FC_TASK_INDEX" in text]
 
 
-def test_names_that_are_none_here_are_made_valid_and_tasks_still_know_theirs() -> None:
+def test_invalid_names_are_made_valid_and_tasks_still_find_theirs() -> None:
     document = batch()
     document["metadata"]["name"] = "0" * 63
     document["spec"]["taskRoles"][0]["name"] = "aroleofmorethantwentycharacters"
@@ -239,7 +237,7 @@ def test_names_that_are_none_here_are_made_valid_and_tasks_still_know_theirs() -
     assert variables["FC_FRAMEWORK_NAME"] == "0" * 63
 
 
-def test_more_roles_than_a_job_has_are_an_error() -> None:
+def test_more_roles_than_a_job_may_have_are_an_error() -> None:
     document = batch()
     roles = document["spec"]["taskRoles"]
     document["spec"]["taskRoles"] = [roles[0] | {"name": f"role{number}"} for number in range(33)]

@@ -1,6 +1,5 @@
-"""Documents with anything anywhere.
-
-An error for each field, or an object that is within all bounds.
+"""Tests documents with arbitrary content: each field is an error, or the object is within all
+bounds.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ DOCUMENTS = [document for name in SAMPLES for document in sample(name)]
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the paths of all values of a document but those that say what it is."""
+    """Return the paths of all values of a document except for those of its kind and version."""
     found = [path] if path and path[0] not in ("apiVersion", "kind") else []
     inner = (
         value.items()
@@ -60,7 +59,9 @@ def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def check(document: Any) -> None:
-    """Convert a document: there are errors, or an object whose own fields are as the CRD says."""
+    """Convert a document, and check that there are errors or an object whose own fields match the
+    CRD.
+    """
     result = convert(document, 1)
     if result.object is None:
         assert [note for note in result.notes if note.kind == "error"]
@@ -70,7 +71,7 @@ def check(document: Any) -> None:
         return
     written = copy.deepcopy(result.object["spec"])
     for role in written.get("replicaSpecs", {}).values():
-        role["template"] = {}  # what else is in it is the API server's to refuse
+        role["template"] = {}  # the API server rejects other invalid content
     if "master" in written:
         written["master"] = {}
     found = problems(written, SCHEMAS[result.object["kind"]]["properties"]["spec"])
@@ -99,7 +100,7 @@ def _check_rules(spec: Any) -> None:
     st.lists(ANYTHING, min_size=1, max_size=4),
 )
 @settings(max_examples=100)
-def test_anything_anywhere_in_a_sample(
+def test_any_value_anywhere_in_a_sample_is_an_error_or_within_bounds(
     document: Any, chance: random.Random, values: list[Any]
 ) -> None:
     for value in values:
@@ -111,12 +112,14 @@ def test_anything_anywhere_in_a_sample(
     st.sampled_from(sorted(CONVERTERS)),
     st.dictionaries(st.sampled_from(["metadata", "spec", "status", "x"]), ANYTHING),
 )
-def test_anything_of_any_kind(kind: tuple[str, str], fields: dict[str, Any]) -> None:
+def test_any_document_of_any_kind_is_an_error_or_within_bounds(
+    kind: tuple[str, str], fields: dict[str, Any]
+) -> None:
     check({"apiVersion": kind[0], "kind": kind[1]} | fields)
 
 
 @given(ANYTHING)
-def test_anything_at_all(document: Any) -> None:
+def test_any_document_is_an_error_or_within_bounds(document: Any) -> None:
     check(document)
 
 

@@ -1,4 +1,4 @@
-"""Kubeflow's MPIJob, PyTorchJob and TrainJob."""
+"""Tests Kubeflow's MPIJob, PyTorchJob and TrainJob."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_horovod_elastic_of_an_mpi_job_runs_without_ssh() -> None:
     assert lost(document) == []
 
 
-def test_plain_mpirun_is_custom_and_what_its_operator_made_is_lost() -> None:
+def test_plain_mpirun_is_custom_and_its_operators_files_are_lost() -> None:
     [document] = sample(PI)
     spec = spec_of(document)
     assert spec["framework"] == "custom"
@@ -42,20 +42,20 @@ def test_plain_mpirun_is_custom_and_what_its_operator_made_is_lost() -> None:
     assert [text for text in lost(document) if "discover_hosts --hostfile" in text]
 
 
-def test_an_mpi_worker_without_a_command_has_the_ssh_server_it_had() -> None:
+def test_an_mpi_worker_without_a_command_gets_an_ssh_server() -> None:
     [document] = sample(PI)
     worker = document["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     del worker["command"], worker["args"]
     assert container_of(document, "worker")["command"] == ["/usr/sbin/sshd", "-De"]
 
 
-def test_other_versions_of_mpi_jobs_are_refused() -> None:
+def test_other_versions_of_mpi_jobs_are_rejected() -> None:
     [document] = sample(PI)
     document["apiVersion"] = "kubeflow.org/v1"
     assert "MPIJob kubeflow.org/v2beta1" in errors(document)[0]
 
 
-def test_master_and_workers_of_a_pytorch_job_are_one_role_of_a_fixed_size() -> None:
+def test_master_and_workers_of_a_pytorch_job_become_one_role_of_a_fixed_size() -> None:
     worker = role_of(pytorch(), "worker")
     assert (worker["replicas"], worker["minReplicas"], worker.get("maxReplicas")) == (2, 2, None)
     assert spec_of(pytorch())["runPolicy"]["cleanPodPolicy"] == "None"
@@ -69,7 +69,7 @@ def test_master_and_workers_of_a_pytorch_job_are_one_role_of_a_fixed_size() -> N
     assert [text for text in lost(document) if "template differs" in text]
 
 
-def test_an_elastic_pytorch_job_keeps_its_bounds_and_the_agent_tells_torchrun_its_world() -> None:
+def test_an_elastic_pytorch_job_keeps_its_bounds_and_uses_the_agents_world() -> None:
     document = pytorch("pytorch-elastic")
     worker = role_of(document, "worker")
     assert (worker["minReplicas"], worker["maxReplicas"], worker["processRestartLimit"]) == (
@@ -108,7 +108,7 @@ def test_restart_policies_and_limits() -> None:
     assert role_of(document, "worker")["restartLimit"] == 0
 
 
-def test_a_train_job_is_what_it_says_and_the_rest_is_lost() -> None:
+def test_a_train_job_keeps_its_own_fields_and_the_rest_is_lost() -> None:
     spec = spec_of(train())
     worker = spec["replicaSpecs"]["worker"]
     assert spec["framework"] == "pytorch"
@@ -116,7 +116,7 @@ def test_a_train_job_is_what_it_says_and_the_rest_is_lost() -> None:
     assert ["runtime torch-distributed" in text for text in lost(train())] == [True]
 
 
-def test_what_only_the_runtime_knows_is_to_be_written_in() -> None:
+def test_the_user_must_add_the_runtimes_fields() -> None:
     document = train()
     document["spec"]["trainer"] = {"numProcPerNode": "auto"}
     document["spec"]["initializer"] = {"dataset": {"storageUri": "hf://data"}}

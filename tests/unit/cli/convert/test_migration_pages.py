@@ -1,4 +1,6 @@
-"""docs/migrate/ has a page for each peer, which names every field of the samples outside of pod templates."""
+"""Tests that docs/migrate/ has a page for each peer that names all fields of its samples, except
+for pod templates.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ _OF_KUBERNETES = (
 
 
 def fields(value: Any) -> set[str]:
-    """Return the names of all fields, but not of those below what is Kubernetes' own."""
+    """Return the names of all fields, except for those inside of Kubernetes' own."""
     if isinstance(value, list):
         return set().union(*map(fields, value))
     if not isinstance(value, dict):

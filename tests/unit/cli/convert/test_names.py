@@ -1,4 +1,4 @@
-"""Names of other operators become valid names, always the same one, and no two the same."""
+"""Tests that names of other operators become valid and distinct names, always the same ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_every_name_becomes_a_valid_one(name: str) -> None:
 
 
 @given(NAMES)
-def test_a_valid_name_stays(name: str) -> None:
+def test_a_valid_name_is_kept(name: str) -> None:
     if JOB.fullmatch(name):
         assert job_name(name) == name
     if ROLE.fullmatch(name):
@@ -29,6 +29,6 @@ def test_a_valid_name_stays(name: str) -> None:
 
 
 @given(st.sets(NAMES, min_size=2, max_size=2))
-def test_two_names_stay_two(pair: set[str]) -> None:
+def test_two_names_stay_distinct(pair: set[str]) -> None:
     assert len({job_name(name) for name in pair}) == 2
     assert len({role_name(name) for name in pair}) == 2

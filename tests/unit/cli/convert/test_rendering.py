@@ -1,4 +1,4 @@
-"""What is written reads as the object that was converted, whatever its values, and comments stand where they belong."""
+"""Tests that rendered YAML reads as the converted object, and that comments precede their fields."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def test_any_object_with_any_comment_reads_as_it_was(
 @pytest.mark.parametrize(
     "text", ["y", "N", "1e3", "0o17", "0x1f", "1_0", "1:30", "2026-01-01", ".5", "-1", "~", "on"]
 )
-def test_texts_that_other_readers_take_for_something_else_are_in_quotes(text: str) -> None:
+def test_ambiguous_texts_are_quoted(text: str) -> None:
     assert render(Converted("document 1", {"a": text})).splitlines()[1] == f"a: '{text}'"
 
 
-def test_a_comment_stands_before_its_field_with_its_indentation() -> None:
+def test_a_comment_precedes_its_field_with_its_indentation() -> None:
     written = {"spec": {"roles": [{"name": "a", "size": 1}]}}
     notes = (
         Note(Kind.DIFFERS, "x", "means something else", ("spec", "roles", 0, "size")),

@@ -1,4 +1,6 @@
-"""Commands of torchrun and dlrover-run: what the agent sets is taken out, and all else stays."""
+"""Tests that commands of torchrun and dlrover-run lose the options that the agent sets, and nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from hypothesis import strategies as st
         (["bash", "-c", 'a; torchrun --nnodes="$N" t.py; torchrun u'], ["bash", "-c", "a; torchrun t.py; torchrun u"]),
     ],
 )  # fmt: skip
-def test_options_of_the_world_are_taken_out_up_to_the_script(
+def test_options_of_the_world_are_removed_up_to_the_script(
     words: list[str], changed: list[str]
 ) -> None:
     found = without_world(words)
@@ -41,7 +43,7 @@ def test_other_commands_are_left_alone(words: list[str]) -> None:
     assert without_world(words) is None
 
 
-def test_what_the_options_were_is_known() -> None:
+def test_the_removed_options_are_known() -> None:
     found = without_world(
         ["torchrun", "--nnodes=2:5", "--nproc-per-node=auto", "--max_restarts", "3", "train.py"]
     )
