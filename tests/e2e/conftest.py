@@ -1,4 +1,6 @@
-"""Runs end-to-end tests on a cluster with a node: the embedded one, or the one of `--kubeconfig`."""
+"""Runs end-to-end tests on a cluster with a node: the embedded one, or the one of
+`--kubeconfig`.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

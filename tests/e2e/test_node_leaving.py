@@ -144,7 +144,6 @@ def assert_no_restart_counted(user: KubectlUser) -> None:
 
 
 # --- a lost node
-# ------------------------------------------------------------------------------------------------------
 
 
 def kubelet_of(cluster: TargetCluster) -> psutil.Process:
@@ -160,7 +159,9 @@ def kubelet_of(cluster: TargetCluster) -> psutil.Process:
 
 
 def evicted_at_once(job: Json) -> Json:
-    """Let a job's workers be evicted as soon as their node is marked as lost, not 5 minutes later."""
+    """Let a job's workers be evicted as soon as their node is marked as lost, not 5 minutes
+    later.
+    """
     lost = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
         for key in sorted(LOST)

@@ -33,7 +33,6 @@ RESTRICTED = {
 
 
 # --- pod security
-# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.guarantee("restricted-namespaces")
@@ -73,7 +72,6 @@ def restrict(sandbox: Sandbox) -> None:
 
 
 # --- a quota
-# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.guarantee("api-server-refuses-for-now")
@@ -128,7 +126,6 @@ def partly(user: KubectlUser, plan: str) -> str:
 
 
 # --- default limits
-# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.guarantee("no-writes-at-rest")
@@ -179,7 +176,6 @@ def resources_of(user: KubectlUser, pod: str) -> Json:
 
 
 # --- network policies
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.guarantee("restricted-namespaces")
@@ -222,7 +218,6 @@ def documented(job: str) -> list[Json]:
 
 
 # --- tokens
-# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")

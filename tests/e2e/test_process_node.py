@@ -159,7 +159,6 @@ def living(cookie: str) -> list[int]:
 
 
 # --- running
-# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -268,7 +267,6 @@ def test_a_pod_past_its_deadline_fails_with_that_reason(space: Space) -> None:
 
 
 # --- environment
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -382,7 +380,6 @@ def test_the_service_account_token_works_through_kubeconfig(space: Space) -> Non
 
 
 # --- probes
-# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -465,7 +462,6 @@ def message_of_event(space: Space, name: str, reason: str, text: str) -> str:
 
 
 # --- deletion
-# -----------------------------------------------------------------------------------------------------
 
 
 def test_a_deleted_container_may_end_by_itself(space: Space, tmp_path: Path) -> None:
@@ -550,7 +546,6 @@ class watching:
 
 
 # --- resize
-# -------------------------------------------------------------------------------------------------------
 
 
 def resize(space: Space, name: str, **resources: Json) -> None:
@@ -653,7 +648,6 @@ def test_a_resize_without_room_is_done_once_the_node_has_room(
 
 
 # --- refusals
-# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -711,7 +705,6 @@ def test_port_forward_by_spdy_is_rejected_with_a_reason(space: Space) -> None:
 
 
 # --- the node's own death
-# -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

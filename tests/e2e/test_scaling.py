@@ -81,7 +81,6 @@ def user(user_of: KubectlUserOf) -> KubectlUser:
 
 
 # --- the size
-# -----------------------------------------------------------------------------------------------------
 
 
 def test_kubectl_scale_becomes_a_plan_and_the_spec_and_the_pods_agree(user: KubectlUser) -> None:
@@ -134,7 +133,6 @@ def test_a_scale_in_by_name_removes_only_that_worker_and_training_continues(
 
 
 # --- roles
-# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.guarantee("changed-roles")
@@ -211,7 +209,6 @@ def role_pods(user: KubectlUser, role: str) -> str:
 
 
 # --- plans of every form
-# ------------------------------------------------------------------------------------------
 
 
 def test_a_plan_sets_the_count(user: KubectlUser) -> None:
@@ -440,7 +437,6 @@ def test_a_failed_job_restarts_with_new_pods_and_the_failed_one_stays_readable(
 
 
 # --- suspend, cancel, delete
-# --------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -603,7 +599,6 @@ def test_a_program_learns_its_place_by_references(
 
 
 # --- failures
-# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.guarantee("first-matching-rule-decides")

@@ -18,7 +18,9 @@ NAME = "scripted"
 
 
 def scripted_job(folder: Path) -> dict[str, Any]:
-    """Return a job whose launcher waits for the test's end, and whose workers wait for the launcher."""
+    """Return a job whose launcher waits for the test's end, and whose workers wait for the
+    launcher.
+    """
     command = ["sh", "-c", f"until [ -e {folder}/finish ]; do sleep 0.2; done"]
     made = job(NAME, folder, replicas=2, command=command)
     spec = made["spec"]

@@ -1,4 +1,6 @@
-"""Sends lines of every kind to the agent's socket, in parallel to a well-behaved training process."""
+"""Sends lines of every kind to the agent's socket, in parallel to a well-behaved training
+process.
+"""
 
 from __future__ import annotations
 

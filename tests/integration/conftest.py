@@ -1,4 +1,6 @@
-"""Integration tests talk to a control plane without a node, or to a master or agent process without a cluster."""
+"""Integration tests talk to a control plane without a node, or to a master or agent process
+without a cluster.
+"""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

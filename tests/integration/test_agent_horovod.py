@@ -37,7 +37,9 @@ def job(local_job: LocalJob) -> LocalJob:
 
 
 def wait_for_size(job: LocalJob, size: int, *, after: int = 0) -> int:
-    """Wait until a world of this size has trained a step after step `after`, and return that step."""
+    """Wait until a world of this size has trained a step after step `after`, and return that
+    step.
+    """
 
     def steps() -> list[int]:
         return [step for step, of, _ in steps_in(job.log()) if of == size]

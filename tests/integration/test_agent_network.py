@@ -1,4 +1,6 @@
-"""Runs a real master and real agents: neither a cut network nor a starved agent costs any training."""
+"""Runs a real master and real agents: neither a cut network nor a starved agent costs any
+training.
+"""
 
 from __future__ import annotations
 

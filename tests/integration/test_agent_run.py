@@ -1,4 +1,6 @@
-"""Runs the agent as a process, with a fake master on a real gRPC server and real training commands."""
+"""Runs the agent as a process, with a fake master on a real gRPC server and real training
+commands.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,6 @@ from tests.support.fake_master import FakeMaster
 from tests.support.wait import SECONDS, until
 
 # --- life of a process
-# ----------------------------------------------------------------------------------------------
 
 
 async def test_the_command_runs_in_its_world_and_its_success_is_the_agents(
@@ -330,7 +331,6 @@ async def test_a_survivor_of_a_broken_world_continues_in_the_next(
 
 
 # --- master away
-# ----------------------------------------------------------------------------------------------------
 
 COUNTING = """
     import elasticjob, itertools, time
@@ -458,7 +458,6 @@ async def test_without_a_master_the_agent_ends_with_the_commands_code_after_a_li
 
 
 # --- the library
-# ----------------------------------------------------------------------------------------------------
 
 
 async def test_the_process_stops_on_request_and_confirms(

@@ -41,7 +41,9 @@ async def test_a_session_continues_with_the_replaced_token(
     async with connect(user_agent="elasticjob-tests") as session:
 
         async def holder() -> str:
-            """Return the pod to which the session's token is bound, or that the token is rejected."""
+            """Return the pod to which the session's token is bound, or that the token is
+            rejected.
+            """
             try:
                 answer = json.loads(await session.request("POST", REVIEWS, body={}))
             except Refused as error:

@@ -1,4 +1,6 @@
-"""Queries a job whose master has ended: with a real API server, a real master and the command line."""
+"""Queries a job whose master has ended: with a real API server, a real master and the command
+line.
+"""
 
 from __future__ import annotations
 

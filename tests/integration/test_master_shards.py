@@ -1,4 +1,6 @@
-"""Uses ShardService over TLS: parts, streams, failures, checkpoints and the right to restore one."""
+"""Uses ShardService over TLS: parts, streams, failures, checkpoints and the right to restore
+one.
+"""
 
 from __future__ import annotations
 

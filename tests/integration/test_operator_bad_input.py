@@ -125,7 +125,9 @@ async def _edit(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
 
 
 async def _everything(kube: Kube, namespace: str) -> Json:
-    """Return the state that a bad request must not change: specs and sizes of jobs, and every pod."""
+    """Return the state that a bad request must not change: specs and sizes of jobs, and every
+    pod.
+    """
     jobs = (await kube.list(ELASTIC_JOBS, namespace))["items"]
     pods = (await kube.list(PODS, namespace))["items"]
     sizes = ("desired", "indices", "resources", "resourcesByIndex")

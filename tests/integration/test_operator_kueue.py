@@ -180,7 +180,8 @@ async def test_a_job_starts_with_its_quota_and_releases_it_at_its_end(
 async def test_a_job_grows_with_its_quota_and_releases_quota_it_does_not_need(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, cpu: str, gates: dict[str, bool]
 ) -> None:
-    """A Kueue with elastic jobs needs quota for the difference only, any other one for both sizes for a moment.
+    """A Kueue with elastic jobs needs quota for the difference only, any other one for both sizes
+    for a moment.
 
     This version of it counts the master a second time, for which the queue has 100m more than the
     size needs.

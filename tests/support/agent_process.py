@@ -1,7 +1,4 @@
-"""The agent as a process of its own, below it a real command.
-
-Its environment, and what tests read from it.
-"""
+"""Runs the agent as a process with a real command, and reads its results."""
 
 from __future__ import annotations
 
@@ -22,7 +19,8 @@ from tests.support.wait import SECONDS
 
 AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
 Run = Callable[..., Any]
-"""Starts an agent with a command; the options `program` and more environment variables go by name.
+"""Starts an agent with a command; keyword arguments are `program` and additional environment
+variables.
 """
 
 
@@ -35,15 +33,10 @@ def agent_environment(
     job: str = "job",
     address: str = "127.0.0.1",
 ) -> dict[str, str]:
-    """Return the environment of a worker's container, as the operator makes it, beside this process's own.
+    """Return this process's environment with the variables of a worker's container, as the operator
+    sets them.
 
-    Args:
-        more: variables by name, which go before those that are made here.
-        master: the address of the job's master.
-        index: of the worker.
-        incarnation: how many pods have had this index before.
-        job: the job's name.
-        address: of the worker's pod.
+    `more` overrides them. `incarnation` is the number of earlier pods with this index.
     """
     return {
         **os.environ,
@@ -83,9 +76,8 @@ class AgentProcess:
 
 @asynccontextmanager
 async def agents(master: str, folder: Path) -> AsyncIterator[Run]:
-    """Yield a function that starts agents of the master at this address.
-
-    Those that still run at the end are ended.
+    """Yield a function that starts agents of the master at this address, and end them after the
+    block.
     """
     started: list[AgentProcess] = []
 
@@ -114,7 +106,7 @@ async def agents(master: str, folder: Path) -> AsyncIterator[Run]:
         for one in started:
             if one.process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
-                    # the agent takes with it what a kill would leave behind
+                    # the agent ends its child processes, which a kill would leave behind
                     one.process.terminate()
                 await one.end()
 
@@ -127,12 +119,12 @@ def python(folder: Path, text: str) -> tuple[str, ...]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """Return whether a process exists and has not ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (
         FileNotFoundError,
         ProcessLookupError,
-    ):  # the latter where it ends between opening and reading
+    ):  # the latter if it ends between opening and reading
         return False
     return state != "Z"

@@ -1,7 +1,4 @@
-"""Every request that cannot be met.
-
-What is wrong with it, and which field, value and bound the answer must name.
-"""
+"""Lists every impossible request, with the field, value and bound that the answer must name."""
 
 from __future__ import annotations
 
@@ -22,14 +19,10 @@ four rdma/hca.
 
 @dataclass(frozen=True)
 class Bad:
-    """One request. A job's is a patch of its spec, by `subresource` if one is named.
+    """One request. A job's is a patch of its spec, or of `subresource` if one is named.
 
-    Attributes:
-        what: what is wrong, for people.
-        resource: kind of the request.
-        spec: its spec.
-        names: what the answer must contain: the field, the value, the bound.
-        subresource: of the job that is patched.
+    `what` describes the mistake for people. The answer must contain all `names`: the field, the
+    value, the bound.
     """
 
     what: str
@@ -40,7 +33,7 @@ class Bad:
 
     @property
     def id(self) -> str:
-        """The name of the test."""
+        """Return the name of the test."""
         return f"{self.resource.kind}: {self.what}"
 
 

@@ -1,4 +1,6 @@
-"""A simulated job whose roles request neither CPU nor memory, scaled by the master's real auto-scaler."""
+"""Simulates a job whose roles request neither CPU nor memory, scaled by the master's real
+auto-scaler.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,15 @@ SERVERS = 2
 class BareJob(SimulatedJob):
     """Workers and two parameter servers without resources.
 
-    What a plan gives them is what they request from then on.
+    Members request the resources that plans have set.
+
     Attributes:
         limits: cores and bytes of all members together.
         maximum: the job has the world's maximum as its maxReplicas; else only the limits bound it.
-        uses: what a member of each role uses, by the seconds since the start.
-        given: what plans have set, by role.
-        decisions: all that a plan was made of.
-        at: when, in seconds since the start.
+        uses: the usage of a member of each role, by the seconds since the start.
+        given: the resources that plans have set, by role.
+        decisions: the plans' requests.
+        at: the seconds since the start.
         refuses: plans that set resources fail.
     """
 
@@ -92,7 +95,7 @@ class BareJob(SimulatedJob):
         }
         assert all(each >= 0 for each in free.values()), "the operator would have refused the plan"
         most = self.world.maximum if self.maximum else 10_000
-        if "worker" in self.given:  # the master reads the bounds from what members request
+        if "worker" in self.given:  # the master derives the bounds from the members' requests
             most = min(
                 [most, *(size + int(free[name] // self.given["worker"][name]) for name in free)]
             )

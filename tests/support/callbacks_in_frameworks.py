@@ -1,6 +1,6 @@
-"""The callbacks, in the real frameworks.
+"""Tests the callbacks in the real frameworks.
 
-`test_library_callbacks` runs each in an interpreter of its own.
+`test_library_callbacks` runs each test in its own interpreter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SAMPLES = 40 * BATCH
 
 pytestmark = pytest.mark.filterwarnings(
     "default"
-)  # those frameworks warn of themselves and of each other
+)  # those frameworks warn about themselves and about each other
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def _report_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_stop(agent: FakeAgent) -> int:
-    """Return the last step, after which the process has confirmed."""
+    """Return the last step after which the process has confirmed the stop."""
     agent.wait(lambda fake: {"stopping": True} in fake.messages)
     assert {"stoppable": True} in agent.messages
     last: int = agent.reports[-1]["step"]
@@ -42,7 +42,7 @@ def check_stop(agent: FakeAgent) -> int:
 
 
 @pytest.mark.usefixtures("_report_every_step")
-def test_keras_stops_in_mid_epoch_and_goes_on_from_its_checkpoint(
+def test_keras_stops_during_an_epoch_and_continues_from_its_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keras = pytest.importorskip("keras")
@@ -78,7 +78,9 @@ def test_keras_stops_in_mid_epoch_and_goes_on_from_its_checkpoint(
         assert {"stopping": True} not in agent.messages
 
 
-def test_keras_needs_an_agreement_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keras_with_several_processes_requires_an_agreement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("keras")
     from elasticjob.keras import ElasticJob
 
@@ -88,7 +90,7 @@ def test_keras_needs_an_agreement_among_many(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("_report_every_step")
-def test_a_hugging_face_trainer_saves_stops_and_goes_on(
+def test_a_hugging_face_trainer_saves_stops_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
@@ -134,7 +136,7 @@ def test_a_hugging_face_trainer_saves_stops_and_goes_on(
 
 
 @pytest.mark.usefixtures("_report_every_step")
-def test_lightning_saves_stops_in_spite_of_min_epochs_and_goes_on(
+def test_lightning_saves_and_stops_despite_min_epochs_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")

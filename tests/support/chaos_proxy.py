@@ -1,8 +1,8 @@
-"""An unreliable proxy to the API server.
+"""Runs an unreliable proxy to the API server.
 
-Every fault of a network and an overloaded server, drawn from a seed. Between it and the operator it
-is plain HTTP, so that it can cut in anywhere; to the API server it is TLS. Answers are passed on as
-they are, watches line by line.
+It injects every fault of a network and of an overloaded server, drawn from a seed. The operator's
+side is plain HTTP, so that the proxy can intervene anywhere; the API server's side is TLS. Answers
+are passed on unchanged, watches line by line.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ REQUESTS: dict[Fault, int] = {
     "503": 1,
     "slow": 1,
 }
-"""How many of 50 requests meet each fault; "after" means that the server has done what it was asked
-to.
+"""How many of 50 requests meet each fault; "after" means that the server has carried out the
+request.
 """
 WATCHES: dict[Fault, int] = {"none": 9, "lost before": 1, "503": 1, "410": 1}
-"""The same of 12 watches; one that meets none is cut after a while."""
+"""The same for 12 watches; a watch without a fault is cut after a while."""
 SLOW_SECONDS = 0.4
 WATCH_SECONDS = 5.0
 """A watch that is cut lives at most this long; real ones live for minutes."""
@@ -53,7 +53,7 @@ When = Literal["before", "after"]
 
 @dataclass
 class WriteRequest:
-    """A write that reached the proxy; `status` is the server's answer, 0 when there was none."""
+    """A write that reached the proxy; `status` is the server's answer, 0 if there was none."""
 
     method: str
     path: str
@@ -62,16 +62,16 @@ class WriteRequest:
 
 @dataclass
 class ChaosProxy:
-    """The proxy while it runs.
+    """The running proxy.
 
     Attributes:
-        kubeconfig: leads through the proxy.
+        kubeconfig: connects through the proxy.
         rng: draws the faults; None: there are none.
         writes: every write, in order of arrival.
-        on_write: called with every write, before and after the server is asked; for what shall happen at that moment.
+        on_write: called with every write, before and after the server handles it.
         refuses_watches: while set, no watch begins.
         delay: seconds that every POST of a pod takes longer; unset: none.
-        oldest: watches from a version before this one are refused, as too old.
+        oldest: watches from a version before this one are rejected as too old.
     """
 
     kubeconfig: Path
@@ -89,7 +89,7 @@ class ChaosProxy:
     _watches: set[asyncio.Transport] = field(default_factory=set)
 
     def cut_watches(self) -> None:
-        """Break every watch that is open."""
+        """Break every open watch."""
         for transport in list(self._watches):
             transport.abort()
 
@@ -177,7 +177,7 @@ class ChaosProxy:
     def _draw(self, bag: dict[Fault, int]) -> Fault:
         """Draw from a bag that is refilled when it is empty.
 
-        So every fault happens, in an order of the seed's.
+        So every fault happens, in an order that the seed determines.
         """
         if self.rng is None:
             return "none"
@@ -203,7 +203,7 @@ async def chaos_proxy(
 ) -> AsyncIterator[ChaosProxy]:
     """Run a proxy to the cluster's API server while the block lasts.
 
-    Without a seed it makes no faults of its own.
+    Without a seed it injects no faults.
     """
     proxy = ChaosProxy(
         directory / "proxy.kubeconfig", random.Random(seed) if seed is not None else None

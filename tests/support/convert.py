@@ -1,4 +1,6 @@
-"""Documents of other operators, re-typed from their documentation, and what `elasticjob convert` makes of them."""
+"""Converts documents of other operators, re-typed from their documentation, with `elasticjob
+convert`.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,9 @@ def sample(name: str) -> list[Any]:
 
 
 def converted(document: Any) -> Converted:
-    """Convert a document that can be.
+    """Convert a valid document.
 
-    The result is one that API server and operator accept, and reads as written.
+    Check that API server and operator accept the result, and that it reads as written.
     """
     result = convert(document, 1)
     assert result.object is not None, [note.line() for note in result.notes]
@@ -76,17 +78,17 @@ def container_of(document: Any, role: str) -> dict[str, Any]:
 
 
 def notes_of(result: Converted, kind: Kind) -> list[str]:
-    """Return the notes of one kind, as the report has them."""
+    """Return the notes of one kind, as the report shows them."""
     return [note.line() for note in result.notes if note.kind is kind]
 
 
 def lost(document: Any) -> list[str]:
-    """Return what is lost of a document."""
+    """Return the report's notes on lost fields."""
     return notes_of(converted(document), Kind.LOST)
 
 
 def errors(document: Any) -> list[str]:
-    """Return why a document cannot be converted."""
+    """Return the reasons why a document cannot be converted."""
     result = convert(document, 1)
     assert result.object is None
     return notes_of(result, Kind.INVALID)

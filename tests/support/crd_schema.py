@@ -1,7 +1,7 @@
-"""Checks an object against the schema of its CRD without a server.
+"""Checks an object against the schema of its CRD without a server: types, bounds and unknown
+fields.
 
-Types, bounds, and no field that is not known.
-The rules in CEL are the API server's alone.
+Only the API server evaluates the rules in CEL.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def problems(value: Any, schema: dict[str, Any], path: str = "") -> list[str]:
-    """Return what the API server would refuse, by field."""
+    """Return the fields that the API server would reject, with reasons."""
     return list(_problems(value, schema, path))
 
 

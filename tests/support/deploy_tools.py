@@ -1,7 +1,4 @@
-"""What tests of deploy/ share.
-
-A cluster of their own, kubectl and Helm on it, and the operator's account.
-"""
+"""Runs a cluster for the tests of deploy/, with kubectl, Helm and the operator's account."""
 
 from __future__ import annotations
 
@@ -35,11 +32,11 @@ class Tools:
     cluster: Cluster
 
     def kubectl(self, *arguments: str, given: str | None = None) -> str:
-        """Run kubectl; return what it printed."""
+        """Run kubectl; return its output."""
         return self._run(self.cluster.bin / "kubectl", *arguments, given=given)
 
     def helm(self, *arguments: str) -> str:
-        """Run Helm; return what it printed."""
+        """Run Helm; return its output."""
         return self._run(find_helm(os.environ), *arguments)
 
     def _run(
@@ -61,13 +58,13 @@ class Tools:
         return done.stdout
 
     def difference(self, *arguments: str) -> str:
-        """Return what a server-side apply would change."""
+        """Return the changes that a server-side apply would make."""
         return self._run(
             self.cluster.bin / "kubectl", "diff", "--server-side", *arguments, codes=(0, 1)
         )
 
     def objects(self) -> set[str]:
-        """Return every object of the cluster, of whatever kind, as namespace, kind and name."""
+        """Return every object of the cluster, of every kind, as namespace, kind and name."""
         kinds = self.kubectl("api-resources", "--verbs=list,delete", "--output=name").split()
         listed = ",".join(kind for kind in kinds if kind not in _OF_THE_CLUSTER_ITSELF)
         lines = self.kubectl("get", listed, "--all-namespaces", "--ignore-not-found", "-o", "json")
@@ -80,5 +77,5 @@ def _called(item: Json) -> str:
 
 
 def manifests(mode: str) -> list[Json]:
-    """Return what is installed beside the definitions."""
+    """Return the installed objects except for the definitions."""
     return list(yaml.safe_load_all((DEPLOY / mode / "operator.yaml").read_text()))

@@ -1,4 +1,4 @@
-"""A fake agent in a thread, for tests of what a training process does with its socket."""
+"""Runs a fake agent in a thread, for tests of how a training process uses its socket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from elasticjob import _agent_connection
 
 
 class FakeAgent:
-    """Keeps the messages of training processes, asks for a stop when a step is reached, and answers `may_commit`."""
+    """Keeps the messages of training processes, requests a stop at a step, and answers
+    `may_commit`.
+    """
 
     def __init__(
         self, path: Path, *, stop_at: int | None, reads: bool, may_commit: bool | None
@@ -99,7 +101,7 @@ def fake_agent(
 ) -> Iterator[FakeAgent]:
     """Run a fake agent of this process, which opens a new connection to it.
 
-    `may_commit`: its answer; None: none.
+    `may_commit` is its answer; None for no answer.
     """
     path = folder / "agent.sock"
     agent = FakeAgent(path, stop_at=stop_at, reads=reads, may_commit=may_commit)

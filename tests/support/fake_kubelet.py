@@ -1,6 +1,5 @@
-"""A fake kubelet with fake agents, on a control plane without nodes.
-
-Pods start, drain, end and terminate.
+"""Plays kubelet and agents on a control plane without nodes: pods start, drain, end and
+terminate.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ async def kubelet(
 ) -> AsyncIterator[None]:
     """Run pods of one namespace while the block lasts.
 
-    Without agents, nobody confirms that it has drained. On a node, made for the time, a deleted pod
-    stays until it is played to have ended; without one it is gone at once.
+    Without agents, no drain is confirmed. On a node, which is created for the block, a deleted pod
+    stays until the test lets it end; without a node it is deleted at once.
     """
     if node:
         taint = {"key": "elasticjob-tests/played", "effect": "NoSchedule"}
@@ -37,7 +36,8 @@ async def kubelet(
             NODES, None, {"metadata": {"name": node}, "spec": {"taints": [taint]}, "status": status}
         )
     try:
-        async with asyncio.TaskGroup() as group:  # so that a test fails at once when playing fails
+        # so that a test fails at once when the player fails
+        async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_run(kube, namespace, agents, node))]
             if node:
                 tasks.append(group.create_task(_keep_ready(kube, node)))
@@ -66,7 +66,7 @@ async def end(
 async def _keep_ready(kube: Kube, node: str) -> None:
     """Send the node's heartbeats.
 
-    After 50 s without one, the node controller says of each of its pods: not ready.
+    After 50 s without one, the node controller sets each of its pods to not ready.
     """
     while True:
         await asyncio.sleep(5)
@@ -94,7 +94,7 @@ async def _run(kube: Kube, namespace: str, agents: bool, node: str) -> None:
 async def _play(
     kube: Kube, namespace: str, agents: bool, node: str, addresses: Iterator[int]
 ) -> None:
-    """Do what is to be done next for every pod."""
+    """Do the next step of every pod."""
     plans = (await kube.list(SCALE_PLANS, namespace))["items"] if agents else ()
     draining = {
         name
@@ -121,7 +121,7 @@ async def _play(
             elif phase == "Running" and _reported(pod) != _asked(pod):
                 await _start(kube, pod, pod["status"]["podIP"])
         except (NotFound, Conflict):
-            continue  # it has gone or changed meanwhile
+            continue  # the pod was deleted or changed meanwhile
 
 
 async def _start(kube: Kube, pod: Json, address: str) -> None:
@@ -133,7 +133,7 @@ async def _start(kube: Kube, pod: Json, address: str) -> None:
         "containerStatuses": [_container(pod, {"running": {"startedAt": "2026-01-01T00:00:00Z"}})],
     }
     metadata = pod["metadata"]
-    # Only as it was listed: a test may have ended it since.
+    # Only in the listed version: a test may have ended the pod since.
     body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
     await kube.patch(PODS, metadata["namespace"], metadata["name"], body, subresource="status")
 

@@ -1,4 +1,4 @@
-"""A master whose commands a test sends by hand, for tests of the agent's process."""
+"""Runs a master whose commands a test sends by hand, for tests of the agent's process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FakeMaster(
     discovery_pb2_grpc.DiscoveryServiceServicer,
     shards_pb2_grpc.ShardServiceServicer,
 ):
-    """A master that sends the commands that a test asks for."""
+    """A master that sends the commands that a test requests."""
 
     def __init__(self, host: str) -> None:
         self.host = host

@@ -1,6 +1,5 @@
-"""What tools for GitOps make of an object.
-
-Kstatus itself, as Flux has it, and Argo CD's script for our kind.
+"""Asks GitOps tools for an object's state: kstatus itself, as in Flux, and Argo CD's script for
+our kind.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _ARGO_CD = Path(__file__).parents[2] / "deploy" / "argocd" / "elasticjob-health.
 
 
 def build_kstatus(folder: Path) -> Path:
-    """Compile the program that asks kstatus; Go keeps what it has compiled once."""
+    """Compile the program that calls kstatus; Go caches the result."""
     cache = cache_dir(os.environ)
     program = folder / "kstatus"
     command = [str(find_go(cache, os.environ, ProgressDisplay())), "build", "-o", str(program), "."]

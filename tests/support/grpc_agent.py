@@ -1,4 +1,4 @@
-"""An agent whose messages a test sends by hand, for tests of the master's process."""
+"""Plays an agent whose messages a test sends by hand, for tests of the master's process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SECONDS = 20.0
 
 @dataclass
 class Agent:
-    """An agent by hand.
+    """A played agent.
 
-    Registered and connected, it acts on the master's commands without a real process.
+    Registered and connected, it follows the master's commands without a real process.
     """
 
     index: int
@@ -38,16 +38,16 @@ class Agent:
 
     @property
     def uid(self) -> str:
-        """Its pod's UID."""
+        """Return its pod's UID."""
         return f"uid-{self.index}-{self.incarnation}"
 
     @property
     def name(self) -> str:
-        """Its pod's name."""
+        """Return its pod's name."""
         return names.member_pod("job", "worker", self.index, self.incarnation)
 
     def registration(self) -> pb.RegisterRequest:
-        """Return what it registers with."""
+        """Return its registration."""
         return pb.RegisterRequest(
             pod_name=self.name,
             pod_uid=self.uid,
@@ -59,7 +59,9 @@ class Agent:
         )
 
     async def join(self, channel: grpc.aio.Channel, *, follow_commands: bool = True) -> Agent:
-        """Register, open the stream, and from then on follow the master's commands (or only record them)."""
+        """Register, open the stream, and from then on follow the master's commands (or only
+        record them).
+        """
         stub = AgentServiceStub(channel)
         await stub.Register(self.registration(), timeout=SECONDS, wait_for_ready=True)
         self.stream = stub.Connect()
@@ -70,7 +72,7 @@ class Agent:
         return self
 
     async def send(self, **message: Any) -> None:
-        """Send one message; grpc takes one at a time."""
+        """Send one message; grpc accepts one at a time."""
         async with self.sending:
             await self.stream.write(pb.AgentMessage(**message))
 
@@ -111,7 +113,7 @@ class Agent:
 
 
 async def world_of_two(channel: grpc.aio.Channel) -> tuple[Agent, Agent]:
-    """Return two agents that the master has made its first world of."""
+    """Return two agents, of which the master has formed its first world."""
     first = await Agent(0).join(channel)
     second = await Agent(1).join(channel)
     await until("a world of two", lambda: first.running == second.running == 1)

@@ -1,6 +1,6 @@
-"""Jobs of real Horovod processes.
+"""Runs jobs of real Horovod processes.
 
-Tests that need them are skipped where `tools/horovod_env` has not been run.
+Their tests are skipped unless `tools/horovod_env` has been run.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.support.local_job import LocalJob
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = REPOSITORY / "tests/support/horovod_training.py"
 FINISH = "finish"
-"""The file with which a local job's training ends."""
+"""The file that ends a local job's training."""
 STEP = re.compile(r"^(?:\[\d+\] )?step (\d+) size (\d+) weight (\d+)$", re.MULTILINE)
 
 
 @functools.cache
 def horovod_python() -> str:
-    """Return a Python with Horovod; skips the test where there is none."""
+    """Return a Python with Horovod; skip the test if there is none."""
     tried = subprocess.run(
         [REPOSITORY / "tools/horovod_env", "--cached"], capture_output=True, text=True, check=False
     )
@@ -45,21 +45,22 @@ def train(job: LocalJob, index: int, *, slots: int = 1) -> subprocess.Popen[byte
 
 
 def check_account(log: str, *, sizes: set[int], repeated: int = 0) -> None:
-    """Check which worlds there were, and the account of what was committed.
+    """Check the sizes of the worlds, and the account of the committed steps.
 
     The script itself has checked its sums.
 
     Args:
         log: of all workers.
         sizes: the sizes of worlds that have trained a step.
-        repeated: the most steps that a killed process has not told, or that were done again after a rollback.
+        repeated: the limit of steps that a killed process has not printed, or that were
+            repeated after a rollback.
     """
     done = steps_in(log)
     steps = max(step for step, _, _ in done)
     missing = set(range(1, steps + 1)) - {step for step, _, _ in done}
     assert len(missing) <= repeated, (
         f"steps {missing} are missing: {log}"
-    )  # a killed rank 0 prints no more
+    )  # a killed rank 0 prints nothing any more
     assert len(done) <= steps + repeated, f"{len(done)} steps for {steps}: {log}"
     assert {size for _, size, _ in done} == sizes, log
     finished = re.findall(

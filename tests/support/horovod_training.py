@@ -1,7 +1,7 @@
-"""An unchanged Horovod Elastic script that keeps account of what each world has trained.
+"""Trains with an unchanged Horovod Elastic script that accounts for the steps of each world.
 
-Needs Horovod and PyTorch. Each batch adds 1 to the weight for every rank, so the weight at the end
-shows a batch that was lost or counted twice.
+Needs Horovod and PyTorch. Each batch adds 1 to the weight for every rank, so the final weight shows
+a batch that was lost or counted twice.
 """
 
 import os

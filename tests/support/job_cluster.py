@@ -1,4 +1,4 @@
-"""A simulated cluster with one clock, and what tests of a job's life do to it."""
+"""Runs a simulated cluster with one clock, and the events of a job's life."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def end_training(
     ran: float = 1.0,
     ago: float = 0.0,
 ) -> None:
-    """Let the training in a pod end so many seconds ago, after it ran for so long."""
+    """Let the training in a pod end `ago` seconds ago, after it ran for `seconds`."""
     at = cluster.now - ago
     times = {"startedAt": format_time(at - ran), "finishedAt": format_time(at)}
     terminated = {
@@ -71,6 +71,6 @@ def end_training(
 async def reconcile_now(cluster: Cluster, turns: int = 3) -> None:
     """Let the operator reconcile, and pods start and end, while hardly any time passes."""
     for _ in range(turns):
-        cluster.now -= 2  # what a turn takes
+        cluster.now -= 2  # the duration of a turn
         await cluster.run_operator()
         cluster.run_pods()

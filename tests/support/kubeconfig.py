@@ -1,4 +1,4 @@
-"""The kubeconfig of a server on the loopback interface that asks nobody who he is."""
+"""Writes the kubeconfig of a server on the loopback interface that requires no authentication."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The real Kueue for integration tests.
-
-Its definitions, its manager as a process, and a queue with quota.
+"""Runs the real Kueue for integration tests: its definitions, its manager as a process, and a
+queue with quota.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ QUEUE = "team"
 
 
 async def install_definitions(kubeconfig: Path) -> None:
-    """Install Kueue's definitions with the version that is used here alone.
+    """Install Kueue's definitions with only the version that these tests use.
 
-    To convert others takes Kueue's webhook.
+    Converting other versions requires Kueue's webhook.
     """
     bodies = [
         yaml.safe_load(path.read_text())
@@ -78,7 +77,7 @@ async def install_definitions(kubeconfig: Path) -> None:
 
 
 async def is_served(kube: Kube, resource: Resource) -> bool:
-    """Whether the API server serves objects of this kind."""
+    """Return whether the API server serves objects of this kind."""
     try:
         await kube.list(resource)
     except KubeError:
@@ -165,7 +164,7 @@ async def _listens(port: int) -> bool:
 async def queue(
     kube: Kube, namespace: str, cpu: str, *, labels: Mapping[str, str] | None = None
 ) -> AsyncIterator[str]:
-    """Make a queue of the namespace with this much CPU, on nodes with these labels.
+    """Create a queue of the namespace with this much CPU, on nodes with these labels.
 
     Yield the ClusterQueue's name.
     """

@@ -1,4 +1,6 @@
-"""A master and agents as processes of this machine, each with a loopback address of its own, as in the process node."""
+"""Runs a master and agents as local processes, each with its own loopback address, as in the
+process node.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _MASTER = str(Path(sys.executable).with_name("elasticjob-master"))
 
 
 class LocalJob:
-    """The processes of one job; what each prints is in a file of the folder."""
+    """The processes of one job. Each one's output is a file of the folder."""
 
     framework = "jax"
 
@@ -32,7 +34,9 @@ class LocalJob:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start_master(self, least: int = 2, *options: str) -> None:
-        """Start a master with more options, which goes on from the state that the last one has stored."""
+        """Start a master with more options, which continues from the state that its predecessor
+        has stored.
+        """
         certificate, key = certificates()
         arguments = [
             "--standalone",
@@ -76,12 +80,12 @@ class LocalJob:
         return self._start(f"worker-{index}", AGENT, "run", "--", *command, environment=everything)
 
     def kill_master(self) -> None:
-        """End the master as a lost node would."""
+        """Kill the master, as the loss of its node would."""
         self.processes["master"].kill()
         self.processes["master"].wait()
 
     def log(self) -> str:
-        """Return what all processes have printed."""
+        """Return the output of all processes."""
         return "".join(
             f"== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("*.log"))
         )
@@ -91,7 +95,7 @@ class LocalJob:
         wait_until(what, condition, seconds=SECONDS, explain=self.log)
 
     def wait_for_line(self, pattern: str) -> None:
-        """Wait until one of the processes has printed something."""
+        """Wait until one of the processes has printed a matching line."""
         self.wait(f"a line {pattern!r}", lambda: re.search(pattern, self.log()))
 
     def end(self) -> None:

@@ -1,7 +1,4 @@
-"""`elasticjob run` as a process of its own.
-
-What it prints, what it starts, and what it leaves behind.
-"""
+"""Runs `elasticjob run` as a process, and checks its output, its processes and its leftovers."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ except SystemExit:
     raise
 print(f"finished with step {step}")
 """
-"""A program that trains until a file is there, by steps that it counts and saves."""
+"""A program that counts and saves steps until a file exists."""
 
 
 class LocalRun:
@@ -59,8 +56,8 @@ class LocalRun:
         """Prepare.
 
         Args:
-            folder: for the program and what it prints.
-            runs: where the folders of the runs are.
+            folder: for the program and its output.
+            runs: for the folders of the runs.
         """
         self.folder = folder
         self.runs = runs
@@ -92,7 +89,7 @@ class LocalRun:
         return process
 
     def call(self, *arguments: str) -> tuple[int, str]:
-        """Run another command to its end; return its exit code and what it has printed."""
+        """Run another command to its end; return its exit code and output."""
         ran = subprocess.run(
             [COMMAND, *arguments],
             env=self.environment,
@@ -104,7 +101,7 @@ class LocalRun:
         return ran.returncode, ran.stderr + ran.stdout
 
     def log(self) -> str:
-        """Return what all runs have printed."""
+        """Return the output of all runs."""
         return self._log.read_text() if self._log.exists() else ""
 
     def numbers(self, pattern: str) -> list[int]:
@@ -112,7 +109,7 @@ class LocalRun:
         return [int(number) for number in re.findall(pattern, self.log())]
 
     def wait_for_line(self, pattern: str, *, after: int = 0) -> None:
-        """Wait until something is printed, after so many characters of the log."""
+        """Wait until the log matches a pattern after its first `after` characters."""
         found = re.compile(pattern).search
         wait_until(
             f"a line {pattern!r}",
@@ -138,7 +135,9 @@ class LocalRun:
         ]
 
     def left(self) -> list[str]:
-        """Return the commands of all processes that a run of this test has begun, and folders of runs."""
+        """Return the commands of all processes that a run of this test has begun, and folders of
+        runs.
+        """
         found = [
             command for process in psutil.process_iter() if (command := self._command(process))
         ]
@@ -153,7 +152,7 @@ class LocalRun:
     def _command(self, process: psutil.Process) -> str:
         """Return the command of a process that a run of this test has begun.
 
-        Empty for any other, and once it ends.
+        Empty for any other process, and once it ends.
         """
         try:
             return (
@@ -167,10 +166,9 @@ class LocalRun:
 
 @contextmanager
 def local_run(folder: Path) -> Iterator[LocalRun]:
-    """Yield what begins runs; those that still run at the end are killed.
+    """Yield a function that begins runs, and kill the remaining ones at the end.
 
-    Their folders are in one of their own, as those of tests have long paths, which leave no room
-    for sockets.
+    Their folders are in a separate short path: tests' own paths leave no room for sockets.
     """
     with tempfile.TemporaryDirectory(prefix="ej-") as runs:
         run = LocalRun(folder, Path(runs))

@@ -1,6 +1,5 @@
-"""A master at a real API server.
-
-Its job, and an account with no more rights than its Role gives.
+"""Runs a master at a real API server, with a job and an account with exactly the rights of its
+Role.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ COOLDOWN = 1
 
 @dataclass
 class Setting:
-    """A job in a namespace, and what its master needs."""
+    """A job in a namespace, and the objects that its master needs."""
 
     kube: Kube
     namespace: str
@@ -47,7 +46,7 @@ class Setting:
     ) -> AsyncIterator[Master]:
         """Run a master.
 
-        `through`: the port at which it reaches the API server; `ports`: its own.
+        `through` is the port at which it reaches the API server; `ports` are its own.
         """
         kubeconfig = self.kubeconfig
         if through is not None:
@@ -122,7 +121,7 @@ def role() -> dict[str, Any]:
 
 
 async def prepare(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) -> Setting:
-    """Create a job and its master's account, with the rights of its Role and no more."""
+    """Create a job and its master's account, with exactly the rights of its Role."""
     template = {"spec": {"containers": [{"name": "c", "image": "i", "command": ["train"]}]}}
     worker = {
         "replicas": 2,

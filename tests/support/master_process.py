@@ -1,4 +1,4 @@
-"""The master as a process of its own, for the tests of its services."""
+"""Runs the master as a process, for the tests of its services."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Master:
         )
 
     async def kill(self) -> None:
-        """End it as a lost node would."""
+        """Kill it, as the loss of its node would."""
         self.process.kill()
         await self.process.wait()
 
@@ -77,7 +77,7 @@ async def run_master(
 ) -> AsyncIterator[Master]:
     """Start a master and wait until it serves.
 
-    SIGTERM it in the end, and require the exit code that it has then.
+    After the block send SIGTERM, and require the expected exit code.
     """
     certificate, key = certificates()
     environment = {

@@ -1,8 +1,8 @@
-"""A training script that goes on from world to world: `onWorldChange: Notify`.
+"""Trains with processes that continue from world to world: `onWorldChange: Notify`.
 
-Its processes meet in each world at a barrier, where the first one tells the others its number by a
+Its processes meet in each world at a barrier, where the first one sends the others its number by a
 value. Between these meetings they train shards, slowly until their folder has a file `finish`. A
-process of index DEAF takes no other world than its first one.
+process of index DEAF enters no world after its first one.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def say(text: str) -> None:
 
 
 def meet() -> elasticjob.World:
-    """Take the newest world, and wait until all processes of it have.
+    """Enter the newest world, and wait until all its processes have.
 
-    If it ends before, take the next one.
+    If it ends before, enter the next one.
     """
     while True:
         here = elasticjob.next_world()

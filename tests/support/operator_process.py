@@ -1,6 +1,5 @@
-"""Starts the operator's process, and reads the objects it works on.
-
-For all integration tests of the operator.
+"""Starts the operator's process, and reads the objects it works on, for all integration tests of
+the operator.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ async def start_operator(
 
 
 async def end_operator(process: asyncio.subprocess.Process) -> None:
-    """Terminate the process, if it has not ended, and wait for its end."""
+    """Terminate the process if it has not ended, and wait for its end."""
     if process.returncode is None:
         process.terminate()
     async with asyncio.timeout(30):
@@ -138,7 +137,7 @@ async def worker_indices(kube: Kube, namespace: str) -> list[int]:
 
 
 async def there(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:
-    """Whether an object exists."""
+    """Return whether an object exists."""
     try:
         await kube.get(resource, namespace, name)
     except NotFound:
@@ -147,7 +146,7 @@ async def there(kube: Kube, resource: Resource, namespace: str, name: str) -> bo
 
 
 async def leader(kube: Kube, namespace: str) -> str:
-    """Return the holder of the lease; empty for nobody."""
+    """Return the holder of the lease; empty if no operator holds it."""
     try:
         return str(
             (await kube.get(LEASES, namespace, names.OPERATOR))["spec"].get("holderIdentity", "")
@@ -157,5 +156,5 @@ async def leader(kube: Kube, namespace: str) -> str:
 
 
 async def says(log: Path, text: str) -> bool:
-    """Whether the operator has logged it."""
+    """Return whether the operator has logged the text."""
     return text in log.read_text()

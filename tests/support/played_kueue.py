@@ -1,6 +1,6 @@
-"""A played Kueue for the simulated cluster: one queue with quota for so many pods.
+"""Plays Kueue for the simulated cluster: one queue with quota for a number of pods.
 
-It writes what the real one does.
+It writes the same fields as the real one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ FLAVOR = "fast"
 
 
 def queued_cluster(pods: int, *, elastic: bool = True, **job: Any) -> tuple[Cluster, PlayedKueue]:
-    """Return a cluster with a job in a queue, and the queue with quota for so many pods."""
+    """Return a cluster with a job in a queue, and the queue with quota for this number of pods."""
     cluster = new_cluster(**job)
     cluster._body["metadata"]["labels"] = {KUEUE_QUEUE: "team"}
     return cluster, PlayedKueue(cluster, pods, elastic=elastic)
 
 
 class PlayedKueue:
-    """Admits Workloads in their order as far as the quota goes, and evicts them when the test says so."""
+    """Admits Workloads in their order as far as the quota allows, and evicts them when the test
+    says so.
+    """
 
     def __init__(self, cluster: Cluster, pods: int, *, elastic: bool) -> None:
         self.cluster = cluster
@@ -36,7 +38,7 @@ class PlayedKueue:
         cluster.operator.use_kueue()
 
     async def start(self) -> None:
-        """Create flavour and job, and go on until both are at rest."""
+        """Create flavour and job, and continue until both are at rest."""
         body = {
             "kind": "ResourceFlavor",
             "metadata": {"name": FLAVOR},
@@ -64,9 +66,9 @@ class PlayedKueue:
         )
 
     def admit(self) -> None:
-        """Admit what fits.
+        """Admit the Workloads that fit.
 
-        A replacement takes the place of what it replaces, where Kueue has elastic jobs.
+        If Kueue has elastic jobs, a replacement takes the quota of the Workload it replaces.
         """
         for body in self.workloads():
             found = _read(body)
@@ -106,7 +108,7 @@ class PlayedKueue:
             )
 
     def evict(self, reason: str = "Preempted") -> None:
-        """Evict what is admitted."""
+        """Evict all admitted Workloads."""
         for body in self.workloads():
             if _read(body).admitted:
                 self._set(body, Evicted=(True, reason, "to make room for another"))

@@ -1,4 +1,7 @@
-"""A random series of scale-outs, scale-ins, plans and pod failures, with one result in any order and under faults."""
+"""Makes a random series of scale-outs, scale-ins, plans and pod failures.
+
+The result is the same in any order and under faults.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,8 @@ CPU = "200m"
 
 @dataclass
 class Series:
-    """What was requested of each job.
-
-    The change of size by request, and how many of its members failed.
+    """The requests for each job: the change of size by request, and the number of failed
+    members.
     """
 
     kube: Kube
@@ -122,7 +124,9 @@ class Series:
                 await self.kube.delete(PODS, self.namespace, name)
 
     async def check(self) -> None:
-        """Wait for the end, and check that exactly the requests were executed, once each, and nothing is left over."""
+        """Wait for the end, and check that exactly the requests were executed, once each, and
+        nothing is left over.
+        """
         for name in self.jobs:
             await self._check_job(name)
         pods = await self.kube.list(PODS, self.namespace)
@@ -160,7 +164,7 @@ class Series:
         assert status["replicaStatuses"]["worker"]["restarts"] == self.failures[name]
 
     def seen(self) -> str:
-        """Return what the last look at a job has found."""
+        """Return the last observations of a job."""
         return "\n".join(self.looked_at)
 
     async def _ended(self, name: str) -> list[Json]:
@@ -176,7 +180,9 @@ class Series:
         return found
 
     async def _at_rest(self, name: str, size: int) -> Json | None:
-        """Return the job's status when pods, status and spec all have this size and no plan runs."""
+        """Return the job's status when pods, status and spec all have this size and no plan
+        runs.
+        """
         found = await self.kube.get(ELASTIC_JOBS, self.namespace, name)
         selector = f"{names.LABEL_JOB_NAME}={name},{names.LABEL_ROLE}=worker"
         pods = (await self.kube.list(PODS, self.namespace, label_selector=selector))["items"]
@@ -200,7 +206,7 @@ class Series:
 
 @asynccontextmanager
 async def record_twins(kube: Kube, namespace: str) -> AsyncIterator[list[str]]:
-    """Watch all pods; yield a list that gets an entry whenever a member has two live pods."""
+    """Watch all pods; yield a list that gets an entry each time that a member has two live pods."""
     twins_found: list[str] = []
     alive: dict[str, Pod] = {}
 

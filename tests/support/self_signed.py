@@ -1,4 +1,4 @@
-"""A self-signed certificate, for servers that only a test's clients talk to."""
+"""Creates a self-signed certificate, for servers that only a test's clients use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elasticjob_kube.x509 import KeyPair, subject
 
 
 def self_signed(name: str) -> KeyPair:
-    """Make a certificate that is its own authority, for a server of this DNS name.
+    """Create a certificate that is its own authority, for a server of this DNS name.
 
     It is valid for an hour.
     """

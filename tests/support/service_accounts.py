@@ -1,7 +1,4 @@
-"""Service accounts for tests of rights.
-
-A kubeconfig with an account's own token, and what the API server forbids.
-"""
+"""Uses service accounts in tests of rights."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from elasticjob_localcluster.cluster import Cluster
 async def kubeconfig_of(
     account: str, cluster: Cluster, kube: Kube, namespace: str, folder: Path
 ) -> Path:
-    """Write a kubeconfig with a token of an account, as its pod has it, and nothing else."""
+    """Write a kubeconfig that contains only a token of an account, as the account's pod has it."""
     answer = await kube.request(
         "POST", SERVICE_ACCOUNTS.path(namespace, account, "token"), body={"spec": {}}
     )
@@ -33,7 +30,7 @@ async def kubeconfig_of(
 
 
 async def not_forbidden(session: Kube, attempts: Iterable[tuple[str, str, str, Any]]) -> list[str]:
-    """Try requests, each given as a description, method, path and body.
+    """Send requests, each given as a description, method, path and body.
 
     Return those not answered with 403.
     """

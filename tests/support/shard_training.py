@@ -1,6 +1,6 @@
-"""A training script without a framework.
+"""Trains without a framework: reads the lines of its shards, and writes a line to a file for each
+shard.
 
-Reads the lines of its shards, and writes a line to a file for each shard.
 Its environment says what it does: FILES (its data), TRAINED (a folder), and MODE.
 """
 
@@ -25,7 +25,7 @@ def note(shard: elasticjob.Shard, what: str) -> None:
 
 
 def take(shards: elasticjob.Shards[elasticjob.Shard]) -> elasticjob.Shard:
-    """Take the next shard, which must exist."""
+    """Lease the next shard, which must exist."""
     shard = shards.take()
     assert shard is not None
     return shard
@@ -52,7 +52,9 @@ def train() -> None:
 
 
 def resume() -> None:
-    """Train 200 shards with a checkpoint after every tenth, from which the next process continues."""
+    """Train 200 shards with a checkpoint after every tenth, from which the next process
+    continues.
+    """
     model = TRAINED.parent / "model"
     trained, saved = model.read_bytes().split(b"\n", 1) if model.exists() else (b"", b"")
     numbers = [int(number) for number in trained.split()]
@@ -95,7 +97,7 @@ def fork() -> None:
 
 
 def stream() -> None:
-    """Rank 0 extends the stream; all ranks train its samples."""
+    """Let rank 0 extend the stream, and all ranks train its samples."""
     shards = elasticjob.stream_shards("events", shard_size=4)
     count = 0
     if elasticjob.world().rank == 0:
@@ -112,7 +114,7 @@ def stream() -> None:
 
 
 def again() -> None:
-    """Crash after a checkpoint, and continue from it when started again in this pod."""
+    """Crash after a checkpoint, and continue from it when restarted in this pod."""
     model = TRAINED.parent / "model"
     saved = model.read_bytes() if model.exists() else b""
     shards = elasticjob.shards("data", size=20, shard_size=1, prefetch=9, restore=saved)
@@ -129,7 +131,9 @@ def again() -> None:
 
 
 def commit() -> None:
-    """Train all shards, but stand still before the first checkpoint of round 1 until the others are ahead."""
+    """Train all shards, but wait before the first checkpoint of round 1 until the others are
+    ahead.
+    """
     world = elasticjob.world()
     if world.round == 1 and world.rank == 1:
         time.sleep(600)
@@ -158,7 +162,7 @@ def commit() -> None:
 
 
 def meet() -> None:
-    """Meet the other process; in round 1 rank 1 crashes after that, and rank 0 waits for it."""
+    """Meet the other process; in round 1 rank 1 then crashes, and rank 0 waits for it."""
     world = elasticjob.world()
     store = elasticjob.KeyValue()
     found = store.get(f"address-{world.rank}")

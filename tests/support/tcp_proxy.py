@@ -1,8 +1,8 @@
-"""A TCP proxy whose connections can be cut.
+"""Runs a TCP proxy whose connections can be cut.
 
-Nothing gets through any more, and neither end gets an error. Either all are cut until they are
-restored, or those that are open now for ever, while new ones are forwarded. They can also be reset:
-then both ends get an error.
+A cut connection forwards nothing, and neither end gets an error. Either all connections are cut
+until they are restored, or the present ones are frozen for ever, while new ones are forwarded.
+Connections can also be reset: then both ends get an error.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class _Connection:
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.writers = [writer]
         self.passes = asyncio.Event()
-        """Unset: nothing gets through, not even the end."""
+        """While unset nothing is forwarded, not even the end of the connection."""
         self.frozen = False
-        """For good: nothing restores it."""
+        """Permanently cut: `restore` does not apply."""
 
 
 class CuttableProxy:
@@ -32,13 +32,13 @@ class CuttableProxy:
         self._connections: dict[asyncio.Task[None], _Connection] = {}
 
     def cut(self) -> None:
-        """Let nothing through; neither end gets an error."""
+        """Forward nothing; neither end gets an error."""
         self._cut = True
         for connection in self._connections.values():
             connection.passes.clear()
 
     def restore(self) -> None:
-        """Let everything through again, also what was sent meanwhile.
+        """Forward everything again, also the data sent meanwhile.
 
         Frozen connections stay frozen.
         """
@@ -48,11 +48,9 @@ class CuttableProxy:
                 connection.passes.set()
 
     def freeze(self) -> int:
-        """Let nothing through on the connections that are open now, for ever.
+        """Permanently stop forwarding on the present connections, and return their number.
 
-        New ones are forwarded, also after a cut.
-
-        Returns how many are open now.
+        New connections are forwarded, also after a cut.
         """
         self._cut = False
         for connection in self._connections.values():
@@ -61,7 +59,7 @@ class CuttableProxy:
         return len(self._connections)
 
     def reset(self) -> int:
-        """Break the present connections: both ends get an error; return how many there were."""
+        """Break the present connections, and return their number. Both ends get an error."""
         for connection in self._connections.values():
             for writer in connection.writers:
                 writer.transport.abort()
@@ -96,14 +94,14 @@ class CuttableProxy:
                 await connection.passes.wait()
                 writer.write(data)
                 await writer.drain()
-            await connection.passes.wait()  # the end of a connection does not get through either
+            await connection.passes.wait()  # the end of a connection is not forwarded either
         except OSError:
             await connection.passes.wait()
         finally:
             writer.close()
 
     async def end(self) -> None:
-        """Forward nothing any more."""
+        """Close all connections."""
         tasks = list(self._connections)
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Parameters of tests of which every run takes some, and `--thorough` all."""
+"""Marks test parameters of which every run takes some, and `--thorough` all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def some_of(parameters: Iterable[Any], *, every: int) -> list[Any]:
-    """Return all parameters, all but every n-th one marked for the thorough run."""
+    """Return all parameters, marking all except every n-th one for the thorough run."""
     return [
         pytest.param(
             each,

@@ -1,8 +1,8 @@
-"""Waiting for what can only be found out by looking again and again.
+"""Waits for conditions that can only be polled: `until` in coroutines, `wait_until` elsewhere.
 
-`until` in coroutines, `wait_until` elsewhere. Both take a description of what is waited for, a
-function that looks, and one that says whether the result is it. They return that result; when the
-time is over, the test fails with the last result and what `explain` returns.
+Both need a description, a function `look`, and one that says whether its result suffices. They
+return that result. When the time is over, the test fails with the last result and the text of
+`explain`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def until(
     seconds: float = SECONDS,
     explain: Callable[[], str] = str,
 ) -> Any:
-    """Wait until what `look` returns, or returns an awaitable of, holds.
+    """Wait until the result of `look`, awaited if necessary, holds.
 
     By default, until it is true.
     """
@@ -73,7 +73,7 @@ def wait_until(
     seconds: float = SECONDS,
     explain: Callable[[], str] = str,
 ) -> T:
-    """Wait until what `look` returns holds; by default, until it is true."""
+    """Wait until the result of `look` holds; by default, until it is true."""
     deadline = time.monotonic() + seconds
     while not holds(last := look()):
         if time.monotonic() > deadline:

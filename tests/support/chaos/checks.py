@@ -1,6 +1,5 @@
-"""What must hold after a chaos run.
-
-Requests have ended and done what they say, and nothing is left.
+"""Checks the state after a chaos run: requests have ended with their effect, and nothing is
+left.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ ALL_KINDS = (
 )
 _OF_KUBERNETES = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
 _MOST_MORE = (30, 20, 5)
-"""How many more MB, open files and asyncio tasks an operator may have after the run than one that
-has just started.
+"""How many more MB, open files and asyncio tasks an operator may have after the run than a new
+one.
 """
 _WAITING_TASKS = 3
-"""An operator with more tasks leads."""
+"""An operator with at least this number of tasks leads."""
 _LEFT_SECONDS = 60
 _REST_SECONDS = 10
 
 
 async def check_requests(job: Job) -> list[str]:
-    """Return what is wrong with a job's requests.
+    """Return the problems of a job's requests.
 
-    Each ends, says why it failed, and has done exactly what it asked.
+    Each must end, give a reason for a failure, and have exactly its requested effect.
     """
     try:
         await until(
@@ -64,10 +63,7 @@ async def check_requests(job: Job) -> list[str]:
 
 
 async def rescales(job: Job) -> list[tuple[float, int]]:
-    """Return when another size was requested, on the monotonic clock, and which one.
-
-    Of the plans that succeeded.
-    """
+    """Return time and size of each successful change of size, on the monotonic clock."""
     found = []
     for item in await job.requests():
         asked = _asked(job, item)
@@ -79,9 +75,9 @@ async def rescales(job: Job) -> list[tuple[float, int]]:
 
 
 def _asked(job: Job, item: Json) -> Asked | None:
-    """Return what a plan was asked to do.
+    """Return the change that a plan requested.
 
-    None for a plan of the operator or master, or a request that is no plan.
+    None for a plan of the operator or master, or a request that is not a plan.
     """
     if item["kind"] != "ScalePlan":
         return None
@@ -99,9 +95,9 @@ def _sizes(status: Json) -> tuple[int, int]:
 
 
 def wrong(item: Json, asked: Asked | None) -> list[str]:
-    """Return what is wrong with a request that has ended.
+    """Return the problems of a request that has ended.
 
-    `asked` is what its plan was to do, if that is known.
+    `asked` is the change that its plan requested, if that is known.
     """
     status = item.get("status", {})
     name = f"{item['kind']} {item['metadata']['name']}"
@@ -123,7 +119,7 @@ def wrong(item: Json, asked: Asked | None) -> list[str]:
 
 
 async def check_nothing_left(cluster: ChaosCluster, kube: Kube) -> list[str]:
-    """Return the objects and processes that are there although no job is."""
+    """Return the objects and processes that still exist although no job does."""
 
     async def left() -> list[str]:
         found = []
@@ -143,7 +139,7 @@ async def check_nothing_left(cluster: ChaosCluster, kube: Kube) -> list[str]:
 
 
 async def check_processes(uids: set[str]) -> list[str]:
-    """Return the processes of pods that are gone; `uids` are those of all pods of the run."""
+    """Return the processes of deleted pods; `uids` are those of all pods of the run."""
 
     def left() -> list[str]:
         return [
@@ -160,9 +156,8 @@ async def check_processes(uids: set[str]) -> list[str]:
 
 
 async def check_operators(cluster: ChaosCluster) -> list[str]:
-    """Compare the leading operator at rest, after the run, with a new one.
-
-    Memory, open files, asyncio tasks.
+    """Compare the idle leading operator after the run with a new one: memory, open files,
+    asyncio tasks.
     """
     await asyncio.sleep(KEEP_ALIVE_SECONDS + _REST_SECONDS)  # until it has closed idle connections
     after = _leading(cluster)
@@ -189,10 +184,7 @@ async def check_operators(cluster: ChaosCluster) -> list[str]:
 
 
 def _leading(cluster: ChaosCluster) -> tuple[int, int, int]:
-    """Return memory in MB, open files and tasks of the operator that leads.
-
-    The one with more tasks.
-    """
+    """Return memory in MB, open files and tasks of the leading operator, which has more tasks."""
     return max(
         ((*cluster.usage(name), cluster.tasks(name)) for name in OPERATORS),
         key=lambda usage: usage[2],

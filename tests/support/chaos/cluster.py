@@ -1,7 +1,7 @@
-"""The cluster of a chaos run.
+"""Runs the cluster of a chaos run: control plane, process node and operators, each restarted when
+it ends.
 
-Control plane, process node and operators, each started again when it ends.
-Operators and pods reach the API server by a proxy each, which the run can cut.
+Operators and pods reach the API server by separate proxies, which the run can cut.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _RESTART_SECONDS = 1.0
 
 @dataclass
 class ChaosCluster:
-    """The cluster while it runs.
+    """The running cluster.
 
     Attributes:
         directory: of all files of the run.
         cluster: control plane and node.
         proxies: to the API server, of operators and of pods.
-        commands: of all processes that are started again when they end, by name.
-        tmpfs: whether the jobs' volume is a file system of its own.
+        commands: of all processes that are restarted when they end, by name.
+        tmpfs: whether the jobs' volume is a separate file system.
         clock: whether wall clocks can be shifted.
         ended: how often each process has ended.
     """
@@ -61,7 +61,7 @@ class ChaosCluster:
 
     @property
     def volume(self) -> Path:
-        """Where the jobs keep their checkpoints: it may be full."""
+        """Return the folder of the jobs' checkpoints: it may be full."""
         return self.directory / "volume"
 
     def pid(self, name: str) -> int:
@@ -74,7 +74,7 @@ class ChaosCluster:
         return process.memory_info().rss >> 20, process.num_fds()
 
     def tasks(self, name: str) -> int:
-        """Return the asyncio tasks of an operator, as it has counted them last; 0 if it has not."""
+        """Return the number of asyncio tasks that an operator has counted last; 0 if it has not."""
         with contextlib.suppress(OSError, ValueError):
             return int((self.directory / "probe" / str(self.pid(name))).read_text())
         return 0
@@ -93,7 +93,9 @@ class ChaosCluster:
         )
 
     async def keep_running(self) -> None:
-        """Start again whatever has ended, as a Deployment or a kubelet would, until cancelled."""
+        """Restart every process that has ended, as a Deployment or a kubelet would, until
+        cancelled.
+        """
         due: dict[str, float] = {}
         while True:
             now = asyncio.get_running_loop().time()
@@ -212,7 +214,7 @@ def _compile_clock(library: Path) -> bool:
 
 
 def _mount(folder: Path) -> bool:
-    """Make a folder a small file system of its own; needs root."""
+    """Mount a small separate file system on a folder; needs root."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "chaos", str(folder)]
     return (
         os.geteuid() == 0

@@ -1,4 +1,4 @@
-"""Strikes with the faults of a chaos run; each is undone after its time."""
+"""Injects the faults of a chaos run, and undoes each after its time."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tests.support.chaos.schedule import Fault
 CLOCK_JUMPS = (-3600, -60, -5, 5, 60, 3600, 86400)
 """Seconds."""
 _LAST = ("freeze", "cut", "full", "clock")
-"""What is undone after its time; all else happens at once."""
+"""The faults that last for a time and are then undone; all others are momentary."""
 _CONTROL_PLANE = {"api-server": "kube-apiserver", "etcd": "etcd"}
 
 
 @dataclass
 class Faults:
-    """Strikes with faults."""
+    """Injects faults."""
 
     cluster: ChaosCluster
     pods: PodWatch
     objects: ObjectFaults
 
     async def strike(self, fault: Fault) -> None:
-        """Strike, and undo it after its time; the record says what was hit."""
+        """Inject a fault, and undo it after its time; the record says what was hit."""
         record = self.cluster.record
         verb, _, what = fault.kind.partition("-")
         with contextlib.ExitStack() as undo:
@@ -158,7 +158,7 @@ def _fill_up(descriptor: int) -> None:
 
 
 def limit_files(pid: int, most: int) -> bool:
-    """Let a process write no file beyond so many bytes; return whether it is there."""
+    """Limit the size of the files that a process writes; return whether the process exists."""
     with contextlib.suppress(ProcessLookupError):
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, hard))

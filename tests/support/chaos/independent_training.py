@@ -1,10 +1,10 @@
-"""A training whose workers do not wait for each other.
+"""Trains with workers that do not wait for each other.
 
-Each commits what it has trained, then reports it done.
-Usage: independent_training.py FOLDER SAMPLES STEP_SECONDS
+Each commits what it has trained, then reports it done. Usage: independent_training.py FOLDER
+SAMPLES STEP_SECONDS
 
-A commit is a line of the process's own file in `FOLDER/volume`, which may be full. `FOLDER/log` has
-every sample that is trained, and which of them are stored: those are never leased again.
+A commit is a line of the process's own file in `FOLDER/volume`, which may be full. `FOLDER/log`
+lists every trained sample, and the stored ones, which are never leased again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARD_SIZE = 4
 
 
 def main() -> None:
-    """Train what is left to train."""
+    """Train the remaining samples."""
     folder = Path(sys.argv[1])
     samples = int(sys.argv[2])
     seconds = float(sys.argv[3])
@@ -35,7 +35,7 @@ def main() -> None:
     for step, shard in enumerate(shards, start=1):
         time.sleep(seconds)
         log.write(trained=shard.id)
-        with commits.open("a") as file:  # fails where the disk is full: then the process crashes
+        with commits.open("a") as file:  # fails if the disk is full: then the process crashes
             file.write(f"{shard.id}\n")
         log.write(committed=shard.id)
         shards.done(shard)

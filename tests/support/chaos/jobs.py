@@ -1,4 +1,6 @@
-"""The jobs of a chaos run, and the users that request changes of them until the API server takes the request."""
+"""Runs the jobs of a chaos run, and their users, who repeat each request until the API server
+accepts it.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,14 @@ Json = dict[str, Any]
 STEP_SECONDS = 0.08
 REQUEST_KINDS = (SCALE_INS, SCALE_OUTS, SCALE_PLANS)
 LOST_SECONDS = 5
-"""The least there is: a frozen member is lost after three times as long, while its connection is
-there.
+"""The allowed minimum. A frozen member with an open connection is lost after three times this
+time.
 """
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request, and when it was made, in seconds on the monotonic clock."""
+    """A request, and the time when it was made, on the monotonic clock."""
 
     request: Request
     at: float
@@ -48,10 +50,10 @@ class Job:
     """One job of the run.
 
     Attributes:
-        draw: what it is.
+        draw: its draw from the seed.
         folder: of its log; its volume, which may be full, is a link in it.
-        asked: what was requested of it, by kind of object and name.
-        suspended: when it was suspended and when it was resumed.
+        asked: its requests, by kind of object and name.
+        suspended: the times when it was suspended and when it was resumed.
     """
 
     cluster: ChaosCluster
@@ -62,17 +64,17 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Return its name."""
         return self.draw.name
 
     @property
     def folder(self) -> Path:
-        """Where its log is."""
+        """Return the folder of its log."""
         return self.cluster.directory / "jobs" / self.name
 
     @property
     def will_be_suspended(self) -> bool:
-        """Whether it is suspended, or will be."""
+        """Return whether it is suspended, or will be."""
         return len(self.suspended) < 2 * sum(
             request.kind == "suspend" for request in self.draw.requests
         )
@@ -126,7 +128,7 @@ class Job:
     async def run(self, seconds: float) -> Json | None:
         """Create the job and make its requests.
 
-        Return its status at its end, None if there is none in this time.
+        Return its final status, or None if it did not end in this time.
         """
         (self.folder / "log").mkdir(parents=True)
         (self.cluster.volume / self.name).mkdir()
@@ -186,9 +188,9 @@ class Job:
         await self.insist(lambda: self.kube.delete(ELASTIC_JOBS, NAMESPACE, self.name))
 
     async def insist(self, call: Callable[[], Awaitable[Json]]) -> Json:
-        """Make a call until the API server has answered.
+        """Repeat a call until the API server has answered.
 
-        What exists or is gone already is an answer.
+        An object that already exists, or does not exist any more, is an answer.
         """
         while True:
             try:

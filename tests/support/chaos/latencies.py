@@ -1,7 +1,8 @@
-"""How long training stood still in a job, read from the logs of its processes and from the record.
+"""Computes how long training stood still in a job, from the logs of its processes and from the
+record.
 
-Pure.
-All times are in seconds on the monotonic clock. What a user has suspended is left out.
+Pure. All times are in seconds on the monotonic clock. Time in which a user suspended the job is
+excluded.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ def measure(
     rescales: Iterable[tuple[float, int]],
     suspended: Sequence[float],
 ) -> None:
-    """Add what one job has lost.
+    """Add the lost time of one job.
 
     Args:
-        into: what the jobs before it have lost.
+        into: the lost time of the jobs before it.
         logs: of its training processes.
-        kills: when one of its members was killed.
-        rescales: when another size was requested, and which one; of those that came true.
-        suspended: when a user has suspended it.
+        kills: the times when one of its members was killed.
+        rescales: time and size of each successful change of size.
+        suspended: the times in which a user has suspended it.
     """
     samples = sorted(
         (
@@ -100,9 +101,9 @@ def _add(
     *,
     size: int | None,
 ) -> None:
-    """Add the time until the first sample of a later world, of a size.
+    """Add the time until the first sample of a later world of a given size.
 
-    Nothing if there is none or it was suspended.
+    Add nothing if there is no such world, or if the job was suspended.
     """
     earlier = max((sample.round for sample in samples if sample.at <= since), default=0)
     later = (s.at for s in samples if s.at > since and s.round > earlier and size in (None, s.size))
@@ -112,7 +113,7 @@ def _add(
 
 
 def _spread(values: Sequence[float]) -> str:
-    """Return median, 99th percentile and longest.
+    """Return median, 99th percentile and maximum.
 
     The 99th percentile is the least value that 99 % do not exceed.
     """

@@ -74,13 +74,13 @@ LABELS: tuple[tuple[str, str | None], ...] = (
 
 
 def pick(found: Sequence[T], target: float) -> T | None:
-    """Return the one at a place from 0 to 1; None if there is none."""
+    """Return the element at a relative place from 0 to 1; None if there are no elements."""
     return found[int(target * len(found))] if found else None
 
 
 @dataclass
 class ObjectFaults:
-    """Deletes and falsifies objects; `jobs` are those there are."""
+    """Deletes and falsifies objects; `jobs` are the present ones."""
 
     cluster: ChaosCluster
     kube: Kube
@@ -89,7 +89,7 @@ class ObjectFaults:
     jobs: Mapping[str, Job]
 
     async def delete(self, fault: Fault, what: str) -> str | None:
-        """Delete an object; return what it was."""
+        """Delete an object; return its description."""
         target = await self._to_delete(fault, what)
         if target is None:
             return None
@@ -105,7 +105,7 @@ class ObjectFaults:
         return f"{resource.kind} {name}"
 
     async def _to_delete(self, fault: Fault, what: str) -> tuple[Resource, str, str] | None:
-        """Return kind, name and job; the job is empty where it does not matter."""
+        """Return kind, name and job; the job is empty if it does not matter."""
         if what in ("worker", "master"):
             pods = self.copies.masters() if what == "master" else self.pods.running(masters=False)
             pod = pick(pods, fault.target)

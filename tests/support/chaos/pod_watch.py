@@ -1,6 +1,6 @@
 """Watches all pods of a chaos run.
 
-No member may ever have two that live, whatever their labels say.
+No member may ever have two live pods, whatever their labels say.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class WatchedPod(msgspec.Struct):
-    """A pod, with what nobody can change: the variables that tell it which member it is."""
+    """A pod, identified by its immutable part: the variables that name its member."""
 
     metadata: _Metadata
     spec: _Spec = _Spec()
@@ -55,22 +55,22 @@ class WatchedPod(msgspec.Struct):
 
     @property
     def live(self) -> bool:
-        """Whether it may run, now or later."""
+        """Return whether it may run, now or later."""
         return self.status.phase not in ("Succeeded", "Failed")
 
     @property
     def running(self) -> bool:
-        """Whether it runs."""
+        """Return whether it runs."""
         return self.status.phase == "Running"
 
     @property
     def ready(self) -> bool:
-        """Whether its readiness probe succeeds."""
+        """Return whether its readiness probe succeeds."""
         return _Condition("Ready", "True") in self.status.conditions
 
     @property
     def member(self) -> tuple[str, str, str]:
-        """UID of the job, role and index; the master's index is empty."""
+        """Return UID of the job, role and index; the master's index is empty."""
         variables = {
             one.name: one.value for container in self.spec.containers for one in container.env
         }
@@ -82,12 +82,12 @@ class WatchedPod(msgspec.Struct):
 
     @property
     def is_master(self) -> bool:
-        """Whether it is a job's master."""
+        """Return whether it is a job's master."""
         return self.member[1] == names.ROLE_MASTER
 
 
 class PodWatch:
-    """All pods as last seen."""
+    """The last known states of all pods."""
 
     def __init__(self, kube: Kube, namespace: str, finding: Callable[[str], None]) -> None:
         self._finding = finding
@@ -98,14 +98,14 @@ class PodWatch:
         self.seen = 0
         """The number of changes."""
         self.uids: set[str] = set()
-        """Those of all pods there ever were."""
+        """The UIDs of all pods that ever existed."""
 
     async def run(self) -> Any:
         """Watch until cancelled."""
         await self._informer.run()
 
     def running(self, *, masters: bool) -> list[WatchedPod]:
-        """Return the masters, or the members, that run, by name."""
+        """Return the running masters, or the running members, by name."""
         found = [pod for pod in self._pods.values() if pod.running and pod.is_master == masters]
         return sorted(found, key=lambda pod: pod.metadata.name)
 

@@ -1,4 +1,6 @@
-"""Finds the processes of a pod: the node marks every process of a container with the pod's UID."""
+"""Finds the processes of a pod by its UID, with which the node marks every process of a
+container.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,8 @@ from elasticjob_processes.table import marker, process_table
 
 @dataclass(frozen=True)
 class PodProcesses:
-    """The processes of one pod.
-
-    Its container's first one (the master, or the agent), and all below it.
+    """The processes of one pod: its container's first one (the master, or the agent), and all
+    below it.
     """
 
     first: int
@@ -40,7 +41,7 @@ def of_pods() -> dict[str, PodProcesses]:
 
 
 def send(pid: int, number: signal.Signals) -> bool:
-    """Send a signal; return whether the process was there."""
+    """Send a signal; return whether the process still existed."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
         return True

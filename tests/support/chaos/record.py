@@ -1,4 +1,4 @@
-"""The record of a chaos run: every action with its time in a file, and what was found wrong."""
+"""Records every action of a chaos run with its time in a file, and the problems found."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.support.chaos.latencies import DISTURBING, Latencies
 
 @dataclass
 class Record:
-    """What has happened, as lines of JSON in a file; findings are printed too."""
+    """The events, as lines of JSON in a file; problems are printed too."""
 
     file: Path
     began: float = field(default_factory=time.monotonic)
     faults: Counter[str] = field(default_factory=Counter)
-    """Faults that hit something, by kind."""
+    """The number of faults that hit a target, by kind."""
     missed: Counter[str] = field(default_factory=Counter)
-    """Faults that found nothing to hit."""
+    """The number of faults that found no target."""
     jobs: int = 0
     samples: int = 0
     twice: int = 0
@@ -35,7 +35,7 @@ class Record:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the begin."""
+        """Return the seconds since the beginning."""
         return time.monotonic() - self.began
 
     def write(self, what: str, **more: Any) -> None:
@@ -45,7 +45,7 @@ class Record:
             file.write(json.dumps(line, default=str) + "\n")
 
     def fault(self, kind: str, seconds: float, hit: str | None) -> None:
-        """Add a fault and what it has hit."""
+        """Add a fault and its target."""
         self.write("fault", kind=kind, seconds=seconds, hit=hit)
         (self.faults if hit else self.missed)[kind] += 1
         if hit and kind in DISTURBING:
@@ -54,11 +54,11 @@ class Record:
             )
 
     def kills(self, job: str) -> list[float]:
-        """Return when members of a job were killed, on the monotonic clock."""
+        """Return the times when members of a job were killed, on the monotonic clock."""
         return self._kills.get(job, [])
 
     def finding(self, text: str) -> None:
-        """Add something that should not be."""
+        """Add a problem."""
         self.findings.append(text)
         self.write("finding", text=text)
         self.say(f"FINDING {text}")

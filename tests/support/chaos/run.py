@@ -1,4 +1,4 @@
-"""One chaos run: a stream of jobs, the faults, and the checks after them."""
+"""Runs one chaos run: a stream of jobs, the faults, and the checks after them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.support.chaos.single_copies import SingleCopies
 
 @dataclass(frozen=True)
 class Options:
-    """What to run.
+    """The settings of a run.
 
     Attributes:
         seed: of all draws.
         minutes: with faults and new jobs.
-        faults: the kinds that are on.
+        faults: the enabled kinds.
         gap: seconds from one fault to the next, on average.
-        jobs_at_a_time: how many jobs there are.
+        jobs_at_a_time: the number of parallel jobs.
         settle_seconds: how long a job may take after the last fault; back-off alone is up to 300 s.
     """
 
@@ -48,7 +48,7 @@ class Options:
 
 
 class Run:
-    """A run while its cluster is there."""
+    """A run while its cluster is running."""
 
     def __init__(self, options: Options, cluster: ChaosCluster, kube: Kube, pods: PodWatch) -> None:
         self.options = options
@@ -65,7 +65,7 @@ class Run:
         return self.options.minutes * 60
 
     async def jobs_and_faults(self) -> None:
-        """Run jobs and faults until the time is over, and wait until all has ended."""
+        """Run jobs and faults until the time is over, and wait until all jobs have ended."""
         self.record.began = time.monotonic()
         self.record.write("began", monotonic=self.record.began)
         draws = draw_jobs(self.options.seed)
@@ -81,7 +81,7 @@ class Run:
                     striking.create_task(self.faults.strike(fault))
 
     async def _stream(self, draws: Iterator[JobDraw]) -> None:
-        """Run job after job; the next draw is taken by whichever stream is free."""
+        """Run job after job; the first free stream takes the next draw."""
         while self.record.seconds < self._seconds:
             job = Job(self.cluster, self.kube, next(draws))
             self.live[job.name] = job

@@ -1,6 +1,6 @@
 """Counts the samples of a job from the logs of its training processes.
 
-Pure but for reading the files.
+Pure except for reading the files.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _SHOWN = 8
 
 @dataclass
 class Account:
-    """What became of a job's shards.
+    """The result for a job's shards.
 
     Attributes:
-        samples: how many samples count.
-        again: how many were trained more than once.
-        findings: what is wrong.
+        samples: the number of samples that count.
+        again: the number of those trained more than once.
+        findings: the problems.
     """
 
     samples: int = 0
@@ -46,7 +46,7 @@ class ProcessLog:
 
 
 def read_logs(folder: Path) -> list[ProcessLog]:
-    """Read all logs of a job; the last line of a process that was killed may be a part of one."""
+    """Read all logs of a job; the last line of a killed process may be incomplete."""
     logs = []
     for path in sorted(folder.glob("*.jsonl")):
         lines = [

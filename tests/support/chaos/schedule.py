@@ -1,8 +1,9 @@
-"""What a chaos run does, drawn from its seed alone.
+"""Draws the faults of a chaos run with their times, its jobs, and each job's requests from the seed
+alone.
 
-Faults with their times, jobs, and the requests made of each job. A draw does not depend on what the
-run meets: a target is drawn as a number from 0 to 1, and is one of those that are there at the
-time. Which kinds of faults are on changes nothing in the draws of the others.
+A draw does not depend on the course of the run: a target is a number from 0 to 1, and selects one
+of those that exist at the time. Enabling or disabling kinds of faults does not change the draws of
+the others.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ FAULTS = {
     "tamper-progress": "odd values of progress are written with the rights of the job's master",
     "tamper-labels": "a label of a pod is changed by hand",
 }
-"""Every kind of fault, and what it is."""
+"""Every kind of fault, and its effect."""
 
 REQUESTS = ("out", "in", "plan", "migrate", "resources", "scale", "edit", "suspend")
 """The requests that users make; the auto-scaler of some jobs makes its own."""
@@ -68,11 +69,11 @@ class Fault:
     """One fault.
 
     Attributes:
-        at: seconds after the begin of the run.
+        at: seconds after the beginning of the run.
         kind: a key of `FAULTS`.
-        target: from 0 to 1, where in the sorted list of those that it may hit.
+        target: from 0 to 1, the place in the sorted list of possible targets.
         seconds: how long it lasts, if it lasts.
-        choice: from 0 to 1, for whatever else has to be chosen.
+        choice: from 0 to 1, for any other choice.
     """
 
     at: float
@@ -84,7 +85,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Request:
-    """A request of a user, `after` seconds after the one before it.
+    """A request of a user, `after` seconds after the previous one.
 
     `amount` is a count, size or number of seconds.
     """
@@ -96,7 +97,7 @@ class Request:
 
 @dataclass(frozen=True)
 class JobDraw:
-    """One job and what is requested of it."""
+    """One job and its requests."""
 
     name: str
     program: str
@@ -109,7 +110,7 @@ class JobDraw:
 def draw_faults(seed: int, seconds: float, gap: float) -> list[Fault]:
     """Return all faults of a run, one every `gap` seconds on average.
 
-    Every kind comes before one comes twice.
+    Every kind occurs before one occurs twice.
     """
     rng = random.Random(f"faults {seed}")
     found = list[Fault]()
@@ -125,12 +126,10 @@ def draw_faults(seed: int, seconds: float, gap: float) -> list[Fault]:
 
 
 def switched_on(choice: str) -> set[str]:
-    """Return the kinds of faults that are on.
-
-    Those named, or all but those that are named with a minus.
+    """Return the enabled kinds of faults: the named ones, or all except those named with a minus.
 
     Raises:
-        ValueError: a name is none of a kind.
+        ValueError: a name is not one of a kind.
     """
     named = [name for name in choice.replace(",", " ").split() if name]
     without = {name.removeprefix("-") for name in named if name.startswith("-")}

@@ -1,8 +1,8 @@
 """Spares the only copy of a job's state, which is in its ConfigMap and in its master.
 
-One of them may be destroyed. The master writes a ConfigMap again that was deleted
-(docs/guarantees.md). Until then no fault may end the master, and where there is no master that can
-write, none may delete the ConfigMap. Whoever destroys both has destroyed the state.
+One of them may be destroyed. The master writes a deleted ConfigMap again (docs/guarantees.md).
+Until then no fault may end the master, and without a master that can write, none may delete the
+ConfigMap. Destroying both would destroy the state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.chaos.pod_watch import PodWatch, WatchedPod
 
 
 class SingleCopies:
-    """Says which masters and which ConfigMaps may be hit."""
+    """Selects the masters and the ConfigMaps that may be hit."""
 
     def __init__(self, kube: Kube, pods: PodWatch, jobs: Mapping[str, Job]) -> None:
         self._kube = kube
@@ -29,7 +29,7 @@ class SingleCopies:
         self._only_master: set[str] = set()
         """Jobs whose ConfigMap was deleted."""
         self._only_config_map: dict[str, str] = {}
-        """UID of the master that can write no more, as its account was deleted, by job."""
+        """UID of the master that cannot write any more because its account was deleted, by job."""
 
     async def refresh(self) -> None:
         """Find out which ConfigMaps are written again."""
@@ -42,7 +42,7 @@ class SingleCopies:
                 self._only_master.discard(job)
 
     def masters(self) -> list[WatchedPod]:
-        """Return the running masters that may end, by name."""
+        """Return the running masters that may be ended, by name."""
         kept = {
             pod.metadata.uid for job in self._only_master if (pod := self._master(job)) is not None
         }
@@ -55,7 +55,7 @@ class SingleCopies:
     def config_maps(self) -> list[str]:
         """Return the jobs whose ConfigMap may be deleted.
 
-        A master is there, may write, and will not be suspended.
+        Their master runs, may write, and will not be suspended.
         """
         return [
             name
@@ -64,7 +64,7 @@ class SingleCopies:
         ]
 
     def deleted_account(self, job: str) -> None:
-        """Note that the account of a job is deleted: its present master can write no more."""
+        """Note that the account of a job is deleted: its present master cannot write any more."""
         master = self._master(job)
         self._only_config_map[job] = master.metadata.uid if master else ""
 
@@ -79,7 +79,7 @@ class SingleCopies:
         return master.metadata.uid != self._only_config_map.get(job)
 
     def _master(self, job: str) -> WatchedPod | None:
-        """Return a job's master, the newest if one is still ending."""
+        """Return a job's master, the newest if an old one is still ending."""
         prefix = f"{names.master_service(job)}-"
         found = [
             pod

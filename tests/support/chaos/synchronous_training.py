@@ -1,9 +1,9 @@
-"""A data-parallel training.
+"""Trains data-parallel.
 
-All processes agree after every step, and save the model with the account of its data.
-Usage: synchronous_training.py FOLDER SAMPLES STEP_SECONDS
+All processes agree after every step, and save the model with the account of its data. Usage:
+synchronous_training.py FOLDER SAMPLES STEP_SECONDS
 
-The model is the list of what it was trained with: [shard, round, rank].
+The model is the list of its training data: [shard, round, rank].
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def newest(volume: Path) -> Json:
 
 
 def load(checkpoint: Path | None) -> Json:
-    """Return the model of a checkpoint; an empty one if there is none."""
+    """Return the model of a checkpoint; empty if there is none."""
     loaded: Json = (
         json.loads((checkpoint / "model").read_text())
         if checkpoint
@@ -98,13 +98,13 @@ class Training:
         return answer
 
     def _save(self, folder: str) -> None:
-        """Write the model, which rank 0 has."""
+        """Write the model of rank 0."""
         if self.world.rank == 0:
             Path(folder, "model").write_text(json.dumps({"model": self.model, "end": self.end}))
 
 
 def main() -> None:
-    """Train what is left to train."""
+    """Train the remaining samples."""
     try:
         Training(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])).run()
     except (WorldEnded, elasticjob.AgentError) as error:

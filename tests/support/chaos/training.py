@@ -1,7 +1,8 @@
-"""What the trainings of a chaos run share.
+"""Shared by the trainings of a chaos run: the log of all samples, and the agreement of a world's
+processes.
 
-The log of all samples, and the agreement of a world's processes. Times in the log are those of the
-monotonic clock, which all processes of the machine share and no fault changes.
+Times in the log are those of the monotonic clock, which all processes of the machine share and no
+fault changes.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import elasticjob
 from elasticjob_api import names
 
 PASSING = 200
-"""The exit code of an error that passes: the member is restarted, and it is nobody's fault."""
+"""The exit code of a transient error: the member is restarted without being blamed."""
 _FIRST_PORT = 21_000
 _PORTS = 9_000
 
 
 class Log:
-    """The lines of this process: who it is, every sample it trains, and every commit."""
+    """The lines of this process: its identity, every sample it trains, and every commit."""
 
     def __init__(self, folder: Path) -> None:
         world = elasticjob.world()
@@ -39,11 +40,11 @@ class Log:
 
 
 class WorldEnded(Exception):
-    """Another process of this world is gone, so nothing can be agreed on any more."""
+    """Another process of this world has ended, so no agreement is possible any more."""
 
 
 class Agreement:
-    """All processes of a world tell rank 0 something, and get rank 0's answer.
+    """Sends a value of each process to rank 0, and rank 0's answer to all.
 
     A stand-in for a collective.
     """
@@ -52,7 +53,7 @@ class Agreement:
         """Connect all processes of this world.
 
         Raises:
-            WorldEnded: not all have come.
+            WorldEnded: some are missing.
         """
         self.world = elasticjob.world()
         self._files: list[Any] = []
@@ -67,7 +68,7 @@ class Agreement:
             raise WorldEnded(str(error)) from error
 
     def gather(self, mine: Any) -> list[Any]:
-        """Return what all ranks have given, in rank 0; an empty list in the others."""
+        """Return the values of all ranks, in rank 0; an empty list in the others."""
         try:
             if self.world.rank:
                 _send(self._files[0], mine)

@@ -1,10 +1,10 @@
-"""A TensorFlow program of the kind that TFJobs were made for.
+"""Trains with TensorFlow as TFJobs were meant to: static cluster, variables on servers, a graph per
+worker.
 
-Static cluster, variables on servers, a graph per worker. Learns y = 3 x. Runs as `python
-between_graph_training.py FOLDER STEPS`; TF_CONFIG says which process this is. The chief, or the
-first worker where there is none, saves when it is asked to stop; the first worker does so when the
-others have ended their last step. A file `finish` in the folder ends the training, too. Each worker
-appends to `account` what it has done in its world.
+Learns y = 3 x. Runs as `python between_graph_training.py FOLDER STEPS`; TF_CONFIG says which
+process this is. The chief, or the first worker if there is no chief, saves when it is asked to
+stop; the first worker also when the others have ended their last step. A file `finish` in the
+folder ends the training, too. Each worker appends its steps in its world to `account`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ READY_SECONDS = 300.0
 
 
 def main() -> None:
-    """Serve variables, train until all workers together have done the steps, or look at the checkpoints."""
+    """Serve variables, train until all workers together have done the steps, or watch the
+    checkpoints.
+    """
     folder = Path(sys.argv[1])
     steps = int(sys.argv[2])
     config = json.loads(os.environ["TF_CONFIG"])
@@ -46,7 +48,7 @@ class Stop(tf.train.SessionRunHook):  # type: ignore[misc]
     """Ends the session when this process is asked to stop; the chief's saves at its end."""
 
     def after_run(self, context: Any, values: Any) -> None:
-        """Look after each step."""
+        """Check after each step."""
         if elasticjob.should_stop():
             context.request_stop()
 
@@ -75,13 +77,13 @@ def train(folder: Path, steps: int, target: str, config: dict[str, Any]) -> None
         "checkpoint_dir": str(folder),
         "hooks": [tf.train.StopAtStepHook(last_step=steps), Stop()],
         "log_step_count_steps": None,
-        # Else it waits for the other workers, which may have ended.
+        # Otherwise it waits for the other workers, which may have ended.
         "config": tf.ConfigProto(device_filters=["/job:ps", device]),
     }
     if not is_chief:
         store.wait(
             "ready", timeout=READY_SECONDS
-        )  # MonitoredTrainingSession itself looks every 30 s only
+        )  # MonitoredTrainingSession itself checks every 30 s only
     with tf.train.MonitoredTrainingSession(master=target, **options) as session:
         first = done = int(session.run_step_fn(lambda step_context: step_context.session.run(step)))
         own = 0
@@ -96,7 +98,7 @@ def train(folder: Path, steps: int, target: str, config: dict[str, Any]) -> None
             elasticjob.report_step(int(done), metrics={"workers": float(workers)})
             time.sleep(STEP_SECONDS)
         others_have_ended(store, config, is_chief=is_chief)
-        # What the session saves at its end, if this is the chief, has the steps of all.
+        # The chief's session saves the steps of all workers at its end.
     saved = int(tf.train.load_variable(str(folder), "global_step")) if is_chief else None
     account(
         folder,
@@ -117,9 +119,9 @@ def train(folder: Path, steps: int, target: str, config: dict[str, Any]) -> None
 def others_have_ended(
     store: elasticjob.KeyValue, config: dict[str, Any], *, is_chief: bool
 ) -> None:
-    """Say that this worker has ended its last step.
+    """Announce that this worker has ended its last step.
 
-    As the first of the workers, wait until all have.
+    The first of the workers waits until all have.
     """
     task = config["task"]
     workers = config["cluster"]["worker"]
@@ -135,14 +137,14 @@ def others_have_ended(
 
 
 def account(folder: Path, **done: Any) -> None:
-    """Write down what this process has done in its world."""
+    """Write down the steps of this process in its world."""
     line = json.dumps({"round": elasticjob.world().round, **done}) + "\n"
     with Path(folder, "account").open("a") as file:
         file.write(line)
 
 
 def evaluate(folder: Path) -> None:
-    """Write down the step and the weight of each checkpoint, until it is asked to stop."""
+    """Write down the step and the weight of each checkpoint, until asked to stop."""
     seen = None
     while not elasticjob.should_stop():
         newest = tf.train.latest_checkpoint(str(folder))

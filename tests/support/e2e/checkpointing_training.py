@@ -1,10 +1,10 @@
-"""A training without computation: it counts steps, and continues from its checkpoint.
+"""Trains without computation: counts steps, and continues from its checkpoint.
 
 Usage: checkpointing_training.py FOLDER
 
 The folder is shared by all workers of a job. `step` in it is the checkpoint, written only by a
-graceful stop; `worlds` gets a line `round size step` for each world that trains; the training ends
-with success when there is a file `finish`.
+graceful stop. `worlds` gets a line `round size step` for each world that trains. A file `finish`
+ends the training with success.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a user of another operator does: `elasticjob convert`, then kubectl."""
+"""Acts as a user of another operator: `elasticjob convert`, then kubectl."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SOMETHING_IS_LOST = 3
 
 
 def create_converted(sandbox: Sandbox, *documents: Json) -> None:
-    """Convert documents of another operator and create what they become, in the test's namespace."""
+    """Convert documents of another operator and create the results in the test's namespace."""
     for document in documents:
         document["metadata"].pop("namespace", None)
     program = Path(sys.executable).with_name("elasticjob")

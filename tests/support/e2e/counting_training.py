@@ -1,4 +1,4 @@
-"""A training of N steps that needs no folder.
+"""Trains N steps without a folder.
 
 Its source is the argument of `python -c`, so any cluster can run it.
 """

@@ -1,4 +1,4 @@
-"""A user of kubectl: queries, requests and waits for the tests of jobs."""
+"""Acts as a user of kubectl: queries, requests and waits for the tests of jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ SECONDS = 60.0
 
 
 class KubectlUser:
-    """A user of kubectl who works with one job, and the folder of the job's training if it has one."""
+    """A user of kubectl who works with one job, and the folder of the job's training if it has
+    one.
+    """
 
     def __init__(self, sandbox: Sandbox, job: str, folder: Path = Path("/nonexistent")) -> None:
         self.kubectl = sandbox.kubectl
@@ -55,7 +57,7 @@ class KubectlUser:
             pytest.fail(f"{what}: {path} never became {value}\n{found}{self.overview()}")
 
     def until(self, what: str, look: Callable[[], Any], *, seconds: float = SECONDS) -> Any:
-        """Wait for what kubectl cannot wait for."""
+        """Wait for a condition that kubectl cannot express."""
         return wait_until(what, look, seconds=seconds, explain=self.overview)
 
     def overview(self) -> str:
@@ -84,14 +86,14 @@ class KubectlUser:
         self.apply({**body, "spec": {"jobName": self.job, **spec}})
 
     def create(self, kind: str, name: str, **spec: Any) -> Json:
-        """Apply a request or plan for the job, and wait for its end; returns its status."""
+        """Apply a request or plan for the job, wait for its end, and return its status."""
         self.request(kind, name, **spec)
         what = f"{kind.lower()}/{name}"
         self.wait(what, ".status.phase", "Succeeded" if kind == "ScalePlan" else "ScaleSucceeded")
         return self.status(what)
 
     def begin(self, size: int = 2) -> dict[str, str]:
-        """Scale the job to this many workers, if it has another size.
+        """Scale the job to this number of workers, if it has another size.
 
         Return name and UID of each.
         """
@@ -102,7 +104,9 @@ class KubectlUser:
         return self.pods()
 
     def runs_with(self, size: int, *, worlds: int = 1) -> None:
-        """Wait until spec, status, pods and training have this size, no plan runs, and so many worlds have trained."""
+        """Wait until spec, status, pods and training have this size, no plan runs, and `worlds`
+        worlds have trained.
+        """
 
         def settled() -> bool:
             trained = self.worlds()
@@ -111,7 +115,7 @@ class KubectlUser:
         self.until(f"{self.job} at work with {size} workers, at rest", settled)
 
     def at_rest(self, size: int) -> bool:
-        """Whether spec, status and pods have this size and no plan is in progress."""
+        """Return whether spec, status and pods have this size and no plan is in progress."""
         job = self.get(f"ej/{self.job}")
         status = job.get("status", {})
         return (

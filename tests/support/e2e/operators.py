@@ -1,7 +1,4 @@
-"""The operator that works for a test.
-
-A process of its own, or the one that is deployed in the cluster.
-"""
+"""Runs the operator of a test: a local process, or the one that is deployed in the cluster."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ from tests.support.e2e.target_cluster import OPERATOR_LABEL, OPERATOR_NAMESPACE,
 
 
 class Operator(Protocol):
-    """What tests can do with an operator."""
+    """The actions of tests on an operator."""
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill it with kill -9."""
 
     def stop(self) -> None:
         """Stop it."""
@@ -36,7 +33,7 @@ class Operator(Protocol):
 
 @dataclass
 class LocalOperator:
-    """An operator of one namespace, as a process of this machine."""
+    """An operator of one namespace, as a local process."""
 
     cluster: TargetCluster
     namespace: str
@@ -44,7 +41,7 @@ class LocalOperator:
     log: Path = field(default_factory=lambda: Path(tempfile.mkstemp(suffix=".log")[1]))
 
     def start(self) -> None:
-        """Start it; returns at once."""
+        """Start it; return at once."""
         command = [sys.executable, "-m", "elasticjob_operator.main", "--namespace", self.namespace]
         environ = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
         with self.log.open("ab") as log:
@@ -56,7 +53,7 @@ class LocalOperator:
             )
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill it with kill -9."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -106,7 +103,7 @@ class DeployedOperator:
 
 @contextmanager
 def run_operator(cluster: TargetCluster, namespace: str) -> Iterator[Operator]:
-    """Run an operator for a namespace; its log is printed at the end."""
+    """Run an operator for a namespace; print its log at the end."""
     if cluster.deployed:
         deployed = DeployedOperator(cluster)
         began = datetime.now(UTC)

@@ -1,6 +1,5 @@
-"""A job of containers that know nothing of this project.
-
-A shell or one program, and a variable that breaks loaders.
+"""Defines a job of containers without this project: a shell or one program, and a variable that
+breaks loaders.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ _RESOURCES = {"cpu": "200m", "memory": "128Mi"}
 
 
 def plain_job(image: str, command: list[str], **spec: object) -> Json:
-    """Return a job that says nothing of the agent, and begins with two workers however late one of them is."""
+    """Return a job without any setting of the agent that begins with two workers, however late
+    one of them is.
+    """
     container = {
         "name": "train",
         "image": image,

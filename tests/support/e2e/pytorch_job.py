@@ -1,4 +1,4 @@
-"""The examples of PyTorch as jobs of the end-to-end tests."""
+"""Defines the PyTorch examples as jobs of the end-to-end tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SOURCES = ":".join(str(EXAMPLES.parent / folder) for folder in ("agent", "api",
 def python() -> str:
     """Return the interpreter that has PyTorch: FRAMEWORK_PYTHON, else the system's.
 
-    Skip where there is none.
+    Skip if there is none.
     """
     program = os.environ.get("FRAMEWORK_PYTHON", "/usr/bin/python3")
     found = (
@@ -52,7 +52,7 @@ def torchrun(python: str, logs: Path) -> list[str]:
 
 
 def variables(folder: Path, *, epochs: int) -> dict[str, str]:
-    """Return what the script reads from its environment on this machine."""
+    """Return the script's environment variables on this machine."""
     digits = importlib.util.find_spec("sklearn")
     assert digits is not None
     assert digits.origin is not None
@@ -67,9 +67,11 @@ def variables(folder: Path, *, epochs: int) -> dict[str, str]:
 
 
 def pytorch_job(name: str, folder: Path, *, epochs: int, command: list[str]) -> Json:
-    """Return the job of examples/frameworks/pytorch/NAME.yaml, with its checkpoints in a folder of the test."""
+    """Return the job of examples/frameworks/pytorch/NAME.yaml, with its checkpoints in a folder
+    of the test.
+    """
     job: Json = yaml.safe_load((EXAMPLES / "frameworks" / "pytorch" / f"{name}.yaml").read_text())
-    job["spec"]["runPolicy"]["cleanPodPolicy"] = "None"  # its log is read at the end
+    job["spec"]["runPolicy"]["cleanPodPolicy"] = "None"  # the test reads its log at the end
     pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
     (container,) = pod["containers"]
     container["command"] = [*command, str(SCRIPT)]
@@ -83,7 +85,9 @@ def pytorch_job(name: str, folder: Path, *, epochs: int, command: list[str]) -> 
 
 
 def check_end(log: str, epochs: int) -> None:
-    """Check that every step is in the model once, with the samples of all ranks, and that it has learned."""
+    """Check that every step is in the model once, with the samples of all ranks, and that it has
+    learned.
+    """
     (end,) = re.findall(r"finished: (\d+) steps, (\d+) samples, accuracy ([\d.]+)", log)
     steps = epochs * STEPS_PER_EPOCH
     assert (int(end[0]), int(end[1])) == (steps, steps * BATCH), log

@@ -1,4 +1,4 @@
-"""Objects as `kubectl get -o json` prints them, without starting a program for every look."""
+"""Reads objects as `kubectl get -o json` prints them, without starting a program each time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Reader:
         self._connections = RESTClientObject(self._configuration).pool_manager
 
     def get(self, namespace: str, what: str) -> Json:
-        """Return the object that is called `kind/name`, by kubectl's short names of the kinds."""
+        """Return the object with the name `kind/name`, by kubectl's short names of the kinds."""
         kind, _, name = what.partition("/")
         return self._read(_KINDS[kind].path(namespace, name))
 

@@ -1,6 +1,5 @@
-"""What the tests of a real node share.
-
-A job that any cluster can run, and a record of all changes of its pods.
+"""Shared by the tests of a real node: a job for any cluster, and a record of all changes of its
+pods.
 """
 
 from __future__ import annotations
@@ -112,7 +111,9 @@ class PodRecorder:
         }
 
     def assert_one_pod_per_index(self, job: str) -> None:
-        """Assert that each index got its next pod only after the last one had ended or was deleted."""
+        """Assert that each index got its next pod only after the last one had ended or was
+        deleted.
+        """
         alive: dict[str, set[str]] = {}
         for kind, pod in self.states(job):
             here = alive.setdefault(pod["metadata"]["labels"][names.LABEL_INDEX], set())
@@ -123,7 +124,7 @@ class PodRecorder:
 
 @contextmanager
 def record_pods(sandbox: Sandbox, folder: Path) -> Iterator[PodRecorder]:
-    """Watch the pods of a test's namespace while in the block, from its beginning on, however late kubectl starts."""
+    """Watch the pods of a test's namespace from its beginning, however late kubectl starts."""
     record = folder / "pods.json"
     path = f"/api/v1/namespaces/{sandbox.namespace}/pods"
     there = json.loads(sandbox.kubectl("get", "--raw", path))
@@ -150,7 +151,7 @@ def follow_logs(sandbox: Sandbox, folder: Path, pod: str) -> Iterator[Callable[[
 
 @contextmanager
 def recorded(sandbox: Sandbox, record: Path, *arguments: str) -> Iterator[None]:
-    """Append what kubectl prints to a file while in the block."""
+    """Append kubectl's output to a file while in the block."""
     with record.open("ab") as output:
         following = subprocess.Popen(sandbox.command(*arguments), stdout=output)
         try:

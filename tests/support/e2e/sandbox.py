@@ -1,4 +1,4 @@
-"""A test's namespace with its operator.
+"""Creates a test's namespace with its operator.
 
 The end-to-end tests change it with kubectl and observe it as the demo does.
 """
@@ -43,7 +43,7 @@ class Sandbox:
         return self.cluster.command("-n", self.namespace, *arguments)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
-        """Run kubectl in the namespace and return what it printed."""
+        """Run kubectl in the namespace and return its output."""
         done = subprocess.run(
             self.command(*arguments),
             input=stdin,
@@ -62,7 +62,7 @@ class Sandbox:
 
     @asynccontextmanager
     async def observe(self, job: str) -> AsyncIterator[JobObserver]:
-        """Observe a job while in the block; its changes are printed."""
+        """Observe a job while in the block, and print its changes."""
         observer = JobObserver(self.kube, self.namespace, job, Timeline(Console(width=150)))
         watching = asyncio.create_task(observer.watch())
         try:
@@ -89,7 +89,7 @@ class Sandbox:
 
 @asynccontextmanager
 async def new_sandbox(cluster: TargetCluster) -> AsyncIterator[Sandbox]:
-    """Make a namespace with an operator of its own; both are removed at the end."""
+    """Create a namespace with an operator; remove both at the end."""
     namespace = f"e2e-{uuid.uuid4().hex[:8]}"
     async with connect(user_agent="elasticjob-tests", kubeconfig=cluster.kubeconfig) as kube:
         with run_operator(cluster, namespace) as operator:
@@ -104,7 +104,8 @@ async def new_sandbox(cluster: TargetCluster) -> AsyncIterator[Sandbox]:
 
 
 def digits(*, epochs: int, checkpoints: Path, **spec: object) -> Json:
-    """Return the job of examples/digits.yaml, shorter, with its checkpoints in a directory of the test.
+    """Return the job of examples/digits.yaml, shortened, with its checkpoints in a directory of the
+    test.
 
     It begins with both workers, however late one of them is.
     """

@@ -1,4 +1,6 @@
-"""The jobs of test_scaling.py: small, quick to start, each for one kind of scaling or failure."""
+"""Defines the jobs of test_scaling.py: small, quick to start, each for one kind of scaling or
+failure.
+"""
 
 from __future__ import annotations
 
@@ -65,9 +67,8 @@ def of_workers(name: str, pod_spec: Json, *, replicas: int) -> Json:
 
 
 def shared(folder: Path) -> list[tuple[str, Path]]:
-    """Return the folders that tests and containers have under the same path.
-
-    The training's and our programs'.
+    """Return the folders that tests and containers have under the same path: the training's and
+    our programs'.
     """
     return [("folder", folder), ("programs", TRAINER.parent)]
 
@@ -78,7 +79,7 @@ def trainer(folder: Path) -> list[str]:
 
 
 def one_worker_per_node(port: int) -> Callable[[str, Path], Json]:
-    """Make a job for which the cluster has room for one worker.
+    """Return a job for which the cluster has room for one worker.
 
     A port of the node can be given to one pod only.
     """
@@ -86,7 +87,7 @@ def one_worker_per_node(port: int) -> Callable[[str, Path], Json]:
 
 
 def flaky(name: str, folder: Path) -> Json:
-    """Return a job whose worker crashes twice, the second time when there is a file `go`."""
+    """Return a job whose worker crashes twice, the second time once a file `go` exists."""
     here = shlex.quote(str(folder))
     script = (
         f"cd {here}; if [ ! -e first ]; then touch first; echo crash one; exit 1; fi;"
@@ -97,7 +98,7 @@ def flaky(name: str, folder: Path) -> Json:
 
 
 def begun_anew(name: str, folder: Path) -> Json:
-    """Return a job of two workers, the first of which fails for good; what begins anew trains."""
+    """Return a job of two workers, the first of which fails for good; a restarted job trains."""
     here = shlex.quote(str(folder))
     script = f"cd {here}; if mkdir first 2>/dev/null; then echo no luck; exit 210; fi; exec {shlex.join(trainer(folder))}"
     made = job(name, folder, replicas=2, command=["sh", "-c", script])
@@ -109,7 +110,7 @@ def begun_anew(name: str, folder: Path) -> Json:
 
 
 def stopped(name: str, folder: Path) -> Json:
-    """Return a job of one worker that begins anew whenever it ends by itself."""
+    """Return a job of one worker that is restarted each time it ends by itself."""
     made = job(name, folder)
     made["spec"]["runPolicy"] |= {"retry": {"policy": "Always", "minDelaySeconds": 0}}
     return made
@@ -126,7 +127,7 @@ def out_of_memory(name: str, folder: Path) -> Json:
 
 
 def lowered(name: str, folder: Path) -> Json:
-    """Return a job without restarts whose worker needs more memory than at first, when the test says so."""
+    """Return a job without restarts whose worker needs more memory as soon as the test says so."""
     script = (
         "import pathlib, sys, time\nfolder = pathlib.Path(sys.argv[1])\n"
         "while not (folder / 'grow').exists():\n    time.sleep(0.05)\n"
@@ -142,7 +143,7 @@ def lowered(name: str, folder: Path) -> Json:
 
 
 def told(name: str, folder: Path) -> Json:
-    """Return a job whose workers write down what their arguments and a variable of theirs say."""
+    """Return a job whose workers write down their arguments and one of their variables."""
     command = [
         "sh",
         "-c",
@@ -167,7 +168,9 @@ def told(name: str, folder: Path) -> Json:
 
 
 def evicted(name: str, folder: Path) -> Json:
-    """Return a job whose workers prefer the node that the test removes, and may also run on another."""
+    """Return a job whose workers prefer the node that the test removes, and may also run on
+    another.
+    """
     made = job(name, folder, replicas=2)
     here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [LEAVING_NODE]}]}
     preferred = [{"weight": 100, "preference": here}]

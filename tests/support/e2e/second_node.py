@@ -1,4 +1,4 @@
-"""A second process node beside the cluster's own, for the tests that take a node away."""
+"""Runs a second process node for the tests that remove a node."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""A training that takes shards of a data set, one a step, and does what files in its folder say.
+"""Trains shards of a data set, one a step, as files in its folder say.
 
 Usage: sharded_training.py FOLDER SHARDS
 
-Every worker writes each shard it has trained as a line into `trained-<its index>`. While there is a
-file `hang`, processes of the round that is written in it stop working; those of later rounds wait
-until there is a file `go`. Where there is a file `wait-at`, the steps after the one written in it
-wait for `go`, too. While there is a file `slow`, the worker whose index is written in it is ten
-times slower.
+Every worker writes each trained shard as a line into `trained-<its index>`. A file `hang` contains
+a round: its processes stop working, and those of later rounds wait until a file `go` exists. A file
+`wait-at` contains a step: later steps wait for `go`, too. A file `slow` contains an index: that
+worker is ten times slower.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ here there is no such lease.
 
 
 def main() -> None:
-    """Train what is left to train."""
+    """Train the remaining shards."""
     folder = Path(sys.argv[1])
     world = elasticjob.world()
     index = os.environ[names.ENV_INDEX]

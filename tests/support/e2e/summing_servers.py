@@ -1,6 +1,6 @@
-"""Parameter servers that sum, and workers that add to every one of them.
+"""Runs parameter servers that sum, and workers that add to each of them.
 
-They find each other by lists of addresses. Run as `summing_servers.py --job_name=ps|worker
+They find each other by lists of addresses. Usage: `summing_servers.py --job_name=ps|worker
 --task_index=N --ps_hosts=HOST:PORT,... --worker_hosts=... FOLDER`. Worker N adds N + 1, waits until
 every server has the sum of all workers, and writes it to the file FOLDER/worker-N. Standard library
 only.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 class Sum(socketserver.ThreadingTCPServer):
-    """Adds the numbers that come in, each worker's once, and answers with the sum."""
+    """Adds each worker's number once, and answers with the sum."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -41,7 +41,7 @@ class Adder(socketserver.StreamRequestHandler):
 
 
 def add(address: tuple[str, int], index: int, number: int) -> int:
-    """Send a number and return the server's sum; 0 while the server is not there."""
+    """Send a number and return the server's sum; 0 while the server does not run."""
     try:
         with socket.create_connection(address, timeout=5) as connection:
             connection.sendall(b"%d %d\n" % (index, number))
@@ -51,7 +51,7 @@ def add(address: tuple[str, int], index: int, number: int) -> int:
 
 
 def main() -> None:
-    """Be one server or one worker."""
+    """Run one server or one worker."""
     parser = argparse.ArgumentParser()
     for name in ("--job_name", "--ps_hosts", "--worker_hosts"):
         parser.add_argument(name, required=True)

@@ -1,6 +1,5 @@
-"""The cluster that the end-to-end tests work on.
-
-The embedded one, or the one of `pytest --kubeconfig`.
+"""Describes the cluster of the end-to-end tests: the embedded one, or the one of `pytest
+--kubeconfig`.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ class TargetCluster:
     """A cluster.
 
     Attributes:
-        kubeconfig: of a user who may do everything.
+        kubeconfig: of a user with all rights.
         bin: a directory with kubectl.
         real: whether its nodes run containers; the embedded cluster's runs processes.
-        deployed: whether an operator is deployed in it, for all namespaces; if not, tests start their own.
+        deployed: whether an operator is deployed in it, for all namespaces; if not, tests start
+        their own.
     """
 
     kubeconfig: Path
@@ -42,7 +42,7 @@ class TargetCluster:
 
     @cached_property
     def reader(self) -> Reader:
-        """A reader of its objects."""
+        """Return a reader of its objects."""
         return Reader(self.kubeconfig)
 
     def command(self, *arguments: str) -> list[str | Path]:
@@ -50,7 +50,7 @@ class TargetCluster:
         return [self.bin / "kubectl", "--kubeconfig", self.kubeconfig, *arguments]
 
     def kubectl(self, *arguments: str) -> str:
-        """Run kubectl and return what it printed."""
+        """Run kubectl and return its output."""
         return subprocess.run(
             self.command(*arguments), capture_output=True, text=True, timeout=60, check=True
         ).stdout
@@ -63,7 +63,7 @@ class TargetCluster:
         return found
 
     def is_here(self) -> bool:
-        """Whether this machine is the only node.
+        """Return whether this machine is the only node.
 
         Then files and pod addresses are the same for tests and pods.
         """

@@ -1,9 +1,10 @@
-"""A PyTorch program whose torchruns meet in etcd, as those of TorchElastic did.
+"""Trains with PyTorch and torchruns that rendezvous in etcd, as TorchElastic's did, without our
+agent and library.
 
-No agent and no library of ours. Runs as `torch_elastic_training.py FOLDER --task=N`, until there is
-a file `finish` in the folder. A step is a sum over all processes; the first one keeps the number of
-steps in the file `step`, from which the next world goes on. Each process appends a line `TASK SIZE
-FIRST` to `worlds` when it has done a step, and `TASK end LAST` at its end.
+Runs as `torch_elastic_training.py FOLDER --task=N`, until a file `finish` exists in the folder. A
+step is a sum over all processes. The first process keeps the number of steps in the file `step`,
+from which the next world continues. Each process appends a line `TASK SIZE FIRST` to `worlds` when
+it has done a step, and `TASK end LAST` at its end.
 """
 
 from __future__ import annotations

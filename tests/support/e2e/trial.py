@@ -1,4 +1,4 @@
-"""A job of a real framework under test: what is done to it, and what the worlds of its log must be.
+"""Disturbs a job of a real framework, and checks the worlds in its log.
 
 Its program prints `round R size N from step S` when a world begins, and `round R size N stopped
 after step S`.
@@ -27,7 +27,7 @@ SECONDS = 240.0
 
 @dataclass
 class Trial:
-    """One job under test: what is done to it, and how long its answers take.
+    """One job under test, with the durations of its reactions.
 
     `python` is the interpreter of its training processes.
     """
@@ -39,7 +39,8 @@ class Trial:
     timings: dict[str, float] = field(default_factory=dict)
 
     async def trains(self, pods: int, *, after_round: int = 0, beyond: int = 0) -> int:
-        """Wait until a world of so many pods, of a later round, has finished a step beyond one.
+        """Wait until a world of this number of pods and of a later round has finished a step beyond
+        `beyond`.
 
         Return its round.
         """
@@ -75,7 +76,7 @@ class Trial:
     def kill_process(self, rank: int) -> str:
         """Kill one training process.
 
-        Return the index of its member, as any one may have joined first.
+        Return the index of its member, because any member may have joined first.
         """
         process = self._process_of(rank)
         index = process.environ()[names.ENV_INDEX]
@@ -96,7 +97,7 @@ class Trial:
         return found
 
     async def lives_through_kill_of_the_master(self, pods: int) -> None:
-        """Kill the master, and wait until a later one sees the same world go on."""
+        """Kill the master, and wait until a later one sees the same world continue."""
         status = self.observer.status
         starts = status.master_starts
         round_ = status.round
@@ -109,12 +110,14 @@ class Trial:
         assert self.observer.status.round == round_, (
             "the world was formed anew although only the master had gone"
         )
-        # A process that fails while an agent is still away is excused: the loss of that one may be
-        # the cause.
+        # A process that fails while an agent is still disconnected is excused: the loss of that
+        # agent may be the cause.
         await until("reports of all agents", self._all_have_reported)
 
     async def _all_have_reported(self) -> bool:
-        """Whether the present master knows what each of the members uses, which no earlier one tells it."""
+        """Return whether the present master knows the usage of each member, which no earlier
+        master sends it.
+        """
         async with open_master(
             Cluster(self.sandbox.kube, self.sandbox.namespace), self.name
         ) as master:
@@ -131,7 +134,7 @@ class Trial:
         )
 
     def log(self) -> str:
-        """Return what all pods that are there have printed; rank 0 is in any of them."""
+        """Return the output of all present pods; rank 0 is in any of them."""
         listed = self.sandbox.kubectl(
             "get", "pods", "-l", f"{names.LABEL_ROLE}=worker", "-o", "name"
         )
@@ -151,9 +154,8 @@ def _rank(process: psutil.Process) -> int:
 
 @dataclass(frozen=True)
 class World:
-    """What rank 0 has printed of one world.
-
-    Processes that took part, first step, and last step if it was stopped.
+    """What rank 0 has printed of one world: its processes, first step, and last step if it was
+    stopped.
     """
 
     round: int
@@ -178,7 +180,7 @@ def worlds(log: str) -> list[World]:
 
 
 def check_worlds(found: list[World], *, checkpoint_steps: int) -> None:
-    """Check that each world began where the one before was stopped, or else at a checkpoint of every so many steps."""
+    """Check that each world began where its predecessor was stopped, or else at a checkpoint."""
     assert found[0].first == 0
     for before, after in pairwise(found):
         if before.last is not None:

@@ -21,23 +21,21 @@ from tests.support.fuzz.random_messages import RandomMessages
 
 CONNECT = "elasticjob.v1.AgentService.Connect"
 UNARY_SECONDS = 20.0
-"""An answer that takes longer is a problem: what waits by request waits for a fraction of a second
-here.
-"""
+"""A longer answer time is a problem: requests for a wait ask for a fraction of a second here."""
 WATCH_SECONDS = 1.5
 TOGETHER = 24
 Code = grpc.StatusCode
 _OURS = ("Internal error from Core", "Locally cancelled by application!")
-"""What this end of a stream says when the other ends it during a write, or when this one breaks it
-off.
+"""The statuses at this end of a stream when the other end closes it during a write, or this one
+breaks it off.
 """
 Metadata = tuple[tuple[str, str | bytes], ...]
 _NEVER = frozenset({Code.UNKNOWN, Code.INTERNAL, Code.DATA_LOSS})
-"""What a server answers that did not expect to be asked so."""
+"""The statuses of a server that did not expect the request."""
 
 
 async def methods(channel: grpc.aio.Channel, metadata: Metadata) -> list[MethodDescriptor]:
-    """Ask a server which methods it has."""
+    """Ask a server for its methods."""
     for module in pkgutil.iter_modules(elasticjob_api.v1.__path__):
         importlib.import_module(f"elasticjob_api.v1.{module.name}")
     call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(metadata=metadata)
@@ -50,12 +48,12 @@ async def methods(channel: grpc.aio.Channel, metadata: Metadata) -> list[MethodD
 
 @dataclass
 class Attack:
-    """Random inputs sent over one channel.
+    """Sends random inputs over one channel.
 
     Attributes:
-        allowed: the only statuses that may be answered; None: any but those of an unexpected error.
+        allowed: the only permitted statuses; None: any except those of an unexpected error.
         answers: statuses by method.
-        problems: answers that must not be.
+        problems: wrong answers.
     """
 
     channel: grpc.aio.Channel
@@ -71,7 +69,7 @@ class Attack:
         self.unasked = list(self.methods)
 
     async def run(self, inputs: int) -> None:
-        """Send this many more inputs."""
+        """Send this number of inputs."""
         end = self.sent + inputs
         await asyncio.gather(*(self._some(end) for _ in range(TOGETHER)))
 
@@ -120,7 +118,7 @@ class Attack:
             self._check_answer(method, data, error.code(), details=error.details())
 
     async def _stream(self, method: MethodDescriptor) -> None:
-        """Send some messages on one stream; now and then it breaks off."""
+        """Send some messages on one stream; now and then break it off."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         rng = self.generator.rng
         talking: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream(path)
@@ -138,7 +136,7 @@ class Attack:
             else:
                 await stream.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
-            pass  # refused in the middle
+            pass  # rejected in the middle
         await reading
         code = await stream.code()
         details = await stream.details()
@@ -148,7 +146,7 @@ class Attack:
             self._check_answer(method, b"|".join(messages), code, details=details)
 
     async def _greeting(self, method: MethodDescriptor) -> bytes:
-        """Return a hello; of a member, if the server takes the registration that is drawn."""
+        """Return a hello; of a member, if the server accepts the drawn registration."""
         register = next(each for each in self.methods if each.name == "Register")
         made: Any = self.generator.message(register.input_type)
         hello: Any = message_factory.GetMessageClass(method.input_type)()
@@ -172,8 +170,8 @@ class Attack:
     ) -> None:  # fmt: skip
         self.answers[method.full_name, code.name] += 1
         wrong = code in _NEVER if self.allowed is None else code not in self.allowed
-        # A watch and a long wait send nothing until something changes; nothing else may be left
-        # without an answer.
+        # A watch and a long wait send nothing until something changes. Every other request must be
+        # answered.
         watch = method.server_streaming and not method.client_streaming
         if code is Code.DEADLINE_EXCEEDED and details == "Deadline Exceeded" and not watch:
             wrong = wrong or not _asks_to_wait(method, data)
@@ -192,7 +190,7 @@ async def _drain(stream: Any) -> None:
 
 
 def _asks_to_wait(method: MethodDescriptor, data: bytes) -> bool:
-    """Whether a request asks to be kept waiting for longer than we do."""
+    """Return whether a request asks to wait for longer than we do."""
     request: Any = _parse(method.input_type, data)
     return getattr(request, "wait_seconds", 0) >= UNARY_SECONDS
 

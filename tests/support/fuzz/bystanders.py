@@ -1,4 +1,4 @@
-"""Two well-behaved agents beside bad ones.
+"""Runs two well-behaved agents in parallel to an attack.
 
 Their streams stay, they are in every world, their ledger is exact.
 """
@@ -26,21 +26,21 @@ from tests.support.wait import until
 OPTIONS = ("--standalone", "--framework=custom", "--min=1", "--workers=2")
 MEGABYTE = 2**20
 GROWTH = 16 * MEGABYTE
-"""What the limits allow to be kept of all inputs; a few hundred bytes kept of each of 100,000
+"""Bytes that the limits allow to keep of all inputs; a few hundred bytes kept of each of 100,000
 inputs are more.
 """
 LOG_PER_INPUT = 400
 """Bytes: a line each."""
 DATASET = "the-bystanders-own"
 NEWEST = MOST_INCARNATIONS
-"""Incarnation of their pods: nobody who registers for their places is newer."""
+"""Incarnation of their pods: no other registration for their places is newer."""
 
 
 @asynccontextmanager
 async def master_with_bystanders(folder: Path, *options: str) -> AsyncIterator[Master]:
     """Run a master with two well-behaved agents.
 
-    Check in the end that all three are as they were.
+    Check in the end that all three are unharmed.
     """
     async with (
         run_master(folder, *OPTIONS, *options, f"--state-file={folder / 'state'}") as master,
@@ -57,7 +57,9 @@ def rss(master: Master) -> int:
 
 @asynccontextmanager
 async def check_unharmed(master: Master, channel: grpc.aio.Channel) -> AsyncIterator[None]:
-    """Check after the block that the master is the same process as before and has logged no error of its own."""
+    """Check after the block that the master is the same process as before and has logged no
+    error of its own.
+    """
     start = master.log.stat().st_size
     yield
     assert master.process.returncode is None, master.log.read_text()
@@ -93,7 +95,8 @@ async def bystanders(channel: grpc.aio.Channel) -> AsyncIterator[list[Agent]]:
             lease = shards_pb2.LeaseShardsRequest(dataset=DATASET, pod_uid=first.uid, count=3)
             leased = [shard.id for shard in (await shards.LeaseShards(lease)).shards]
             report = shards_pb2.ReportShardsRequest(dataset=DATASET, pod_uid=first.uid, done=leased)
-            # A change of the world takes a lease back; who has finished it all the same may say so.
+            # A change of the world returns a lease. The process that has finished it may still
+            # report it.
             assert (await shards.ReportShards(report)).stale == []
             assert not done.intersection(leased), "a shard was leased twice although it was done"
             done.update(leased)
@@ -103,7 +106,7 @@ async def bystanders(channel: grpc.aio.Channel) -> AsyncIterator[list[Agent]]:
     try:
         yield agents
         assert not working.done(), working.exception()
-        stopped.set()  # not cancelled: grpc ends a stream whose write is cancelled
+        stopped.set()  # not cancelled: grpc ends a stream if a write is cancelled
         await asyncio.wait_for(working, SECONDS)
     finally:
         working.cancel()
@@ -120,7 +123,7 @@ async def bystanders(channel: grpc.aio.Channel) -> AsyncIterator[list[Agent]]:
 
 
 async def _wait_until_alone(channel: grpc.aio.Channel, agents: list[Agent]) -> None:
-    """Wait for a world of these agents alone: all others that had joined have gone."""
+    """Wait for a world of these agents alone, without all others that had joined."""
     world = pb.World()
 
     async def world_is_theirs() -> bool:

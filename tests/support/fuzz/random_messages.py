@@ -1,7 +1,7 @@
-"""Random messages.
+"""Generates random messages: well-formed ones with every kind of value, made from their
+descriptors, and corrupted bytes.
 
-Well-formed ones with every kind of value, made from their descriptors, and corrupted bytes.
-What is drawn depends on the seed only, so a failure can be repeated.
+All draws depend on the seed only, so a failure can be repeated.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ checks.
 class RandomMessages:
     """Draws messages, texts and damaged bytes from a seeded generator.
 
-    Attributes:
-        rng: the generator; tests draw from it too, so that one seed repeats everything.
+    Tests draw from `rng` too, so that one seed repeats everything.
     """
 
     def __init__(self, seed: int | str, known: Known) -> None:
@@ -62,7 +61,7 @@ class RandomMessages:
         self._known_share = 0.75
 
     def message(self, kind: Descriptor, *, depth: int = 0) -> Message:
-        """Return a well-formed message; every other one makes sense in most of its fields."""
+        """Return a well-formed message; every other one is plausible in most of its fields."""
         rng = self.rng
         made = message_factory.GetMessageClass(kind)()
         if depth == 0:

@@ -1,7 +1,4 @@
-"""Random custom resources and changes of them.
-
-Mostly what the schema allows, with some values it does not.
-"""
+"""Generates random custom resources and changes of them, mostly within the schema."""
 
 from __future__ import annotations
 
@@ -82,7 +79,7 @@ class RandomResources:
     Attributes:
         rng: the source of all choices.
         schemas: of whole objects, by resource.
-        jobs: names that jobs get, and requests name.
+        jobs: the jobs' names, which requests use.
     """
 
     rng: random.Random
@@ -133,7 +130,7 @@ class RandomResources:
         return data
 
     def _mutate(self, value: Json, schema: Json) -> None:
-        """Change one field, at a depth that is drawn."""
+        """Change one field, at a random depth."""
         properties = schema.get("properties") or {}
         if not properties or self.rng.random() < 0.03:
             value[self.rng.choice(("junk", "worker", "0", "x" * 300))] = self._junk()
@@ -191,7 +188,7 @@ class RandomResources:
         return rng.choice((*_TEXTS, "x" * min(schema.get("maxLength", 100_000), 100_000)))
 
     def _junk(self) -> Any:
-        """Return anything: of a wrong type, deep, or huge."""
+        """Return a value of a wrong type, deep, or huge."""
         rng = self.rng
         return rng.choice(
             (

@@ -1,1 +1,1 @@
-"""Mistakes that are made on purpose in one place; a test must fail for each of them."""
+"""Lists deliberate mistakes; a test must fail for each of them."""

@@ -1,4 +1,4 @@
-"""One mistake that is made on purpose."""
+"""Defines one deliberate mistake."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mutation:
-    """In the file `path` of this repository, `old`, which is there once, becomes `new`."""
+    """In the file `path` of this repository, `old`, which occurs once, becomes `new`."""
 
     name: str
     path: str

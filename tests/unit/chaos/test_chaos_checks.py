@@ -1,4 +1,6 @@
-"""Tests the checks of a chaos run: they find lost samples, samples counted twice, and wrong sizes."""
+"""Tests the checks of a chaos run: they find lost samples, samples counted twice, and wrong
+sizes.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Counts the asyncio tasks of an operator.
 
-On its PYTHONPATH, this writes them to $CHAOS_PROBE/<pid> every second. The tasks are those that
-asyncio itself knows. A look at all objects (`gc.get_objects`) would disturb the operator: a tuple
-that another thread is just making must have no second reference.
+On the operator's PYTHONPATH, this writes the number to $CHAOS_PROBE/<pid> every second. The tasks
+are those that asyncio itself knows. Listing all objects (`gc.get_objects`) would disturb the
+operator: a tuple that another thread is just making must have no second reference.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _count() -> None:
         time.sleep(1)
         try:
             running = sum(not task.done() for task in list(known))
-        except RuntimeError:  # there was a new task meanwhile
+        except RuntimeError:  # a new task was created meanwhile
             continue
         file.with_suffix(".new").write_text(f"{running}\n")
         file.with_suffix(".new").replace(file)

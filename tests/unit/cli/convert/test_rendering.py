@@ -1,4 +1,6 @@
-"""Tests that rendered YAML reads as the converted object, and that comments precede their fields."""
+"""Tests that rendered YAML reads as the converted object, and that comments precede their
+fields.
+"""
 
 from __future__ import annotations
 
