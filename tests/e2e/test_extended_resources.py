@@ -66,6 +66,7 @@ def test_replacements_get_more_of_an_extended_resource_within_the_jobs_limit(
     )
     user.wait("sp/three-each", ".status.phase", "Failed")
     assert user.status("sp/three-each")["message"] == (
-        f"spec.autoscaling.resourceLimits.{CARD}: all members together would request {CARD} 6, above the job's limit 4"
+        f"spec.autoscaling.resourceLimits.{CARD}: "
+        f"all members together would request {CARD} 6, above the job's limit 4"
     )
     user.finish()

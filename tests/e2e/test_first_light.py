@@ -107,7 +107,10 @@ async def test_a_killed_worker_is_replaced_under_its_index_and_training_continue
 async def test_deleting_a_job_during_training_leaves_no_object(
     sandbox: Sandbox, folder: Path
 ) -> None:
-    kinds = "ej,sp,scalein,scaleout,pods,services,secrets,configmaps,serviceaccounts,roles,rolebindings,endpointslices"
+    kinds = (
+        "ej,sp,scalein,scaleout,pods,services,secrets,configmaps,"
+        "serviceaccounts,roles,rolebindings,endpointslices"
+    )
 
     def present() -> set[str]:
         return set(sandbox.kubectl("get", kinds, "-o", "name").split())

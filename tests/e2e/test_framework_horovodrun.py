@@ -113,9 +113,8 @@ class HorovodrunUser(KubectlUser):
         self.until(f"a world of {size}", lambda: size in self.formed()[before:], seconds=SECONDS)
         formed = time.monotonic() - begun
         self.trains_with(size)
-        print(
-            f"MEASURED horovodrun: {what}: new world {formed:.1f} s, next step {time.monotonic() - begun:.1f} s"
-        )
+        stepped = time.monotonic() - begun
+        print(f"MEASURED horovodrun: {what}: new world {formed:.1f} s, next step {stepped:.1f} s")
 
     def measure_calls(self, processes: int) -> None:
         """Print how often the remote shells call the master while some steps are trained."""
@@ -128,7 +127,8 @@ class HorovodrunUser(KubectlUser):
         rate = (self.shell_calls() - before) / (time.monotonic() - begun)
         steps = (last - first) / (time.monotonic() - begun)
         print(
-            f"MEASURED horovodrun: {rate / processes:.1f} calls/s for each of {processes}, {steps:.1f} lines/s"
+            f"MEASURED horovodrun: {rate / processes:.1f} calls/s for each of {processes}, "
+            f"{steps:.1f} lines/s"
         )
 
     def shell_calls(self) -> float:

@@ -66,7 +66,8 @@ async def test_a_job_without_python_in_its_image_succeeds_with_the_images_enviro
 ) -> None:
     script = f"""
         if command -v python python3; then exit 9; fi
-        until hosts=$({PROGRAMS}/discover_hosts) && [ "$(echo "$hosts" | wc -l)" = 2 ]; do sleep 0.1; done
+        until hosts=$({PROGRAMS}/discover_hosts) && [ "$(echo "$hosts" | wc -l)" = 2 ]
+        do sleep 0.1; done
         echo "$hosts"
         echo rank=$ELASTICJOB_RANK/$ELASTICJOB_WORLD_SIZE
         unset ELASTICJOB_CA

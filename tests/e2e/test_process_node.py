@@ -254,7 +254,8 @@ def test_processes_that_a_container_leaves_end_with_it(space: Space) -> None:
     cookie = f"4242{uuid.uuid4().int % 10**6}"
     space.shell(
         "parent",
-        f"setsid sleep {cookie} & sleep {cookie} & setsid setsid sh -c 'sleep {cookie}' & sleep 0.3",
+        f"setsid sleep {cookie} & sleep {cookie} & "
+        f"setsid setsid sh -c 'sleep {cookie}' & sleep 0.3",
     )
     space.ended("parent")
     wait_until("its processes are gone", lambda: living(cookie), lambda pids: not pids)
@@ -412,8 +413,8 @@ def test_readiness_follows_its_probe_and_liveness_restarts(space: Space, tmp_pat
 @pytest.mark.thorough
 def test_http_and_tcp_probes_reach_the_pods_own_address(space: Space) -> None:
     serve = (
-        "import http.server, os;"
-        "http.server.HTTPServer((os.environ['IP'], 8765), http.server.SimpleHTTPRequestHandler).serve_forever()"
+        "import os; from http.server import HTTPServer, SimpleHTTPRequestHandler;"
+        "HTTPServer((os.environ['IP'], 8765), SimpleHTTPRequestHandler).serve_forever()"
     )
     env = [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
     ports = [{"name": "web", "containerPort": 8765}]

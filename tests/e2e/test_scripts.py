@@ -44,7 +44,10 @@ def test_the_launcher_runs_a_requests_script_once_although_the_master_is_killed(
     user.until("both workers", lambda: user.at_rest(2))
     before = user.pods()
 
-    script = f'echo "$1 $A" >> {folder}/runs; until [ -e {folder}/go ]; do sleep 0.1; done; echo done; exit 0'
+    script = (
+        f'echo "$1 $A" >> {folder}/runs; '
+        f"until [ -e {folder}/go ]; do sleep 0.1; done; echo done; exit 0"
+    )
     user.request(
         "ScaleOut", "more", count=1, script=script, env=[{"name": "A", "value": "of the request"}]
     )

@@ -87,7 +87,8 @@ def same_python(sandbox: Sandbox) -> None:
     ours = [str(number) for number in sys.version_info[:2]]
     if found != ours:
         pytest.skip(
-            f"ELASTICJOB_PYTHON_IMAGE has Python {'.'.join(found)}, and this machine {'.'.join(ours)}"
+            f"ELASTICJOB_PYTHON_IMAGE has Python {'.'.join(found)}, "
+            f"and this machine {'.'.join(ours)}"
         )
 
 

@@ -40,7 +40,8 @@ SECONDS = 60
 KEYS: dict[str, tuple[Any, ...]] = {
     "id": (1, 2, "x", None, 1.5, [1], {"a": 1}),
     "call": (
-        "create_dataset", "lease_shards", "report_shards", "hosts", "members", "checkpoint", "restore", "barrier",
+        "create_dataset", "lease_shards", "report_shards", "hosts", "members", "checkpoint",
+        "restore", "barrier",
         "set_value", "get_values", "add_value", "delete_value", "extend_dataset", "get_checkpoint",
         "restore_checkpoint", "may_commit", "rm", 7, None,
     ),

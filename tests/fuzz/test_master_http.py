@@ -38,15 +38,21 @@ METHODS = (
     "",
 )
 PATHS = (
-    "/hosts", "/healthz", "/readyz", "/metrics", "/", "/status", "/hosts/", "//hosts", "/hosts?a=b&a", "/../hosts",
+    "/hosts", "/healthz", "/readyz", "/metrics", "/", "/status", "/hosts/", "//hosts",
+    "/hosts?a=b&a", "/../hosts",
     "/%68osts", "*", "hosts", "http://elsewhere/hosts", "/\0", "/%", "/%ff", "/" + "x" * 9000, "",
 )  # fmt: skip
 HEADERS = (
-    "Host: master", "Connection: close", "Connection: upgrade", "Upgrade: websocket", "Content-Length: 5",
-    "Content-Length: -1", "Content-Length: 99999999999999999999", "Content-Length: x", "Transfer-Encoding: chunked",
-    "Transfer-Encoding: gzip, chunked", "Content-Encoding: gzip", "Content-Encoding: deflate", "Expect: 100-continue",
-    "Range: bytes=0-", "Accept: */*", "Accept-Encoding: gzip", "Cookie: a=b; \x01", ": empty", "no colon", " folded: x",
-    "X: " + "y" * 9000, f"Authorization: Bearer {TOKEN}", "Authorization: Bearer wrong", "Authorization: \xff",
+    "Host: master", "Connection: close", "Connection: upgrade", "Upgrade: websocket",
+    "Content-Length: 5",
+    "Content-Length: -1", "Content-Length: 99999999999999999999", "Content-Length: x",
+    "Transfer-Encoding: chunked",
+    "Transfer-Encoding: gzip, chunked", "Content-Encoding: gzip", "Content-Encoding: deflate",
+    "Expect: 100-continue",
+    "Range: bytes=0-", "Accept: */*", "Accept-Encoding: gzip", "Cookie: a=b; \x01", ": empty",
+    "no colon", " folded: x",
+    "X: " + "y" * 9000, f"Authorization: Bearer {TOKEN}", "Authorization: Bearer wrong",
+    "Authorization: \xff",
 )  # fmt: skip
 BODIES = (
     b"",

@@ -61,7 +61,10 @@ async def test_a_launcher_with_its_own_ssh_finds_addresses(
     fake_master: FakeMaster, run: Run
 ) -> None:
     fake_master.publish(FIRST, SECOND)
-    script = 'cd "$ELASTICJOB_HOST_FILES"; cat hostfile deepspeed-hostfile; ./discover_hosts.sh; sh discover_hosts.sh'
+    script = (
+        'cd "$ELASTICJOB_HOST_FILES"; cat hostfile deepspeed-hostfile; '
+        "./discover_hosts.sh; sh discover_hosts.sh"
+    )
     agent = await run("sh", "-c", script, **LAUNCHER)
     await fake_master.begin(1)
     assert (await fake_master.exited(1)).exit_code == 0

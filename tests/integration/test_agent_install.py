@@ -100,7 +100,8 @@ def test_every_module_of_the_agent_loads_in_an_empty_root(
 ) -> None:
     modules = [path.stem for path in Path(elasticjob_agent.__path__[0]).glob("[a-z]*.py")]
     script = (
-        f"import importlib\nfor name in {modules}: importlib.import_module('elasticjob_agent.' + name)\n"
+        "import importlib\n"
+        f"for name in {modules}: importlib.import_module('elasticjob_agent.' + name)\n"
         "import bz2, ctypes, decimal, encodings.idna, hashlib, lzma, socket, ssl, uuid, zlib\n"
         "ctypes.CDLL('libgcc_s.so.1')\n"
         "print([line for line in open('/proc/self/maps') if '/' in line and '/agent/' not in line])"
@@ -219,7 +220,10 @@ def test_the_training_library_works_with_every_python_since_3_8(installed: Path)
         "PYTHONPATH": str(installed / "library"),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    script = "import elasticjob as e, json; e.report_step(1); print(json.dumps([e.world().size, e.__file__]))"
+    script = (
+        "import elasticjob as e, json; e.report_step(1); "
+        "print(json.dumps([e.world().size, e.__file__]))"
+    )
     for python in pythons():
         done = subprocess.run(
             [python, "-c", script], env=environment, capture_output=True, text=True, check=False

@@ -97,8 +97,8 @@ async def test_a_member_ends_with_a_message_if_references_make_its_command_too_l
     exited = await fake_master.exited(1)
     assert (exited.exit_code, exited.asked) == (126, False)
     assert exited.message == (
-        "elasticjob-agent: cannot run 'true': argument 1: with its references replaced it would have 10000000 "
-        "characters, more than 6291452"
+        "elasticjob-agent: cannot run 'true': argument 1: with its references replaced it would "
+        "have 10000000 characters, more than 6291452"
     )
     await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[0] == 126
@@ -111,8 +111,8 @@ async def test_an_argument_that_references_make_too_long_is_named(
     await fake_master.begin(1, TF_CONFIG="x" * 100_000)
     message = (await fake_master.exited(1)).message
     assert (
-        "argument list too long: its command has 200006 bytes, most of them argument 1 with 200000; one"
-        in message
+        "argument list too long: its command has 200006 bytes, "
+        "most of them argument 1 with 200000; one" in message
     )
     assert "one argument can have 131071 of them" in message
 
@@ -266,13 +266,15 @@ MEETING = """
 
     here, members = elasticjob.world(), elasticjob.members()
     me = members[here.rank]
-    assert len(members) == here.size and (me.index, me.local_rank) == (here.index, here.local_rank), (here, members)
+    assert len(members) == here.size, members
+    assert (me.index, me.local_rank) == (here.index, here.local_rank), (here, me)
     for number in range(2):
         if here.rank == here.size - 1:
             time.sleep(0.5)
             elasticjob.KeyValue().set(f"late-{number}", b"here")
         elasticjob.barrier("all", timeout=60)
-        assert elasticjob.KeyValue().get(f"late-{number}") == b"here", "passed before the last process has come"
+        late = elasticjob.KeyValue().get(f"late-{number}")
+        assert late == b"here", "the barrier opened before the last process arrived"
     if here.local_rank == 0:
         try:
             elasticjob.barrier("alone", timeout=0.3)

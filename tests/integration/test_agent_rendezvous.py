@@ -25,7 +25,8 @@ TRAINING = """
     for number in range(4):
         store.add("sum", 2)
         elasticjob.barrier("added", timeout=60)
-        assert store.get("sum") == str((number + 1) * 2 * here.size).encode(), (number, store.get("sum"))
+        total = str((number + 1) * 2 * here.size).encode()
+        assert store.get("sum") == total, (number, store.get("sum"))
         elasticjob.barrier("looked", timeout=60)
         if number == 1:
             print(f"rank {here.rank} is half through", flush=True)

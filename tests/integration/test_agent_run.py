@@ -121,7 +121,8 @@ async def test_a_process_that_ignores_sigterm_is_killed_with_its_children(
     agent = await run(
         "sh",
         "-c",
-        f"trap '' TERM; (setsid sh -c 'trap \"\" TERM; echo $$ >>{pids}; while :; do sleep 1; done') & "
+        "trap '' TERM; "
+        f"(setsid sh -c 'trap \"\" TERM; echo $$ >>{pids}; while :; do sleep 1; done') & "
         f"echo $$ >>{pids}; while :; do sleep 1; done",
     )
     await fake_master.begin(1)
@@ -249,7 +250,7 @@ import os, pathlib, signal, subprocess, sys, time
 def ranks(*scripts):
     env = {**os.environ, "TORCHELASTIC_RUN_ID": "none"}
     return [subprocess.Popen(["sh", "-c", script], env=env) for script in scripts]
-started = ranks("exit 3", "sleep 600")  # torchrun starts both again, and these are the ones that count
+started = ranks("exit 3", "sleep 600")  # torchrun restarts both; the restarted ones count
 time.sleep(2.5)
 started[1].kill()
 started = ranks("sh -c 'sleep 600; :' & kill $!; wait; exec sleep 600", "exec sleep 600")
@@ -526,7 +527,11 @@ async def test_a_lease_with_a_lost_answer_is_repeated_under_its_name(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     fake_master.answers_lost = 1
-    script = 'import elasticjob; print(elasticjob.shards("train", size=100, shard_size=10, prefetch=4).take().id)'
+    script = """
+        import elasticjob
+        shards = elasticjob.shards("train", size=100, shard_size=10, prefetch=4)
+        print(shards.take().id)
+    """
     agent = await run(*python(tmp_path, script))
     await fake_master.begin(1)
     assert (await fake_master.exited(1)).exit_code == 0, (await agent.end())[2]
@@ -558,8 +563,8 @@ async def test_garbage_on_the_socket_is_answered_and_harms_nothing(
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(os.environ["ELASTICJOB_SOCKET"])
         lines = connection.makefile()
-        for text in ('nonsense', '[1]', '{}', '{"step": -1}', '{"step": "x"}', '{"id": 1, "call": "rm"}',
-                     '{"id": 2, "call": "lease_shards"}',
+        for text in ('nonsense', '[1]', '{}', '{"step": -1}', '{"step": "x"}',
+                     '{"id": 1, "call": "rm"}', '{"id": 2, "call": "lease_shards"}',
                      '{"id": 3, "call": "lease_shards", "dataset": "d", "count": -1}'):
             connection.sendall(text.encode() + b"\\n")
             print("error" in json.loads(lines.readline()))
@@ -597,7 +602,10 @@ async def test_steps_and_compute_seconds_reach_the_master(
 async def test_the_process_learns_the_members_of_its_world(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
-    script = "import elasticjob; print(elasticjob.world().index, [(m.pod, m.node) for m in elasticjob.members()])"
+    script = """
+        import elasticjob
+        print(elasticjob.world().index, [(m.pod, m.node) for m in elasticjob.members()])
+    """
     agent = await run(*python(tmp_path, script), **{names.ENV_INDEX: "4"})
     members = [pb.Member(pod_name=f"job-worker-{index}", node_name="n") for index in range(2)]
     await fake_master.order(start=pb.Start(world=pb.World(round=1, members=members)))
@@ -674,7 +682,8 @@ async def test_a_step_too_large_for_a_message_is_rejected_and_harms_nothing(
             connection.sendall(text.encode() + b"\n")
             print("bad step report" in lines.readline())
         for _ in range(10):
-            connection.sendall(b'{"step": 1, "steps": 9223372036854775807, "seconds": 1e999, "compute_seconds": NaN}\n')
+            connection.sendall(b'{"step": 1, "steps": 9223372036854775807, "seconds": 1e999, '
+                               b'"compute_seconds": NaN}\n')
     """
     agent = await run(*python(tmp_path, script))
     await fake_master.begin(1)

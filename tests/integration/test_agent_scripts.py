@@ -33,7 +33,10 @@ async def test_a_script_has_the_pods_the_launchers_and_its_own_variables(
 ) -> None:
     await run("sleep", "1000", OF_LAUNCHER="there")
     await fake_master.begin(1)
-    script = 'echo "$1 $A $OF_LAUNCHER $(test -S "$ELASTICJOB_SOCKET" && echo socket)"; echo bad >&2; exit 7'
+    script = (
+        'echo "$1 $A $OF_LAUNCHER $(test -S "$ELASTICJOB_SOCKET" && echo socket)"; '
+        "echo bad >&2; exit 7"
+    )
     ended = await result(
         fake_master, script=script, environment={"A": "x y"}, pods="job-worker-0:2,job-worker-1:2"
     )
@@ -66,7 +69,10 @@ async def test_a_returning_master_gets_the_result_that_its_predecessor_missed(
 ) -> None:
     await run("sleep", "1000")
     await fake_master.begin(1)
-    script = f"echo run >> {tmp_path}/runs; until test -e {tmp_path}/go; do sleep 0.05; done; touch {tmp_path}/done"
+    script = (
+        f"echo run >> {tmp_path}/runs; "
+        f"until test -e {tmp_path}/go; do sleep 0.05; done; touch {tmp_path}/done"
+    )
     await fake_master.order(run_script=pb.RunScript(id="a", script=script, timeout_seconds=60))
     await until("it runs", (tmp_path / "runs").exists)
     await fake_master.stop()

@@ -52,7 +52,8 @@ for pid in [pid for pid in os.listdir("/proc") if pid.isdigit()]:
             continue
         if int(pid) == agent and name == "environ" and b"\\0\\0" in content:
             found.append("a gap that others take for the end of the environment")
-        in_pod = int(pid) in (agent, os.getpid()) or os.environ["ELASTICJOB_POD_UID"].encode() in content
+        own = int(pid) in (agent, os.getpid())
+        in_pod = own or os.environ["ELASTICJOB_POD_UID"].encode() in content
         if in_pod and token in content:
             found.append(f"{name} of {pid}")
 try:
@@ -64,7 +65,8 @@ for name in os.listdir("/proc/self/fd"):
     if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}"):
         found.append(f"descriptor {name} {os.readlink(f'/proc/self/fd/{name}')}")
 dumpable = ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)
-result = {"found": found, "unreadable": unreadable, "dumpable": dumpable, "names": sorted(os.environ)}
+result = {"found": found, "unreadable": unreadable, "dumpable": dumpable}
+result["names"] = sorted(os.environ)
 print("FOUND", json.dumps(result))
 """
 NOBODY = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups")

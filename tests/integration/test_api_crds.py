@@ -369,7 +369,8 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
     "costs without a price of the scaled role": (
         job(autoscaling={"objective": {"type": "Cost", "prices": {}}}),
         "spec.autoscaling.objective",
-        "objective.prices needs what a member of worker, the role that is scaled, costs an hour: 0.000001 to 1000000",
+        "objective.prices needs what a member of worker, the role that is scaled, costs an hour: "
+        "0.000001 to 1000000",
     ),
     "a scaled role that costs nothing": (
         job(autoscaling={"objective": {"type": "Cost", "prices": {"worker": 0}}}),
@@ -550,8 +551,8 @@ _STORE = {"agent": "None", "template": TEMPLATE}
             "custom",
             {"a": {}, "b": {}, "c": {"dependsOn": ["b"]}},
             {"b": None},
-            'spec.replicaSpecs: Invalid value: ["b"] cannot be removed, as dependsOn of ["c"] names it; remove those '
-            "roles with it, or keep it",
+            'spec.replicaSpecs: Invalid value: ["b"] cannot be removed, as dependsOn of ["c"] '
+            "names it; remove those roles with it, or keep it",
         ),
     ],
 )

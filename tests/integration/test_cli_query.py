@@ -45,7 +45,8 @@ SECONDS = 30
 async def query(cluster: Cluster, *arguments: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         BIN / "elasticjob", "query", f"--kubeconfig={cluster.kubeconfig}", *arguments,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     output, errors = await asyncio.wait_for(process.communicate(), SECONDS)
     return process.returncode or 0, output.decode(), errors.decode()
@@ -106,7 +107,8 @@ async def running_master(
         names.ENV_TLS_KEY: secrets[names.SECRET_KEY].decode(),
     }
     process = await asyncio.create_subprocess_exec(
-        BIN / "elasticjob-master", "--standalone", "--workers=2", "--framework=jax", "--address=127.0.0.1",
+        BIN / "elasticjob-master", "--standalone", "--workers=2", "--framework=jax",
+        "--address=127.0.0.1",
         f"--grpc-port={port}", "--http-port=0", env=dict(os.environ) | environment,
     )  # fmt: skip
     credentials = grpc.ssl_channel_credentials(secrets[names.SECRET_CA])
@@ -206,7 +208,8 @@ async def test_a_watch_ends_with_the_job(
     async with running_master(job, secrets, port) as channel:
         await one_member(channel, secrets)
         watch = await asyncio.create_subprocess_exec(
-            BIN / "elasticjob", "query", f"--kubeconfig={cluster.kubeconfig}", JOB, "-n", job, "-w", "-o", "json",
+            BIN / "elasticjob", "query", f"--kubeconfig={cluster.kubeconfig}", JOB, "-n", job,
+            "-w", "-o", "json",
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:
@@ -286,7 +289,8 @@ async def test_a_watched_history_prints_new_entries(
     async with running_master(job, secrets, port) as channel:
         await channel.channel_ready()
         process = await asyncio.create_subprocess_exec(
-            BIN / "elasticjob", "query", f"--kubeconfig={cluster.kubeconfig}", JOB, "history", "-w", "-n", job,
+            BIN / "elasticjob", "query", f"--kubeconfig={cluster.kubeconfig}", JOB, "history",
+            "-w", "-n", job,
             "-o", "json", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert process.stdout is not None

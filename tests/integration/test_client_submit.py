@@ -211,8 +211,8 @@ async def test_the_command_prints_created_objects_and_errors(
     assert await ran("submit", "wrong.yaml") == (
         1,
         "",
-        f"error: ElasticJob {namespace}/mine is refused: spec.replicaSpecs[worker].replicas: replicas is 9, above "
-        "maxReplicas, which is 4\n",
+        f"error: ElasticJob {namespace}/mine is refused: spec.replicaSpecs[worker].replicas: "
+        "replicas is 9, above maxReplicas, which is 4\n",
     )
     (tmp_path / "typo.yaml").write_text(wrong.replace("replicas: 9", "replica: 2"))
     assert (

@@ -111,7 +111,8 @@ def test_the_commands_printed_for_a_new_user_run_a_job(state: Path) -> None:
             operate,
             "operator=$!",
             apply.partition(" && ")[0],
-            "kubectl wait ej/digits --for=jsonpath={.status.phase}=Running --timeout=120s; status=$?",
+            "kubectl wait ej/digits --for=jsonpath={.status.phase}=Running --timeout=120s",
+            "status=$?",
             "kubectl delete ej/digits --wait; kill $operator; wait $operator; exit $status",
         )
     )
@@ -279,7 +280,8 @@ def test_a_failed_start_names_the_ended_process_and_keeps_the_logs(
     programs.mkdir()
     scheduler = programs / "kube-scheduler"
     scheduler.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && echo Kubernetes v1.36.9 && exit\necho out of luck; exit 3\n'
+        '#!/bin/sh\n[ "$1" = --version ] && echo Kubernetes v1.36.9 && exit\n'
+        "echo out of luck; exit 3\n"
     )
     scheduler.chmod(0o755)
     answer = dev("up", "--control-plane-only", "--state", state, KUBEBUILDER_ASSETS=str(programs))

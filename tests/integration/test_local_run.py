@@ -40,7 +40,8 @@ def test_a_run_resizes_from_two_to_three_to_one_without_losing_a_step(
     code, said = run.call("scale", "training", "+1", "--wait", "--timeout=60")
     assert (code, said) == (
         0,
-        "run training on this machine (-n NAMESPACE: in a cluster)\nrun training trains with 3 workers\n",
+        "run training on this machine (-n NAMESPACE: in a cluster)\n"
+        "run training trains with 3 workers\n",
     ), run.log()
     assert "training  3/3 " in run.call("list", "--local")[1]
     assert "training-worker-2" in run.call("query", "training", "members")[1]

@@ -21,7 +21,8 @@ CALLER = """
 import asyncio, sys, grpc.aio
 
 async def call_and_go():
-    async with grpc.aio.insecure_channel(sys.argv[1], options=[("grpc.max_receive_message_length", -1)]) as channel:
+    options = [("grpc.max_receive_message_length", -1)]
+    async with grpc.aio.insecure_channel(sys.argv[1], options=options) as channel:
         calls = [channel.unary_stream("/test/Watch")(b"", timeout=60) for _ in range(40)]
         await calls[0].read()
 

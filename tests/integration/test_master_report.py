@@ -59,7 +59,8 @@ async def elasticjob(cluster: Cluster, namespace: str, *arguments: str) -> tuple
     """Run the command line; return exit code, output and errors."""
     process = await asyncio.create_subprocess_exec(
         BIN / "elasticjob", *arguments, f"--kubeconfig={cluster.kubeconfig}", "-n", namespace,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     output, errors = await asyncio.wait_for(process.communicate(), SECONDS)
     return process.returncode or 0, output.decode(), errors.decode()

@@ -106,7 +106,10 @@ async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_it(
         await until("a world with the new member", lambda: agents[3].running == 2)
         await set_plan_status(setting, "Succeeded", "Done")
         job = await until("the new member is as slow", setting.job, why_not_replaced)
-        text = f"{agents[3].name} is as slow as {agents[2].name} on another node: it is the work, not the node"
+        text = (
+            f"{agents[3].name} is as slow as {agents[2].name} on another node: "
+            "it is the work, not the node"
+        )
         assert why_not_replaced(job) == text
         training.cancel()
         await master.kill()

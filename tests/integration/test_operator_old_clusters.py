@@ -37,7 +37,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.Clust
     programs = tmp_path_factory.mktemp("programs")
     wrapper = programs / "kube-apiserver"
     wrapper.write_text(
-        f'#!/bin/sh\n[ "$1" = --version ] && exec "{server}" --version\nexec "{server}" "$@" {_OLD}\n'
+        f'#!/bin/sh\n[ "$1" = --version ] && exec "{server}" --version\n'
+        f'exec "{server}" "$@" {_OLD}\n'
     )
     wrapper.chmod(0o755)
     environ["KUBEBUILDER_ASSETS"] = os.pathsep.join(

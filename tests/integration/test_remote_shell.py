@@ -178,7 +178,10 @@ async def test_ssh_has_the_commands_output_and_exit_code_and_empty_standard_inpu
     job: Job,
 ) -> None:
     await job.start_worker()
-    command = "cat; for i in $(seq 2000); do echo line $i; done; printf '\\377\\000'; echo bad >&2; exit 7"
+    command = (
+        "cat; for i in $(seq 2000); do echo line $i; done; "
+        "printf '\\377\\000'; echo bad >&2; exit 7"
+    )
     code, out, err = await result(await job.ssh(command))
     lines = b"".join(b"line %d\n" % number for number in range(1, 2001))
     assert (code, out, err) == (7, lines + b"\xff\0", b"bad\n")

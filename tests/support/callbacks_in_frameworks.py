@@ -109,7 +109,8 @@ def test_a_hugging_face_trainer_saves_stops_and_continues(
 
     data = [{"x": torch.zeros(3), "labels": torch.zeros(1)} for _ in range(SAMPLES)]
     arguments = transformers.TrainingArguments(
-        str(tmp_path / "run"), per_device_train_batch_size=BATCH, num_train_epochs=1, report_to=[], use_cpu=True,
+        str(tmp_path / "run"), per_device_train_batch_size=BATCH, num_train_epochs=1, report_to=[],
+        use_cpu=True,
         logging_steps=2, disable_tqdm=True,
     )  # fmt: skip
 
@@ -164,7 +165,8 @@ def test_lightning_saves_and_stops_despite_min_epochs_and_continues(
         callback = ElasticJob(checkpoint, samples=BATCH)
         trainer = lightning.Trainer(
             default_root_dir=tmp_path, accelerator="cpu", max_epochs=2, min_epochs=2, logger=False,
-            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, callbacks=[callback],
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+            callbacks=[callback],
         )  # fmt: skip
         trainer.fit(Model(), loader, ckpt_path=checkpoint if resume else None)
         return callback, trainer.global_step

@@ -86,7 +86,8 @@ async def _run(kube: Kube, namespace: str, agents: bool, node: str) -> None:
     while True:
         try:
             await _play(kube, namespace, agents, node, addresses)
-        except TryLater:  # right after its definition a kind may not be served yet; or a test has stopped the server
+        except TryLater:
+            # A kind may not be served right after its definition, or a test stopped the server.
             await asyncio.sleep(0.1)
         await asyncio.sleep(0.02)
 

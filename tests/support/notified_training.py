@@ -47,7 +47,8 @@ def meet() -> elasticjob.World:
         addresses = sorted(member.address for member in elasticjob.members())
         assert len(addresses) == here.size
         say(
-            f"world: {os.getpid()} rank {here.rank} of {here.size} round {here.round} first {first.decode()}"
+            f"world: {os.getpid()} rank {here.rank} of {here.size} round {here.round} "
+            f"first {first.decode()}"
         )
         return here
 

@@ -23,7 +23,7 @@ FAULTS = {
         ("freeze-operator", "freeze-master", "freeze-agent", "freeze-training"),
         "SIGSTOP, then SIGCONT",
     ),
-    "freeze-pod": "the same for an agent and its training process at once, as for a machine that stands still",
+    "freeze-pod": "the same for an agent and its training process, as for a frozen machine",
     **dict.fromkeys(("freeze-api-server", "freeze-etcd"), "SIGSTOP, then SIGCONT"),
     **dict.fromkeys(
         ("reset-operator", "reset-masters"), "all connections to the API server are reset"
@@ -35,7 +35,7 @@ FAULTS = {
     **dict.fromkeys(
         ("silence-operator", "silence-masters"), "present connections are half open, and remain so"
     ),
-    "full-disk": "the volume with checkpoints, and the agents' temporary files, is full for a while",
+    "full-disk": "the volume of the checkpoints and of the agents' temporary files is full",
     "full-disk-etcd": "etcd can write no more, and ends; it is started again after a second",
     **dict.fromkeys(("delete-worker", "delete-master"), "a pod is deleted"),
     **dict.fromkeys(

@@ -91,7 +91,8 @@ def flaky(name: str, folder: Path) -> Json:
     here = shlex.quote(str(folder))
     script = (
         f"cd {here}; if [ ! -e first ]; then touch first; echo crash one; exit 1; fi;"
-        " if [ ! -e second ]; then touch second; until [ -e go ]; do sleep 0.1; done; echo crash two; exit 1; fi;"
+        " if [ ! -e second ]; then touch second; until [ -e go ]; do sleep 0.1; done;"
+        " echo crash two; exit 1; fi;"
         f" exec {shlex.join(trainer(folder))}"
     )
     return job(name, folder, command=["sh", "-c", script])
@@ -100,7 +101,10 @@ def flaky(name: str, folder: Path) -> Json:
 def begun_anew(name: str, folder: Path) -> Json:
     """Return a job of two workers, the first of which fails for good; a restarted job trains."""
     here = shlex.quote(str(folder))
-    script = f"cd {here}; if mkdir first 2>/dev/null; then echo no luck; exit 210; fi; exec {shlex.join(trainer(folder))}"
+    script = (
+        f"cd {here}; if mkdir first 2>/dev/null; then echo no luck; exit 210; fi;"
+        f" exec {shlex.join(trainer(folder))}"
+    )
     made = job(name, folder, replicas=2, command=["sh", "-c", script])
     made["spec"]["runPolicy"] |= {
         "retry": {"limit": 1, "minDelaySeconds": 1},

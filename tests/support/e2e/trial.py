@@ -60,9 +60,8 @@ class Trial:
         begun = time.monotonic()
         status = self.observer.status
         await self.trains(pods, after_round=status.round, beyond=-1)
-        print(
-            f"MEASURED {self.name}: {what}: the world is formed after {time.monotonic() - begun:.1f} s"
-        )
+        formed = time.monotonic() - begun
+        print(f"MEASURED {self.name}: {what}: the world is formed after {formed:.1f} s")
         await self.trains(pods, after_round=status.round, beyond=self.observer.status.progress.step)
         self.timings[what] = time.monotonic() - begun
         print(f"MEASURED {self.name}: {what}: {self.timings[what]:.1f} s")

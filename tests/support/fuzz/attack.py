@@ -165,7 +165,8 @@ class Attack:
         return bytes(hello.SerializeToString())
 
     def _check_answer(
-        self, method: MethodDescriptor, data: bytes, code: grpc.StatusCode, *, details: str | None = "",
+        self, method: MethodDescriptor, data: bytes, code: grpc.StatusCode, *,
+        details: str | None = "",
         answer: bytes | None = None,
     ) -> None:  # fmt: skip
         self.answers[method.full_name, code.name] += 1

@@ -16,8 +16,10 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 TEXTS = (
-    "", " ", "a", "0", "-1", "worker", "None", "null", "a b", "a:1", "a\nb: c", "../../etc/passwd", "%s%n%x{0}",
-    "'\";--", "\0", "\x7f", "\u202e", "é", "\U0001f600", "x" * 63, "x" * 64, "x" * 253, "x" * 254, "x" * 5000,
+    "", " ", "a", "0", "-1", "worker", "None", "null", "a b", "a:1", "a\nb: c", "../../etc/passwd",
+    "%s%n%x{0}",
+    "'\";--", "\0", "\x7f", "\u202e", "é", "\U0001f600", "x" * 63, "x" * 64, "x" * 253, "x" * 254,
+    "x" * 5000,
     "ß" * 300,
 )  # fmt: skip
 FLOATS = (
@@ -98,8 +100,10 @@ class RandomMessages:
         """Return a text."""
         if self.rng.random() < 0.9:
             return self.rng.choice(TEXTS)
-        return "".join(chr(self.rng.choice((self.rng.randrange(32, 127), self.rng.randrange(1, 0xD7FF))))
-                       for _ in range(self.rng.randrange(40)))  # fmt: skip
+        return "".join(self._character() for _ in range(self.rng.randrange(40)))
+
+    def _character(self) -> str:
+        return chr(self.rng.choice((self.rng.randrange(32, 127), self.rng.randrange(1, 0xD7FF))))
 
     def _fill(self, made: Message, field: FieldDescriptor, depth: int) -> None:
         kind = field.message_type

@@ -26,7 +26,8 @@ MUTATIONS = (
     Mutation(
         "a process that has ended is current",
         "master/elasticjob_master/core/rendezvous/current_process.py",
-        "return not process_round or (member is not None and member.process_round == process_round)",
+        "return not process_round or "
+        "(member is not None and member.process_round == process_round)",
         "return True",
     ),
     Mutation(

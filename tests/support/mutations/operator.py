@@ -63,8 +63,9 @@ MUTATIONS = (
         "the plan of a ScaleIn or ScaleOut gets a new name each time",
         "operator/elasticjob_operator/executor.py",
         "kube.create(SCALE_PLANS, job.metadata.namespace, body)",
-        "kube.create(SCALE_PLANS, job.metadata.namespace, {**body, 'metadata': {**body['metadata'], 'name': "
-        "body['metadata']['name'] + (f'-{time.time():f}' if body['spec']['source'].startswith('Scale') else '')}})",
+        "kube.create(SCALE_PLANS, job.metadata.namespace, "
+        "{**body, 'metadata': {**body['metadata'], 'name': body['metadata']['name'] + "
+        "(f'-{time.time():f}' if body['spec']['source'].startswith('Scale') else '')}})",
     ),
     Mutation(
         "a member goes before its replacement is ready",
@@ -75,13 +76,15 @@ MUTATIONS = (
     Mutation(
         "a job that has ended goes on",
         "operator/elasticjob_operator/core/decide.py",
-        "    if job.status.phase in job_status.FINISHED_PHASES:\n        return _clean_up(observed, now)\n",
+        "    if job.status.phase in job_status.FINISHED_PHASES:\n"
+        "        return _clean_up(observed, now)\n",
         "",
     ),
     Mutation(
         "a suspended plan keeps its size",
         "operator/elasticjob_operator/core/suspend.py",
-        "kept = membership.counted if is_return or _is_written_back(observed, plan) else membership.before",
+        "kept = membership.counted if is_return or _is_written_back(observed, plan) "
+        "else membership.before",
         "kept = membership.targets",
     ),
     Mutation(

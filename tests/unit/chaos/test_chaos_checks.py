@@ -159,7 +159,10 @@ def test_a_process_wall_clock_jumps_and_its_monotonic_clock_does_not(tmp_path: P
     library = tmp_path / "clock.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, HERE / "clock.c", "-ldl"], check=True)
     (tmp_path / "me").write_text("3600")
-    script = "import time, datetime; print(time.time(), datetime.datetime.now().timestamp(), time.monotonic())"
+    script = (
+        "import time, datetime; "
+        "print(time.time(), datetime.datetime.now().timestamp(), time.monotonic())"
+    )
     told = {}
     for name in ("me", "nobody"):
         environ = {"CHAOS_CLOCKS": str(tmp_path), "CHAOS_CLOCK": name, "LD_PRELOAD": str(library)}

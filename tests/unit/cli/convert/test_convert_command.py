@@ -98,8 +98,9 @@ def test_the_installed_command_exits_with_2_without_a_traceback() -> None:
         ("a: [", "error: document 1: no valid YAML"),
         ("", "error: the input has no document"),
         ("- 1", "error: the document: is a list, but must be a map with apiVersion and kind"),
-        ("{apiVersion: kai.alibabacloud.com/v1alpha1, kind: ScaleOut, metadata: {name: a}, spec: {selector: {name: b},"
-         " toAdd: {count: many}}}", "error: spec.toAdd.count: is 'many', but must be a whole number from 1 to 10000"),
+        ("{apiVersion: kai.alibabacloud.com/v1alpha1, kind: ScaleOut, metadata: {name: a}, "
+         "spec: {selector: {name: b}, toAdd: {count: many}}}",
+         "error: spec.toAdd.count: is 'many', but must be a whole number from 1 to 10000"),
         ("#" * 1_200_000, "more than 1048576 bytes"),
     ],
 )  # fmt: skip

@@ -31,7 +31,8 @@ def test_dlrover_run_becomes_torchrun_with_the_agents_world() -> None:
     command = worker["template"]["spec"]["containers"][0]["command"]
     assert command[:2] == ["/bin/bash", "-c"]
     assert " ".join(command[2].split()) == (
-        "torchrun examples/pytorch/mnist/cnn_train.py --num_epochs 2 --training_data /data/mnist_png/training/"
+        "torchrun examples/pytorch/mnist/cnn_train.py --num_epochs 2 "
+        "--training_data /data/mnist_png/training/"
     )
     assert (worker["slotsPerReplica"], worker["processRestartLimit"], worker["restartLimit"]) == (
         2,

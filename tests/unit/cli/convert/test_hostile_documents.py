@@ -20,7 +20,8 @@ from tests.support.convert import OURS, SAMPLES, SCHEMAS, sample
 from tests.support.crd_schema import problems
 
 LEAVES = (
-    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none() | st.booleans() | st.integers(-(10**12), 10**12)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
     | st.sampled_from(["Never", "a" * 300, "1Gi", "torchrun"])
 )  # fmt: skip

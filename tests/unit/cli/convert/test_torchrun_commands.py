@@ -14,15 +14,20 @@ from hypothesis import strategies as st
 @pytest.mark.parametrize(
     ("words", "changed"),
     [
-        (["torchrun", "--nnodes=2", "train.py", "--nnodes=3"], ["torchrun", "train.py", "--nnodes=3"]),
-        (["torchrun", "--nproc_per_node", "4", "--tee", "3", "train.py"], ["torchrun", "--tee", "3", "train.py"]),
+        (["torchrun", "--nnodes=2", "train.py", "--nnodes=3"],
+         ["torchrun", "train.py", "--nnodes=3"]),
+        (["torchrun", "--nproc_per_node", "4", "--tee", "3", "train.py"],
+         ["torchrun", "--tee", "3", "train.py"]),
         (["/opt/bin/torchrun", "--standalone", "train.py"], ["/opt/bin/torchrun", "train.py"]),
-        (["torchrun", "--rdzv-id=1", "-m", "pkg.train", "--rdzv-x=1"], ["torchrun", "-m", "pkg.train", "--rdzv-x=1"]),
+        (["torchrun", "--rdzv-id=1", "-m", "pkg.train", "--rdzv-x=1"],
+         ["torchrun", "-m", "pkg.train", "--rdzv-x=1"]),
         (["python", "-m", "torch.distributed.run", "--nnodes", "1:4", "a b"],
          ["python", "-m", "torch.distributed.run", "a b"]),
         (["dlrover-run", "--auto-config", "--nnodes=2", "train.py"], ["torchrun", "train.py"]),
-        (["sh", "-c", "cd /x && torchrun --nnodes=$N --max_restarts 3 t.py"], ["sh", "-c", "cd /x && torchrun t.py"]),
-        (["bash", "-c", 'a; torchrun --nnodes="$N" t.py; torchrun u'], ["bash", "-c", "a; torchrun t.py; torchrun u"]),
+        (["sh", "-c", "cd /x && torchrun --nnodes=$N --max_restarts 3 t.py"],
+         ["sh", "-c", "cd /x && torchrun t.py"]),
+        (["bash", "-c", 'a; torchrun --nnodes="$N" t.py; torchrun u'],
+         ["bash", "-c", "a; torchrun t.py; torchrun u"]),
     ],
 )  # fmt: skip
 def test_options_of_the_world_are_removed_up_to_the_script(
