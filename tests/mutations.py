@@ -13,8 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support.mutations import master, operator
-from tests.support.mutations.mutation import Mutation
+from tests.support.mutations import Mutation, master, operator
 
 REPOSITORY = Path(__file__).parents[1]
 SOURCES = (

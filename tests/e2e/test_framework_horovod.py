@@ -1,5 +1,5 @@
-"""Runs a job of real Horovod processes without a launcher, through everything that may happen while
-it trains.
+"""Runs real Horovod processes without a launcher: a job through everything that may happen while it
+trains, and `elasticjob run` with an unchanged script.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from elasticjob_api import names
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job
-from tests.support.horovod_jobs import SCRIPT, check_account, horovod_python, steps_in
+from tests.support.horovod_jobs import (
+    SCRIPT,
+    check_account,
+    horovod_python,
+    wait_for_new_step,
+)
+from tests.support.local_run import local_run
 
 pytestmark = [
     pytest.mark.thorough,
@@ -23,8 +29,6 @@ pytestmark = [
 ]
 
 NAME = "horovod"
-SECONDS = 150.0
-"""The limit of one wait: half a minute of it may be Gloo's timeout."""
 
 
 def horovod_job(folder: Path) -> dict[str, Any]:
@@ -48,22 +52,7 @@ class HorovodUser(KubectlUser):
         return "".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
 
     def trains_with(self, size: int) -> int:
-        """Wait until a world of this size has trained a new step, and return the step."""
-        last = max((step for step, _, _ in steps_in(self.log())), default=0)
-
-        def new_step() -> int:
-            return max(
-                (step for step, of, _ in steps_in(self.log()) if of == size and step > last),
-                default=0,
-            )
-
-        return int(
-            self.until(
-                f"a step after {last} of a world of {size}: {self.log()[-3000:]}",
-                new_step,
-                seconds=SECONDS,
-            )
-        )
+        return wait_for_new_step(self, size, self.log)
 
 
 def test_a_horovod_job_counts_each_batch_once_despite_resizes_and_kills(
@@ -101,3 +90,25 @@ def test_a_horovod_job_counts_each_batch_once_despite_resizes_and_kills(
     (folder / "finish").touch()
     user.wait(f"ej/{NAME}", ".status.phase", "Succeeded")
     check_account(user.log(), sizes={2, 3}, repeated=1)
+
+
+@pytest.mark.guarantee("local-run")
+def test_an_unchanged_script_is_scaled_locally_without_losing_a_batch(
+    tmp_path: Path,
+) -> None:
+    with local_run(tmp_path) as run:
+        run.environment |= {"FINISH": str(run.end), "STEP_SECONDS": "0.1"}
+        command = [horovod_python(), str(SCRIPT)]
+        process = run.start(
+            "-n", "2", "--workers", "1:3", "--framework", "horovod", "--name", "hvd", "--", *command
+        )
+        run.wait_for_line(r"step \d+ size 2 ")
+        for size in (3, 2):
+            code, said = run.call("scale", "hvd", str(size), "--wait", "--timeout=60")
+            assert code == 0, f"{said}\n{run.log()}"
+            run.wait_for_line(rf"step \d+ size {size} ", after=len(run.log()))
+        run.end.touch()
+        assert run.wait_for_end(process) == 0, run.log()
+        log = re.sub(r"^\[\d+\] ", "", run.log(), flags=re.MULTILINE)
+        run.wait_until_nothing_is_left()
+    check_account(log, sizes={2, 3})

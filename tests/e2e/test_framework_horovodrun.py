@@ -23,7 +23,14 @@ from tests.support.e2e.converted import create_converted, set_environment
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job
-from tests.support.horovod_jobs import SCRIPT, check_account, horovod_python, steps_in
+from tests.support.horovod_jobs import (
+    SCRIPT,
+    SECONDS,
+    check_account,
+    horovod_python,
+    steps_in,
+    wait_for_new_step,
+)
 
 pytestmark = [
     pytest.mark.thorough,
@@ -31,12 +38,9 @@ pytestmark = [
 ]
 
 NAME = "horovodrun"
-SECONDS = 150.0
 _ANY_CERTIFICATE = ssl.create_default_context()
-_ANY_CERTIFICATE.check_hostname, _ANY_CERTIFICATE.verify_mode = (
-    False,
-    ssl.CERT_NONE,
-)  # the program reads only numbers
+_ANY_CERTIFICATE.check_hostname = False
+_ANY_CERTIFICATE.verify_mode = ssl.CERT_NONE  # the test reads only numbers
 
 
 def horovodrun_job(folder: Path, *options: str) -> dict[str, Any]:
@@ -71,30 +75,13 @@ class HorovodrunUser(KubectlUser):
     """Observes the launcher's output."""
 
     def log(self) -> str:
-        printed = (
-            (self.folder / "launcher.log").read_text()
-            if (self.folder / "launcher.log").exists()
-            else ""
-        )
-        return re.sub(r"^\[\d+\]<std(out|err)>:", "", printed, flags=re.MULTILINE)
+        path = self.folder / "launcher.log"
+        if not path.exists():
+            return ""
+        return re.sub(r"^\[\d+\]<std(out|err)>:", "", path.read_text(), flags=re.MULTILINE)
 
     def trains_with(self, size: int) -> int:
-        """Wait until a world of this size has trained a new step, and return the step."""
-        last = max((step for step, _, _ in steps_in(self.log())), default=0)
-
-        def new_step() -> int:
-            return max(
-                (step for step, of, _ in steps_in(self.log()) if of == size and step > last),
-                default=0,
-            )
-
-        return int(
-            self.until(
-                f"a step after {last} of a world of {size}: {self.log()[-3000:]}",
-                new_step,
-                seconds=SECONDS,
-            )
-        )
+        return wait_for_new_step(self, size, self.log)
 
     def formed(self) -> list[int]:
         """Return the sizes of the worlds in which rank 0 has begun to train."""

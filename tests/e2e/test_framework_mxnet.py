@@ -5,7 +5,6 @@ cluster.
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from elasticjob_api.elasticjob import Progress
 from elasticjob_api.v1.job_pb2 import JOB_PHASE_TRAINING
 from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_kube.session import Json
@@ -22,7 +19,9 @@ from elasticjob_kube.session import Json
 from tests.support.convert import sample
 from tests.support.e2e.converted import create_converted, set_environment
 from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.e2e.parameter_servers import SECONDS, example_job, succeeds_with, trains
 from tests.support.e2e.sandbox import EXAMPLES, Sandbox
+from tests.support.framework_python import installed_by
 
 pytestmark = [
     pytest.mark.thorough,
@@ -32,52 +31,22 @@ pytestmark = [
 NAME = "digits-mxnet"
 STEPS = 3000
 BATCH = 60
-SECONDS = 240.0
 
 
 @pytest.fixture(scope="session")
 def python() -> str:
     """Return a Python with MXNet; `make e2e FRAMEWORK=mxnet` installs it."""
-    found = subprocess.run(
-        ["tools/mxnet_env", "--cached"], capture_output=True, text=True, check=False
-    )
-    if found.returncode:
-        pytest.skip(found.stderr.strip())
-    return found.stdout.strip()
+    return installed_by("mxnet_env")
 
 
 def job(python: str, folder: Path) -> Json:
-    """Return the example, shortened, with its checkpoints in a folder of the test."""
-    made: Json = yaml.safe_load(
-        (EXAMPLES / "frameworks" / "mxnet" / "parameter-servers.yaml").read_text()
+    return example_job(
+        python,
+        folder,
+        manifest="mxnet/parameter-servers.yaml",
+        script="mxnet/train.py",
+        variables={"STEPS": str(STEPS), "DMLC_NODE_HOST": "$(ELASTICJOB_POD_IP)"},
     )
-    for spec in made["spec"]["replicaSpecs"].values():
-        pod = spec["template"]["spec"]
-        pod["volumes"] = [{"name": "checkpoints", "hostPath": {"path": str(folder)}}]
-        (container,) = pod["containers"]
-        container["command"] = [python, str(EXAMPLES / "frameworks" / "mxnet" / "train.py")]
-        container["env"] = [
-            {"name": "STEPS", "value": str(STEPS)},
-            {"name": "CHECKPOINT_DIR", "value": str(folder)},
-            {"name": "DMLC_NODE_HOST", "value": "$(ELASTICJOB_POD_IP)"},
-        ]
-        container["volumeMounts"] = [{"name": "checkpoints", "mountPath": str(folder)}]
-    return made
-
-
-async def trains(observer: JobObserver, workers: int, *, beyond: int = 0) -> int:
-    """Wait until a world with this number of workers, as its server counts them, trains beyond a
-    step.
-
-    Return the last step.
-    """
-
-    def at_work() -> int | None:
-        progress = observer.status.progress
-        formed = progress.metrics.get("workers") == workers
-        return progress.step if formed and progress.step > beyond else None
-
-    return await observer.until(f"{workers} workers beyond step {beyond}", at_work, seconds=SECONDS)
 
 
 @asynccontextmanager
@@ -123,16 +92,7 @@ async def test_every_sample_is_counted_once_while_workers_join_leave_and_are_kil
         step = observer.status.progress.step
         sandbox.processes(f"{NAME}-master")[0].send_signal(signal.SIGKILL)
         await trains(observer, 1, beyond=step)
-
-        def over() -> Progress | None:
-            status = observer.job.status if observer.job else None
-            if status is None or status.phase != "Succeeded" or status.progress is None:
-                return None
-            return status.progress if "samples" in status.progress.metrics else None
-
-        progress = await observer.until(
-            "the job's success, and its last report", over, seconds=SECONDS
-        )
+        progress = await succeeds_with(observer, "samples")
         assert progress.step == STEPS
         assert progress.metrics["samples"] == STEPS * BATCH, (
             "all samples of every step are in it once"

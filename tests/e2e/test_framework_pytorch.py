@@ -1,18 +1,24 @@
-"""Runs PyTorch's DistributedDataParallel with two processes a pod: `make e2e FRAMEWORK=pytorch`."""
+"""Runs PyTorch's DistributedDataParallel with two processes a pod, and by `elasticjob run` without a
+cluster: `make e2e FRAMEWORK=pytorch`.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from tests.support.e2e import pytorch_job
-from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SLOTS, check_end
+from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SCRIPT, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.trial import Trial, check_worlds, worlds
+from tests.support.local_run import local_run
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
 EPOCHS = 300
+LOCAL_EPOCHS = 600
 
 
 @pytest.mark.guarantee("several-processes-per-pod")
@@ -40,3 +46,33 @@ async def test_ddp_trains_through_resizes_a_killed_process_and_a_killed_master(
     assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
     assert found[-1].size == 2 * SLOTS, found
     check_end(log, EPOCHS)
+
+
+@pytest.mark.guarantee("local-run")
+@pytest.mark.parametrize("torchrun", [False, True], ids=["ddp", "torchrun"])
+def test_a_ddp_program_is_scaled_locally_while_it_trains_without_losing_a_step(
+    tmp_path: Path, torchrun: bool
+) -> None:
+    python = pytorch_job.python()
+    program = [python]
+    if torchrun:
+        program = pytorch_job.torchrun(python, tmp_path)
+    command = [*program, str(SCRIPT)]
+    with local_run(tmp_path) as run:
+        run.environment |= pytorch_job.variables(tmp_path, epochs=LOCAL_EPOCHS)
+        del run.environment["PYTHONPATH"]  # the run adds the library to the command's own Python
+        process = run.start(
+            "-n", "2", "--workers", "1:3", "--framework", "pytorch", "--name", "ddp", "--", *command
+        )
+        run.wait_for_line(r"step \d+/\d+ round \d+ size 2 ")
+        for size in (3, 1):
+            code, said = run.call("scale", "ddp", str(size), "--wait", "--timeout=60")
+            assert code == 0, f"{said}\n{shlex.join(command)}\n{run.log()}"
+            run.wait_for_line(rf"step \d+/\d+ round \d+ size {size} ")
+        assert run.wait_for_end(process) == 0, run.log()
+        log = re.sub(r"^(\[\d+\] )?(\[default\d+\]:)?", "", run.log(), flags=re.MULTILINE)
+        run.wait_until_nothing_is_left()
+    found = worlds(log)
+    assert [world.size for world in found] == [2, 3, 1], log
+    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
+    check_end(log, LOCAL_EPOCHS)

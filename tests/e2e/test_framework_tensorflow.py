@@ -6,20 +6,19 @@ import itertools
 import json
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
-from elasticjob_api.elasticjob import Progress
 from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_kube.session import Json
 
 from tests.support.convert import sample
 from tests.support.e2e.converted import create_converted
 from tests.support.e2e.kubectl_user import KubectlUser
-from tests.support.e2e.sandbox import EXAMPLES, Sandbox
+from tests.support.e2e.parameter_servers import SECONDS, example_job, succeeds_with, trains
+from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.trial import Trial, check_worlds, worlds
+from tests.support.framework_python import installed_by
 
 pytestmark = [
     pytest.mark.thorough,
@@ -30,7 +29,6 @@ NAME = "digits-tensorflow"
 MIRRORED = "digits-mirrored"
 STEPS = 3000
 EPOCHS = 300
-SECONDS = 240.0
 BETWEEN_GRAPH = Path(__file__).parents[1] / "support" / "e2e" / "between_graph_training.py"
 ENDLESS = 10**9
 STEPS_PER_EPOCH = 12
@@ -42,44 +40,19 @@ CHECKPOINT_STEPS = 100
 @pytest.fixture(scope="session")
 def python() -> str:
     """Return a Python with TensorFlow; `make e2e FRAMEWORK=tensorflow` installs it."""
-    found = subprocess.run(
-        ["tools/tensorflow_env", "--cached"], capture_output=True, text=True, check=False
-    )
-    if found.returncode:
-        pytest.skip(found.stderr.strip())
-    return found.stdout.strip()
+    return installed_by("tensorflow_env")
 
 
 def job(python: str, folder: Path, *, manifest: str, script: str, **variables: int) -> Json:
-    """Return an example, shortened, with its checkpoints in a folder of the test."""
-    made: Json = yaml.safe_load((EXAMPLES / "frameworks" / "tensorflow" / manifest).read_text())
-    values = {name: str(value) for name, value in variables.items()} | {
-        "CHECKPOINT_DIR": str(folder)
-    }
+    made = example_job(
+        python,
+        folder,
+        manifest=f"tensorflow/{manifest}",
+        script=f"tensorflow/{script}",
+        variables={name: str(value) for name, value in variables.items()},
+    )
     made["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}  # the test reads its log at the end
-    for spec in made["spec"]["replicaSpecs"].values():
-        pod = spec["template"]["spec"]
-        pod["volumes"] = [{"name": "checkpoints", "hostPath": {"path": str(folder)}}]
-        (container,) = pod["containers"]
-        container["command"] = [python, str(EXAMPLES / "frameworks" / "tensorflow" / script)]
-        container["env"] = [{"name": name, "value": value} for name, value in values.items()]
-        container["volumeMounts"] = [{"name": "checkpoints", "mountPath": str(folder)}]
     return made
-
-
-async def trains(observer: JobObserver, workers: int, *, beyond: int = 0) -> int:
-    """Wait until a world with this number of workers, as TensorFlow counts them, trains beyond a
-    step.
-
-    Return the last step.
-    """
-
-    def at_work() -> int | None:
-        progress = observer.status.progress
-        formed = progress.metrics.get("workers") == workers
-        return progress.step if formed and progress.step > beyond else None
-
-    return await observer.until(f"{workers} workers beyond step {beyond}", at_work, seconds=SECONDS)
 
 
 @pytest.mark.guarantee("kept-processes")
@@ -103,16 +76,7 @@ async def test_workers_join_and_leave_without_losing_a_step_and_the_server_conti
         assert sandbox.processes(server)[-1].pid == process.pid
         sandbox.processes(f"{NAME}-master")[0].send_signal(signal.SIGKILL)
         await trains(observer, 1, beyond=step)
-
-        def over() -> Progress | None:
-            status = observer.job.status if observer.job else None
-            if status is None or status.phase != "Succeeded" or status.progress is None:
-                return None
-            return status.progress if "steps_done" in status.progress.metrics else None
-
-        progress = await observer.until(
-            "the job's success, and its last report", over, seconds=SECONDS
-        )
+        progress = await succeeds_with(observer, "steps_done")
         assert progress.metrics["steps_done"] == progress.step == STEPS, (
             "every step is in the variables, and once"
         )

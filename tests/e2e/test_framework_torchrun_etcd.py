@@ -5,7 +5,6 @@ FRAMEWORK=torchrun`.
 from __future__ import annotations
 
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from tests.support.e2e import pytorch_job
 from tests.support.e2e.converted import create_converted, set_environment
 from tests.support.e2e.kubectl_user import KubectlUser
 from tests.support.e2e.sandbox import Sandbox
+from tests.support.framework_python import installed_by
 
 pytestmark = [
     pytest.mark.thorough,
@@ -29,12 +29,7 @@ SCRIPT = Path(__file__).parents[1] / "support" / "e2e" / "torch_elastic_training
 @pytest.fixture(scope="session")
 def programs() -> Path:
     """Return a folder with etcd, and with a Python that has PyTorch and python-etcd."""
-    found = subprocess.run(
-        ["tools/torch_etcd_env", "--cached"], capture_output=True, text=True, check=False
-    )
-    if found.returncode:
-        pytest.skip(found.stderr.strip())
-    return Path(found.stdout.strip(), "bin")
+    return Path(installed_by("torch_etcd_env"), "bin")
 
 
 def test_torchruns_with_etcd_continue_when_the_converted_framework_is_scaled(

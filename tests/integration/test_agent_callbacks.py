@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 from elasticjob_api import names
 
+from tests.support.framework_python import installed_by
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
@@ -22,20 +22,22 @@ EPOCHS = 40
 WORKERS = 2
 
 
-@pytest.mark.parametrize("example", ["keras", "huggingface", "lightning"])
+@pytest.mark.parametrize(
+    ("example", "framework", "script"),
+    [
+        ("keras", "tensorflow", "tensorflow_env"),
+        ("huggingface", "pytorch", "callbacks_env"),
+        ("lightning", "pytorch", "callbacks_env"),
+    ],
+)
 def test_training_continues_from_its_last_step_when_a_worker_leaves(
-    local_job: LocalJob, example: str
+    local_job: LocalJob, example: str, framework: str, script: str
 ) -> None:
-    framework = "tensorflow" if example == "keras" else "pytorch"
-    maker = ROOT / "tools" / ("tensorflow_env" if example == "keras" else "callbacks_env")
-    found = subprocess.run([maker, "--cached"], capture_output=True, text=True, check=False)
-    if found.returncode:
-        pytest.skip(found.stderr.strip())
     job = local_job
     checkpoints = local_job.folder / "checkpoints"
     job.framework = framework
     environment = {"EPOCHS": str(EPOCHS), "CHECKPOINT_DIR": str(checkpoints), "PYTHONPATH": LIBRARY}
-    command = (found.stdout.strip(), str(ROOT / "examples" / "frameworks" / example / "train.py"))
+    command = (installed_by(script), str(ROOT / "examples" / "frameworks" / example / "train.py"))
     job.start_master(least=1)
     agents = [job.start_agent(index, *command, **environment) for index in range(WORKERS)]
     job.wait_for_line(f"round \\d+ size {WORKERS} from ")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -29,49 +31,28 @@ LEASE = ("--lease-seconds", "3")
 async def test_the_waiting_operator_continues_a_plan_of_a_killed_leader(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    first_log = tmp_path / "first"
-    second_log = tmp_path / "second"
-    async with (
-        record_twins(kube, namespace) as twins,
-        kubelet(kube, namespace, node=f"node-{namespace}"),
-        chaos_proxy(cluster, tmp_path) as proxy,
-        operator(proxy.kubeconfig, namespace, first_log, *LEASE) as first,
-    ):
-        await until("the first leads", lambda: says(first_log, "leading as"))
-        async with operator(cluster.kubeconfig, namespace, second_log, *LEASE):
-            await until("the second waits", lambda: says(second_log, "waiting"))
-            await _scale_out(kube, namespace, proxy, first, signal.SIGKILL)
-            await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
-            assert await says(second_log, "leading as")
-            assert await worker_indices(kube, namespace) == list(range(5))
-            assert twins == []
+    async with _two_operators(cluster, kube, namespace, tmp_path) as (first, proxy):
+        await _scale_out(kube, namespace, proxy, first, signal.SIGKILL)
+        await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
+        assert await says(tmp_path / "second", "leading as")
+        assert await worker_indices(kube, namespace) == list(range(5))
 
 
 @pytest.mark.guarantee("two-leaders")
 async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_resumes(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    first_log = tmp_path / "first"
-    second_log = tmp_path / "second"
-    async with (
-        record_twins(kube, namespace) as twins,
-        kubelet(kube, namespace, node=f"node-{namespace}"),
-        chaos_proxy(cluster, tmp_path) as proxy,
-        operator(proxy.kubeconfig, namespace, first_log, *LEASE) as first,
-    ):
-        await until("the first leads", lambda: says(first_log, "leading as"))
-        async with operator(cluster.kubeconfig, namespace, second_log, *LEASE):
-            await until("the second waits", lambda: says(second_log, "waiting"))
-            await _scale_out(kube, namespace, proxy, first, signal.SIGSTOP)
-            await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
-            before = len(proxy.writes)
-            first.send_signal(signal.SIGCONT)
-            await until("it notices", lambda: says(first_log, "another operator may be leading"))
-            await until("it waits", lambda: says(first_log, "waiting: "))
-            assert [(write.method, write.path) for write in proxy.writes[before:]] == []
-            await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
-            assert await worker_indices(kube, namespace) == list(range(5))
-            assert twins == []
+    log = tmp_path / "first"
+    async with _two_operators(cluster, kube, namespace, tmp_path) as (first, proxy):
+        await _scale_out(kube, namespace, proxy, first, signal.SIGSTOP)
+        await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
+        before = len(proxy.writes)
+        first.send_signal(signal.SIGCONT)
+        await until("it notices", lambda: says(log, "another operator may be leading"))
+        await until("it waits", lambda: says(log, "waiting: "))
+        assert [(write.method, write.path) for write in proxy.writes[before:]] == []
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        assert await worker_indices(kube, namespace) == list(range(5))
 
 
 @pytest.mark.guarantee("two-leaders")
@@ -87,6 +68,29 @@ async def test_a_container_restarted_in_its_pod_leads_again_at_once(
         await first.wait()
         async with operator(cluster.kubeconfig, namespace, again_log, *long, pod_uid="uid-1"):
             await until("it leads again", lambda: says(again_log, "leading as"))
+
+
+@asynccontextmanager
+async def _two_operators(
+    cluster: Cluster, kube: Kube, namespace: str, folder: Path
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, ChaosProxy]]:
+    """Run an operator that leads and one that waits; yield the first one and its proxy.
+
+    Their logs are `first` and `second` of the folder. No member may ever have two live pods.
+    """
+    first_log = folder / "first"
+    second_log = folder / "second"
+    async with (
+        record_twins(kube, namespace) as twins,
+        kubelet(kube, namespace, node=f"node-{namespace}"),
+        chaos_proxy(cluster, folder) as proxy,
+        operator(proxy.kubeconfig, namespace, first_log, *LEASE) as first,
+    ):
+        await until("the first leads", lambda: says(first_log, "leading as"))
+        async with operator(cluster.kubeconfig, namespace, second_log, *LEASE):
+            await until("the second waits", lambda: says(second_log, "waiting"))
+            yield first, proxy
+            assert twins == []
 
 
 async def _scale_out(

@@ -5,33 +5,29 @@ Their tests are skipped unless `tools/horovod_env` has been run.
 
 from __future__ import annotations
 
-import functools
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from elasticjob_api import names
 
+from tests.support.e2e.kubectl_user import KubectlUser
+from tests.support.framework_python import installed_by
 from tests.support.local_job import LocalJob
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = REPOSITORY / "tests/support/horovod_training.py"
 FINISH = "finish"
 """The file that ends a local job's training."""
+SECONDS = 150.0
+"""The limit of one wait: half a minute of it may be Gloo's timeout."""
 STEP = re.compile(r"^(?:\[\d+\] )?step (\d+) size (\d+) weight (\d+)$", re.MULTILINE)
 
 
-@functools.cache
 def horovod_python() -> str:
     """Return a Python with Horovod; skip the test if there is none."""
-    tried = subprocess.run(
-        [REPOSITORY / "tools/horovod_env", "--cached"], capture_output=True, text=True, check=False
-    )
-    if tried.returncode == 77:
-        pytest.skip(tried.stderr.strip())
-    assert tried.returncode == 0, tried.stderr
-    return tried.stdout.strip()
+    return installed_by("horovod_env")
 
 
 def train(job: LocalJob, index: int, *, slots: int = 1) -> subprocess.Popen[bytes]:
@@ -80,3 +76,16 @@ def check_account(log: str, *, sizes: set[int], repeated: int = 0) -> None:
 def steps_in(log: str) -> list[tuple[int, int, int]]:
     """Return number, size of the world and weight of each step that rank 0 has printed."""
     return [(int(step), int(size), int(weight)) for step, size, weight in STEP.findall(log)]
+
+
+def wait_for_new_step(user: KubectlUser, size: int, log: Callable[[], str]) -> int:
+    """Wait until a world of this size has trained a new step, and return the step."""
+    last = max((step for step, _, _ in steps_in(log())), default=0)
+
+    def new_step() -> int:
+        return max(
+            (step for step, of, _ in steps_in(log()) if of == size and step > last), default=0
+        )
+
+    what = f"a step after {last} of a world of {size}: {log()[-3000:]}"
+    return int(user.until(what, new_step, seconds=SECONDS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.mutations.mutation import Mutation
+from tests.support.mutations import Mutation
 
 MUTATIONS = (
     Mutation(
