@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from elasticjob_localcluster.controlplane.ports import free_port
 from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.manifests.infrastructure import query_config_map
 
+from tests.support.command_line import Watch, elasticjob, watching
 from tests.support.service_accounts import kubeconfig_of
 
 pytestmark = pytest.mark.thorough
@@ -43,13 +44,12 @@ SECONDS = 30
 
 
 async def query(cluster: Cluster, *arguments: str) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        BIN / "elasticjob", "query", f"--kubeconfig={cluster.kubeconfig}", *arguments,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, errors = await asyncio.wait_for(process.communicate(), SECONDS)
-    return process.returncode or 0, output.decode(), errors.decode()
+    return await elasticjob("query", f"--kubeconfig={cluster.kubeconfig}", *arguments)
+
+
+def watch(cluster: Cluster, *arguments: str) -> AbstractAsyncContextManager[Watch]:
+    access = f"--kubeconfig={cluster.kubeconfig}"
+    return watching("query", access, *arguments, "-w", "-o", "json")
 
 
 @pytest.fixture
@@ -80,6 +80,14 @@ async def secrets(kube: Kube, job: str) -> dict[str, bytes]:
     }
     await kube.create(SECRETS, job, body)
     return made
+
+
+@pytest.fixture
+async def master_port(kube: Kube, job: str) -> int:
+    """Return the port at which the job's status announces a master."""
+    port = free_port()
+    await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
+    return port
 
 
 async def make_readable(kube: Kube, job: str, secrets: dict[str, bytes]) -> None:
@@ -146,13 +154,11 @@ async def one_member(channel: grpc.aio.Channel, secrets: dict[str, bytes]) -> No
 
 
 async def test_a_running_job_is_shown_with_its_members_and_shards(
-    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes], master_port: int
 ) -> None:
-    port = free_port()
     await make_readable(kube, job, secrets)
     await kube.delete(SECRETS, job, names.master_service(JOB))
-    await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
-    async with running_master(job, secrets, port) as channel:
+    async with running_master(job, secrets, master_port) as channel:
         await one_member(channel, secrets)
         code, text, errors = await query(cluster, JOB, "-n", job)
         assert (code, errors) == (0, "")
@@ -178,10 +184,8 @@ async def test_a_running_job_is_shown_with_its_members_and_shards(
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
 async def test_an_earlier_operators_secret_or_else_the_jobs_own_token_is_used(
-    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes], master_port: int
 ) -> None:
-    port = free_port()
-    await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
     token = query_token(secrets[names.SECRET_TOKEN].decode()).encode()
     own: dict[str, Any] = {"metadata": {"name": names.query_config_map(JOB)}}
     for text in (b"of a later version", token):
@@ -192,7 +196,7 @@ async def test_an_earlier_operators_secret_or_else_the_jobs_own_token_is_used(
             await kube.patch(SECRETS, job, names.query_config_map(JOB), {"data": own["data"]})
         else:
             await kube.create(SECRETS, job, own)
-        async with running_master(job, secrets, port) as channel:
+        async with running_master(job, secrets, master_port) as channel:
             await one_member(channel, secrets)
             for topic in ("status", "members"):
                 code, text_, errors = await query(cluster, JOB, topic, "-n", job)
@@ -201,38 +205,25 @@ async def test_an_earlier_operators_secret_or_else_the_jobs_own_token_is_used(
 
 
 async def test_a_watch_ends_with_the_job(
-    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes], master_port: int
 ) -> None:
-    port = free_port()
-    await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
-    async with running_master(job, secrets, port) as channel:
-        await one_member(channel, secrets)
-        watch = await asyncio.create_subprocess_exec(
-            BIN / "elasticjob", "query", f"--kubeconfig={cluster.kubeconfig}", JOB, "-n", job,
-            "-w", "-o", "json",
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        try:
-            assert watch.stdout is not None
-            first = json.loads(await asyncio.wait_for(watch.stdout.readline(), SECONDS))
-            assert first["jobName"] == JOB
+    async with AsyncExitStack() as stack:
+        async with running_master(job, secrets, master_port) as channel:
+            await one_member(channel, secrets)
+            answers = await stack.enter_async_context(watch(cluster, JOB, "-n", job))
+            assert (await answers.next())["jobName"] == JOB
             await set_job_status(kube, job, phase="Succeeded")
-        except BaseException:
-            watch.kill()
-            raise
-    _, errors = await asyncio.wait_for(watch.communicate(), SECONDS)
-    assert watch.returncode == 0
-    assert "Succeeded" in errors.decode()
+        code, errors = await answers.end()
+    assert code == 0
+    assert "Succeeded" in errors
 
 
 async def test_an_unreachable_master_is_named_with_its_address(
-    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+    cluster: Cluster, job: str, secrets: dict[str, bytes], master_port: int
 ) -> None:
-    port = free_port()
-    await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
     code, text, errors = await query(cluster, JOB, "-n", job)
     assert (code, text) == (1, "")
-    assert f"the master of {job}/{JOB} at 127.0.0.1:{port} can't be reached" in errors
+    assert f"the master of {job}/{JOB} at 127.0.0.1:{master_port} can't be reached" in errors
 
 
 async def test_a_given_address_replaces_the_one_in_the_status(
@@ -247,11 +238,9 @@ async def test_a_given_address_replaces_the_one_in_the_status(
 
 
 async def test_members_progress_history_plans_and_auto_scaling_can_be_queried(
-    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+    cluster: Cluster, job: str, secrets: dict[str, bytes], master_port: int
 ) -> None:
-    port = free_port()
-    await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
-    async with running_master(job, secrets, port) as channel:
+    async with running_master(job, secrets, master_port) as channel:
         await one_member(channel, secrets)
         # Query this first: a member without a stream is lost after a while.
         _, text, _ = await query(cluster, JOB, "members", "-n", job)
@@ -282,25 +271,14 @@ async def test_members_progress_history_plans_and_auto_scaling_can_be_queried(
 
 
 async def test_a_watched_history_prints_new_entries(
-    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes], master_port: int
 ) -> None:
-    port = free_port()
-    await set_job_status(kube, job, phase="Running", masterAddress=f"127.0.0.1:{port}")
-    async with running_master(job, secrets, port) as channel:
+    async with running_master(job, secrets, master_port) as channel:
         await channel.channel_ready()
-        process = await asyncio.create_subprocess_exec(
-            BIN / "elasticjob", "query", f"--kubeconfig={cluster.kubeconfig}", JOB, "history",
-            "-w", "-n", job,
-            "-o", "json", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        assert process.stdout is not None
-        try:
-            answers = [json.loads(await asyncio.wait_for(process.stdout.readline(), SECONDS))]
+        async with watch(cluster, JOB, "history", "-n", job) as changes:
+            answers = [await changes.next()]
             await one_member(channel, secrets)
-            answers.append(json.loads(await asyncio.wait_for(process.stdout.readline(), SECONDS)))
-        finally:
-            process.terminate()
-            await process.wait()
+            answers.append(await changes.next())
     assert [[event["reason"] for event in each["events"]] for each in answers] == [
         ["MasterStarted"],
         ["MemberRegistered"],

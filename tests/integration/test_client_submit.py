@@ -5,12 +5,10 @@ Also checks `init` and `doctor`.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import operator
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -43,11 +41,11 @@ from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.conftest import REPOSITORY
+from tests.support.command_line import ELASTICJOB, elasticjob
 from tests.support.deploy_tools import manifests
 from tests.support.service_accounts import kubeconfig_of
 from tests.support.wait import until
 
-COMMAND = Path(sys.executable).with_name("elasticjob")
 CLUSTER_ROLES = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False
 )
@@ -161,28 +159,23 @@ async def test_each_frameworks_job_file_is_accepted_with_and_without_its_options
     assert stored[0]["spec"] == stored[1]["spec"], "the options are not the defaults"
 
 
-async def elasticjob(
+async def run(
     cluster: Cluster, namespace: str, *arguments: str, folder: Path
 ) -> tuple[int, str, str]:
-    """Run a command; return its exit code and output."""
-    access = [f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}"]
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        COMMAND, *arguments, *access, cwd=folder, stdout=pipe, stderr=pipe
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 100)
-    return process.returncode or 0, out.decode(), err.decode()
+    """Run `elasticjob` on the cluster; return exit code, output and errors."""
+    access = (f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}")
+    return await elasticjob(*arguments, *access, folder=folder, seconds=100)
 
 
 async def test_the_command_prints_created_objects_and_errors(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async def ran(*arguments: str) -> tuple[int, str, str]:
-        return await elasticjob(cluster, namespace, *arguments, folder=tmp_path)
+        return await run(cluster, namespace, *arguments, folder=tmp_path)
 
     (tmp_path / "train.py").write_text("print()\n")
     initialized = subprocess.run(
-        [COMMAND, "init", "--framework=jax", "--name=mine"], cwd=tmp_path, check=True
+        [ELASTICJOB, "init", "--framework=jax", "--name=mine"], cwd=tmp_path, check=True
     )
     assert initialized.returncode == 0
     assert await ran("submit", "mine.yaml", "--dry-run=server") == (
@@ -263,7 +256,7 @@ async def test_the_doctor_finds_everything_and_an_operator_once_it_runs(
         await kube.patch(LEASES, namespace, "elasticjob-operator", {"spec": spec})
         assert (await operator_finding(access)).state == state
 
-    code, out, err = await elasticjob(
+    code, out, err = await run(
         cluster,
         namespace,
         "doctor",

@@ -4,12 +4,10 @@ line.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import csv
 import io
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -44,26 +42,20 @@ from elasticjob_kube.resources import (
 from elasticjob_kube.session import connect
 from elasticjob_localcluster.cluster import Cluster
 
+from tests.support.command_line import elasticjob
 from tests.support.grpc_agent import Agent
 from tests.support.master_on_kubernetes import JOB, Setting
 from tests.support.master_process import TOKEN, Master, certificates
 from tests.support.service_accounts import kubeconfig_of, not_forbidden
 from tests.support.wait import until
 
-BIN = Path(sys.executable).parent
 SECONDS = 30
 VIEWED = names.query_config_map(JOB)
 
 
-async def elasticjob(cluster: Cluster, namespace: str, *arguments: str) -> tuple[int, str, str]:
-    """Run the command line; return exit code, output and errors."""
-    process = await asyncio.create_subprocess_exec(
-        BIN / "elasticjob", *arguments, f"--kubeconfig={cluster.kubeconfig}", "-n", namespace,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, errors = await asyncio.wait_for(process.communicate(), SECONDS)
-    return process.returncode or 0, output.decode(), errors.decode()
+async def run(cluster: Cluster, namespace: str, *arguments: str) -> tuple[int, str, str]:
+    """Run `elasticjob` on the cluster; return exit code, output and errors."""
+    return await elasticjob(*arguments, f"--kubeconfig={cluster.kubeconfig}", "-n", namespace)
 
 
 @pytest.fixture
@@ -143,18 +135,18 @@ async def test_all_queries_answer_for_a_job_that_has_ended(
         (("history", JOB), "step 3, world of 2"),
         (("history", JOB, "-w"), "loss 0.33333"),
     ):
-        code, output, errors = await elasticjob(cluster, namespace, *arguments)
+        code, output, errors = await run(cluster, namespace, *arguments)
         assert code == 0, errors
         assert expected in output, (arguments, output)
         told = f"job {namespace}/{JOB} has ended, as Succeeded: all is trained; this is as of 20"
         assert errors.startswith(told), errors
         assert len(errors.splitlines()) == 1
 
-    _, output, _ = await elasticjob(cluster, namespace, "history", JOB, "-o", "csv")
+    _, output, _ = await run(cluster, namespace, "history", JOB, "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(output)))
     assert {row["step"]: row["loss"] for row in rows if row["step"]}["3"] == "0.33333"
     assert "WorldFormed" in {row["event"] for row in rows}
-    _, output, _ = await elasticjob(cluster, namespace, "query", JOB, "report", "-o", "json")
+    _, output, _ = await run(cluster, namespace, "query", JOB, "report", "-o", "json")
     report = json.loads(output)
     assert (report["outcome"]["phase"], report["step"], report["samples"]) == (
         "Succeeded",
@@ -163,7 +155,7 @@ async def test_all_queries_answer_for_a_job_that_has_ended(
     )
     assert 0 < report["goodput"] <= 1
     assert report["memberHours"] > 0
-    _, output, _ = await elasticjob(cluster, namespace, "describe", JOB)
+    _, output, _ = await run(cluster, namespace, "describe", JOB)
     assert "Goodput" in output
     async with (
         open_cluster(Access(cluster.kubeconfig, namespace=namespace)) as session,
@@ -198,7 +190,7 @@ async def test_a_killed_master_leaves_recent_answers(readable: Setting, cluster:
         await until("stored answers", lambda: _has_step(readable, 3))
         await master.kill()
     await readable.patch_job({"status": {"phase": "Failed", "message": "killed"}}, "status")
-    code, output, errors = await elasticjob(cluster, readable.namespace, "query", JOB, "progress")
+    code, output, errors = await run(cluster, readable.namespace, "query", JOB, "progress")
     assert code == 0
     assert "3/9" in output
     assert "has ended, as Failed: killed; this is as of" in errors
@@ -216,16 +208,16 @@ async def test_suspended_jobs_and_jobs_with_unreachable_masters_keep_their_answe
     async with training(readable):
         pass
     await readable.patch_job({"status": {"phase": "Suspended"}}, "status")
-    code, output, errors = await elasticjob(cluster, readable.namespace, "query", JOB, "progress")
+    code, output, errors = await run(cluster, readable.namespace, "query", JOB, "progress")
     assert (code, "3/9" in output) == (0, True), errors
     assert "has no master yet (phase Suspended); this is as of" in errors
     await readable.patch_job(
         {"status": {"phase": "Running", "masterAddress": "127.0.0.1:1"}}, "status"
     )
-    code, output, errors = await elasticjob(cluster, readable.namespace, "query", JOB, "progress")
+    code, output, errors = await run(cluster, readable.namespace, "query", JOB, "progress")
     assert (code, "3/9" in output) == (0, True), errors
     assert "can't be reached" in errors
-    code, output, errors = await elasticjob(
+    code, output, errors = await run(
         cluster, readable.namespace, "query", JOB, "progress", "--address=127.0.0.1:1"
     )
     assert (code, output) == (1, ""), "who names an address wants the master there"
@@ -333,13 +325,11 @@ async def test_a_user_who_may_view_a_job_may_query_it_and_change_nothing(
             return True
 
         await until("the account may see the job", may_see)
-        process = await asyncio.create_subprocess_exec(
-            BIN / "elasticjob", "query", JOB, "progress", f"--kubeconfig={viewer}", "-n", namespace,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        output, errors = await asyncio.wait_for(process.communicate(), SECONDS)
-        assert (process.returncode, errors) == (0, b"")
-        assert b"3/9" in output
+        code, output, errors = await elasticjob(
+            "query", JOB, "progress", f"--kubeconfig={viewer}", "-n", namespace
+        )
+        assert (code, errors) == (0, "")
+        assert "3/9" in output
 
         endpoint = await find_master(session, JOB)
         assert endpoint.token != TOKEN
