@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -17,16 +16,15 @@ from elasticjob_client.master import find_master
 from elasticjob_client.master_queries import Master
 from elasticjob_client.master_ways import forward_to_master
 
+from tests.support.e2e.command_line_user import CommandLineUser
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job
 from tests.support.wait import wait_until
 
-COMMAND = Path(sys.executable).with_name("elasticjob")
 
-
-def command(sandbox: Sandbox, *arguments: str) -> list[str | Path]:
-    access = (f"--kubeconfig={sandbox.cluster.kubeconfig}", f"--namespace={sandbox.namespace}")
-    return [COMMAND, arguments[0], *access, *arguments[1:]]
+@pytest.fixture
+def user(sandbox: Sandbox) -> CommandLineUser:
+    return CommandLineUser(sandbox)
 
 
 def read(url: str, **headers: str) -> tuple[int, dict[str, str], str]:
@@ -40,27 +38,21 @@ def read(url: str, **headers: str) -> tuple[int, dict[str, str], str]:
 
 
 @pytest.fixture
-def steps(sandbox: Sandbox, folder: Path) -> None:
+def steps(sandbox: Sandbox, user: CommandLineUser, folder: Path) -> None:
     """Run a job `digits` that counts steps."""
     sandbox.apply(job("digits", folder))
-    for what in (
-        "step=1",
-        "running",
-    ):  # a kubelet may report a container as running after its training has reported a step
-        subprocess.run(
-            command(sandbox, "wait", "digits", f"--for={what}", "--timeout=60"),
-            check=True,
-            timeout=100,
-        )
+    # A kubelet may report a container as running after its training has reported a step.
+    for what in ("step=1", "running"):
+        user.out("wait", "digits", f"--for={what}", "--timeout=60")
 
 
 @pytest.mark.guarantee("local-dashboard")
 @pytest.mark.thorough
 def test_the_dashboard_needs_no_token_and_continues_with_the_next_master(
-    sandbox: Sandbox, steps: None
+    sandbox: Sandbox, user: CommandLineUser, steps: None
 ) -> None:
     with subprocess.Popen(
-        command(sandbox, "dashboard", "digits"), stdout=subprocess.PIPE, text=True
+        user.command("dashboard", "digits"), stdout=subprocess.PIPE, text=True
     ) as serving:
         try:
             assert serving.stdout is not None
@@ -98,23 +90,14 @@ async def test_a_master_is_reached_through_its_pod(sandbox: Sandbox, steps: None
 
 
 def test_top_prints_one_job_and_all_jobs_once_without_a_terminal(
-    sandbox: Sandbox, steps: None
+    sandbox: Sandbox, user: CommandLineUser, steps: None
 ) -> None:
-    def top(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(sandbox, "top", *arguments),
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-
-    one = top("digits")
+    one = user.run("top", "digits")
     assert (one.returncode, one.stderr) == (0, "")
     assert one.stdout.startswith(f"{sandbox.namespace}/digits  Training, world of 1\n")
     assert one.stdout.splitlines()[-1].split()[:3] == ["0", "worker-0", "Training"]
-    every = top("--once")
+    every = user.run("top", "--once")
     assert every.stdout.splitlines()[1].split()[:2] == ["digits", "Running"]
-    none = top("nobody")
+    none = user.run("top", "nobody")
     assert none.returncode == 1
     assert none.stderr.count("\n") == 1

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,43 +14,10 @@ from elasticjob_client.cluster import Cluster
 from elasticjob_client.forwarding import forward
 
 from tests.support.e2e import images
+from tests.support.e2e.command_line_user import CommandLineUser
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import job, trainer
 from tests.support.wait import until, wait_until
-
-COMMAND = Path(sys.executable).with_name("elasticjob")
-
-
-class User:
-    """A user of `elasticjob` in a namespace."""
-
-    def __init__(self, sandbox: Sandbox) -> None:
-        self.access = [
-            f"--kubeconfig={sandbox.cluster.kubeconfig}",
-            f"--namespace={sandbox.namespace}",
-        ]
-
-    def command(self, name: str, *arguments: str) -> list[str | Path]:
-        return [COMMAND, name, *self.access, *arguments]
-
-    def run(
-        self, name: str, *arguments: str, stdin: str | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            self.command(name, *arguments),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-        print("$ elasticjob", name, *arguments, done.returncode, done.stdout[-3000:], done.stderr)
-        return done
-
-    def out(self, name: str, *arguments: str, stdin: str | None = None) -> str:
-        done = self.run(name, *arguments, stdin=stdin)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
 
 @pytest.mark.guarantee("logs-follow-ranks")
@@ -59,7 +25,7 @@ class User:
 def test_logs_follow_the_members_and_commands_run_in_them_while_the_job_is_scaled(
     sandbox: Sandbox, folder: Path, tmp_path: Path
 ) -> None:
-    user = User(sandbox)
+    user = CommandLineUser(sandbox)
     speaking = [
         "sh",
         "-c",

@@ -26,10 +26,10 @@ from elasticjob_client.submission import of_files, submit
 from elasticjob_kube.resources import CONFIG_MAPS
 
 from tests.support.e2e import images
+from tests.support.e2e.command_line_user import CommandLineUser
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.wait import until, wait_until
 
-COMMAND = Path(sys.executable).with_name("elasticjob")
 SCRIPT = """\
 import pathlib, sys, time
 import elasticjob
@@ -99,13 +99,7 @@ def test_a_submitted_script_is_scaled_by_python_and_its_history_is_readable(
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     options = [f"--image={images.PYTHON}", "--workers=2:4", "--follow", "--", str(tmp_path)]
-    command: list[str | Path] = [
-        COMMAND,
-        "submit",
-        *access(sandbox),
-        str(tmp_path / "train.py"),
-        *options,
-    ]
+    command = CommandLineUser(sandbox).command("submit", str(tmp_path / "train.py"), *options)
     with (tmp_path / "out").open("w") as out:
         following = subprocess.Popen(command, stdout=out)
     submitted = r"job (train-\w+) is submitted; elasticjob logs -f train-\w+ follows it\n"
@@ -175,10 +169,7 @@ def test_following_a_failing_job_prints_its_output_and_returns_its_exit_code(
     ]
     container["resources"] = {}
     job["spec"]["replicaSpecs"]["worker"] = worker
-    command: list[str | Path] = [COMMAND, "submit", *access(sandbox), "-", "--follow"]
-    done = subprocess.run(
-        command, input=yaml.safe_dump(job), capture_output=True, text=True, timeout=90, check=False
-    )
+    done = CommandLineUser(sandbox).run("submit", "-", "--follow", stdin=yaml.safe_dump(job))
     assert done.returncode == 3
     assert "] no luck\n" in done.stdout
     assert done.stderr.splitlines()[-1].startswith(
@@ -198,16 +189,11 @@ def finish(sandbox: Sandbox, job: str, folder: Path) -> None:
         )
 
 
-def access(sandbox: Sandbox) -> list[str]:
-    """Return the options that name the cluster and the namespace."""
-    return [f"--kubeconfig={sandbox.cluster.kubeconfig}", f"--namespace={sandbox.namespace}"]
-
-
 def samples(history: object) -> list[dict[str, float]]:
     """Return the samples of a history, also of a DataFrame."""
-    found: list[dict[str, float]] = (
-        history if isinstance(history, list) else history.to_dict("records")  # type: ignore[attr-defined]
-    )
+    if isinstance(history, list):
+        return history
+    found: list[dict[str, float]] = history.to_dict("records")  # type: ignore[attr-defined]
     return found
 
 

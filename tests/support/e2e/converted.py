@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.support.command_line import ELASTICJOB
 from tests.support.e2e.sandbox import Sandbox
 
 Json = dict[str, Any]
@@ -19,9 +18,8 @@ def create_converted(sandbox: Sandbox, *documents: Json) -> None:
     """Convert documents of another operator and create the results in the test's namespace."""
     for document in documents:
         document["metadata"].pop("namespace", None)
-    program = Path(sys.executable).with_name("elasticjob")
     done = subprocess.run(
-        [program, "convert", "-f", "-"],
+        [ELASTICJOB, "convert", "-f", "-"],
         input=yaml.safe_dump_all(documents),
         capture_output=True,
         text=True,

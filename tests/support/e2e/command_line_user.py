@@ -1,0 +1,46 @@
+"""Acts as a user of `elasticjob` in a test's namespace."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.command_line import ELASTICJOB
+from tests.support.e2e.sandbox import Sandbox
+
+
+@dataclass(frozen=True)
+class CommandLineUser:
+    """A user of `elasticjob` with a kubeconfig, in a namespace."""
+
+    sandbox: Sandbox
+
+    def command(self, name: str, *arguments: str) -> list[str | Path]:
+        """Return the command line of a command with this user's access."""
+        access = [
+            f"--kubeconfig={self.sandbox.cluster.kubeconfig}",
+            f"--namespace={self.sandbox.namespace}",
+        ]
+        return [ELASTICJOB, name, *access, *arguments]
+
+    def run(
+        self, name: str, *arguments: str, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        done = subprocess.run(
+            self.command(name, *arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        print("$ elasticjob", name, *arguments, done.returncode, done.stdout[-3000:], done.stderr)
+        return done
+
+    def out(self, name: str, *arguments: str, stdin: str | None = None) -> str:
+        """Run a command that succeeds; return its output."""
+        done = self.run(name, *arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
