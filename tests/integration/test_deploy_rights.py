@@ -38,7 +38,16 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.deploy_tools import DEPLOY, SYSTEM, Json, Tools, manifests
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import OPERATOR, end_operator, job, made, phase, there, workers
+from tests.support.operator_process import (
+    OPERATOR,
+    end_operator,
+    job,
+    made,
+    phase,
+    run_job,
+    there,
+    workers,
+)
 from tests.support.service_accounts import kubeconfig_of, not_forbidden
 from tests.support.wait import until
 
@@ -102,8 +111,7 @@ async def whole_life(kube: Kube, namespace: str, log: Path) -> None:
     async with kubelet(kube, namespace):
         body = job(runPolicy={"ttlSecondsAfterFinished": 0})
         body["spec"]["replicaSpecs"]["worker"]["volumeClaimTemplates"] = [CLAIM]
-        await kube.create(ELASTIC_JOBS, namespace, body)
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, body)
         assert await there(kube, VOLUME_CLAIMS, namespace, "data-job-worker-1")
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")

@@ -35,7 +35,7 @@ from elasticjob_localcluster.controlplane.ports import free_port
 from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.store import StoreFailed, TakenOver
 
-from tests.support.grpc_agent import Agent
+from tests.support.grpc_agent import Agent, world_of_two
 from tests.support.master_on_kubernetes import COOLDOWN, JOB, Setting
 from tests.support.master_process import Master
 from tests.support.tcp_proxy import cuttable_proxy
@@ -66,8 +66,7 @@ async def train(agents: list[Agent], rate: Callable[[int], float]) -> None:
 @pytest.mark.guarantee("no-writes-at-rest")
 async def test_progress_is_written_and_an_idle_master_writes_nothing(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
-        agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
+        agents = await world_of_two(channel)
         await agents[0].send(
             step=pb.StepReport(round=1, step=3, total_steps=9, samples=30, seconds=1)
         )
@@ -93,8 +92,7 @@ async def test_progress_is_written_and_an_idle_master_writes_nothing(setting: Se
 
 async def test_pods_of_a_draining_plan_leave_and_the_others_continue(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
-        agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
+        agents = await world_of_two(channel)
         body = {
             "apiVersion": SCALE_PLANS.api_version,
             "kind": SCALE_PLANS.kind,
@@ -173,8 +171,7 @@ async def test_a_migration_changes_the_world_once_and_later_named_members_leave_
         )
 
     async with setting.master() as master, master.channel() as channel:
-        agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
+        agents = await world_of_two(channel)
         body = {
             "apiVersion": SCALE_PLANS.api_version,
             "kind": SCALE_PLANS.kind,
@@ -395,8 +392,7 @@ async def test_a_master_that_waits_for_its_state_is_alive_not_ready_and_answers_
 @pytest.mark.guarantee("master-can-be-replaced")
 async def test_a_killed_master_continues_from_its_config_map(setting: Setting) -> None:
     async with setting.master() as master, master.channel() as channel:
-        agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
+        agents = await world_of_two(channel)
         await agents[0].send(
             step=pb.StepReport(round=1, step=3, total_steps=9, samples=30, seconds=1)
         )
@@ -511,8 +507,7 @@ async def test_a_master_writes_its_state_to_a_recreated_config_map(
     setting: Setting,
 ) -> None:
     async with setting.master() as master, master.channel() as channel:
-        agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
+        agents = await world_of_two(channel)
         await stored(setting)
         await make_config_map_anew(setting)
         agents.append(await Agent(2).join(channel))
@@ -557,8 +552,7 @@ async def test_a_master_without_the_api_server_starts_no_world_and_yields_to_ano
         first = await cleanup.enter_async_context(setting.master(through=port))
         first.ends_with = 1
         channel = await cleanup.enter_async_context(first.channel())
-        agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
+        agents = await world_of_two(channel)
         await stored(setting)
         proxy.cut()
         agents.append(await Agent(2).join(channel))
@@ -642,8 +636,7 @@ async def test_a_stall_and_its_end_are_written_at_once(
         {"spec": {"health": {"stallSeconds": 1, "stallFactor": 2, "lostSeconds": 3600}}}
     )
     async with setting.master() as master, master.channel() as channel:
-        agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
+        agents = await world_of_two(channel)
         for step in (1, 2):
             await agents[0].send(
                 step=pb.StepReport(round=1, step=step, samples=30, seconds=0.1, steps=1)

@@ -161,8 +161,7 @@ async def test_values_and_passed_barriers_outlive_the_master(tmp_path: Path) -> 
             for agent in (first, second)
         ]
         await asyncio.gather(*(stub.Barrier(request) for request in passes))
-        ports = (master.grpc_port, master.http_port)
-        await master.kill()
+        ports = await master.kill()
     async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
         stub = RendezvousServiceStub(channel)
         values = (await stub.GetValues(wait(["address", "n"]))).values

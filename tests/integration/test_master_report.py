@@ -43,7 +43,7 @@ from elasticjob_kube.session import connect
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.command_line import elasticjob
-from tests.support.grpc_agent import Agent
+from tests.support.grpc_agent import Agent, world_of_two
 from tests.support.master_on_kubernetes import JOB, Setting
 from tests.support.master_process import TOKEN, Master, certificates
 from tests.support.service_accounts import kubeconfig_of, not_forbidden
@@ -72,8 +72,7 @@ async def readable(setting: Setting) -> Setting:
 async def training(setting: Setting) -> AsyncIterator[tuple[Master, list[Agent]]]:
     """Run a master whose job has trained three steps."""
     async with setting.master() as master, master.channel() as channel:
-        agents = [await Agent(index).join(channel) for index in (0, 1)]
-        await until("a world of two", lambda: all(agent.running == 1 for agent in agents))
+        agents = await world_of_two(channel)
         for step in (1, 2, 3):
             metrics = {"loss": 1 / step}
             report = pb.StepReport(

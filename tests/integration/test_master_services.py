@@ -461,8 +461,7 @@ async def test_a_killed_master_is_restarted_and_everything_continues(tmp_path: P
         await stub.ReportShards(
             shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[0, 1, 2])
         )
-        ports = (master.grpc_port, master.http_port)
-        await master.kill()
+        ports = await master.kill()
     async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
         status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest())
         assert status.master_starts == 2

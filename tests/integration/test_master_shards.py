@@ -135,8 +135,7 @@ async def test_the_next_master_does_not_repeat_a_killed_masters_leases(
         )
         for _ in range(3):
             given = await lease(stub, agent, 4)
-        ports = (master.grpc_port, master.http_port)
-        await master.kill()
+        ports = await master.kill()
     assert given == [8, 9, 10, 11]
     async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
         ledger = await shards_pb2_grpc.ShardServiceStub(channel).GetLedger(
@@ -165,8 +164,7 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_reported_its_l
         store.rename(away)
         given = [await lease(stub, agent, 4) for agent in (first, second)]
         assert given == [[2, 3, 4, 5], [6, 7, 8, 9]], "at once, though nothing is stored"
-        ports = (master.grpc_port, master.http_port)
-        await master.kill()
+        ports = await master.kill()
     away.rename(store)
     async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
         stub = shards_pb2_grpc.ShardServiceStub(channel)
@@ -230,8 +228,7 @@ async def test_the_running_process_restores_a_checkpoint_that_survives_the_maste
             0
         ] == grpc.StatusCode.INVALID_ARGUMENT
         assert (await restore(first, saved, 2)).waiting == 16
-        ports = (master.grpc_port, master.http_port)
-        await master.kill()
+        ports = await master.kill()
     async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
         stub = shards_pb2_grpc.ShardServiceStub(channel)
         for agent in (first, second):

@@ -32,6 +32,7 @@ from tests.support.operator_process import (
     made,
     operator,
     phase,
+    run_job,
     says,
     status_of,
     there,
@@ -44,8 +45,7 @@ async def test_a_job_becomes_master_and_workers_with_all_their_objects(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        created = await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        created = await run_job(kube, namespace, job())
         assert await workers(kube, namespace) == ["job-worker-0", "job-worker-1"]
 
         async def address() -> str:
@@ -73,8 +73,7 @@ async def test_every_way_to_change_the_size_works_and_the_spec_follows(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job())
 
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
@@ -122,8 +121,7 @@ async def test_a_second_operator_waits_and_takes_over_when_the_first_ends(
         holder = await leader(kube, namespace)
         async with operator(cluster.kubeconfig, namespace, tmp_path / "second") as second:
             await until("second waits", lambda: says(tmp_path / "second", "waiting"))
-            await kube.create(ELASTIC_JOBS, namespace, job())
-            await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+            await run_job(kube, namespace, job())
             assert await leader(kube, namespace) == holder
             first.terminate()
             assert await first.wait() == 0, (tmp_path / "first").read_text()
@@ -197,8 +195,7 @@ async def test_lost_pods_and_the_master_are_replaced_under_new_names(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job())
         await kube.delete(PODS, namespace, "job-worker-0")
         await kube.delete(PODS, namespace, "job-master")
         await until(

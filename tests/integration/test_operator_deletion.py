@@ -30,7 +30,16 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import chaos_proxy
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import Json, job, made, operator, phase, status_of, workers
+from tests.support.operator_process import (
+    Json,
+    job,
+    made,
+    operator,
+    phase,
+    run_job,
+    status_of,
+    workers,
+)
 from tests.support.wait import until
 
 HOLD = "elasticjob-tests/hold"
@@ -86,8 +95,7 @@ async def test_a_job_recreated_at_once_under_its_name_has_nothing_of_the_old_one
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):
         async with kubelet(kube, namespace, node=f"node-{namespace}"):
-            await kube.create(ELASTIC_JOBS, namespace, job(replicas=3))
-            await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+            await run_job(kube, namespace, job(replicas=3))
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
         plan_name = (await phase(kube, namespace, SCALE_OUTS, "more", "Scaling"))["plan"]
         await phase(kube, namespace, SCALE_PLANS, plan_name, "Executing")

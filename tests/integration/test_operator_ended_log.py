@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import end, kubelet
-from tests.support.operator_process import job, operator, phase
+from tests.support.operator_process import job, operator, run_job
 from tests.support.wait import until
 
 
@@ -32,8 +31,7 @@ async def test_every_ended_pod_and_job_has_a_line_even_if_it_is_deleted(
         kubelet(kube, namespace),
     ):
         body = job(runPolicy={"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 0})
-        await kube.create(ELASTIC_JOBS, namespace, body)
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, body)
         await end(kube, namespace, "job-worker-0", 0)
         await end(kube, namespace, "job-worker-1", 127, message="no such command")
 

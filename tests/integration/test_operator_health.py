@@ -12,7 +12,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import job, operator, phase
+from tests.support.operator_process import job, operator, run_job
 from tests.support.wait import until
 
 
@@ -21,8 +21,7 @@ async def test_findings_of_the_master_become_conditions_and_events_and_disappear
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job())
 
         async def report(**progress: Any) -> None:
             body = {

@@ -10,7 +10,6 @@ from elasticjob_api import names
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
-    ELASTIC_JOBS,
     NETWORK_POLICIES,
     PODS,
     ROLE_BINDINGS,
@@ -24,7 +23,7 @@ from elasticjob_kube.session import Json, Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import job, operator, phase, there, workers
+from tests.support.operator_process import job, operator, run_job, there, workers
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
@@ -57,8 +56,7 @@ async def test_objects_deleted_or_edited_while_a_job_runs_are_restored(
         operator(cluster.kubeconfig, namespace, tmp_path / "log", "--network-policies"),
         kubelet(kube, namespace),
     ):
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job())
         before = {key: await kube.get(key[0], namespace, key[1]) for key in WATCHED}
         for resource, name in WATCHED:
             await kube.delete(resource, namespace, name)
@@ -99,8 +97,7 @@ async def test_objects_that_cannot_be_listed_are_restored_within_a_minute(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job())
         secret = await kube.get(SECRETS, namespace, MASTER)
         with pytest.raises(KubeError, match="immutable"):
             await kube.patch(SECRETS, namespace, MASTER, {"data": {"token": "eHh4"}})

@@ -18,7 +18,7 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import ChaosProxy, When, WriteRequest, chaos_proxy
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import job, made, operator, phase, says, worker_indices
+from tests.support.operator_process import job, made, operator, phase, run_job, says, worker_indices
 from tests.support.random_requests import record_twins
 from tests.support.wait import until
 
@@ -101,8 +101,7 @@ async def _scale_out(
     number: signal.Signals,
 ) -> None:
     """Scale a job out, and signal the leader between the create of the first pod and its answer."""
-    await kube.create(ELASTIC_JOBS, namespace, job())
-    await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+    await run_job(kube, namespace, job())
     struck = asyncio.Event()
 
     def on_write(write: WriteRequest, when: When) -> None:

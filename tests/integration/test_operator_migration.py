@@ -12,7 +12,16 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import Json, job, made, operator, phase, status_of, workers
+from tests.support.operator_process import (
+    Json,
+    job,
+    made,
+    operator,
+    phase,
+    run_job,
+    status_of,
+    workers,
+)
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
@@ -22,8 +31,7 @@ async def test_members_migrate_to_other_resources_under_other_indices(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job())
         moves = [
             {"name": "job-worker-0", "resource": {"cpu": "200m"}},
             {"role": "worker", "index": 1, "resource": {"memory": "96Mi", "rdma/hca": "2"}},
@@ -70,8 +78,7 @@ async def test_a_resize_that_the_api_server_rejects_becomes_a_replacement(
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         body = job()
         del body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["resources"]
-        await kube.create(ELASTIC_JOBS, namespace, body)
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, body)
         wish = {"worker": {"resource": {"cpu": "200m"}}}
         await kube.create(
             SCALE_PLANS, namespace, made(SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish)
@@ -97,8 +104,7 @@ async def test_a_member_may_be_given_more_than_the_default_limit_of_its_namespac
         await kube.create(
             LIMIT_RANGES, namespace, {"metadata": {"name": "usual"}, "spec": {"limits": [defaults]}}
         )
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job())
         assert await _memory(kube, namespace, "job-worker-0") == ("64Mi", "160Mi")
         moves = [
             {"role": "worker", "index": 0, "resource": {"memory": "256Mi"}},

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from elasticjob_kube.errors import NotFound
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
+from elasticjob_kube.resources import PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.controlplane.binaries import find_programs
@@ -23,7 +23,7 @@ from elasticjob_localcluster.state_directory import cache_dir
 
 from tests.conftest import REPOSITORY
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import job, made, operator, phase, workers
+from tests.support.operator_process import job, made, operator, phase, run_job, workers
 
 pytestmark = pytest.mark.thorough
 
@@ -56,8 +56,7 @@ async def test_without_in_place_resize_members_are_replaced_one_by_one_with_the_
     cluster: clusters.Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job())
         with pytest.raises(NotFound):
             await kube.patch(PODS, namespace, "job-worker-0", {"spec": {}}, subresource="resize")
         wish = {"worker": {"resource": {"cpu": "200m"}}}

@@ -22,7 +22,7 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import job, made, operator, phase, says, workers
+from tests.support.operator_process import job, made, operator, phase, run_job, says, workers
 from tests.support.random_requests import record_twins
 from tests.support.wait import until
 
@@ -90,8 +90,7 @@ async def test_an_outage_during_a_plan_costs_neither_the_plan_nor_the_operator(
         operator(cluster.kubeconfig, namespace, tmp_path / "log") as process,
     ):
         await until("it leads", lambda: says(tmp_path / "log", "leading as"))
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job())
         await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=3))
         await until("the plan has begun", worker_count, lambda count: count > 2)
         await strike(cluster, name, number, seconds)

@@ -11,7 +11,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import end, kubelet
-from tests.support.operator_process import job, operator, phase
+from tests.support.operator_process import job, operator, phase, run_job
 from tests.support.wait import until
 
 GOOD = "- {action: FailJob, exitCodes: [7], messagePattern: '^no (license|seat)'}\n"
@@ -27,8 +27,7 @@ async def test_the_clusters_rules_decide_and_bad_ones_are_named(
     body = {"metadata": {"name": names.RULES_CONFIG_MAP}, "data": {names.RULES_KEY: text}}
     await kube.create(CONFIG_MAPS, namespace, body)
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job())
         await end(kube, namespace, "job-worker-0", 7, message="no license for you")
         if ends:
             status = await phase(kube, namespace, ELASTIC_JOBS, "job", ends)

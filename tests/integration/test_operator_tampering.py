@@ -15,7 +15,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import job, operator, phase
+from tests.support.operator_process import job, operator, phase, run_job
 from tests.support.wait import until
 
 NOTHING: dict[str, Any] = {"labels": None, "ownerReferences": None, "annotations": None}
@@ -47,8 +47,7 @@ async def test_pods_with_edited_labels_or_owners_are_replaced(
         )
 
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job())
         await edit("job-worker-0", {"labels": {names.LABEL_JOB_UID: None}})
         await pods_are("job-master", "job-worker-0-1", "job-worker-1")
         await edit("job-worker-1", {"labels": {names.LABEL_INDEX: "0"}})
@@ -91,8 +90,7 @@ async def test_a_status_beyond_its_bounds_is_rejected_and_any_other_makes_no_ext
         await kube.patch(ELASTIC_JOBS, namespace, "job", status, subresource="status")
 
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job(most=3))
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job(most=3))
         for odd in (
             {"indices": "5000000-8000000"},
             {"restarts": -1},

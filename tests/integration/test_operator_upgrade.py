@@ -16,7 +16,7 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import Json, job, made, operator, phase, says, workers
+from tests.support.operator_process import Json, job, made, operator, phase, run_job, says, workers
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
@@ -36,8 +36,7 @@ async def test_another_operator_and_changed_definitions_restart_no_pod(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "old"), kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job())
         await until("2 workers ready", lambda: _all_ready(kube, namespace))
     before = await _pods(kube, namespace)
     definition = await kube.get(CRDS, None, "elasticjobs.elasticjob.dev")
@@ -72,8 +71,7 @@ async def test_a_plan_applied_twice_is_executed_once_and_is_immutable(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        await kube.create(ELASTIC_JOBS, namespace, job())
-        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        await run_job(kube, namespace, job())
         plan = made(
             SCALE_PLANS, "more", jobName="job", createPods=[{"role": "worker"}, {"role": "worker"}]
         )

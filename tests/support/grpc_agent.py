@@ -112,9 +112,9 @@ class Agent:
             await asyncio.wait({self.task})
 
 
-async def world_of_two(channel: grpc.aio.Channel) -> tuple[Agent, Agent]:
+async def world_of_two(channel: grpc.aio.Channel) -> list[Agent]:
     """Return two agents, of which the master has formed its first world."""
     first = await Agent(0).join(channel)
     second = await Agent(1).join(channel)
     await until("a world of two", lambda: first.running == second.running == 1)
-    return first, second
+    return [first, second]

@@ -61,10 +61,11 @@ class Master:
             f"{self.address}:{self.grpc_port}", credentials, options=options
         )
 
-    async def kill(self) -> None:
-        """Kill it, as the loss of its node would."""
+    async def kill(self) -> tuple[int, int]:
+        """Kill it, as the loss of its node would; return its ports, for the next master."""
         self.process.kill()
         await self.process.wait()
+        return self.grpc_port, self.http_port
 
 
 @asynccontextmanager
@@ -112,7 +113,8 @@ async def run_master(
             ):
                 assert process.returncode is None, log.read_text()
                 await asyncio.sleep(0.02)
-        master.grpc_port, master.http_port = int(found[1]), int(found[2])
+        master.grpc_port = int(found[1])
+        master.http_port = int(found[2])
         yield master
     except BaseException:
         sys.stderr.write(log.read_text())

@@ -98,6 +98,12 @@ def made(resource: Resource, name: str, **spec: Any) -> Json:
     }
 
 
+async def run_job(kube: Kube, namespace: str, body: Json) -> Json:
+    """Create a job and wait until it runs; return its status."""
+    await kube.create(ELASTIC_JOBS, namespace, body)
+    return await phase(kube, namespace, ELASTIC_JOBS, body["metadata"]["name"], "Running")
+
+
 async def phase(
     kube: Kube,
     namespace: str,
