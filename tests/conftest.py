@@ -20,7 +20,7 @@ from elasticjob_localcluster.crds import apply_crds, apply_policies
 from hypothesis import HealthCheck, settings
 
 from tests.support.loopback import loopback_network
-from tests.support.operator_process import there
+from tests.support.operator_process import exists
 from tests.support.wait import until
 
 REPOSITORY = Path(__file__).parents[1]
@@ -152,4 +152,4 @@ async def wait_for_defaults(kube: Kube, namespace: str) -> None:
     Without the account no pod is accepted.
     """
     for resource, needed in ((SERVICE_ACCOUNTS, "default"), (CONFIG_MAPS, "kube-root-ca.crt")):
-        await until(f"{resource.kind} {needed}", partial(there, kube, resource, namespace, needed))
+        await until(f"{resource.kind} {needed}", partial(exists, kube, resource, namespace, needed))

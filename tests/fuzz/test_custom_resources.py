@@ -35,7 +35,7 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.conftest import shared_cluster, wait_for_defaults
 from tests.support.fake_kubelet import kubelet
 from tests.support.fuzz.random_resources import RandomResources
-from tests.support.operator_process import OPERATOR, end_operator, job, made, phase
+from tests.support.operator_process import OPERATOR, end_operator, job, manifest, phase
 from tests.support.wait import until
 from tools.generate import definitions
 
@@ -87,7 +87,7 @@ async def bystander(kube: Kube, namespace: str, stopped: asyncio.Event) -> int:
             return number
         for resource, name in ((SCALE_OUTS, f"out-{number}"), (SCALE_INS, f"in-{number}")):
             await kube.create(
-                resource, namespace, made(resource, name, jobName="bystander", count=1)
+                resource, namespace, manifest(resource, name, jobName="bystander", count=1)
             )
             await phase(kube, namespace, resource, name, "ScaleSucceeded")
     raise AssertionError
@@ -97,9 +97,9 @@ class Tenant:
     """Creates, changes and deletes random objects."""
 
     def __init__(self, kube: Kube, namespace: str, seed: int) -> None:
-        made = definitions()
+        defined = definitions()
         schemas = {
-            kind: made[kind.plural]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+            kind: defined[kind.plural]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
             for kind in KINDS
         }
         self.random = RandomResources(random.Random(seed), schemas, (*JOBS, "nobody"))

@@ -21,7 +21,7 @@ from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.wait_for_crds import wait_for_crds
 
 from tests.support.deploy_tools import DEPLOY, SYSTEM, Tools, manifests
-from tests.support.operator_process import job, there
+from tests.support.operator_process import exists, job
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
@@ -130,7 +130,7 @@ async def test_helm_installs_and_upgrades_and_keeps_definitions_and_jobs(
     )
     assert (await kube.get(CRDS, None, JOBS))["spec"]["names"]["shortNames"] == ["ej"]
     tools.helm("uninstall", "elasticjob", "--namespace", "helm", "--wait")
-    assert await there(kube, ELASTIC_JOBS, "default", "job")
+    assert await exists(kube, ELASTIC_JOBS, "default", "job")
     tools.kubectl("delete", "namespace", "helm", "--timeout=60s")
     tools.kubectl("delete", "-f", str(DEPLOY.parent / "crds"), "--timeout=60s")
     await wait_for_no_new_objects(tools, before)

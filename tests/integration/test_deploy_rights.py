@@ -41,11 +41,11 @@ from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
     OPERATOR,
     end_operator,
+    exists,
     job,
-    made,
+    manifest,
     phase,
     run_job,
-    there,
     workers,
 )
 from tests.support.service_accounts import kubeconfig_of, not_forbidden
@@ -112,10 +112,12 @@ async def whole_life(kube: Kube, namespace: str, log: Path) -> None:
         body = job(runPolicy={"ttlSecondsAfterFinished": 0})
         body["spec"]["replicaSpecs"]["worker"]["volumeClaimTemplates"] = [CLAIM]
         await run_job(kube, namespace, body)
-        assert await there(kube, VOLUME_CLAIMS, namespace, "data-job-worker-1")
-        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
+        assert await exists(kube, VOLUME_CLAIMS, namespace, "data-job-worker-1")
+        await kube.create(
+            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=2)
+        )
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
-        await kube.create(SCALE_INS, namespace, made(SCALE_INS, "less", jobName="job", count=1))
+        await kube.create(SCALE_INS, namespace, manifest(SCALE_INS, "less", jobName="job", count=1))
         await phase(kube, namespace, SCALE_INS, "less", "ScaleSucceeded")
         assert len(await workers(kube, namespace)) == 3
         scale = {"spec": {"replicas": 2}}
@@ -126,13 +128,13 @@ async def whole_life(kube: Kube, namespace: str, log: Path) -> None:
 
         await until("two workers are left", two_are_left)
         await kube.create(
-            SCALE_PLANS, namespace, made(SCALE_PLANS, "more-cpu", jobName="job", **plan)
+            SCALE_PLANS, namespace, manifest(SCALE_PLANS, "more-cpu", jobName="job", **plan)
         )
         await phase(kube, namespace, SCALE_PLANS, "more-cpu", "Succeeded", seconds=60)
         # The operator repairs an account that a user changed, and likewise every other object of
         # the job.
         for resource in (ROLES, ROLE_BINDINGS, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS):
-            assert await there(kube, resource, namespace, _name_of(resource))
+            assert await exists(kube, resource, namespace, _name_of(resource))
     assert "forbidden" not in log.read_text().replace("nodes is forbidden", "")
 
 
@@ -169,7 +171,7 @@ async def test_an_operator_for_one_namespace_works_there_and_nowhere_else(
         with pytest.raises(Refused, match="forbidden"):
             await session.create(CONFIG_MAPS, "default", {"metadata": {"name": "x"}})
     tools.kubectl("delete", "-f", "-", given=rendered)
-    assert not await there(kube, LEASES, namespace, names.OPERATOR)
+    assert not await exists(kube, LEASES, namespace, names.OPERATOR)
 
 
 def _role(*rules: Json) -> Json:

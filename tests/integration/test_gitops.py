@@ -18,7 +18,7 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import end, kubelet
 from tests.support.gitops import argo_cd_health, build_kstatus, kstatus
-from tests.support.operator_process import Json, job, made, operator, phase, workers
+from tests.support.operator_process import Json, job, manifest, operator, phase, workers
 from tests.support.wait import until
 
 
@@ -78,16 +78,18 @@ async def set_suspend(kube: Kube, namespace: str, value: bool) -> None:
 async def test_applying_a_manifest_without_replicas_again_keeps_the_size(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path, way: tuple[str, ...]
 ) -> None:
-    manifest = tmp_path / "job.yaml"
-    manifest.write_text(yaml.safe_dump(without_replicas()))
-    apply = partial(kubectl, cluster, namespace, *way, "-f", str(manifest))
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(without_replicas()))
+    apply = partial(kubectl, cluster, namespace, *way, "-f", str(path))
     apply()
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         await until(
             "both workers", partial(workers, kube, namespace), lambda names: len(names) == 2
         )
-        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
+        await kube.create(
+            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=2)
+        )
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
         await until(
             "the size is written back", partial(replicas, kube, namespace), lambda size: size == 4
@@ -95,7 +97,7 @@ async def test_applying_a_manifest_without_replicas_again_keeps_the_size(
         apply()
         edited = without_replicas()
         edited["spec"]["runPolicy"] = {"backoffLimit": 7}
-        manifest.write_text(yaml.safe_dump(edited))
+        path.write_text(yaml.safe_dump(edited))
         apply()
         generation = (await kube.get(ELASTIC_JOBS, namespace, "job"))["metadata"]["generation"]
 
@@ -112,13 +114,13 @@ async def test_applying_a_manifest_without_replicas_again_keeps_the_size(
 async def test_removing_replicas_from_a_manifest_changes_no_size(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    manifest = tmp_path / "job.yaml"
-    manifest.write_text(yaml.safe_dump(job(replicas=3)))
-    apply = partial(kubectl, cluster, namespace, "apply", "-f", str(manifest))
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(job(replicas=3)))
+    apply = partial(kubectl, cluster, namespace, "apply", "-f", str(path))
     apply()
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
-        manifest.write_text(yaml.safe_dump(without_replicas()))
+        path.write_text(yaml.safe_dump(without_replicas()))
         apply()
         await until(
             "the field is written again", partial(replicas, kube, namespace), lambda size: size == 3
@@ -130,13 +132,15 @@ async def test_removing_replicas_from_a_manifest_changes_no_size(
 async def test_a_server_side_apply_of_replicas_conflicts_with_the_operator(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    manifest = tmp_path / "job.yaml"
-    manifest.write_text(yaml.safe_dump(job(replicas=2)))
-    apply = partial(kubectl, cluster, namespace, "apply", "--server-side", "-f", str(manifest))
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(job(replicas=2)))
+    apply = partial(kubectl, cluster, namespace, "apply", "--server-side", "-f", str(path))
     apply()
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
-        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
+        await kube.create(
+            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=2)
+        )
         await until(
             "the size is written back", partial(replicas, kube, namespace), lambda size: size == 4
         )

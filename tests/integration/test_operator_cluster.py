@@ -27,15 +27,15 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.support.fake_kubelet import end, kubelet
 from tests.support.operator_process import (
     Json,
+    exists,
+    has_logged,
     job,
     leader,
-    made,
+    manifest,
     operator,
     phase,
     run_job,
-    says,
     status_of,
-    there,
     workers,
 )
 from tests.support.wait import until
@@ -75,12 +75,16 @@ async def test_every_way_to_change_the_size_works_and_the_spec_follows(
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await run_job(kube, namespace, job())
 
-        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
+        await kube.create(
+            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=2)
+        )
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
         assert (await workers(kube, namespace))[-1] == "job-worker-3"
 
         await kube.create(
-            SCALE_INS, namespace, made(SCALE_INS, "less", jobName="job", podNames=["job-worker-1"])
+            SCALE_INS,
+            namespace,
+            manifest(SCALE_INS, "less", jobName="job", podNames=["job-worker-1"]),
         )
         status = await phase(kube, namespace, SCALE_INS, "less", "ScaleSucceeded")
         assert status["pods"] == ["job-worker-1"]
@@ -96,7 +100,7 @@ async def test_every_way_to_change_the_size_works_and_the_spec_follows(
         await until("1 worker", lambda: _count(kube, namespace, 1))
 
         resize = {"worker": {"replicas": 2, "resource": {"cpu": "200m"}}}
-        body = made(SCALE_PLANS, "resize", jobName="job", replicaResourceSpecs=resize)
+        body = manifest(SCALE_PLANS, "resize", jobName="job", replicaResourceSpecs=resize)
         await kube.create(SCALE_PLANS, namespace, body)
         status = await phase(
             kube, namespace, SCALE_PLANS, "resize", "Succeeded", "Failed", "PartiallySucceeded"
@@ -120,14 +124,14 @@ async def test_a_second_operator_waits_and_takes_over_when_the_first_ends(
         await until("first leads", lambda: leader(kube, namespace))
         holder = await leader(kube, namespace)
         async with operator(cluster.kubeconfig, namespace, tmp_path / "second") as second:
-            await until("second waits", lambda: says(tmp_path / "second", "waiting"))
+            await until("second waits", lambda: has_logged(tmp_path / "second", "waiting"))
             await run_job(kube, namespace, job())
             assert await leader(kube, namespace) == holder
             first.terminate()
             assert await first.wait() == 0, (tmp_path / "first").read_text()
-            await until("second leads", lambda: says(tmp_path / "second", "leading as"))
+            await until("second leads", lambda: has_logged(tmp_path / "second", "leading as"))
             await kube.create(
-                SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=1)
+                SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=1)
             )
             await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
             assert second.returncode is None
@@ -141,20 +145,20 @@ async def test_an_operator_without_its_lease_writes_nothing_until_it_leads_again
     log = tmp_path / "log"
     another = {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 6}}
     async with operator(cluster.kubeconfig, namespace, log, "--lease-seconds", "3") as process:
-        await until("it is at work", lambda: says(log, "leading as"))
+        await until("it is at work", lambda: has_logged(log, "leading as"))
         await kube.create(ELASTIC_JOBS, namespace, job())
-        await until("master", lambda: there(kube, PODS, namespace, "job-master"))
+        await until("master", lambda: exists(kube, PODS, namespace, "job-master"))
         await kube.patch(LEASES, namespace, names.OPERATOR, another)
-        await until("it notices", lambda: says(log, "another operator may be leading"))
+        await until("it notices", lambda: has_logged(log, "another operator may be leading"))
         # Its observations from before it lost the lease are outdated.
         await kube.delete(ELASTIC_JOBS, namespace, "job")
         await kube.create(ELASTIC_JOBS, namespace, job("other"))
         assert await leader(kube, namespace) == "another"
-        assert not await there(kube, PODS, namespace, "other-master")
-        await until("it leads again", lambda: there(kube, PODS, namespace, "other-master"))
+        assert not await exists(kube, PODS, namespace, "other-master")
+        await until("it leads again", lambda: exists(kube, PODS, namespace, "other-master"))
         assert await leader(kube, namespace) != "another"
         assert process.returncode is None
-        assert not await says(log, "Traceback")
+        assert not await has_logged(log, "Traceback")
         await kube.patch(LEASES, namespace, names.OPERATOR, another)
         await until(
             "it notices again",
@@ -201,7 +205,7 @@ async def test_lost_pods_and_the_master_are_replaced_under_new_names(
         await until(
             "replaced", lambda: _names_are(kube, namespace, ["job-worker-0-1", "job-worker-1"])
         )
-        await until("master", lambda: there(kube, PODS, namespace, "job-master-1"))
+        await until("master", lambda: exists(kube, PODS, namespace, "job-master-1"))
         await end(kube, namespace, "job-worker-1", 1, message="out of luck")
         names_then = ["job-worker-0-1", "job-worker-1", "job-worker-1-2"]
         await until(
@@ -251,7 +255,7 @@ async def test_an_idle_operator_writes_nothing(
         async with kubelet(kube, namespace):
             await kube.create(ELASTIC_JOBS, namespace, job())
             await kube.create(
-                SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=1)
+                SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=1)
             )
             await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
             await until("all is done", lambda: _is_at_rest(kube, namespace, "3/3"))

@@ -23,7 +23,7 @@ from elasticjob_kube.session import Json, Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import job, operator, run_job, there, workers
+from tests.support.operator_process import exists, job, operator, run_job, workers
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
@@ -107,5 +107,5 @@ async def test_objects_that_cannot_be_listed_are_restored_within_a_minute(
         assert again["data"] == secret["data"]
         await until(
             "the ConfigMap",
-            partial(there, kube, CONFIG_MAPS, namespace, names.state_config_map("job")),
+            partial(exists, kube, CONFIG_MAPS, namespace, names.state_config_map("job")),
         )

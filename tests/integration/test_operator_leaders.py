@@ -18,7 +18,15 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import ChaosProxy, When, WriteRequest, chaos_proxy
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import job, made, operator, phase, run_job, says, worker_indices
+from tests.support.operator_process import (
+    has_logged,
+    job,
+    manifest,
+    operator,
+    phase,
+    run_job,
+    worker_indices,
+)
 from tests.support.random_requests import record_twins
 from tests.support.wait import until
 
@@ -34,7 +42,7 @@ async def test_the_waiting_operator_continues_a_plan_of_a_killed_leader(
     async with _two_operators(cluster, kube, namespace, tmp_path) as (first, proxy):
         await _scale_out(kube, namespace, proxy, first, signal.SIGKILL)
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
-        assert await says(tmp_path / "second", "leading as")
+        assert await has_logged(tmp_path / "second", "leading as")
         assert await worker_indices(kube, namespace) == list(range(5))
 
 
@@ -48,8 +56,8 @@ async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_resumes(
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
         before = len(proxy.writes)
         first.send_signal(signal.SIGCONT)
-        await until("it notices", lambda: says(log, "another operator may be leading"))
-        await until("it waits", lambda: says(log, "waiting: "))
+        await until("it notices", lambda: has_logged(log, "another operator may be leading"))
+        await until("it waits", lambda: has_logged(log, "waiting: "))
         assert [(write.method, write.path) for write in proxy.writes[before:]] == []
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         assert await worker_indices(kube, namespace) == list(range(5))
@@ -63,11 +71,11 @@ async def test_a_container_restarted_in_its_pod_leads_again_at_once(
     again_log = tmp_path / "again"
     long = ("--lease-seconds", "3600")
     async with operator(cluster.kubeconfig, namespace, first_log, *long, pod_uid="uid-1") as first:
-        await until("it leads", lambda: says(first_log, "leading as"))
+        await until("it leads", lambda: has_logged(first_log, "leading as"))
         first.kill()
         await first.wait()
         async with operator(cluster.kubeconfig, namespace, again_log, *long, pod_uid="uid-1"):
-            await until("it leads again", lambda: says(again_log, "leading as"))
+            await until("it leads again", lambda: has_logged(again_log, "leading as"))
 
 
 @asynccontextmanager
@@ -86,9 +94,9 @@ async def _two_operators(
         chaos_proxy(cluster, folder) as proxy,
         operator(proxy.kubeconfig, namespace, first_log, *LEASE) as first,
     ):
-        await until("the first leads", lambda: says(first_log, "leading as"))
+        await until("the first leads", lambda: has_logged(first_log, "leading as"))
         async with operator(cluster.kubeconfig, namespace, second_log, *LEASE):
-            await until("the second waits", lambda: says(second_log, "waiting"))
+            await until("the second waits", lambda: has_logged(second_log, "waiting"))
             yield first, proxy
             assert twins == []
 
@@ -110,6 +118,6 @@ async def _scale_out(
             struck.set()
 
     proxy.on_write = on_write
-    await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=3))
+    await kube.create(SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=3))
     async with asyncio.timeout(30):
         await struck.wait()

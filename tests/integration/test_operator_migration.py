@@ -15,7 +15,7 @@ from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
     Json,
     job,
-    made,
+    manifest,
     operator,
     phase,
     run_job,
@@ -37,7 +37,7 @@ async def test_members_migrate_to_other_resources_under_other_indices(
             {"role": "worker", "index": 1, "resource": {"memory": "96Mi", "rdma/hca": "2"}},
         ]
         await kube.create(
-            SCALE_PLANS, namespace, made(SCALE_PLANS, "m", jobName="job", migratePods=moves)
+            SCALE_PLANS, namespace, manifest(SCALE_PLANS, "m", jobName="job", migratePods=moves)
         )
         status = await phase(
             kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded"
@@ -81,7 +81,9 @@ async def test_a_resize_that_the_api_server_rejects_becomes_a_replacement(
         await run_job(kube, namespace, body)
         wish = {"worker": {"resource": {"cpu": "200m"}}}
         await kube.create(
-            SCALE_PLANS, namespace, made(SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish)
+            SCALE_PLANS,
+            namespace,
+            manifest(SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish),
         )
         status = await phase(
             kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded"
@@ -111,7 +113,7 @@ async def test_a_member_may_be_given_more_than_the_default_limit_of_its_namespac
             {"role": "worker", "index": 1, "resource": {"memory": "96Mi"}},
         ]
         await kube.create(
-            SCALE_PLANS, namespace, made(SCALE_PLANS, "m", jobName="job", migratePods=moves)
+            SCALE_PLANS, namespace, manifest(SCALE_PLANS, "m", jobName="job", migratePods=moves)
         )
         status = await phase(
             kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded"
@@ -139,7 +141,9 @@ async def test_deleting_a_scale_out_during_its_execution_restores_the_job(
             await until(
                 "both workers are ready", status, lambda found: found.get("workers") == "2/2"
             )
-        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=2))
+        await kube.create(
+            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=2)
+        )
 
         async def grown() -> bool:
             return len(await workers(kube, namespace)) == 4

@@ -22,7 +22,15 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import job, made, operator, phase, run_job, says, workers
+from tests.support.operator_process import (
+    has_logged,
+    job,
+    manifest,
+    operator,
+    phase,
+    run_job,
+    workers,
+)
 from tests.support.random_requests import record_twins
 from tests.support.wait import until
 
@@ -89,9 +97,11 @@ async def test_an_outage_during_a_plan_costs_neither_the_plan_nor_the_operator(
         kubelet(kube, namespace),
         operator(cluster.kubeconfig, namespace, tmp_path / "log") as process,
     ):
-        await until("it leads", lambda: says(tmp_path / "log", "leading as"))
+        await until("it leads", lambda: has_logged(tmp_path / "log", "leading as"))
         await run_job(kube, namespace, job())
-        await kube.create(SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="job", count=3))
+        await kube.create(
+            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=3)
+        )
         await until("the plan has begun", worker_count, lambda count: count > 2)
         await strike(cluster, name, number, seconds)
         back = time.monotonic()
@@ -109,7 +119,7 @@ async def test_an_outage_during_a_plan_costs_neither_the_plan_nor_the_operator(
         }
         assert counts == {"job": [0, 1, 2, 3, 4], "after": [0, 1]}
         assert process.returncode is None
-        assert not await says(tmp_path / "log", "Traceback")
+        assert not await has_logged(tmp_path / "log", "Traceback")
         assert twins == []
 
 

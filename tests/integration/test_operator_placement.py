@@ -39,11 +39,11 @@ from elasticjob_operator.core.manifests.infrastructure import (
 
 from tests.support.fake_kubelet import end, kubelet
 from tests.support.operator_process import (
+    exists,
     job,
     operator,
     phase,
     status_of,
-    there,
     worker_indices,
     workers,
 )
@@ -73,7 +73,7 @@ async def on_nodes(kube: Kube, namespace: str, *pods: str) -> AsyncIterator[list
         yield nodes
     finally:
         for node in nodes:
-            if await there(kube, NODES, "", node):
+            if await exists(kube, NODES, "", node):
                 await kube.delete(NODES, None, node)
 
 
@@ -348,7 +348,7 @@ async def defined(kube: Kube, resource: Resource) -> AsyncIterator[None]:
 
 
 async def _gone(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:
-    return not await there(kube, resource, namespace, name)
+    return not await exists(kube, resource, namespace, name)
 
 
 @pytest.mark.parametrize(
@@ -433,8 +433,8 @@ async def test_deleted_services_and_secrets_return_with_the_next_master_or_opera
             secret = await kube.get(SECRETS, namespace, "job-master")
             await kube.delete(SERVICES, namespace, "job-master")
             await end(kube, namespace, "job-master", 1)
-            await until("another master", lambda: there(kube, PODS, namespace, "job-master-1"))
-            assert await there(kube, SERVICES, namespace, "job-master")
+            await until("another master", lambda: exists(kube, PODS, namespace, "job-master-1"))
+            assert await exists(kube, SERVICES, namespace, "job-master")
             assert (await kube.get(SECRETS, namespace, "job-master"))["data"] == secret["data"], (
                 "agents have it"
             )
@@ -462,7 +462,9 @@ async def test_deleted_services_and_secrets_return_with_the_next_master_or_opera
             }
         await kube.delete(SERVICES, namespace, "job")
         async with operator(cluster.kubeconfig, namespace, tmp_path / "third"):
-            await until("this one has looked, too", lambda: there(kube, SERVICES, namespace, "job"))
+            await until(
+                "this one has looked, too", lambda: exists(kube, SERVICES, namespace, "job")
+            )
             for resource, version in versions.items():
                 found = await kube.get(resource, namespace, "job-master")
                 assert found["metadata"]["resourceVersion"] == version, (

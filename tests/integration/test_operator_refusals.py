@@ -26,7 +26,7 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.chaos_proxy import chaos_proxy
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import Json, job, made, operator, phase, status_of, workers
+from tests.support.operator_process import Json, job, manifest, operator, phase, status_of, workers
 from tests.support.wait import until
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
@@ -58,7 +58,7 @@ async def test_a_plan_names_a_quota_exhausted_during_its_scale_out(
         await until("quota counted", lambda: _used(kube, namespace))
         # The one pod that the quota allows is ready long before the plan ends, also on a busy
         # machine.
-        more = made(SCALE_OUTS, "more", jobName="greedy", count=3, timeoutSeconds=10)
+        more = manifest(SCALE_OUTS, "more", jobName="greedy", count=3, timeoutSeconds=10)
         await kube.create(SCALE_OUTS, namespace, more)
         status = await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded", "ScaleFailed")
         plan = (await kube.get(SCALE_PLANS, namespace, status["plan"]))["status"]
@@ -70,7 +70,7 @@ async def test_a_plan_names_a_quota_exhausted_during_its_scale_out(
 
         # The quota is exhausted. The other job must still reach its size, and shrink at once on
         # request.
-        less = made(
+        less = manifest(
             SCALE_PLANS, "less", jobName="modest", replicaResourceSpecs={"worker": {"replicas": 1}}
         )
         await kube.create(SCALE_PLANS, namespace, less)

@@ -23,7 +23,7 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import Json, job, made, operator, phase, status_of
+from tests.support.operator_process import Json, job, manifest, operator, phase, status_of
 from tests.support.wait import until
 from tools.generate import definitions
 
@@ -42,13 +42,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 async def _open_definitions(kubeconfig: Path) -> None:
-    made = definitions()
+    defined = definitions()
     for plural, path in (
         ("elasticjobs", "master.template"),
         ("elasticjobs", "replicaSpecs"),
         ("scaleplans", ""),
     ):
-        (version,) = made[plural]["spec"]["versions"]
+        (version,) = defined[plural]["spec"]["versions"]
         schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         if path == "master.template":
             schema["properties"]["master"]["properties"]["template"] = ANYTHING
@@ -60,7 +60,7 @@ async def _open_definitions(kubeconfig: Path) -> None:
         else:
             schema["properties"]["junk"] = ANYTHING
     async with connect(user_agent="test", kubeconfig=kubeconfig) as kube:
-        for definition in made.values():
+        for definition in defined.values():
             name = definition["metadata"]["name"]
             await kube.patch(
                 CRDS, None, name, definition, kind="apply-patch", field_manager="test", force=True
@@ -153,7 +153,7 @@ async def test_a_too_deeply_nested_object_gets_a_condition_and_all_others_contin
         await create_deep(
             kube,
             namespace,
-            made(SCALE_PLANS, "plan", jobName="bystander", createPods=[{}], junk=None),
+            manifest(SCALE_PLANS, "plan", jobName="bystander", createPods=[{}], junk=None),
             "junk",
         )
         for resource, name in (
@@ -172,7 +172,7 @@ async def test_a_too_deeply_nested_object_gets_a_condition_and_all_others_contin
             await one_event(kube, namespace, name, "Unreadable")
         assert conditions(cluster, namespace, ELASTIC_JOBS, "listed")()["Reviewed"] == foreign
         await kube.create(
-            SCALE_OUTS, namespace, made(SCALE_OUTS, "more", jobName="bystander", count=1)
+            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="bystander", count=1)
         )
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
 

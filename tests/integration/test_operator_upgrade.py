@@ -16,7 +16,16 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import Json, job, made, operator, phase, run_job, says, workers
+from tests.support.operator_process import (
+    Json,
+    has_logged,
+    job,
+    manifest,
+    operator,
+    phase,
+    run_job,
+    workers,
+)
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
@@ -50,8 +59,10 @@ async def test_another_operator_and_changed_definitions_restart_no_pod(
             operator(cluster.kubeconfig, namespace, tmp_path / "new"),
             kubelet(kube, namespace),
         ):
-            await until("the new operator leads", lambda: says(tmp_path / "new", "leading as"))
-            more = made(SCALE_PLANS, "more", jobName="job", createPods=[{"role": "worker"}])
+            await until(
+                "the new operator leads", lambda: has_logged(tmp_path / "new", "leading as")
+            )
+            more = manifest(SCALE_PLANS, "more", jobName="job", createPods=[{"role": "worker"}])
             await kube.create(SCALE_PLANS, namespace, more)
             await phase(kube, namespace, SCALE_PLANS, "more", "Succeeded")
         after = await _pods(kube, namespace)
@@ -72,7 +83,7 @@ async def test_a_plan_applied_twice_is_executed_once_and_is_immutable(
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await run_job(kube, namespace, job())
-        plan = made(
+        plan = manifest(
             SCALE_PLANS, "more", jobName="job", createPods=[{"role": "worker"}, {"role": "worker"}]
         )
         assert "created" in await _apply(cluster, namespace, plan)
@@ -85,7 +96,7 @@ async def test_a_plan_applied_twice_is_executed_once_and_is_immutable(
         )
         # A later request is executed after it. If the plan were executed again, that would happen
         # first.
-        later = made(SCALE_PLANS, "later", jobName="job", createPods=[{"role": "worker"}])
+        later = manifest(SCALE_PLANS, "later", jobName="job", createPods=[{"role": "worker"}])
         await kube.create(SCALE_PLANS, namespace, later)
         await phase(kube, namespace, SCALE_PLANS, "later", "Succeeded")
         assert len(await workers(kube, namespace)) == 5

@@ -78,7 +78,7 @@ def job(name: str = "job", *, replicas: int = 2, most: int = 6, **spec: Any) -> 
         "maxReplicas": most,
         "template": {"spec": {"containers": [container]}},
     }
-    return made(
+    return manifest(
         ELASTIC_JOBS,
         name,
         framework="jax",
@@ -88,7 +88,7 @@ def job(name: str = "job", *, replicas: int = 2, most: int = 6, **spec: Any) -> 
     )
 
 
-def made(resource: Resource, name: str, **spec: Any) -> Json:
+def manifest(resource: Resource, name: str, **spec: Any) -> Json:
     """Return the manifest of an object."""
     return {
         "apiVersion": resource.api_version,
@@ -142,7 +142,7 @@ async def worker_indices(kube: Kube, namespace: str) -> list[int]:
     return sorted(int(pod["metadata"]["labels"][names.LABEL_INDEX]) for pod in pods["items"])
 
 
-async def there(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:
+async def exists(kube: Kube, resource: Resource, namespace: str, name: str) -> bool:
     """Return whether an object exists."""
     try:
         await kube.get(resource, namespace, name)
@@ -161,6 +161,6 @@ async def leader(kube: Kube, namespace: str) -> str:
         return ""
 
 
-async def says(log: Path, text: str) -> bool:
+async def has_logged(log: Path, text: str) -> bool:
     """Return whether the operator has logged the text."""
     return text in log.read_text()

@@ -30,7 +30,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_operator.core.model.observed import Pod
 
 from tests.support.fake_kubelet import end
-from tests.support.operator_process import Json, job, made, phase
+from tests.support.operator_process import Json, job, manifest, phase
 from tests.support.wait import until
 
 BEGIN = 8
@@ -102,7 +102,7 @@ class Series:
         resource, spec, change = asks[what]
         name = f"{job_name}-{what}-{number}"
         await self.kube.create(
-            resource, self.namespace, made(resource, name, jobName=job_name, **spec)
+            resource, self.namespace, manifest(resource, name, jobName=job_name, **spec)
         )
         self.asked[job_name][resource.kind, name] = change
 
