@@ -35,7 +35,7 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.conftest import shared_cluster, wait_for_defaults
 from tests.support.fake_kubelet import kubelet
 from tests.support.fuzz.random_resources import RandomResources
-from tests.support.operator_process import OPERATOR, end_operator, job, manifest, phase
+from tests.support.operator_process import OPERATOR, create, end_operator, job, phase
 from tests.support.wait import until
 from tools.generate import definitions
 
@@ -86,9 +86,7 @@ async def bystander(kube: Kube, namespace: str, stopped: asyncio.Event) -> int:
         if stopped.is_set():
             return number
         for resource, name in ((SCALE_OUTS, f"out-{number}"), (SCALE_INS, f"in-{number}")):
-            await kube.create(
-                resource, namespace, manifest(resource, name, jobName="bystander", count=1)
-            )
+            await create(kube, namespace, resource, name, jobName="bystander", count=1)
             await phase(kube, namespace, resource, name, "ScaleSucceeded")
     raise AssertionError
 

@@ -40,10 +40,10 @@ from tests.support.deploy_tools import DEPLOY, SYSTEM, Json, Tools, manifests
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
     OPERATOR,
+    create,
     end_operator,
     exists,
     job,
-    manifest,
     phase,
     run_job,
     workers,
@@ -113,11 +113,9 @@ async def whole_life(kube: Kube, namespace: str, log: Path) -> None:
         body["spec"]["replicaSpecs"]["worker"]["volumeClaimTemplates"] = [CLAIM]
         await run_job(kube, namespace, body)
         assert await exists(kube, VOLUME_CLAIMS, namespace, "data-job-worker-1")
-        await kube.create(
-            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=2)
-        )
+        await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=2)
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
-        await kube.create(SCALE_INS, namespace, manifest(SCALE_INS, "less", jobName="job", count=1))
+        await create(kube, namespace, SCALE_INS, "less", jobName="job", count=1)
         await phase(kube, namespace, SCALE_INS, "less", "ScaleSucceeded")
         assert len(await workers(kube, namespace)) == 3
         scale = {"spec": {"replicas": 2}}
@@ -127,9 +125,7 @@ async def whole_life(kube: Kube, namespace: str, log: Path) -> None:
             return len(await workers(kube, namespace)) == 2
 
         await until("two workers are left", two_are_left)
-        await kube.create(
-            SCALE_PLANS, namespace, manifest(SCALE_PLANS, "more-cpu", jobName="job", **plan)
-        )
+        await create(kube, namespace, SCALE_PLANS, "more-cpu", jobName="job", **plan)
         await phase(kube, namespace, SCALE_PLANS, "more-cpu", "Succeeded", seconds=60)
         # The operator repairs an account that a user changed, and likewise every other object of
         # the job.

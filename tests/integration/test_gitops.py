@@ -18,7 +18,7 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.fake_kubelet import end, kubelet
 from tests.support.gitops import argo_cd_health, build_kstatus, kstatus
-from tests.support.operator_process import Json, job, manifest, operator, phase, workers
+from tests.support.operator_process import Json, create, job, operator, phase, workers
 from tests.support.wait import until
 
 
@@ -87,9 +87,7 @@ async def test_applying_a_manifest_without_replicas_again_keeps_the_size(
         await until(
             "both workers", partial(workers, kube, namespace), lambda names: len(names) == 2
         )
-        await kube.create(
-            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=2)
-        )
+        await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=2)
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
         await until(
             "the size is written back", partial(replicas, kube, namespace), lambda size: size == 4
@@ -138,9 +136,7 @@ async def test_a_server_side_apply_of_replicas_conflicts_with_the_operator(
     apply()
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
-        await kube.create(
-            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=2)
-        )
+        await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=2)
         await until(
             "the size is written back", partial(replicas, kube, namespace), lambda size: size == 4
         )

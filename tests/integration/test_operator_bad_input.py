@@ -18,7 +18,7 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.bad_input import CASES, FINISHED, RUNNING, SUSPENDED, Bad
 from tests.support.fake_kubelet import end, kubelet
-from tests.support.operator_process import OPERATOR, Json, job, manifest, phase, workers
+from tests.support.operator_process import OPERATOR, Json, create, job, phase, workers
 from tests.support.wait import until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "bad-input.md"
@@ -87,7 +87,7 @@ def test_the_document_has_exactly_one_row_for_every_bad_input() -> None:
 async def _request(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
     """Create a request; return its outcome and the reason."""
     try:
-        await kube.create(bad.resource, namespace, manifest(bad.resource, "bad", **bad.spec))
+        await create(kube, namespace, bad.resource, "bad", **bad.spec)
     except Refused as refusal:
         return "refused", refusal.message
     ends = (

@@ -27,6 +27,7 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.support.fake_kubelet import end, kubelet
 from tests.support.operator_process import (
     Json,
+    create,
     exists,
     has_logged,
     job,
@@ -75,17 +76,11 @@ async def test_every_way_to_change_the_size_works_and_the_spec_follows(
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await run_job(kube, namespace, job())
 
-        await kube.create(
-            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=2)
-        )
+        await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=2)
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
         assert (await workers(kube, namespace))[-1] == "job-worker-3"
 
-        await kube.create(
-            SCALE_INS,
-            namespace,
-            manifest(SCALE_INS, "less", jobName="job", podNames=["job-worker-1"]),
-        )
+        await create(kube, namespace, SCALE_INS, "less", jobName="job", podNames=["job-worker-1"])
         status = await phase(kube, namespace, SCALE_INS, "less", "ScaleSucceeded")
         assert status["pods"] == ["job-worker-1"]
         plan = await kube.get(SCALE_PLANS, namespace, status["plan"])
@@ -130,9 +125,7 @@ async def test_a_second_operator_waits_and_takes_over_when_the_first_ends(
             first.terminate()
             assert await first.wait() == 0, (tmp_path / "first").read_text()
             await until("second leads", lambda: has_logged(tmp_path / "second", "leading as"))
-            await kube.create(
-                SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=1)
-            )
+            await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=1)
             await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
             assert second.returncode is None
 
@@ -254,9 +247,7 @@ async def test_an_idle_operator_writes_nothing(
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):
         async with kubelet(kube, namespace):
             await kube.create(ELASTIC_JOBS, namespace, job())
-            await kube.create(
-                SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=1)
-            )
+            await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=1)
             await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
             await until("all is done", lambda: _is_at_rest(kube, namespace, "3/3"))
         before = await versions()

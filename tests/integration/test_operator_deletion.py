@@ -32,6 +32,7 @@ from tests.support.chaos_proxy import chaos_proxy
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
     Json,
+    create,
     job,
     manifest,
     operator,
@@ -67,13 +68,9 @@ async def test_a_job_deleted_at_any_time_leaves_nothing(
             await phase(kube, namespace, SCALE_PLANS, "draining", "Draining")
         # From here on no new pod becomes ready.
         for name in ("executing", "waiting"):
-            await kube.create(
-                SCALE_OUTS, namespace, manifest(SCALE_OUTS, name, jobName=name, count=2)
-            )
+            await create(kube, namespace, SCALE_OUTS, name, jobName=name, count=2)
             await phase(kube, namespace, SCALE_OUTS, name, "Scaling")
-        await kube.create(
-            SCALE_INS, namespace, manifest(SCALE_INS, "waits", jobName="waiting", count=1)
-        )
+        await create(kube, namespace, SCALE_INS, "waits", jobName="waiting", count=1)
         await phase(kube, namespace, SCALE_INS, "waits", "Pending")
         await kube.patch(
             ELASTIC_JOBS, namespace, "suspended", {"spec": {"runPolicy": {"suspend": True}}}
@@ -98,9 +95,7 @@ async def test_a_job_recreated_at_once_under_its_name_has_nothing_of_the_old_one
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):
         async with kubelet(kube, namespace, node=f"node-{namespace}"):
             await run_job(kube, namespace, job(replicas=3))
-        await kube.create(
-            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=2)
-        )
+        await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=2)
         plan_name = (await phase(kube, namespace, SCALE_OUTS, "more", "Scaling"))["plan"]
         await phase(kube, namespace, SCALE_PLANS, plan_name, "Executing")
         await kube.patch(SCALE_PLANS, namespace, plan_name, {"metadata": {"finalizers": [HOLD]}})
@@ -180,9 +175,7 @@ async def test_foreign_conditions_survive_every_status_that_the_operator_writes(
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await kube.create(ELASTIC_JOBS, namespace, job())
-        await kube.create(
-            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=3)
-        )
+        await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=3)
         now = "2026-01-01T00:00:00Z"
         audited = {
             "type": "Audited",
@@ -227,13 +220,9 @@ async def test_requests_deleted_while_no_watch_was_open_are_not_executed(
             for name in ("one", "two"):
                 await kube.create(ELASTIC_JOBS, namespace, job(name))
                 await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
-        await kube.create(
-            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "first", jobName="one", count=1)
-        )
+        await create(kube, namespace, SCALE_OUTS, "first", jobName="one", count=1)
         await phase(kube, namespace, SCALE_OUTS, "first", "Scaling")
-        await kube.create(
-            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "second", jobName="one", count=2)
-        )
+        await create(kube, namespace, SCALE_OUTS, "second", jobName="one", count=2)
         await phase(kube, namespace, SCALE_OUTS, "second", "Pending")
         proxy.refuses_watches = True
         proxy.cut_watches()

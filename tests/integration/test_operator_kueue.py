@@ -39,7 +39,14 @@ from tests.support.kueue import (
     manager,
     queue,
 )
-from tests.support.operator_process import job, manifest, operator, phase, status_of, workers
+from tests.support.operator_process import (
+    create,
+    job,
+    operator,
+    phase,
+    status_of,
+    workers,
+)
 from tests.support.service_accounts import kubeconfig_of
 from tests.support.wait import until
 from tools.render_deploy import render
@@ -190,9 +197,7 @@ async def test_a_job_grows_with_its_quota_and_releases_quota_it_does_not_need(
         await kube.create(ELASTIC_JOBS, namespace, queued("job", 2))
         await settled(kube, namespace, 2)
         before = {pod["metadata"]["uid"] for pod in (await kube.list(PODS, namespace))["items"]}
-        await kube.create(
-            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=2)
-        )
+        await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=2)
         await settled(kube, namespace, 4)
         after = {pod["metadata"]["uid"] for pod in (await kube.list(PODS, namespace))["items"]}
         assert before < after, "no pod was replaced"
@@ -222,12 +227,13 @@ async def test_growth_without_quota_waits_and_is_cancelled_cleanly(
     async with running(cluster, kube, namespace, tmp_path, "400m", **ELASTIC):
         await kube.create(ELASTIC_JOBS, namespace, queued("job", 2))
         await settled(kube, namespace, 2)
-        await kube.create(
-            SCALE_PLANS,
+        await create(
+            kube,
             namespace,
-            manifest(
-                SCALE_PLANS, "more", jobName="job", replicaResourceSpecs={"worker": {"replicas": 6}}
-            ),
+            SCALE_PLANS,
+            "more",
+            jobName="job",
+            replicaResourceSpecs={"worker": {"replicas": 6}},
         )
         status = await until(
             "the plan says what it waits for",
@@ -283,7 +289,7 @@ async def test_a_running_job_continues_without_kueue_and_regains_its_workload(
             lambda: is_served(kube, KUEUE_WORKLOADS),
             lambda served: not served,
         )
-        await kube.create(SCALE_INS, namespace, manifest(SCALE_INS, "less", jobName="job", count=1))
+        await create(kube, namespace, SCALE_INS, "less", jobName="job", count=1)
         await settled(kube, namespace, 2)
         await kube.create(ELASTIC_JOBS, namespace, queued("new", 1))
         await phase(kube, namespace, ELASTIC_JOBS, "new", "Suspended")

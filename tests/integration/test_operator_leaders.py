@@ -19,9 +19,9 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.support.chaos_proxy import ChaosProxy, When, WriteRequest, chaos_proxy
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
+    create,
     has_logged,
     job,
-    manifest,
     operator,
     phase,
     run_job,
@@ -118,6 +118,6 @@ async def _scale_out(
             struck.set()
 
     proxy.on_write = on_write
-    await kube.create(SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=3))
+    await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=3)
     async with asyncio.timeout(30):
         await struck.wait()

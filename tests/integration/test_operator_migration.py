@@ -14,8 +14,8 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
     Json,
+    create,
     job,
-    manifest,
     operator,
     phase,
     run_job,
@@ -36,9 +36,7 @@ async def test_members_migrate_to_other_resources_under_other_indices(
             {"name": "job-worker-0", "resource": {"cpu": "200m"}},
             {"role": "worker", "index": 1, "resource": {"memory": "96Mi", "rdma/hca": "2"}},
         ]
-        await kube.create(
-            SCALE_PLANS, namespace, manifest(SCALE_PLANS, "m", jobName="job", migratePods=moves)
-        )
+        await create(kube, namespace, SCALE_PLANS, "m", jobName="job", migratePods=moves)
         status = await phase(
             kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded"
         )
@@ -80,11 +78,7 @@ async def test_a_resize_that_the_api_server_rejects_becomes_a_replacement(
         del body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["resources"]
         await run_job(kube, namespace, body)
         wish = {"worker": {"resource": {"cpu": "200m"}}}
-        await kube.create(
-            SCALE_PLANS,
-            namespace,
-            manifest(SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish),
-        )
+        await create(kube, namespace, SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish)
         status = await phase(
             kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded"
         )
@@ -112,9 +106,7 @@ async def test_a_member_may_be_given_more_than_the_default_limit_of_its_namespac
             {"role": "worker", "index": 0, "resource": {"memory": "256Mi"}},
             {"role": "worker", "index": 1, "resource": {"memory": "96Mi"}},
         ]
-        await kube.create(
-            SCALE_PLANS, namespace, manifest(SCALE_PLANS, "m", jobName="job", migratePods=moves)
-        )
+        await create(kube, namespace, SCALE_PLANS, "m", jobName="job", migratePods=moves)
         status = await phase(
             kube, namespace, SCALE_PLANS, "m", "Succeeded", "Failed", "PartiallySucceeded"
         )
@@ -141,9 +133,7 @@ async def test_deleting_a_scale_out_during_its_execution_restores_the_job(
             await until(
                 "both workers are ready", status, lambda found: found.get("workers") == "2/2"
             )
-        await kube.create(
-            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=2)
-        )
+        await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=2)
 
         async def grown() -> bool:
             return len(await workers(kube, namespace)) == 4

@@ -23,7 +23,7 @@ from elasticjob_localcluster.state_directory import cache_dir
 
 from tests.conftest import REPOSITORY
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import job, manifest, operator, phase, run_job, workers
+from tests.support.operator_process import create, job, operator, phase, run_job, workers
 
 pytestmark = pytest.mark.thorough
 
@@ -60,11 +60,7 @@ async def test_without_in_place_resize_members_are_replaced_one_by_one_with_the_
         with pytest.raises(NotFound):
             await kube.patch(PODS, namespace, "job-worker-0", {"spec": {}}, subresource="resize")
         wish = {"worker": {"resource": {"cpu": "200m"}}}
-        await kube.create(
-            SCALE_PLANS,
-            namespace,
-            manifest(SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish),
-        )
+        await create(kube, namespace, SCALE_PLANS, "p", jobName="job", replicaResourceSpecs=wish)
         status = await phase(
             kube, namespace, SCALE_PLANS, "p", "Succeeded", "Failed", "PartiallySucceeded"
         )

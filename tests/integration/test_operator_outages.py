@@ -23,9 +23,9 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
+    create,
     has_logged,
     job,
-    manifest,
     operator,
     phase,
     run_job,
@@ -99,9 +99,7 @@ async def test_an_outage_during_a_plan_costs_neither_the_plan_nor_the_operator(
     ):
         await until("it leads", lambda: has_logged(tmp_path / "log", "leading as"))
         await run_job(kube, namespace, job())
-        await kube.create(
-            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="job", count=3)
-        )
+        await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=3)
         await until("the plan has begun", worker_count, lambda count: count > 2)
         await strike(cluster, name, number, seconds)
         back = time.monotonic()

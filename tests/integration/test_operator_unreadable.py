@@ -23,7 +23,7 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet
-from tests.support.operator_process import Json, job, manifest, operator, phase, status_of
+from tests.support.operator_process import Json, create, job, manifest, operator, phase, status_of
 from tests.support.wait import until
 from tools.generate import definitions
 
@@ -171,9 +171,7 @@ async def test_a_too_deeply_nested_object_gets_a_condition_and_all_others_contin
             assert "levels deep" in found["message"]
             await one_event(kube, namespace, name, "Unreadable")
         assert conditions(cluster, namespace, ELASTIC_JOBS, "listed")()["Reviewed"] == foreign
-        await kube.create(
-            SCALE_OUTS, namespace, manifest(SCALE_OUTS, "more", jobName="bystander", count=1)
-        )
+        await create(kube, namespace, SCALE_OUTS, "more", jobName="bystander", count=1)
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
 
         # Once it can be read, it is a job like any other, and the condition is removed.

@@ -98,6 +98,11 @@ def manifest(resource: Resource, name: str, **spec: Any) -> Json:
     }
 
 
+async def create(kube: Kube, namespace: str, resource: Resource, name: str, **spec: Any) -> Json:
+    """Create an object with this spec; return it."""
+    return await kube.create(resource, namespace, manifest(resource, name, **spec))
+
+
 async def run_job(kube: Kube, namespace: str, body: Json) -> Json:
     """Create a job and wait until it runs; return its status."""
     await kube.create(ELASTIC_JOBS, namespace, body)

@@ -30,7 +30,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_operator.core.model.observed import Pod
 
 from tests.support.fake_kubelet import end
-from tests.support.operator_process import Json, job, manifest, phase
+from tests.support.operator_process import Json, create, job, phase
 from tests.support.wait import until
 
 BEGIN = 8
@@ -101,9 +101,7 @@ class Series:
         }
         resource, spec, change = asks[what]
         name = f"{job_name}-{what}-{number}"
-        await self.kube.create(
-            resource, self.namespace, manifest(resource, name, jobName=job_name, **spec)
-        )
+        await create(self.kube, self.namespace, resource, name, jobName=job_name, **spec)
         self.asked[job_name][resource.kind, name] = change
 
     async def _kill(self, job_name: str, index: int, *, fails: bool) -> None:
