@@ -20,7 +20,7 @@ CURL = (
     'curl -sS --cacert ca.crt --connect-to "elasticjob-master:50080:${MASTER%:*}:50080" '
     '-H "Authorization: Bearer $TOKEN" https://elasticjob-master:50080/status'
 )
-"""Change the document's line to an address that is not forwarded."""
+"""The document's line, for an address that is not forwarded."""
 
 
 @pytest.mark.thorough

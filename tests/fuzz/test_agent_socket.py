@@ -79,36 +79,27 @@ statements.
 """
 
 
+ODD_LINES = (
+    b"", b"[", b"[1]", b'"x"', b"null", b"{}", b"[" * 3000, b"{" * 70_000, b"1e999", b"NaN",
+)  # fmt: skip
+
+
 def line(generator: RandomMessages) -> bytes:
     """Return a random line, well-formed or not."""
     rng = generator.rng
     if rng.random() < 0.1:
         return rng.randbytes(int(2 ** rng.uniform(0, 12))) + b"\n"
     if rng.random() < 0.1:
-        return (
-            rng.choice(
-                (
-                    b"",
-                    b"[",
-                    b"[1]",
-                    b'"x"',
-                    b"null",
-                    b"{}",
-                    b"[" * 3000,
-                    b"{" * 70_000,
-                    b"1e999",
-                    b"NaN",
-                )
-            )
-            + b"\n"
-        )
+        return rng.choice(ODD_LINES) + b"\n"
     made: dict[str, Any] = {}
     for key in rng.sample(sorted(KEYS), rng.randrange(1, 9)):
         made[key] = _value(generator, key)
     if rng.random() < 0.6:
         made |= {"id": 1, "call": rng.choice(KEYS["call"])}
     data = json.dumps(made).encode()
-    return (generator.corrupted(data) if rng.random() < 0.1 else data) + b"\n"
+    if rng.random() < 0.1:
+        data = generator.corrupted(data)
+    return data + b"\n"
 
 
 def _value(generator: RandomMessages, key: str) -> Any:
@@ -130,11 +121,9 @@ async def send_inputs(
         nonlocal left
         while left > 0:
             reader, writer = await asyncio.open_unix_connection(path, limit=1 << 22)
-            reading = (
-                asyncio.create_task(_count(reader, answers))
-                if generator.rng.random() < 0.8
-                else None
-            )
+            reading = None
+            if generator.rng.random() < 0.8:
+                reading = asyncio.create_task(_count(reader, answers))
             try:
                 for _ in range(generator.rng.randrange(1, 100)):
                     left -= 1

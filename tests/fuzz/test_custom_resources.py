@@ -121,11 +121,9 @@ class Tenant:
         rng = self.random.rng
         resource = rng.choices(KINDS, (4, 2, 1, 1))[0]
         present = self._present[resource]
-        names = (
-            [name for name in JOBS if name not in present]
-            if resource == ELASTIC_JOBS
-            else [f"request-{next(self._numbers)}"]
-        )
+        names = [f"request-{next(self._numbers)}"]
+        if resource == ELASTIC_JOBS:
+            names = [name for name in JOBS if name not in present]
         if names and (not present or rng.random() < 0.5):
             name = rng.choice(names)
             if await self._send(
@@ -143,7 +141,8 @@ class Tenant:
             await self._delete(resource, name)
             return
         part = rng.choice(("spec", "status"))
-        path = resource.path(self._namespace, name, "status" if part == "status" else None)
+        subresource = {"spec": None, "status": "status"}[part]
+        path = resource.path(self._namespace, name, subresource)
         kind = rng.choice(("merge-patch+json", "merge-patch+json", "apply-patch+yaml"))
         await self._send("PATCH", path, self.random.change(resource, part), f"application/{kind}")
 
@@ -160,7 +159,9 @@ class Tenant:
     async def _send(
         self, method: str, path: str, body: bytes, content_type: str = "application/json"
     ) -> bool:
-        params = {"fieldManager": "tenant", "force": "true"} if "apply" in content_type else None
+        params = None
+        if "apply" in content_type:
+            params = {"fieldManager": "tenant", "force": "true"}
         try:
             raw = msgspec.Raw(body)
             await self._kube.request(

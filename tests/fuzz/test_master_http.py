@@ -75,24 +75,29 @@ def request(generator: RandomMessages) -> bytes:
     rng = generator.rng
     if rng.random() < 0.1:
         return rng.randbytes(int(2 ** rng.uniform(0, 12)))
-    wild = rng.random() < 0.5
-    path = (
-        "/" + generator.text()
-        if wild and rng.random() < 0.2
-        else rng.choice(PATHS if wild else PATHS[:12])
-    )
-    version = (
-        rng.choice(("HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/9", "", "ICY"))
-        if wild
-        else "HTTP/1.1"
-    )
-    headers = rng.choices(HEADERS, k=rng.choice((0, 1, 2, 5, 200) if wild else (0, 1)))
-    method = rng.choice(METHODS if wild else METHODS[:8])
-    made = "\r\n".join((f"{method} {path} {version}", "Host: master", *headers)).encode(
-        "utf-8", "replace"
-    )
-    made += b"\r\n\r\n" + (rng.choice(BODIES) if wild else b"")
-    return generator.corrupted(made) if rng.random() < 0.1 else made
+    if rng.random() < 0.5:
+        made = _wild_request(generator)
+    else:
+        line = f"{rng.choice(METHODS[:8])} {rng.choice(PATHS[:12])} HTTP/1.1"
+        made = _encoded(line, rng.choices(HEADERS, k=rng.choice((0, 1))))
+    if rng.random() < 0.1:
+        return generator.corrupted(made)
+    return made
+
+
+def _wild_request(generator: RandomMessages) -> bytes:
+    rng = generator.rng
+    path = rng.choice(PATHS)
+    if rng.random() < 0.2:
+        path = "/" + generator.text()
+    version = rng.choice(("HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/9", "", "ICY"))
+    headers = rng.choices(HEADERS, k=rng.choice((0, 1, 2, 5, 200)))
+    return _encoded(f"{rng.choice(METHODS)} {path} {version}", headers) + rng.choice(BODIES)
+
+
+def _encoded(line: str, headers: list[str]) -> bytes:
+    text = "\r\n".join((line, "Host: master", *headers, "", ""))
+    return text.encode("utf-8", "replace")
 
 
 async def send_inputs(
@@ -185,11 +190,16 @@ class _Http2(RandomMessages):
     def corrupted(self, data: bytes) -> bytes:
         preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
         frames = b"".join(self._frame() for _ in range(self.rng.randrange(6)))
-        return preface + frames + (super().corrupted(data) if self.rng.random() < 0.5 else b"")
+        rest = b""
+        if self.rng.random() < 0.5:
+            rest = super().corrupted(data)
+        return preface + frames + rest
 
     def _frame(self) -> bytes:
         rng = self.rng
         body = rng.choice((b"", rng.randbytes(rng.randrange(200)), names.TOKEN_METADATA.encode()))
-        length = len(body) if rng.random() < 0.9 else rng.getrandbits(24)
+        length = len(body)
+        if rng.random() < 0.1:
+            length = rng.getrandbits(24)
         head = length.to_bytes(3, "big") + bytes([rng.randrange(12), rng.getrandbits(8)])
         return head + rng.choice((0, 1, 3, rng.getrandbits(32))).to_bytes(4, "big") + body

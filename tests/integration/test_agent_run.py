@@ -261,7 +261,7 @@ while not pathlib.Path(os.environ["SEEN"]).exists():  # torchrun looks at interv
 started[0].kill()
 sys.exit(1)
 """
-"""Polls its processes and may restart them, as torchrun does."""
+"""Acts as torchrun, which polls its processes and may restart them."""
 
 
 def watched_processes(agent: int) -> set[int]:

@@ -75,7 +75,7 @@ _CAPABILITIES = (
     "+audit_write,+setfcap"
 )
 ROOT_OF_A_CONTAINER = ("setpriv", f"--bounding-set=-all,+{_CAPABILITIES}", "--inh-caps=-all")
-"""Runs a command as root with the capabilities that containerd gives to a container by default."""
+"""Prefix for a command of root with the capabilities that containerd gives to a container."""
 
 
 async def search(

@@ -50,7 +50,7 @@ def job(name: str, **autoscaling: Any) -> dict[str, Any]:
 
 
 class Master:
-    """Return the part of a master that keeps the profile, of a job that has settled."""
+    """The part of a master that keeps the profile, for a job that has settled."""
 
     def __init__(self, kube: Kube, namespace: str, name: str, *, size: int) -> None:
         config = Config(

@@ -168,14 +168,14 @@ class Attempt:
     everywhere: bool = False
 
     def request(self, rights: Rights) -> tuple[str, str, str, Any]:
-        namespace = (
-            None if self.everywhere else rights.elsewhere if self.elsewhere else rights.namespace
-        )
-        body = (
-            {"metadata": {"name": self.name or "new"}}
-            if self.method in ("POST", "PATCH", "PUT")
-            else None
-        )
+        namespace: str | None = rights.namespace
+        if self.elsewhere:
+            namespace = rights.elsewhere
+        if self.everywhere:
+            namespace = None
+        body = None
+        if self.method in ("POST", "PATCH", "PUT"):
+            body = {"metadata": {"name": self.name or "new"}}
         return (
             self.what,
             self.method,
@@ -289,7 +289,7 @@ STATUS: dict[str, Any] = {
     "lastFailure": "worker 0 failed",
     "failures": [{"role": "worker", "index": 0}],
 }
-"""Return a value for every field that is not the master's."""
+"""A value for every field that is not the master's."""
 
 
 async def enforced(rights: Rights) -> None:
@@ -464,12 +464,12 @@ async def test_the_documentation_lists_the_rights_that_the_operator_gives(
 
 
 _EVERYBODYS = ("authorization.k8s.io", "authentication.k8s.io")
-"""Return whether a rule lets an account ask for its own rights and identity, as every account may.
-"""
+"""API groups of rules that let every account ask for its own rights and identity."""
 
 
 def _row(rule: dict[str, Any]) -> tuple[str, ...]:
-    [group], [resource] = rule["apiGroups"], rule["resources"]
+    [group] = rule["apiGroups"]
+    [resource] = rule["resources"]
     only = ", ".join(rule.get("resourceNames", ["all of the namespace"])).replace(JOB, "<job>")
     return resource, group or "core", only, ", ".join(sorted(rule["verbs"]))
 

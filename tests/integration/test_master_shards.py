@@ -153,10 +153,8 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_reported_its_l
     store.mkdir()
     options = (*STANDALONE, f"--state-file={store / 'state'}")
     async with run_master(tmp_path, *options) as master, master.channel() as channel:
-        stub, (first, second) = (
-            shards_pb2_grpc.ShardServiceStub(channel),
-            await world_of_two(channel),
-        )
+        stub = shards_pb2_grpc.ShardServiceStub(channel)
+        first, second = await world_of_two(channel)
         await stub.CreateDataset(
             pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
         )

@@ -205,10 +205,11 @@ async def chaos_proxy(
 
     Without a seed it injects no faults.
     """
-    proxy = ChaosProxy(
-        directory / "proxy.kubeconfig", random.Random(seed) if seed is not None else None
-    )
-    proxy._server, proxy._tls = f"https://127.0.0.1:{cluster.port}", _tls(cluster)
+    proxy = ChaosProxy(directory / "proxy.kubeconfig", None)
+    if seed is not None:
+        proxy.rng = random.Random(seed)
+    proxy._server = f"https://127.0.0.1:{cluster.port}"
+    proxy._tls = _tls(cluster)
     runner = web.ServerRunner(
         web.Server(proxy.handle, handler_cancellation=True), shutdown_timeout=0.1
     )

@@ -108,14 +108,13 @@ def wrong(item: Json, asked: Asked | None) -> list[str]:
         return [f"{name} is {phase} and does not say why"]
     if asked is None or phase != "Succeeded":
         return []
-    (before, targets), request = _sizes(status), asked.request
+    before, targets = _sizes(status)
+    request = asked.request
     wanted = {"out": before + request.amount, "in": before - request.amount, "plan": request.amount}
     wanted_now = wanted.get(request.kind, before)
-    return (
-        []
-        if targets == wanted_now
-        else [f"{name} ({request}) changed {before} to {targets} workers, not to {wanted_now}"]
-    )
+    if targets == wanted_now:
+        return []
+    return [f"{name} ({request}) changed {before} to {targets} workers, not to {wanted_now}"]
 
 
 async def check_nothing_left(cluster: ChaosCluster, kube: Kube) -> list[str]:

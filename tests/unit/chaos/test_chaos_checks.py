@@ -27,7 +27,7 @@ from tests.support.chaos.schedule import Request
 
 Json = dict[str, Any]
 SAMPLES = 12
-"""Return a job's ledger of three shards."""
+"""The samples of a job with three shards."""
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -38,15 +39,17 @@ DOCUMENTS = [document for name in SAMPLES for document in sample(name)]
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the paths of all values of a document except for those of its kind and version."""
-    found = [path] if path and path[0] not in ("apiVersion", "kind") else []
-    inner = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    return found + [each for key, below in inner for each in places(below, (*path, key))]
+    found = []
+    if path and path[0] not in ("apiVersion", "kind"):
+        found.append(path)
+    inner: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, list):
+        inner = enumerate(value)
+    for key, below in inner:
+        found += places(below, (*path, key))
+    return found
 
 
 def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
