@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elasticjob_master.core.rendezvous.commands import Command, Configure, MemberRemoved
+from elasticjob_master.core.rendezvous.commands import (
+    CloseStream,
+    Command,
+    Configure,
+    MemberRemoved,
+)
 from elasticjob_master.core.report_intervals import Intervals, differ_much
 
 Send = Callable[[Command], None]
@@ -24,7 +29,7 @@ class AgentStreams:
         """Take a member's stream, in place of an older one."""
         older = self._send.get(uid)
         if older is not None and older is not send:
-            older(MemberRemoved(uid))
+            older(CloseStream(uid))
         self._send[uid] = send
 
     def close(self, uid: str, send: Send) -> bool:

@@ -27,9 +27,10 @@ async def run(controller: Controller) -> None:
         now = controller.now()
         if now - last > _STOOD_STILL_SECONDS:
             log.warning(
-                "stood still for %.1f s; silence in that time is nobody's fault", now - last
+                "the master was suspended for %.1f s; no member counts as silent in that time",
+                now - last,
             )
-            controller.rendezvous.extend_deadlines(now - last)
+            controller.continue_after_pause(now - last)
             await asyncio.sleep(0)  # what arrived meanwhile comes first
         last = now
         controller.decisions.decide_now()

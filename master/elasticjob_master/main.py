@@ -19,7 +19,7 @@ from elasticjob_kube.errors import NoAccess
 from elasticjob_master import control_loop, sizes_from_stdin
 from elasticjob_master.config import Config, ConfigError, load
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.stored_state import UnreadableState, decode
+from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
@@ -31,6 +31,7 @@ from elasticjob_master.persistence.store import (
     StoreFailed,
     TakenOver,
 )
+from elasticjob_master.persistence.stored_state import UnreadableState, decode
 from elasticjob_master.server.answers import stored_answers
 from elasticjob_master.server.connection_guard import ConnectionGuard
 from elasticjob_master.server.grpc_server import (
@@ -58,8 +59,8 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
         CredentialsRefused: this pod can never write to the API server again.
     """
     async with AsyncExitStack() as stack:
-        controller = Controller(framework=config.framework, sizes=config.sizes)
-        controller.set_health(config.health)
+        facts = JobFacts(sizes=config.sizes, health=config.health)
+        controller = Controller(framework=config.framework, facts=facts)
         job = None
         store: Store = FileStore(config.state_file) if config.state_file else NoStore()
         if not config.standalone:

@@ -14,7 +14,6 @@ from dataclasses import replace
 from elasticjob_api import names
 
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.rendezvous.rules import RoleSize
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +33,6 @@ async def follow(controller: Controller) -> None:
         if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text)):
             log.warning("standard input: %r is no number of workers", text[:40])
             continue
-        controller.resize(
-            {names.ROLE_WORKER: _resized(controller, int(text))},
-            all_ready=False,
-            stop_seconds=controller.rendezvous.timing.stop,
-        )
-
-
-def _resized(controller: Controller, workers: int) -> RoleSize:
-    size = (controller.rendezvous.sizes or {})[names.ROLE_WORKER]
-    return replace(size, desired=workers)
+        size = (controller.facts.sizes or {})[names.ROLE_WORKER]
+        sizes = {names.ROLE_WORKER: replace(size, desired=int(text))}
+        controller.observe_job(replace(controller.facts, sizes=sizes))

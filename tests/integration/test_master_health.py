@@ -12,7 +12,7 @@ import pytest
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
-from elasticjob_master.core.stored_state import StoredState, decode
+from elasticjob_master.persistence.stored_state import StoredState, decode
 
 from tests.support.grpc_agent import Agent
 from tests.support.master_process import run_master

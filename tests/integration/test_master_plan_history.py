@@ -12,7 +12,7 @@ from elasticjob_api import names
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_kube.resources import CONFIG_MAPS, SCALE_PLANS
-from elasticjob_master.core.stored_state import decode
+from elasticjob_master.persistence.stored_state import decode
 
 from tests.support.master_on_kubernetes import JOB, Setting
 from tests.support.wait import SECONDS, until

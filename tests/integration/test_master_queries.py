@@ -22,7 +22,7 @@ from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
-from elasticjob_master.core.stored_state import decode
+from elasticjob_master.persistence.stored_state import decode
 from elasticjob_master.server.services.job import MOST_WATCHES
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 

@@ -18,6 +18,7 @@ from elasticjob_kube.resources import CONFIG_MAPS
 from elasticjob_kube.session import Kube
 
 from elasticjob_master.config import Config
+from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.profile import (
     ProfiledJob,
     UnreadableProfile,
@@ -25,7 +26,6 @@ from elasticjob_master.core.autoscale.profile import (
     read_profile,
     write_profile,
 )
-from elasticjob_master.scaling_control import ScalingControl
 
 log = logging.getLogger(__name__)
 
@@ -54,17 +54,13 @@ class _ConfigMap(msgspec.Struct):
 
 
 class ProfileKeeper:
-    """The profile of this job.
+    """Reads and writes the profile of this job, if the job names one."""
 
-    Attributes:
-        profile: its name; None: nothing is read or written.
-    """
-
-    def __init__(self, kube: Kube, config: Config, scaling: ScalingControl) -> None:
-        self.profile: str | None = None
+    def __init__(self, kube: Kube, config: Config, controller: Controller) -> None:
         self._kube = kube
         self._config = config
-        self._scaling = scaling
+        self._controller = controller
+        self._scaling = controller.scaling
         self._written_size: int | None = None
 
     async def run(self) -> None:
@@ -75,7 +71,7 @@ class ProfileKeeper:
         while True:
             if not is_read:
                 is_read = (
-                    self.profile is not None and await self._read()
+                    self._profile is not None and await self._read()
                 ) or time.monotonic() - began > _READING_SECONDS
             settled = self._scaling.autoscaler.memory.settled
             if (
@@ -92,7 +88,7 @@ class ProfileKeeper:
             async with asyncio.timeout(_FINAL_SECONDS):
                 await self._write()
         except TimeoutError:
-            log.warning("profile %s is not written: the API server does not answer", self.profile)
+            log.warning("profile %s is not written: the API server does not answer", self._profile)
 
     async def _read(self) -> bool:
         """Read what earlier jobs needed; return whether that is known."""
@@ -107,7 +103,7 @@ class ProfileKeeper:
         """Add what the job has shown; return whether nothing is left to be written."""
         scaling = self._scaling.job_scaling
         memory = self._scaling.autoscaler.memory
-        if self.profile is None or scaling is None:
+        if self._profile is None or scaling is None:
             return True
         config = self._config
         latest = profiled(
@@ -123,10 +119,10 @@ class ProfileKeeper:
         except NotFound:
             log.info(
                 "ConfigMap %s is gone: nothing is kept for later jobs",
-                names.profile_config_map(self.profile),
+                names.profile_config_map(self._profile),
             )
         except KubeError as error:
-            log.warning("profile %s is not written: %s", self.profile, error)
+            log.warning("profile %s is not written: %s", self._profile, error)
         return False
 
     async def _add(self, latest: ProfiledJob) -> bool:
@@ -161,11 +157,15 @@ class ProfileKeeper:
 
     def _is_ours(self, found: _ConfigMap) -> bool:
         """Whether the operator has made it; another ConfigMap of this name is somebody else's."""
-        return (found.metadata.labels or {}).get(names.LABEL_PROFILE) == self.profile
+        return (found.metadata.labels or {}).get(names.LABEL_PROFILE) == self._profile
+
+    @property
+    def _profile(self) -> str | None:
+        return self._controller.facts.profile
 
     @property
     def _name(self) -> str:
-        return names.profile_config_map(self.profile or "")
+        return names.profile_config_map(self._profile or "")
 
     async def _get(self) -> _ConfigMap:
         return await self._kube.get(

@@ -96,7 +96,7 @@ class ReportWriter:
         All that follows may be the end of the master.
         """
         controller = self._controller
-        return controller.phase == "finishing", controller.job_status.phase
+        return controller.phase == "finishing", controller.facts.status.phase
 
     def _changes(self) -> object:
         """Return what changes with everything that is worth a write."""
@@ -105,6 +105,6 @@ class ReportWriter:
             controller.history.number,
             controller.progress.reported_at,
             controller.phase,
-            controller.job_status,
+            controller.facts.status,
             controller.master_starts,
         )

@@ -1,9 +1,9 @@
-"""The job's ScalePlans, whoever created them, and the numbers of those of its auto-scaler."""
+"""The ScalePlans of a job as the master shows them to clients."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
@@ -26,69 +26,6 @@ class PlanSummary:
     message: str = ""
     created: float = 0.0
     completed: float = 0.0
-
-
-class ScalePlans:
-    """All ScalePlans of the job that the cluster has, and what the auto-scaler has to know to create the next one.
-
-    Attributes:
-        last_number: of the auto-scaler's plans, the highest that this or an earlier master has used.
-        requested: the auto-scaler has decided on a plan, and it is being created.
-    """
-
-    def __init__(self) -> None:
-        self.last_number = 0
-        self.requested = False
-        self._plans: dict[str, tuple[int | None, ScalePlan]] = {}
-        self._summaries: Sequence[PlanSummary] = ()
-
-    @property
-    def next_number(self) -> int:
-        """The number of the auto-scaler's next plan."""
-        return self.last_number + 1
-
-    def use_number(self, number: int) -> None:
-        """Never use this number, or a lower one, for another plan."""
-        self.last_number = max(self.last_number, number)
-
-    def request_answered(self, *, used_number: int | None) -> None:
-        """The requested plan was created, or could not be.
-
-        `used_number`: a plan has this number now.
-        """
-        self.requested = False
-        if used_number is not None:
-            self.use_number(used_number)
-
-    def restore(self, last_number: int) -> None:
-        """Go on after the plans of an earlier master."""
-        self.last_number = last_number
-
-    def put(self, plan: ScalePlan, number: int | None) -> None:
-        """Take a plan as it is now; `number` is that of a plan of the job's auto-scaler."""
-        self._plans[plan.metadata.uid] = (number, plan)
-        self._summaries = summaries(self)
-
-    def remove(self, uid: str) -> None:
-        """Forget a plan that was deleted."""
-        self._plans.pop(uid, None)
-        self._summaries = summaries(self)
-
-    def __iter__(self) -> Iterator[ScalePlan]:
-        return (plan for _, plan in self._plans.values())
-
-    def unfinished(self) -> list[ScalePlan]:
-        """Return the plans that wait or are being executed."""
-        return [plan for plan in self if plan.status.phase not in FINISHED]
-
-    def numbered(self) -> list[tuple[int, ScalePlan]]:
-        """Return the auto-scaler's plans with their numbers, the first one first."""
-        own = [(number, plan) for number, plan in self._plans.values() if number]
-        return sorted(own, key=lambda item: item[0])
-
-    def summaries(self) -> Sequence[PlanSummary]:
-        """Return the plans in short, oldest first, and no more than `MOST_PLANS` of them."""
-        return self._summaries
 
 
 def summaries(plans: Iterable[ScalePlan]) -> list[PlanSummary]:

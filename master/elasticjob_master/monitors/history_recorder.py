@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 
 from elasticjob_master.core.history import SAMPLE_SECONDS, Sample
-from elasticjob_master.core.rendezvous.commands import Command, Exit, Stop
+from elasticjob_master.core.rendezvous.commands import Command, Exit, MemberRemoved, Stop
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.monitors.findings import NewEvent
 from elasticjob_master.monitors.view import HistoryView, JobView
@@ -46,40 +46,33 @@ def sample(job: JobView, now: float, *, wall: float) -> Sample:
     )
 
 
-def decided(
-    job: JobView,
-    round_before: int,
-    commands: Iterable[Command],
-    removed: Iterable[Member],
-    now: float,
-) -> Iterator[NewEvent]:
-    """Return the events of a decision.
+def world_formed(view: JobView) -> NewEvent:
+    """Return the event of a new world."""
+    rendezvous = view.rendezvous
+    return NewEvent("WorldFormed", f"round {rendezvous.round} with {len(rendezvous.world)} members")
 
-    A new world, members that have to leave or to start again, removed members.
-    """
-    rendezvous = job.rendezvous
-    if rendezvous.round > round_before:
-        yield NewEvent(
-            "WorldFormed", f"round {rendezvous.round} with {len(rendezvous.world)} members"
-        )
+
+def events_of(view: JobView, commands: Iterable[Command], now: float) -> Iterator[NewEvent]:
+    """Return the events of commands: members that have to leave or to start again, and removed members."""
     for command in commands:
-        if isinstance(command, Exit) and command.problem:
-            member = job.members.get(command.uid)
-            message = (
-                f"{command.uid if member is None else member.identity.pod_name}: {command.problem}"
-            )
-            if not job.history.has_event(
-                "NodeUnfit", message
-            ):  # the command is repeated on a new stream
+        if isinstance(command, MemberRemoved):
+            yield _member_removed(command.member, now)
+        elif isinstance(command, Exit) and command.problem:
+            message = f"{_pod(view, command.uid)}: {command.problem}"
+            # The command is repeated on a new stream.
+            if not view.history.has_event("NodeUnfit", message):
                 yield NewEvent("NodeUnfit", message)
         elif isinstance(command, Stop) and command.reason:
-            member = job.members.get(command.uid)
-            pod = command.uid if member is None else member.identity.pod_name
-            message = f"{pod} in round {rendezvous.round}: {command.reason}"
-            if not job.history.has_event("WorldNotTaken", message):
+            pod = _pod(view, command.uid)
+            message = f"{pod} in round {view.rendezvous.round}: {command.reason}"
+            if not view.history.has_event("WorldNotTaken", message):
                 yield NewEvent("WorldNotTaken", message)
-    for member in removed:
-        yield _member_removed(member, now)
+
+
+def _pod(view: JobView, uid: str) -> str:
+    """Return the name of a member's pod."""
+    member = view.members.get(uid)
+    return uid if member is None else member.identity.pod_name
 
 
 def plan_changed(history: HistoryView, plan: ScalePlan) -> NewEvent | None:

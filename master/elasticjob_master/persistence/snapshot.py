@@ -6,14 +6,17 @@ Each component knows its own.
 from __future__ import annotations
 
 import time
+from typing import get_args
 
 from elasticjob_master.controller import Controller
-from elasticjob_master.core import stored_state
-from elasticjob_master.core.rendezvous.stored_member import restore_member, store_member
-from elasticjob_master.core.stored_state import StoredKeyValue, StoredState
-from elasticjob_master.persistence.shards_snapshot import restore_ledger, store_ledger
+from elasticjob_master.core.rendezvous.events import StateRestored
+from elasticjob_master.core.rendezvous.rules import Phase
+from elasticjob_master.persistence import stored_state
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import Store
+from elasticjob_master.persistence.stored_ledger import restore_ledger, store_ledger
+from elasticjob_master.persistence.stored_member import restore_member, store_member
+from elasticjob_master.persistence.stored_state import StoredKeyValue, StoredState
 
 
 def take(controller: Controller, *, job_uid: str) -> StoredState:
@@ -37,7 +40,7 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
         stall=controller.health_monitor.stall.stored(),
         ledgers=[store_ledger(each) for each in controller.ledgers],
         memory=controller.scaling.autoscaler.memory,
-        plans_emitted=controller.plans.last_number,
+        plans_emitted=controller.scaling.last_number,
         samples=controller.history.samples(),
         events=controller.history.events(),
         keyvalue=StoredKeyValue(
@@ -54,21 +57,20 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
 
 
 def restore(controller: Controller, state: StoredState) -> None:
-    """Go on from a stored state."""
+    """Continue from a stored state."""
     now = controller.now()
-    for stored in state.members:
-        controller.members.restore(restore_member(stored, now))
-    controller.rendezvous.restore(
-        phase=state.phase,
-        process_round=state.round,
+    rendezvous = StateRestored(
+        members=tuple(restore_member(stored, now) for stored in state.members),
+        phase=_phase(state.phase),
+        round=state.round,
         world=tuple(state.world),
         finished=state.finished,
-        now=now,
         world_failed=state.broken,
         world_incomplete=state.uneven,
         standby=frozenset(state.standing_by),
         unfit={(role, index): (pod, problem) for role, index, pod, problem in state.unfit},
     )
+    controller.restore(rendezvous, state.master_starts)
     key_value = state.keyvalue
     controller.keyvalue.restore(key_value.round, key_value.values, key_value.answers)
     controller.barriers.restore(key_value.round, key_value.barriers)
@@ -85,10 +87,14 @@ def restore(controller: Controller, state: StoredState) -> None:
         controller.ledgers.restore(restore_ledger(each, controller.members))
     controller.scaling.autoscaler.restore(state.memory)
     controller.scaling.replacer.restore(state.replacements)
-    controller.plans.restore(state.plans_emitted)
+    controller.scaling.use_number(state.plans_emitted)
     controller.history.restore(state.samples, state.events, state.series)
     controller.accounting.restore(state.accounting)
-    controller.continue_after(state.master_starts)
+
+
+def _phase(stored: str) -> Phase:
+    """Return a stored phase; "waiting" for the phase of a later version, which is unknown here."""
+    return next((known for known in get_args(Phase) if known == stored), "waiting")
 
 
 def encode(
@@ -102,8 +108,8 @@ def connect(controller: Controller, state_writer: StateWriter, store: Store) -> 
     """Have changes written, and what waits for a write go on after it."""
     if store.shared:
         controller.share_state()
-    controller.on_change = state_writer.changed
-    controller.on_store_needed = state_writer.write_now
-    state_writer.on_stored = lambda state, began_at: controller.stored(
-        state.round, state.host_version, began_at
+    controller.subscribe("changed", state_writer.changed)
+    controller.subscribe("store_needed", state_writer.write_now)
+    state_writer.subscribe(
+        lambda state, began_at: controller.stored(state.round, state.host_version, began_at)
     )

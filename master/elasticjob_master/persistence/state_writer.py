@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from elasticjob_master.core.stored_state import EncodedState, StateTooLarge
-from elasticjob_master.core.write_budget import WriteBudget
 from elasticjob_master.persistence.store import Store, StoreFailed
+from elasticjob_master.persistence.stored_state import EncodedState, StateTooLarge
+from elasticjob_master.persistence.write_budget import WriteBudget
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +45,13 @@ class StateWriter:
         self.left_out: tuple[str, ...] = ()
         """Parts of the state that are not stored because there is no room for them."""
         self.writes = 0
-        self.on_stored: Callable[[EncodedState, float], None] = lambda _state, _began_at: None
-        """Is called with what is stored now, and with the time at which its write began."""
+        self._listeners: list[Callable[[EncodedState, float], None]] = []
         self._wake = asyncio.Event()
         self._written = asyncio.Event()
+
+    def subscribe(self, listener: Callable[[EncodedState, float], None]) -> None:
+        """Call a listener after each write, with the stored state and the time at which the write began."""
+        self._listeners.append(listener)
 
     @property
     def changes(self) -> int:
@@ -157,7 +160,8 @@ class StateWriter:
             written = self._written
             self._written = asyncio.Event()
             written.set()
-            self.on_stored(taken, taken_at)
+            for listener in self._listeners:
+                listener(taken, taken_at)
 
     @contextmanager
     def _noting_failure(self) -> Iterator[None]:

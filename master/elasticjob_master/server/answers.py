@@ -71,7 +71,7 @@ def world(controller: Controller) -> agent_pb2.World:
 
 def plans(controller: Controller) -> pb.PlanList:
     """Return the latest plans."""
-    return pb.PlanList(plans=map(protobuf.plan, controller.plans.summaries()))
+    return pb.PlanList(plans=map(protobuf.plan, controller.scaling.plan_summaries))
 
 
 def autoscaling(controller: Controller) -> pb.Autoscaling:
@@ -87,7 +87,7 @@ def report(controller: Controller, config: Config) -> pb.Report:
     goodput = account.goodput
     hours = account.hours
     return pb.Report(
-        outcome=None if config.standalone else outcome(controller.job_status),
+        outcome=None if config.standalone else outcome(controller.facts.status),
         began=account.began,
         step=source.step,
         total_steps=source.total_steps,

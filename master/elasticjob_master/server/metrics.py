@@ -82,13 +82,15 @@ class Metrics(Collector):
             len(controller.rendezvous.world),
         )
         yield _counter(
-            "elasticjob_plans_emitted", "ScalePlans made by this job.", controller.plans.last_number
+            "elasticjob_plans_emitted",
+            "ScalePlans made by this job.",
+            controller.scaling.last_number,
         )
         plans = GaugeMetricFamily(
             "elasticjob_plans", "The job's ScalePlans.", labels=["source", "phase"]
         )
         for labels, number in Counter(
-            (p.source, p.phase) for p in controller.plans.summaries()
+            (p.source, p.phase) for p in controller.scaling.plan_summaries
         ).items():
             plans.add_metric(labels, number)
         yield plans

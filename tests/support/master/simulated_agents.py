@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from elasticjob_api.refusals import NotCurrent
+from elasticjob_master.core.rendezvous.advance import advance
+from elasticjob_master.core.rendezvous.events import Event, MemberConnected, MemberDisconnected, MemberRegistered, PlaceTaken, ProcessExited, ProcessStarted
 from elasticjob_master.core.rendezvous.commands import (
     Command,
     Drain,
@@ -16,8 +18,8 @@ from elasticjob_master.core.rendezvous.commands import (
     Stop,
     WorldChanged,
 )
-from elasticjob_master.core.rendezvous.members import Identity, Members
-from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
+from elasticjob_master.core.rendezvous.members import Identity
+from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 
 MINIMUM = 2
@@ -57,14 +59,28 @@ class SimulatedRendezvous:
         self, *, minimum: int = MINIMUM, desired: int = 3, rules: Rules | None = None
     ) -> None:
         self.now = 1000.0
-        self.members = Members()
-        self.rendezvous = Rendezvous(self.members, rules=rules, timing=Timing(lost=10.0))
-        self.rendezvous.sizes = {"worker": RoleSize(minimum, desired)}
+        self.commands_of_events: list[Command] = []
+        self.begin_state(
+            RendezvousState(
+                rules=rules or Rules(),
+                timing=Timing(lost=10.0),
+                sizes={"worker": RoleSize(minimum, desired)},
+            )
+        )
         self.agents: dict[str, SimulatedAgent] = {}
         self.incarnations: dict[tuple[str, int], int] = {}
         self.started_in: dict[int, set[str]] = {}
         self.worlds: dict[int, tuple[str, ...]] = {}
         self.leases_lost: list[str] = []
+
+    def begin_state(self, state: RendezvousState) -> None:
+        """Continue with another state, as a master that has started just now."""
+        self.rendezvous = state
+        self.members = state.members
+
+    def apply(self, event: Event) -> None:
+        """Apply an event; the next `advance` executes what follows."""
+        self.commands_of_events += advance(self.rendezvous, self.now, event)
 
     def join(self, index: int, role: str = "worker") -> SimulatedAgent:
         incarnation = self.incarnations.get((role, index), -1) + 1
@@ -80,28 +96,23 @@ class SimulatedRendezvous:
     def connect(self, agent: SimulatedAgent) -> None:
         uid = agent.identity.pod_uid
         try:
-            self.rendezvous.register(agent.identity, self.now)
+            self.members.check_registration(agent.identity)
         except NotCurrent:
             agent.ended = True  # the operator has replaced it
             return
+        self.apply(MemberRegistered(agent.identity))
         agent.connected = True
         agent.inbox.clear()
-        self.rendezvous.connected(
-            uid,
-            self.now,
-            running_round=agent.running,
-            draining=agent.draining,
-            joined_round=agent.joined,
-        )
+        self.apply(MemberConnected(uid, agent.running, agent.joined, agent.draining))
         if agent.running == 0 and agent.unreported is not None:
             process_round, code, asked = agent.unreported
-            self.rendezvous.process_exited(uid, process_round, code, self.now, requested=asked)
+            self.apply(ProcessExited(uid, process_round, code, requested=asked))
         self.advance()
 
     def disconnect(self, agent: SimulatedAgent) -> None:
         agent.connected = False
         agent.inbox.clear()
-        self.rendezvous.disconnected(agent.identity.pod_uid, self.now)
+        self.apply(MemberDisconnected(agent.identity.pod_uid))
         self.advance()
 
     def kill(self, agent: SimulatedAgent) -> None:
@@ -135,15 +146,8 @@ class SimulatedRendezvous:
         agent.told = []
         agent.unreported = (process_round, code, asked)
         if agent.connected:
-            self.rendezvous.process_exited(
-                agent.identity.pod_uid,
-                process_round,
-                code,
-                self.now,
-                requested=asked,
-                retry=retry,
-                failed_seconds_ago=seconds_ago,
-            )
+            uid = agent.identity.pod_uid
+            self.apply(ProcessExited(uid, process_round, code, asked, retry, seconds_ago))
             self.advance()
 
     def advance(self, seconds: float = 0.0) -> None:
@@ -152,7 +156,9 @@ class SimulatedRendezvous:
             member = self.members.get(agent.identity.pod_uid)
             if agent.connected and member is not None:
                 member.last_heard_at = self.now
-        for command in self.rendezvous.advance(self.now):
+        commands = self.commands_of_events + advance(self.rendezvous, self.now)
+        self.commands_of_events = []
+        for command in commands:
             self.check(command)
             if isinstance(command, ReleaseLeases):
                 self.leases_lost.append(command.uid)
@@ -170,7 +176,7 @@ class SimulatedRendezvous:
         for member in self.members:
             if member.uid != agent.identity.pod_uid:
                 member.last_heard_at = self.now
-        return self.rendezvous.advance(self.now)
+        return advance(self.rendezvous, self.now)
 
     def check(self, command: Command) -> None:
         if not isinstance(command, Start):
@@ -201,7 +207,7 @@ class SimulatedRendezvous:
                     agent.unreported = None
                     agent.starts.append(command.round)
                     agent.excused_in += [command.round] if command.crash_excused else []
-                    self.rendezvous.process_started(agent.identity.pod_uid, command.round)
+                    self.apply(ProcessStarted(agent.identity.pod_uid, command.round))
                     self.advance()
             case WorldChanged():
                 if agent.running and command.round > max(agent.running, *agent.told, 0):
@@ -223,7 +229,7 @@ class SimulatedRendezvous:
         """Let the agent's process take the latest world that it was told."""
         agent.joined = agent.told[-1] if agent.told else 0
         if agent.connected:
-            self.rendezvous.joined(agent.identity.pod_uid, agent.joined)
+            self.apply(PlaceTaken(agent.identity.pod_uid, agent.joined))
             self.advance()
 
     def run_until_quiet(self) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from elasticjob_master.core.rendezvous.events import MemberRegistered
+from tests.support.master.settings import settings
 from elasticjob_api.refusals import NotCurrent, NotReadyYet
 from elasticjob_master.core.rendezvous.commands import (
     Command,
@@ -18,9 +20,9 @@ from elasticjob_master.core.rendezvous.commands import (
     Stop,
 )
 from elasticjob_master.core.rendezvous.members import Members
-from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
+from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
-from elasticjob_master.core.rendezvous.stored_member import (
+from elasticjob_master.persistence.stored_member import (
     StoredMember,
     restore_member,
     store_member,
@@ -64,7 +66,7 @@ class SimulatedHorovod(SimulatedRendezvous):
     def connect(self, agent: SimulatedAgent) -> None:
         uid = agent.identity.pod_uid
         try:
-            self.rendezvous.register(agent.identity, self.now)
+            self.apply(MemberRegistered(agent.identity))
         except NotCurrent:
             self.kill(agent)
             return
@@ -214,7 +216,7 @@ class SimulatedHorovod(SimulatedRendezvous):
         stored = stored or self.stored_members()
         self.members = Members()
         self.rendezvous = Rendezvous(self.members, rules=RULES, timing=Timing(lost=10.0))
-        self.rendezvous.sizes = before.sizes
+        self.apply(settings(self.rendezvous, sizes=before.sizes))
         for each in stored:
             self.members.insert(restore_member(each, self.now))
         self.rendezvous.restore(
@@ -246,4 +248,4 @@ class SimulatedHorovod(SimulatedRendezvous):
         return {uid: p.joined for uid, p in self.processes.items() if p.phase == "training"}
 
     def resize(self, desired: int) -> None:
-        self.rendezvous.sizes = {"worker": RoleSize(1, desired)}
+        self.apply(settings(self.rendezvous, sizes={"worker": RoleSize(1, desired)}))

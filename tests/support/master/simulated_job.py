@@ -35,10 +35,10 @@ from elasticjob_master.core.rendezvous.commands import (
 )
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize
-from elasticjob_master.core.stored_state import decode
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import StoreFailed, TakenOver
+from elasticjob_master.persistence.stored_state import decode
 from elasticjob_master.server.services.shards import ShardService
 
 ROLE = "worker"

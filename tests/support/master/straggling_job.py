@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from elasticjob_master.job_facts import JobFacts
 from elasticjob_api.health import Health
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanSpec, ScalePlanStatus
@@ -51,7 +52,7 @@ class StragglingJob:
         self._health = health or Health(on_straggler="Replace")
         self._sizes = {"worker": RoleSize(1, members, kept=kept)}
         self._under_way: tuple[int, ScalingDecision] | None = None
-        self.controller = Controller(framework="jax", sizes=self._sizes)
+        self.controller = Controller(framework="jax", facts=JobFacts(sizes=self._sizes))
         self._begin([self._member(index, f"node-{index}") for index in range(members)])
         self._connect()
 
@@ -96,7 +97,7 @@ class StragglingJob:
     def restart_master(self) -> None:
         """Let another master go on with what this one has stored."""
         before = self.controller
-        self.controller = Controller(framework="jax", sizes=self._sizes)
+        self.controller = Controller(framework="jax", facts=JobFacts(sizes=self._sizes))
         scaling = self.controller.scaling
         rendezvous = self.controller.rendezvous
         scaling.replacer.restore(before.scaling.replacer.memory)

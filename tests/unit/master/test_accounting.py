@@ -8,9 +8,9 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.accounting import Accounting, Activity, Held, Moment, StoredAccounting
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.members import Identity
-from elasticjob_master.core.stored_state import StoredState, decode, encode
 from elasticjob_master.monitors.accountant import held, moment
 from elasticjob_master.persistence import snapshot
+from elasticjob_master.persistence.stored_state import StoredState, decode, encode
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -27,9 +27,9 @@ from elasticjob_master.core.autoscale.pending import MISSING_SECONDS
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
-from elasticjob_master.core.stored_state import EncodedState
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore
+from elasticjob_master.persistence.stored_state import EncodedState
 from elasticjob_master.server.answers import stored_answers
 from elasticjob_master.server.autoscaling import autoscaling
 from elasticjob_master.server.metrics import CallCounts, Metrics

@@ -11,7 +11,7 @@ import pytest
 from elasticjob_api.refusals import BadRequest
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_master.core.rendezvous.members import Members
-from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
+from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.core.rendezvous.state import MOST_LOST_ROUNDS
 from elasticjob_master.server import protobuf
 

@@ -17,11 +17,11 @@ from elasticjob_api import names
 from elasticjob_kube.errors import Conflict, NotFound, Refused, TryLater
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.session import Kube
-from elasticjob_master.core.stored_state import EncodedState
 from elasticjob_master.persistence import config_map
 from elasticjob_master.persistence.config_map import ConfigMapStore, Mark, read_mark
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import CredentialsRefused, StoreFailed, TakenOver
+from elasticjob_master.persistence.stored_state import EncodedState
 from hypothesis import given
 from hypothesis import strategies as st
 

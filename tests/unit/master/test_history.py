@@ -8,6 +8,7 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
+from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.history import (
     LONGEST_MESSAGE,
@@ -20,8 +21,8 @@ from elasticjob_master.core.history import (
     Sample,
 )
 from elasticjob_master.core.rendezvous.members import Identity
-from elasticjob_master.core.stored_state import StoredState, encode
 from elasticjob_master.persistence import snapshot
+from elasticjob_master.persistence.stored_state import StoredState, encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,12 +136,12 @@ def test_what_is_kept_fits_into_the_stored_state_even_at_its_largest() -> None:
 
 
 async def test_history_goes_on_after_the_masters_death() -> None:
-    before = Controller(framework="jax", sizes={})
+    before = Controller(framework="jax", facts=JobFacts(sizes={}))
     before.register(Identity("job-worker-0", "uid-0", "worker", 0))
     before.history.add_sample(Sample(0, 5.0, 1, 1, 10, 3.5))
     before.history.add_event("Stalled", "no step", 6.0)
     before.history.add_event("Stalled", "no step", 7.0)
-    after = Controller(framework="jax", sizes={})
+    after = Controller(framework="jax", facts=JobFacts(sizes={}))
     snapshot.restore(after, snapshot.take(before, job_uid=""))
     assert after.history.samples() == before.history.samples() == [Sample(2, 5.0, 1, 1, 10, 3.5)]
     assert after.history.events() == before.history.events()

@@ -7,24 +7,25 @@ import uuid
 from pathlib import Path
 
 import pytest
+from elasticjob_master.job_facts import JobFacts
 from elasticjob_agent import process_environment, training_socket
 from elasticjob_agent.remote_shell import worker
 from elasticjob_api import limits
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.controller import Controller
-from elasticjob_master.core import stored_state
 from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.progress import Report, StoredProgress
 from elasticjob_master.core.rendezvous import members as core_members
 from elasticjob_master.core.rendezvous.commands import Stop
 from elasticjob_master.core.rendezvous.members import Identity, Members
-from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
+from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.sync import barrier, key_value
-from elasticjob_master.persistence import snapshot
+from elasticjob_master.persistence import snapshot, stored_state
 from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore, StoreFailed
+from elasticjob_master.persistence.stored_ledger import StoredLedger
 from elasticjob_master.server import grpc_server, http_server
 from elasticjob_master.server.services import discovery, job, remote_shell
 from elasticjob_shards import Dataset, dataset, ledgers
@@ -116,7 +117,7 @@ def full() -> stored_state.StoredState:
         ],
         events=[Event(1, 1.0, "Told", incompressible(20_000))],
         progress=StoredProgress(step=7, metrics={incompressible(10_000): 1.0}),
-        ledgers=[stored_state.StoredLedger("d", 10, 1, 1, parts_digest=incompressible(4_000))],
+        ledgers=[StoredLedger("d", 10, 1, 1, parts_digest=incompressible(4_000))],
     )
 
 
@@ -162,7 +163,7 @@ async def test_a_state_that_does_not_fit_is_reported_and_not_taken_for_stored() 
 
 @pytest.mark.guarantee("master-state-too-large")
 async def test_ten_thousand_members_with_leases_fit_into_a_config_map() -> None:
-    controller = Controller(framework="jax", sizes={})
+    controller = Controller(framework="jax", facts=JobFacts(sizes={}))
     rng = random.Random(1)
     ledger = controller.ledgers.declare(Dataset("d", 10**7, 10))
     for index in range(10_000):
@@ -221,7 +222,7 @@ def test_a_member_that_is_lost_before_its_start_has_reached_it_breaks_the_world(
 
 
 async def test_a_report_of_a_round_that_is_not_there_yet_changes_nothing() -> None:
-    controller = Controller(framework="jax", sizes={"worker": RoleSize(1, 1)})
+    controller = Controller(framework="jax", facts=JobFacts(sizes={"worker": RoleSize(1, 1)}))
     controller.register(identity(0))
     member = controller.members.get("uid-0-0")
     assert member is not None

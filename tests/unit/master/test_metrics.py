@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from elasticjob_master.job_facts import JobFacts
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.members import Identity
-from elasticjob_master.core.stored_state import EncodedState
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore
+from elasticjob_master.persistence.stored_state import EncodedState
 from elasticjob_master.server.metrics import CallCounts, Metrics
 from elasticjob_shards import Dataset
 from prometheus_client.parser import text_string_to_metric_families
@@ -29,7 +30,7 @@ async def test_the_document_lists_every_metric_with_its_type_and_labels() -> Non
 
 
 async def _served() -> dict[str, tuple[str, tuple[str, ...]]]:
-    controller = Controller(framework="jax", sizes={})
+    controller = Controller(framework="jax", facts=JobFacts(sizes={}))
     controller.register(Identity("job-worker-0", "uid-0", "worker", 0))
     controller.ledgers.declare(Dataset("d", 4, 1))
     controller.plan_changed(

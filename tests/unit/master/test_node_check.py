@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from elasticjob_master.core.rendezvous.events import MemberConnected, MemberDisconnected, MemberRegistered, ProcessStarted
+from tests.support.master.settings import settings
 from elasticjob_api.health import NodeCheck
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous import node_check
 from elasticjob_master.core.rendezvous.commands import Check, Exit, Start
 from elasticjob_master.core.rendezvous.members import Identity, Member, Members, NodeCheckState
-from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
+from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.core.rendezvous.rules import RoleSize
-from elasticjob_master.core.stored_state import decode, encode
 from elasticjob_master.persistence import snapshot
+from elasticjob_master.persistence.stored_state import decode, encode
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +25,7 @@ class Job:
         self.now = 0.0
         self.members = Members()
         self.rendezvous = Rendezvous(self.members)
-        self.rendezvous.sizes = {"worker": RoleSize(1, count if desired is None else desired)}
+        self.apply(settings(self.rendezvous, sizes={"worker": RoleSize(1, count if desired is None else desired)}))
         self.rendezvous.node_check = NodeCheck(
             enabled=enabled, command=["gpu-test"], timeout_seconds=60
         )
@@ -42,8 +44,8 @@ class Job:
             f"10.0.0.{index}",
             f"n{index}",
         )
-        member = self.rendezvous.register(identity, self.now)
-        self.rendezvous.connected(uid, self.now)
+        member = self.apply(MemberRegistered(identity))
+        self.apply(MemberConnected(uid))
         return member
 
     def advance(self, seconds: float = 0.0) -> list[object]:
@@ -107,7 +109,7 @@ def test_a_node_whose_check_fails_leaves_with_the_reason_and_the_others_train() 
     assert job.rendezvous.unfit == {
         ("worker", 1): ("p1.0", "the check command ended with exit code 3: no GPU")
     }
-    job.rendezvous.disconnected("u1.0", job.now)
+    job.apply(MemberDisconnected("u1.0"))
     assert job.rendezvous.unfit, "it is still known when the pod is gone"
     again = job.join(1, incarnation=1)
     job.advance(1.5)
@@ -169,7 +171,7 @@ def test_who_comes_to_a_running_world_is_checked_while_it_trains_on() -> None:
         job.answer(member)
     job.advance()
     for member in job.members:
-        job.rendezvous.process_started(member.uid, 1)
+        job.apply(ProcessStarted(member.uid, 1))
     late = job.join(2)
     assert [type(c) for c in job.advance(2.0)] == [Check]
     phase = job.rendezvous.phase
@@ -183,10 +185,10 @@ def test_a_check_is_sent_again_to_an_agent_that_comes_back_and_not_to_one_that_t
     job = Job(2)
     job.advance()
     first = next(iter(job.members))
-    job.rendezvous.disconnected(first.uid, job.now)
-    job.rendezvous.connected(first.uid, job.now)
+    job.apply(MemberDisconnected(first.uid))
+    job.apply(MemberConnected(first.uid))
     assert [type(c) for c in job.advance()] == [Check]
-    job.rendezvous.connected(first.uid, job.now, running_round=4)
+    job.apply(MemberConnected(first.uid, running_round=4))
     job.advance()
     assert first.node_check.stage == "none", (
         "it trains already, as a restarted master has just learned"

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import pytest
+from elasticjob_master.core.rendezvous.events import PodsDrained, StateShared, StateStored, TrainingHung
+from tests.support.master.settings import settings
 from elasticjob_api.refusals import NotCurrent, NotReadyYet
 from elasticjob_master.core.rendezvous.commands import Command, Start, Stop, WorldChanged
 from elasticjob_master.core.rendezvous.current_process import check_current, check_may_commit
 from elasticjob_master.core.rendezvous.members import Members
-from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
+from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.core.rendezvous.rules import RoleSize
-from elasticjob_master.core.rendezvous.stored_member import restore_member, store_member
+from elasticjob_master.persistence.stored_member import restore_member, store_member
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +26,7 @@ class Job(SimulatedRendezvous):
 
     def __init__(self, workers: int = 2, **roles: RoleSize) -> None:
         super().__init__()
-        self.rendezvous.sizes = {"worker": RoleSize(1, 3, notified=True), **roles}
+        self.apply(settings(self.rendezvous, sizes={"worker": RoleSize(1, 3, notified=True), **roles}))
         self.commands: list[Command] = []
         self.workers = [self.join(index) for index in range(workers)]
         for role in roles:
@@ -54,7 +56,7 @@ class Job(SimulatedRendezvous):
             self.handle_all()
 
     def drain(self, agent: SimulatedAgent) -> None:
-        self.rendezvous.set_draining({agent.identity.pod_name: 60.0}, self.now)
+        self.apply(PodsDrained({agent.identity.pod_name: 60.0}))
         self.advance()
 
 
@@ -225,7 +227,7 @@ def test_a_crash_before_the_new_world_is_taken_ends_like_any_other() -> None:
 
 def test_a_training_that_hangs_is_started_again() -> None:
     job = Job()
-    job.rendezvous.restart_training()
+    job.apply(TrainingHung())
     job.run_until_quiet()
     assert {stop.grace_seconds for stop in job.stops()} == {0.0}
     assert [each.starts for each in job.workers] == [[1, 2]] * 2
@@ -242,7 +244,7 @@ def test_a_new_master_tells_the_world_again_to_those_who_have_not_taken_it() -> 
     stored = [store_member(member) for member in old.members]
     job.members = Members()
     job.rendezvous = Rendezvous(job.members, timing=old.timing)
-    job.rendezvous.sizes = old.sizes
+    job.apply(settings(job.rendezvous, sizes=old.sizes))
     for member in stored:
         job.members.restore(restore_member(member, job.now))
     job.rendezvous.restore(
@@ -257,15 +259,15 @@ def test_a_new_master_tells_the_world_again_to_those_who_have_not_taken_it() -> 
 
 def test_no_world_is_told_that_is_not_stored() -> None:
     job = Job()
-    job.rendezvous.shared_state = True
-    job.rendezvous.stored(1, job.now)
+    job.apply(StateShared())
+    job.apply(StateStored(1, job.now))
     third = job.join(2)
     job.run(1.0)
-    job.rendezvous.stored(1, job.now)
+    job.apply(StateStored(1, job.now))
     job.run(3.0)
     assert job.rendezvous.round == 2
     assert not [command for command in job.commands if isinstance(command, Start | WorldChanged)]
-    job.rendezvous.stored(2, job.now)
+    job.apply(StateStored(2, job.now))
     job.run(1.0)
     assert third.starts == [2]
     assert [each.told for each in job.workers] == [[2]] * 2

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from elasticjob_master.job_facts import JobFacts
 from elasticjob_api import names
 from elasticjob_api.v1 import shards_pb2
 from elasticjob_master.config import load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.members import Identity
-from elasticjob_master.core.stored_state import EncodedState, StoredState
 from elasticjob_master.main import serve
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.state_writer import NotStored, StateWriter
 from elasticjob_master.persistence.store import NoStore
+from elasticjob_master.persistence.stored_state import EncodedState, StoredState
 from elasticjob_master.server.services.shards import ShardService
 from elasticjob_shards import Dataset
 
@@ -41,12 +42,12 @@ async def test_a_master_that_is_ended_before_it_has_read_the_state_leaves_it_alo
 
 
 async def test_a_lease_of_somebody_who_is_no_member_any_more_is_free_after_a_restart() -> None:
-    before = Controller(framework="jax", sizes={})
+    before = Controller(framework="jax", facts=JobFacts(sizes={}))
     before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
     ledger = before.ledgers.declare(Dataset("d", 4, 1))
     ledger.lease("uid-0", 1, "one")
     ledger.lease("uid-1", 2, "two")
-    after = Controller(framework="jax", sizes={})
+    after = Controller(framework="jax", facts=JobFacts(sizes={}))
     snapshot.restore(after, snapshot.take(before, job_uid=""))
     restored = after.ledgers.get("d")
     assert {uid: holder.leased for uid, holder in restored.holders().items()} == {"uid-0": {0}}
@@ -57,7 +58,7 @@ async def test_a_lease_of_somebody_who_is_no_member_any_more_is_free_after_a_res
 
 
 def test_a_state_that_was_stored_before_is_read_and_stored_again_as_it_was() -> None:
-    controller = Controller(framework="jax", sizes={})
+    controller = Controller(framework="jax", facts=JobFacts(sizes={}))
     state = msgspec.json.decode(STORED.read_bytes(), type=StoredState)
     assert json.loads(msgspec.json.encode(state)) == json.loads(STORED.read_bytes())
     snapshot.restore(controller, state)
@@ -66,9 +67,9 @@ def test_a_state_that_was_stored_before_is_read_and_stored_again_as_it_was() -> 
 
 
 async def test_a_data_set_is_confirmed_when_it_is_stored_and_then_at_once() -> None:
-    controller = Controller(framework="jax", sizes={})
+    controller = Controller(framework="jax", facts=JobFacts(sizes={}))
     state_writer = StateWriter(NoStore(), lambda: EncodedState(b""))
-    controller.on_change = state_writer.changed
+    controller.subscribe("changed", state_writer.changed)
     service = ShardService(controller, state_writer)
     request = shards_pb2.CreateDatasetRequest(dataset="d", size=4, shard_size=1, epochs=1)
     calls = [asyncio.create_task(service.CreateDataset(request, None)) for _ in range(2)]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from elasticjob_master.core.rendezvous.events import MasterStalled, MemberConnected, MemberDisconnected, MemberLeaving, MemberRegistered, PodsDrained, StandbyChanged
+from tests.support.master.settings import settings
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.core.rendezvous.commands import Drain, Exit, Stop
 from elasticjob_master.core.rendezvous.members import Members
-from elasticjob_master.core.rendezvous.rendezvous import Rendezvous
+from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -83,7 +85,7 @@ class Worlds(RuleBasedStateMachine):
     def drain(self, number: int) -> None:
         agent = self.pick(number, self.job.alive())
         if agent:
-            self.job.rendezvous.set_draining({agent.identity.pod_name: 5.0}, self.job.now)
+            self.job.apply(PodsDrained({agent.identity.pod_name: 5.0}))
             self.job.advance()
 
     @rule(number=st.integers(0, 9))
@@ -91,7 +93,7 @@ class Worlds(RuleBasedStateMachine):
         agent = self.pick(number, [a for a in self.job.alive() if a.connected])
         if agent:
             agent.draining = True
-            self.job.rendezvous.member_leaving(agent.identity.pod_uid, self.job.now)
+            self.job.apply(MemberLeaving(agent.identity.pod_uid))
             self.job.advance()
 
     @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 2.5, 11.0]))
@@ -198,7 +200,7 @@ def test_joins_that_come_together_make_one_new_world() -> None:
 def test_a_world_trains_on_until_enough_have_joined_for_the_next_one() -> None:
     job, _ = world_of(2)
     before = job.rendezvous.round
-    job.rendezvous.sizes = {"worker": RoleSize(4, 4)}
+    job.apply(settings(job.rendezvous, sizes={"worker": RoleSize(4, 4)}))
     job.join(2)
     job.run_until_quiet()
     assert (job.rendezvous.round, job.rendezvous.phase) == (before, "training"), (
@@ -211,7 +213,7 @@ def test_a_world_trains_on_until_enough_have_joined_for_the_next_one() -> None:
 
 def test_a_drained_member_stops_with_the_others_and_leaves() -> None:
     job, agents = world_of(3)
-    job.rendezvous.set_draining({agents[1].identity.pod_name: 10.0}, job.now)
+    job.apply(PodsDrained({agents[1].identity.pod_name: 10.0}))
     job.advance()
     assert [type(agent.inbox[0]) for agent in agents] == [Stop, Drain, Stop]
     assert all(c.grace_seconds > 0 for a in agents for c in a.inbox if isinstance(c, (Stop, Drain)))
@@ -223,12 +225,12 @@ def test_a_drained_member_stops_with_the_others_and_leaves() -> None:
 def test_a_migrated_member_and_its_replacement_change_places_in_one_change_of_the_world() -> None:
     job, agents = world_of(2, desired=3)
     before = job.rendezvous.round
-    job.rendezvous.set_standby(frozenset({("worker", 2)}))
+    job.apply(StandbyChanged(frozenset({("worker", 2)})))
     job.join(2)
     job.run_until_quiet()
     assert job.rendezvous.round == before, "training was interrupted before the old member left"
-    job.rendezvous.set_standby(frozenset())
-    job.rendezvous.set_draining({agents[1].identity.pod_name: 10.0}, job.now)
+    job.apply(StandbyChanged(frozenset()))
+    job.apply(PodsDrained({agents[1].identity.pod_name: 10.0}))
     job.run_until_quiet()
     assert job.rendezvous.round == before + 1
     assert job.rendezvous.world == ("0.0", "2.0")
@@ -236,7 +238,7 @@ def test_a_migrated_member_and_its_replacement_change_places_in_one_change_of_th
 
 def test_who_stands_by_takes_the_place_of_one_that_is_lost_meanwhile() -> None:
     job, agents = world_of(2, desired=3)
-    job.rendezvous.set_standby(frozenset({("worker", 2)}))
+    job.apply(StandbyChanged(frozenset({("worker", 2)})))
     job.join(2)
     job.end_process(agents[1], 1, asked=False)
     job.run_until_quiet()
@@ -245,7 +247,7 @@ def test_who_stands_by_takes_the_place_of_one_that_is_lost_meanwhile() -> None:
 
 def test_an_agreed_stop_is_no_success_even_if_the_agent_had_not_heard_of_it() -> None:
     job, agents = world_of(2)
-    job.rendezvous.set_draining({agents[1].identity.pod_name: 10.0}, job.now)
+    job.apply(PodsDrained({agents[1].identity.pod_name: 10.0}))
     job.advance()
     job.end_process(agents[0], 0, asked=False)
     job.run_until_quiet()
@@ -360,7 +362,7 @@ def test_an_older_incarnation_is_refused() -> None:
     job, agents = world_of(2)
     newer = job.join(1)
     with pytest.raises(NotCurrent, match=r"incarnation 1\); pod j-worker-1\.0 \(0\) is not newer"):
-        job.rendezvous.register(agents[1].identity, job.now)
+        job.apply(MemberRegistered(agents[1].identity))
     assert job.members.get(newer.identity.pod_uid) is not None
 
 
@@ -419,9 +421,9 @@ def test_a_process_that_the_others_train_without_is_killed_also_when_its_member_
 ) -> None:
     job, agent = given_up_while_cut_off()
     if by == "plan":
-        job.rendezvous.set_draining({agent.identity.pod_name: 5.0}, job.now)
+        job.apply(PodsDrained({agent.identity.pod_name: 5.0}))
     agent.draining = by == "node"
-    job.rendezvous.register(agent.identity, job.now)
+    job.apply(MemberRegistered(agent.identity))
     if by == "failed check":
         job.members.get("0.0").exiting = True  # type: ignore[union-attr]
     job.connect(agent)
@@ -447,10 +449,10 @@ def test_a_world_without_a_member_whose_start_got_lost_is_made_anew(how: str) ->
     job = SimulatedRendezvous(minimum=1, desired=2)
     agents = [job.join(0), job.join(1)]
     job.handle_command(agents[1])
-    job.rendezvous.disconnected("0.0", job.now)
-    job.rendezvous.connected("0.0", job.now)
+    job.apply(MemberDisconnected("0.0"))
+    job.apply(MemberConnected("0.0"))
     if how == "leaves":
-        job.rendezvous.member_leaving("0.0", job.now)
+        job.apply(MemberLeaving("0.0"))
     job.kill(agents[0])
     job.run_until_quiet()
     assert job.rendezvous.world == ("1.0",)
@@ -467,7 +469,7 @@ def test_a_process_that_ended_without_a_report_makes_a_new_world() -> None:
 
 def test_a_draining_process_that_fails_is_no_crash() -> None:
     job, agents = world_of(2)
-    job.rendezvous.set_draining({agents[1].identity.pod_name: 5.0}, job.now)
+    job.apply(PodsDrained({agents[1].identity.pod_name: 5.0}))
     job.advance()
     job.end_process(agents[1], 134, asked=False)
     assert isinstance(agents[1].inbox[0], Drain)
@@ -489,7 +491,7 @@ def test_a_member_that_does_not_stop_is_taken_for_lost() -> None:
 def test_members_that_leave_a_finishing_job_change_no_world() -> None:
     job, agents = world_of(3)
     job.end_process(agents[0], 0, asked=False)
-    job.rendezvous.set_draining({agents[2].identity.pod_name: 5.0}, job.now)
+    job.apply(PodsDrained({agents[2].identity.pod_name: 5.0}))
     job.run_until_quiet()
     assert job.rendezvous.round == 1
     assert agents[1].running == 1
@@ -517,7 +519,7 @@ def test_a_restarted_master_goes_on_with_the_world_it_finds() -> None:
         members.insert(member)
     job.members = members
     job.rendezvous = Rendezvous(members)
-    job.rendezvous.sizes = old.sizes
+    job.apply(settings(job.rendezvous, sizes=old.sizes))
     job.rendezvous.restore(
         phase=old.phase, process_round=old.round, world=old.world, finished=False, now=job.now
     )
@@ -535,7 +537,7 @@ def test_a_master_without_memory_uses_no_round_twice() -> None:
     job, agents = world_of(2)
     job.members = Members()
     job.rendezvous = Rendezvous(job.members)
-    job.rendezvous.sizes = {"worker": RoleSize(1, 2)}
+    job.apply(settings(job.rendezvous, sizes={"worker": RoleSize(1, 2)}))
     for agent in agents:
         agent.connected = False
     job.run_until_quiet()
@@ -545,7 +547,7 @@ def test_a_master_without_memory_uses_no_round_twice() -> None:
 
 def test_a_master_that_stood_still_blames_nobody() -> None:
     job, _ = world_of(2)
-    job.rendezvous.extend_deadlines(60.0)
+    job.apply(MasterStalled(60.0))
     job.now += 60.0
     assert job.rendezvous.advance(job.now) == []
     assert len(job.members) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.commands import Command, Configure
 from elasticjob_master.core.rendezvous.members import Identity
@@ -74,7 +75,7 @@ def test_nobodys_intervals_differ_by_more_than_half_from_the_current_ones(sizes:
 
 
 async def test_who_is_there_already_gets_new_intervals_when_many_more_have_come() -> None:
-    controller = Controller(framework="jax", sizes={"worker": RoleSize(1000, 1000)})
+    controller = Controller(framework="jax", facts=JobFacts(sizes={"worker": RoleSize(1000, 1000)}))
     sent: list[Command] = []
     join(controller, 0, sent.append)
     assert controller.intervals == Intervals(2.0, 0.2)

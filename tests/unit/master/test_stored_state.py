@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from elasticjob_master.core import stored_state
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
+from elasticjob_master.persistence import stored_state
+from elasticjob_master.persistence.stored_ledger import StoredHolder, StoredLedger
 from hypothesis import given
 from hypothesis import strategies as st
 
 
 def test_a_stored_state_comes_back_as_it_was() -> None:
-    holder = stored_state.StoredHolder("u", "a request", latest=[1, 1])
-    ledger = stored_state.StoredLedger("d", 10, 2, 3, fresh=4, waiting=[2, 1], holders=[holder])
+    holder = StoredHolder("u", "a request", latest=[1, 1])
+    ledger = StoredLedger("d", 10, 2, 3, fresh=4, waiting=[2, 1], holders=[holder])
     kept = stored_state.StoredState(
         job_uid="x", round=3, world=["u"], ledgers=[ledger], memory=ScalingMemory({2: 1.5}, asked=2)
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from elasticjob_master.core.rendezvous.events import PodsDrained
+from tests.support.master.settings import settings
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.core.rendezvous.commands import Command, Drain, Start, Stop
@@ -22,7 +24,7 @@ class Job(SimulatedRendezvous):
     def __init__(self, *, workers: int = 2) -> None:
         rules = Rules(deciding_role="chief", stop_order=FRAMEWORKS["tensorflow"].stop_order)
         super().__init__(rules=rules)
-        self.rendezvous.sizes = SIZES
+        self.apply(settings(self.rendezvous, sizes=SIZES))
         self.told: list[str] = []
         self.chief, self.ps = self.join(0, "chief"), [self.join(index, "ps") for index in range(2)]
         self.workers = [self.join(index) for index in range(workers)]
@@ -44,7 +46,7 @@ class Job(SimulatedRendezvous):
         return self.rendezvous.phase == "reforming" and not self.rendezvous.stop_without_grace
 
     def drain(self, agent: SimulatedAgent) -> None:
-        self.rendezvous.set_draining({agent.identity.pod_name: 60.0}, self.now)
+        self.apply(PodsDrained({agent.identity.pod_name: 60.0}))
         self.advance()
 
 

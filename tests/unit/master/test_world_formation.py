@@ -5,6 +5,7 @@ Join windows, silence and restarts.
 
 from __future__ import annotations
 
+from elasticjob_master.core.rendezvous.events import TrainingHung
 from elasticjob_master.core.rendezvous import world_formation
 from elasticjob_master.core.rendezvous.commands import MemberRemoved, Start, Stop
 from elasticjob_master.core.rendezvous.host_discovery import HostList, next_host_list
@@ -144,7 +145,7 @@ def test_below_the_minimum_no_world_is_formed_however_long_it_takes() -> None:
 
 def test_a_restart_kills_all_processes_at_once_and_starts_the_same_members_anew() -> None:
     job, agents = world_of(3)
-    job.rendezvous.restart_training()
+    job.apply(TrainingHung())
     job.advance()
     assert [agent.inbox[0] for agent in agents] == [
         Stop(a.identity.pod_uid, 1, 0.0) for a in agents
@@ -158,7 +159,7 @@ def test_a_restart_reaches_also_processes_that_adapt_to_changes() -> None:
     job = SimulatedRendezvous(minimum=1, desired=2, rules=Rules(in_process_elastic=True))
     agents = [job.join(0), job.join(1)]
     job.run_until_quiet()
-    job.rendezvous.restart_training()
+    job.apply(TrainingHung())
     job.run_until_quiet()
     assert (job.rendezvous.round, job.rendezvous.phase) == (2, "training")
     assert [agent.starts for agent in agents] == [[1, 2]] * 2
@@ -166,7 +167,7 @@ def test_a_restart_reaches_also_processes_that_adapt_to_changes() -> None:
 
 def test_a_restart_that_fails_one_process_more_blames_nobody() -> None:
     job, agents = world_of(2)
-    job.rendezvous.restart_training()
+    job.apply(TrainingHung())
     job.end_process(agents[0], 134, asked=False)
     job.run_until_quiet()
     assert not agents[0].ended

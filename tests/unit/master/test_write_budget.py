@@ -11,10 +11,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from elasticjob_master.core.stored_state import EncodedState
-from elasticjob_master.core.write_budget import TOGETHER_SECONDS, WriteBudget
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import StoreFailed
+from elasticjob_master.persistence.stored_state import EncodedState
+from elasticjob_master.persistence.write_budget import TOGETHER_SECONDS, WriteBudget
 from hypothesis import given
 from hypothesis import strategies as st
 

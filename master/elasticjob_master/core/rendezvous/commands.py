@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elasticjob_master.core.rendezvous.members import Member
+
 
 @dataclass(frozen=True)
 class Start:
@@ -113,6 +115,14 @@ class MemberRemoved:
     """The member has been removed: close its stream, if any; its pod may register again."""
 
     uid: str
+    member: Member
+
+
+@dataclass(frozen=True)
+class CloseStream:
+    """Close the member's stream, which a newer one has replaced."""
+
+    uid: str
 
 
 Command = (
@@ -127,4 +137,5 @@ Command = (
     | RunScript
     | ReleaseLeases
     | MemberRemoved
+    | CloseStream
 )

@@ -1,4 +1,4 @@
-"""The command that each member should have, and its sending.
+"""The command that each member should have.
 
 A command is sent once on a stream, and again when the agent has opened another stream.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticjob_api.frameworks import stop_stage
-from elasticjob_api.health import NodeCheck
 
+from elasticjob_master.core.rendezvous import elastic_driver
 from elasticjob_master.core.rendezvous.commands import (
     Check,
     Command,
@@ -21,7 +21,8 @@ from elasticjob_master.core.rendezvous.commands import (
     WorldChanged,
 )
 from elasticjob_master.core.rendezvous.members import LastCommand, Member
-from elasticjob_master.core.rendezvous.rules import Phase, Timing
+from elasticjob_master.core.rendezvous.rules import Phase
+from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,57 @@ class WorldState:
         )
 
 
+def world_state(state: RendezvousState, now: float) -> WorldState:
+    """Return what the command of every member depends on."""
+    sizes = state.sizes or {}
+    order = state.rules.stop_order
+    kept = frozenset(role for role, size in sizes.items() if size.kept)
+    notified = frozenset(role for role, size in sizes.items() if size.notified)
+    stage = 0
+    if (order or kept) and state.phase == "reforming":
+        roles = (member.identity.role for member in state.running())
+        stage = min((stop_stage(role, order, kept) for role in roles), default=0)
+    return WorldState(
+        now=now,
+        round=state.round,
+        phase=state.phase,
+        world_uids=state.world_uids,
+        in_process_elastic=state.rules.in_process_elastic,
+        stop_without_grace=state.stop_without_grace,
+        kept_roles=kept,
+        notified_roles=notified,
+        stop_order=order,
+        stop_stage=stage,
+        elastic_driver=state.rules.elastic_driver,
+        announced=state.rules.elastic_driver and elastic_driver.announced(state),
+    )
+
+
+def missing_commands(state: RendezvousState, now: float) -> list[Command]:
+    """Return the commands that connected members should have and have not got on their streams."""
+    commands = []
+    world = world_state(state, now)
+    may_start = state.may_start(now)
+    for member in state.members:
+        if member.disconnected_since is not None:
+            continue
+        desired = desired_command(member, world)
+        if desired is None or desired is member.last_command or desired == member.last_command:
+            continue
+        if desired.command in ("start", "world_changed") and not may_start:
+            _wait_for_store(state, now)
+        else:
+            commands.append(_record_sent(state, member, desired, now))
+    return commands
+
+
+def _wait_for_store(state: RendezvousState, now: float) -> None:
+    """Have the world stored; this time does not count as a slow start of its members."""
+    state.store_needed = True
+    if state.confirmed_at is None:
+        state.formed_at = now
+
+
 def desired_command(member: Member, world: WorldState) -> LastCommand | None:
     """Return the command that a connected member should have; None: no command."""
     if world.is_over(member):
@@ -166,59 +218,42 @@ def _announcement(member: Member, world: WorldState) -> LastCommand | None:
     return None
 
 
-def send(
-    member: Member,
-    desired: LastCommand,
-    *,
-    goes_on: bool,
-    now: float,
-    timing: Timing,
-    check: NodeCheck,
+def _record_sent(
+    state: RendezvousState, member: Member, desired: LastCommand, now: float
 ) -> Command:
-    """Record a command as the member's last one, with the deadlines that follow from it, and return it.
-
-    `goes_on`: its process goes on when the world changes.
-    """
+    """Record a command as the member's last one, with the deadlines that follow from it, and return it."""
+    timing = state.timing
     member.last_command = desired
     match desired.command:
         case "start":
             member.process_round = desired.round
             member.started = False
-            return Start(member.uid, desired.round, member.crash_excused, goes_on)
+            continues = state.goes_on(member)
+            return Start(member.uid, desired.round, member.crash_excused, continues)
         case "stop":
             grace = 0.0 if desired.at_once else timing.stop
             member.stop_due = now + 2 * grace + timing.stop_margin
-            late = member.renewal == "asked"
-            reason = (
-                f"it has not taken a new world within {timing.stop:g} s, so it is started again"
-                if late
-                else ""
-            )
+            reason = ""
+            if member.renewal == "asked":
+                late = f"it has not taken a new world within {timing.stop:g} s"
+                reason = f"{late}, so it is started again"
             return Stop(member.uid, desired.round, grace, reason)
         case "drain":
-            member.stop_due = (
-                now + 2 * member.drain_seconds + timing.stop_margin
-                if member.process_round
-                else None
-            )
+            member.stop_due = None
+            if member.process_round:
+                member.stop_due = now + 2 * member.drain_seconds + timing.stop_margin
             # A little less than the operator waits, so that the agent ends the process and not the
             # kubelet.
             return Drain(member.uid, 0.9 * member.drain_seconds)
         case "check":
-            state = member.node_check
-            return Check(
-                member.uid,
-                desired.round,
-                state.peers,
-                tuple(check.command),
-                float(check.timeout_seconds),
-            )
+            settings = state.node_check
+            command = tuple(settings.command)
+            seconds = float(settings.timeout_seconds)
+            return Check(member.uid, desired.round, member.node_check.peers, command, seconds)
         case "hosts_updated":
             return HostsUpdated(member.uid, desired.round)
         case "world_changed":
             return WorldChanged(member.uid, desired.round)
         case "exit":
-            return Exit(
-                member.uid,
-                problem=member.node_check.problem if member.node_check.stage == "failed" else "",
-            )
+            failed = member.node_check.stage == "failed"
+            return Exit(member.uid, problem=member.node_check.problem if failed else "")

@@ -21,150 +21,149 @@ from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
-def advance(job: RendezvousState, now: float) -> None:
+def advance(state: RendezvousState, now: float) -> None:
     """Form the next world if one is due, and begin it when everybody in it has asked.
 
     In a phase with a world.
     """
-    if job.sizes is None:
+    if state.sizes is None:
         return
-    _begin(job, now)
-    _settle(job, now)
+    _begin(state, now)
+    _settle(state, now)
     if (
-        job.reconnect_deadline is not None
-        and now < job.reconnect_deadline
-        and job.members.disconnected
+        state.reconnect_deadline is not None
+        and now < state.reconnect_deadline
+        and state.members.disconnected
     ):
         return  # a restarted master does not know yet where they are
-    holders = [m for m in job.members if m.process_round and m.joined_round]
+    holders = [m for m in state.members if m.process_round and m.joined_round]
     if holders:
-        members = _next_members(job, holders, now)
+        members = _next_members(state, holders, now)
         if members is not None:
-            job.form_world(members, now)
-            _begin(job, now)
-    elif job.phase == "training" and any(_gone(job, uid) for uid in job.world):
-        job.phase, job.world_failed = (
-            "reforming",
-            True,
-        )  # nobody has trained yet: begin again with who is there
+            state.form_world(members, now)
+            _begin(state, now)
+    elif state.phase == "training" and any(_gone(state, uid) for uid in state.world):
+        # No member has trained yet: begin again with those that are available.
+        state.phase = "reforming"
+        state.world_failed = True
 
 
-def let_latecomers_go(job: RendezvousState) -> None:
+def let_latecomers_go(state: RendezvousState) -> None:
     """Let those succeed who hold no state of a training that a worker has finished.
 
     There is nothing left to do.
     """
-    for member in job.members:
+    for member in state.members:
         if not member.joined_round and member.available and member.crashed_at is None:
             member.succeeded = True
 
 
-def announced(job: RendezvousState) -> bool:
+def announced(state: RendezvousState) -> bool:
     """Return whether the present world is due for the processes that still train in the last one."""
     return all(
-        m is not None and (m.joined_round or m.joining) for m in map(job.members.get, job.world)
+        m is not None and (m.joined_round or m.joining) for m in map(state.members.get, state.world)
     )
 
 
-def may_join(job: RendezvousState, member: Member, left_round: int) -> bool:
+def may_join(state: RendezvousState, member: Member, left_round: int) -> bool:
     """Return whether a process that was in the world of a round, 0 for none, has a place in the present one."""
-    return left_round < job.begun_round == job.round and job.in_world(member.uid)
+    return left_round < state.begun_round == state.round and state.in_world(member.uid)
 
 
-def _begin(job: RendezvousState, now: float) -> None:
+def _begin(state: RendezvousState, now: float) -> None:
     """Begin the present world if everybody in it has asked for a place, or has got one of an earlier master."""
-    if job.begun_round == job.round:
+    if state.begun_round == state.round:
         return
-    members = list(job.world_members())
-    told = any(m.joined_round == job.round and not m.joining for m in members)
-    complete = len(members) == len(job.world) and all(_is_ready(job, m) for m in members)
-    if told or (complete and job.may_start(now)):
-        job.begun_round = job.round
+    members = list(state.world_members())
+    told = any(m.joined_round == state.round and not m.joining for m in members)
+    complete = len(members) == len(state.world) and all(_is_ready(state, m) for m in members)
+    if told or (complete and state.may_start(now)):
+        state.begun_round = state.round
     elif complete:
-        job.store_needed = True
+        state.store_needed = True
 
 
-def _is_ready(job: RendezvousState, member: Member) -> bool:
+def _is_ready(state: RendezvousState, member: Member) -> bool:
     """Return whether a process can be told its place, or knows it.
 
     One that has left this world needs another one.
     """
     if member.joining:
-        started_for_it = bool(member.joined_round) or member.process_round == job.round
-        return started_for_it and member.joined_round < job.round
-    return member.joined_round == job.round
+        started_for_it = bool(member.joined_round) or member.process_round == state.round
+        return started_for_it and member.joined_round < state.round
+    return member.joined_round == state.round
 
 
-def _settle(job: RendezvousState, now: float) -> None:
+def _settle(state: RendezvousState, now: float) -> None:
     """Confirm the present world when each of its members has its place, as far as its process still runs."""
-    if job.confirmed_at is not None or job.begun_round != job.round:
+    if state.confirmed_at is not None or state.begun_round != state.round:
         return
-    if all(m.joined_round >= job.round or not m.process_round for m in job.world_members()):
-        job.confirmed_at = now
-        job.settled_uids = job.world_uids
+    if all(m.joined_round >= state.round or not m.process_round for m in state.world_members()):
+        state.confirmed_at = now
+        state.settled_uids = state.world_uids
 
 
-def _next_members(job: RendezvousState, holders: list[Member], now: float) -> list[Member] | None:
+def _next_members(state: RendezvousState, holders: list[Member], now: float) -> list[Member] | None:
     """Return the members of the next world.
 
     None: the present one, or none that could be formed now.
     """
-    if job.begun_round == job.round and job.confirmed_at is None:
+    if state.begun_round == state.round and state.confirmed_at is None:
         return None
     # Who leaves stays until others have the state.
     base = [m for m in holders if not m.leaving] or holders
-    fresh = [m for m in job.world_members() if not m.joined_round and _comes(job, m)]
-    complete = _uids((*base, *fresh)) == job.world_uids
-    failed = any(m.joining and m.joined_round == job.round for m in base)
+    fresh = [m for m in state.world_members() if not m.joined_round and _comes(state, m)]
+    complete = _uids((*base, *fresh)) == state.world_uids
+    failed = any(m.joining and m.joined_round == state.round for m in base)
     stranded = failed or (any(m.joining for m in base) and not all(m.joining for m in fresh))
-    if job.finished_at is not None:
+    if state.finished_at is not None:
         return base if stranded else None  # the others end as they come to it
     if complete and not stranded:
         return (
-            [*base, *_joiners(job, now)]
-            if job.confirmed_at is not None and _joiners(job, now)
+            [*base, *_joiners(state, now)]
+            if state.confirmed_at is not None and _joiners(state, now)
             else None
         )
-    if not stranded and _uids(base) == job.settled_uids:
+    if not stranded and _uids(base) == state.settled_uids:
         # Only a new process is gone, of which the others have not heard.
-        return [*base, *_joiners(job, now)] if _joiners(job, now) else None
-    if _enough(job, base):
+        return [*base, *_joiners(state, now)] if _joiners(state, now) else None
+    if _enough(state, base):
         return base
     if complete and not failed:
         return None  # too few without the new ones, which are on their way
-    more = [*base, *(m for m in job.members if m.available and not m.process_round)]
-    return more if _enough(job, more) else None
+    more = [*base, *(m for m in state.members if m.available and not m.process_round)]
+    return more if _enough(state, more) else None
 
 
-def _joiners(job: RendezvousState, now: float) -> list[Member]:
+def _joiners(state: RendezvousState, now: float) -> list[Member]:
     """Return the members that can be added to the present world now."""
-    if not job.joins_settled(now):
+    if not state.joins_settled(now):
         return []
-    free = [m for m in job.members if m.available and not m.process_round]
-    holders_stay = any(m.process_round and m.joined_round and not m.leaving for m in job.members)
+    free = [m for m in state.members if m.available and not m.process_round]
+    holders_stay = any(m.process_round and m.joined_round and not m.leaving for m in state.members)
     return [
         m
         for m in free
-        if (m.identity.role, m.identity.index) not in job.standby or not holders_stay
+        if (m.identity.role, m.identity.index) not in state.standby or not holders_stay
     ]
 
 
-def _comes(job: RendezvousState, member: Member) -> bool:
+def _comes(state: RendezvousState, member: Member) -> bool:
     """Return whether a member without the state is on its way into the present world."""
     if member.process_round:
-        return member.process_round == job.round and not member.leaving
-    return member.available and member.last_round < job.round
+        return member.process_round == state.round and not member.leaving
+    return member.available and member.last_round < state.round
 
 
-def _gone(job: RendezvousState, uid: str) -> bool:
-    member = job.members.get(uid)
-    return member is None or not _comes(job, member)
+def _gone(state: RendezvousState, uid: str) -> bool:
+    member = state.members.get(uid)
+    return member is None or not _comes(state, member)
 
 
-def _enough(job: RendezvousState, members: Iterable[Member]) -> bool:
-    succeeded = (m for m in job.members if m.succeeded)
+def _enough(state: RendezvousState, members: Iterable[Member]) -> bool:
+    succeeded = (m for m in state.members if m.succeeded)
     return world_formation.has_enough_members(
-        (*members, *succeeded), job.sizes or {}, all_desired=False
+        (*members, *succeeded), state.sizes or {}, all_desired=False
     )
 
 

@@ -1,4 +1,4 @@
-"""Which members are lost, and which are at fault when processes fail.
+"""Which members are lost or late, and which are at fault when processes fail.
 
 When one process of a world fails, the others soon fail too, because they wait for it. Only the
 first one is at fault. The time of the failures counts, not that of their reports: below torchrun
@@ -9,8 +9,60 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from elasticjob_master.core.rendezvous import notified_processes
+from elasticjob_master.core.rendezvous.commands import Command
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.rendezvous.rules import Timing
+from elasticjob_master.core.rendezvous.state import RendezvousState
+
+_TIMEOUT_CHECK_SECONDS = 0.5
+"""Between two checks of all members for expired deadlines."""
+
+
+def handle_timeouts(state: RendezvousState, now: float) -> list[Command]:
+    """Remove lost members, mark suspected ones, and stop waiting for what is overdue."""
+    if now - state.timeouts_checked_at < _TIMEOUT_CHECK_SECONDS:
+        return []
+    state.timeouts_checked_at = now
+    commands: list[Command] = []
+    for member in list(state.members):
+        member.suspected = is_suspected(member, state.timing, now)
+        if is_lost(member, state.timing, now):
+            commands += state.remove_member(member)
+        elif member.exit_due is not None and now > member.exit_due:
+            commands += state.end_process(member)
+            state.world_incomplete = True
+        elif state.is_notified(member):
+            notified_processes.check_world_taken(state, member, now)
+    return commands
+
+
+def resolve_crashes(state: RendezvousState, now: float) -> None:
+    """Decide which members of failed processes have to exit, as soon as that can be known."""
+    crashed = [m for m in state.members if m.crashed_at is not None]
+    if not crashed:
+        return
+    world = list(state.world_members())
+    other_cause = (
+        state.world_failed
+        or state.phase in ("reforming", "waiting")
+        or any(m.succeeded or m.disconnected_since is not None for m in world)
+    )
+    at_fault = members_at_fault(
+        crashed,
+        single_member=len(state.world) <= 1,
+        other_cause=other_cause,
+        in_process_elastic=state.rules.in_process_elastic,
+        timing=state.timing,
+        now=now,
+    )
+    if at_fault is None:
+        return
+    for member in crashed:
+        member.crashed_at = None
+        member.exiting = member in at_fault and not member.retry
+        member.crash_excused = member not in at_fault
+    state.world_failed = True
 
 
 def members_at_fault(

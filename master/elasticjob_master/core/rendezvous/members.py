@@ -219,8 +219,6 @@ class Members:
         """UIDs of members whose process ran under an earlier master, and which have not told this
         one what they do.
         """
-        self.removed: list[Member] = []
-        """Members removed since the history recorder last emptied this list."""
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._by_uid.values())
@@ -292,8 +290,7 @@ class Members:
 
     def remove(self, member: Member) -> None:
         """Remove a member."""
-        if self._by_uid.pop(member.uid, None) is not None:
-            self.removed.append(member)
+        self._by_uid.pop(member.uid, None)
         self.disconnected.discard(member.uid)
         self.awaited.discard(member.uid)
         place = (member.identity.role, member.identity.index)

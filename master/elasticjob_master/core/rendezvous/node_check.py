@@ -15,6 +15,7 @@ from statistics import median
 from elasticjob_api.health import NodeCheck
 
 from elasticjob_master.core.rendezvous import world_formation
+from elasticjob_master.core.rendezvous.events import NodeChecked
 from elasticjob_master.core.rendezvous.members import UNFINISHED_STAGES, Member, NodeCheckState
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
@@ -34,14 +35,14 @@ _PEER_CANDIDATES = 64
 """How many members are considered to find peers on other nodes."""
 
 
-def advance(job: RendezvousState, now: float) -> None:
+def advance(state: RendezvousState, now: float) -> None:
     """Begin and evaluate checks, and make members on unfit nodes leave."""
-    if not job.node_check.enabled:
-        for member in job.members:
+    if not state.node_check.enabled:
+        for member in state.members:
             if member.node_check.stage in UNFINISHED_STAGES:
                 member.node_check = NodeCheckState()
         return
-    for member in job.members:
+    for member in state.members:
         if (
             member.node_check.stage == "none"
             and member.last_round == 0
@@ -54,40 +55,40 @@ def advance(job: RendezvousState, now: float) -> None:
             )  # it trains already, as its agent has reported to a restarted master
         elif member.node_check.stage == "running":
             _apply_timeout(member, now)
-    present = [m for m in job.members if not m.leaving]
+    present = [m for m in state.members if not m.leaving]
     group = [m for m in present if m.node_check.stage in ("running", "answered")]
     if not group:
-        _begin_if_gathered(job, [m for m in present if m.disconnected_since is None], now)
+        _begin_if_gathered(state, [m for m in present if m.disconnected_since is None], now)
     elif all(m.node_check.stage == "answered" for m in group):
         evaluate_group(group, present)
         for member in group:
-            _apply_result(job, member)
+            _apply_result(state, member)
 
 
-def _begin_if_gathered(job: RendezvousState, connected: list[Member], now: float) -> None:
+def _begin_if_gathered(state: RendezvousState, connected: list[Member], now: float) -> None:
     """Begin a group's check when all desired members are there, or the join window has closed."""
     newcomers = [m for m in connected if m.node_check.stage == "waiting"]
-    if not newcomers or job.sizes is None:
+    if not newcomers or state.sizes is None:
         return
-    complete = world_formation.has_enough_members(connected, job.sizes, all_desired=True)
+    complete = world_formation.has_enough_members(connected, state.sizes, all_desired=True)
     if complete or world_formation.joins_settled(
-        newcomers, timing=job.timing, anew=job.begins_anew(), now=now
+        newcomers, timing=state.timing, anew=state.begins_anew(), now=now
     ):
-        begin_checks(newcomers, connected, job.node_check, now)
+        begin_checks(newcomers, connected, state.node_check, now)
 
 
-def _apply_result(job: RendezvousState, member: Member) -> None:
+def _apply_result(state: RendezvousState, member: Member) -> None:
     """Make a member on an unfit node leave, and keep the problem.
 
     A node that has passed clears it.
     """
     place = (member.identity.role, member.identity.index)
-    job.unfit.pop(place, None)
+    state.unfit.pop(place, None)
     if member.node_check.stage == "failed":
         member.exiting = True
-        job.unfit[place] = (member.identity.pod_name, member.node_check.problem)
-        if len(job.unfit) > MOST_UNFIT:
-            del job.unfit[next(iter(job.unfit))]
+        state.unfit[place] = (member.identity.pod_name, member.node_check.problem)
+        if len(state.unfit) > MOST_UNFIT:
+            del state.unfit[next(iter(state.unfit))]
 
 
 def begin_checks(
@@ -111,16 +112,14 @@ def begin_checks(
             )
 
 
-def record_answer(
-    member: Member, number: int, *, seconds: float, problem: str, unreached: Sequence[str]
-) -> None:
+def record_answer(member: Member, answer: NodeChecked) -> None:
     """Record a member's answer; an answer to another check, or a second one, changes nothing."""
     check = member.node_check
-    if check.stage == "running" and number == member.order:
+    if check.stage == "running" and answer.number == member.order:
         check.stage = "answered"
-        check.problem = problem[:LONGEST_PROBLEM]
-        check.seconds = seconds if 0 < seconds < float("inf") else 0.0
-        check.unreached = tuple(peer for peer in check.peers if peer in set(unreached))
+        check.problem = answer.problem[:LONGEST_PROBLEM]
+        check.seconds = answer.seconds if 0 < answer.seconds < float("inf") else 0.0
+        check.unreached = tuple(peer for peer in check.peers if peer in set(answer.unreached))
 
 
 def _apply_timeout(member: Member, now: float) -> None:

@@ -1,8 +1,9 @@
-"""Processes that go on from world to world and are told each one (`onWorldChange.
+"""Which processes have to restart in the roles whose processes are notified of each new world.
 
-Notify`): who has to start again. Such a process takes a world when it has asked for its place in
-it. One that does not, or that was lost, is of no use to the others: it is started again, in the
-present world, as processes of other roles are.
+In a role with `onWorldChange: Notify` a process continues from world to world. It takes a world when
+it has asked for its place in it. A process that does not take the present world, or that was lost,
+cannot train with the others. It is started again in the present world, like the processes of other
+roles.
 """
 
 from __future__ import annotations
@@ -11,41 +12,42 @@ from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
-def check_world_taken(job: RendezvousState, member: Member, now: float) -> None:
-    """Have a process started again that was told a new world and does not take it in the time of a stop.
+def check_world_taken(state: RendezvousState, member: Member, now: float) -> None:
+    """Have a process stopped and started again if it does not take a new world within the time of a stop.
 
-    If others follow meanwhile it has no more time, but whenever it has taken one of them.
+    Further worlds do not extend this time, unless the process takes one of them.
     """
-    told = member.last_command is not None and member.last_command.command == "world_changed"
+    notified = member.last_command is not None and member.last_command.command == "world_changed"
     waited_for = (
-        told
+        notified
         and member.disconnected_since is None
-        and job.keeps_process(member)
-        and job.phase == "training"
+        and state.keeps_process(member)
+        and state.phase == "training"
     )
-    if not waited_for or not 0 < member.taken_round < job.round:
+    if not waited_for or not 0 < member.taken_round < state.round:
         member.take_due = None
     elif member.take_due is None:
-        member.take_due = now + job.timing.stop
+        member.take_due = now + state.timing.stop
     elif now > member.take_due:
         member.take_due = None
         member.renewal = "asked"
 
 
-def was_replaced(job: RendezvousState, member: Member, running_round: int) -> bool:
-    """Return whether a process that an agent reports was lost.
+def was_replaced(state: RendezvousState, member: Member, running_round: int) -> bool:
+    """Return whether a process that an agent reports has lost its leases to other members.
 
-    What it had leased is the others' by now.
-    Where the state of earlier masters is lost no process is known, but then there is no world yet.
+    If the state of earlier masters is lost, no process is known. But then there is no world yet.
     """
     unknown = (
-        bool(running_round and job.world) and not member.process_round and job.is_notified(member)
+        bool(running_round and state.world)
+        and not member.process_round
+        and state.is_notified(member)
     )
-    return unknown and (running_round < job.round or job.phase in ("reforming", "waiting"))
+    return unknown and (running_round < state.round or state.phase in ("reforming", "waiting"))
 
 
-def renew_all(job: RendezvousState) -> None:
-    """Have all of them killed and started again, as when the training hangs."""
-    for member in job.members:
-        if member.process_round and job.is_notified(member):
+def renew_all(state: RendezvousState) -> None:
+    """Have all notified processes killed and started again."""
+    for member in state.members:
+        if member.process_round and state.is_notified(member):
             member.renewal = "at_once"

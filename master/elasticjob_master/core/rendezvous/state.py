@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from elasticjob_api.health import NodeCheck
 
 from elasticjob_master.core.rendezvous import world_formation
+from elasticjob_master.core.rendezvous.commands import Command, MemberRemoved, ReleaseLeases
 from elasticjob_master.core.rendezvous.members import Member, Members
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
 
@@ -41,9 +42,6 @@ class RendezvousState:
         world_failed: a member of the world has failed or is lost, so the other processes cannot save anything.
         world_incomplete: a process of the world has ended without failing or succeeding, or a restarted master does
             not know the world that runs.
-        member_lost: the world has lost a member or is being restarted, so other failures are consequences of that.
-        member_finished: a member of this world has finished successfully.
-        stop_without_grace: the processes that are being stopped get no grace period.
         unstored_rounds: rounds that an earlier master may have begun without storing them; their numbers are skipped.
         restored: the state of an earlier master is known. Otherwise it may have been lost.
         standby: roles and indices of members that join only when the members they replace have ended.
@@ -53,9 +51,11 @@ class RendezvousState:
         settled_uids: UIDs of the latest world in which each member has got its place, with an elastic driver.
         stored_at: when the latest successful write of the state began.
         store_needed: something waits for a write of the state.
+        draining_pods: the pods that the operator wants to leave, and the seconds they may take.
+        timeouts_checked_at: when the deadlines of all members were checked last.
     """
 
-    members: Members
+    members: Members = field(default_factory=Members)
     rules: Rules = field(default_factory=Rules)
     timing: Timing = field(default_factory=Timing)
     sizes: Mapping[str, RoleSize] | None = None
@@ -71,9 +71,6 @@ class RendezvousState:
     reconnect_deadline: float | None = None
     world_failed: bool = False
     world_incomplete: bool = False
-    member_lost: bool = False
-    member_finished: bool = False
-    stop_without_grace: bool = False
     unstored_rounds: int = 0
     restored: bool = False
     standby: frozenset[tuple[str, int]] = frozenset()
@@ -84,6 +81,13 @@ class RendezvousState:
     world_uids: frozenset[str] = frozenset()
     begun_round: int = 0
     settled_uids: frozenset[str] = frozenset()
+    draining_pods: Mapping[str, float] = field(default_factory=dict)
+    timeouts_checked_at: float = -math.inf
+
+    @property
+    def stop_without_grace(self) -> bool:
+        """Whether the processes that are being stopped get no grace period: they cannot save anything."""
+        return self.world_failed and self.phase in ("reforming", "waiting")
 
     @property
     def world_settled(self) -> bool:
@@ -113,8 +117,29 @@ class RendezvousState:
         self.phase = "training"
         self.formed_at = now
         self.confirmed_at = None
-        self.world_failed = self.world_incomplete = self.member_lost = self.member_finished = False
-        self.stop_without_grace = False
+        self.world_failed = False
+        self.world_incomplete = False
+
+    def end_process(self, member: Member) -> list[Command]:
+        """Record that a member's process has ended, and return the commands that follow."""
+        member.process_ended()
+        self.members.awaited.discard(member.uid)
+        return [ReleaseLeases(member.uid)]
+
+    def remove_member(self, member: Member) -> list[Command]:
+        """Remove a member, and return the commands that follow.
+
+        The world has failed if the member's process takes part in it, or has yet to.
+        """
+        was_needed = (
+            bool(member.process_round)
+            or member.crashed_at is not None
+            or member.last_round < self.round
+        )
+        if self.in_world(member.uid) and was_needed and not self.rules.in_process_elastic:
+            self.world_failed = True
+        self.members.remove(member)
+        return [ReleaseLeases(member.uid), MemberRemoved(member.uid, member)]
 
     def world_members(self) -> Iterator[Member]:
         """Return the members of the present world that still exist, by rank."""

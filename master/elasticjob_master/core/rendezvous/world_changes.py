@@ -3,7 +3,7 @@
     waiting -> training: enough members are there, the join window has closed, and no process runs (`_form_world`).
     training -> reforming: the world has failed or is incomplete, a member drains, or joiners are ready.
     reforming -> waiting: no connected member of the world runs a process any more that has to end.
-    training -> finishing: a member has finished successfully (done by `Rendezvous.process_exited`).
+    training -> finishing: a member has finished successfully (done by `member_events.record_exit`).
     finishing -> waiting: no member of the world runs a process any more, and no single role decides about the success.
     finishing -> reforming: the world has failed, and its processes do not end by themselves in time.
 
@@ -20,128 +20,137 @@ from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
-def apply_transitions(job: RendezvousState, now: float) -> None:
-    """Make the transitions that the facts allow now, if any."""
-    if job.rules.elastic_driver and job.finished_at is not None:
-        elastic_driver.let_latecomers_go(job)
-    if job.rules.elastic_driver and job.phase in ("training", "finishing"):
-        elastic_driver.advance(job, now)
-    elif job.phase == "training":
-        _confirm_world(job, now)
-        if job.rules.in_process_elastic:
-            _change_running_world(job, now)
-        elif job.world_failed or job.world_incomplete or _membership_change_due(job, now):
-            job.phase = "reforming"
-    elif job.phase == "finishing":
-        _leave_finishing(job, now)
-    if job.phase == "reforming":
-        job.stop_without_grace = job.stop_without_grace or job.world_failed
-        if not any(job.running()):
-            job.phase = "waiting"
-    if job.phase == "waiting" and _can_form_world(job, now):
-        _form_world(job, now)
+def advance(state: RendezvousState, now: float) -> None:
+    """Make all transitions that the facts allow now, if any."""
+    before = None
+    while before != (state.phase, state.round):  # at most: training, reforming, waiting, training
+        before = (state.phase, state.round)
+        _make_transition(state, now)
 
 
-def _membership_change_due(job: RendezvousState, now: float) -> bool:
+def _make_transition(state: RendezvousState, now: float) -> None:
+    if state.rules.elastic_driver and state.finished_at is not None:
+        elastic_driver.let_latecomers_go(state)
+    if state.rules.elastic_driver and state.phase in ("training", "finishing"):
+        elastic_driver.advance(state, now)
+    elif state.phase == "training":
+        _confirm_world(state, now)
+        if state.rules.in_process_elastic:
+            _change_running_world(state, now)
+        elif state.world_failed or state.world_incomplete or _membership_change_due(state, now):
+            state.phase = "reforming"
+    elif state.phase == "finishing":
+        _leave_finishing(state, now)
+    if state.phase == "reforming" and not any(state.running()):
+        state.phase = "waiting"
+    if state.phase == "waiting" and _can_form_world(state, now):
+        _form_world(state, now)
+
+
+def _membership_change_due(state: RendezvousState, now: float) -> bool:
     """Return whether a member has to leave the world, or joiners have waited for each other long enough."""
-    if any(m.draining_since is not None for m in job.world_members()):
+    if any(m.draining_since is not None for m in state.world_members()):
         return True
-    joiners = job.joiners() if job.confirmed_at is not None else []
-    if not joiners or not job.joins_settled(now):
+    joiners = state.joiners() if state.confirmed_at is not None else []
+    if not joiners or not state.joins_settled(now):
         return False
     # Such as the first of a role that was added: until there are enough of it, the present world
     # trains on.
     if not world_formation.has_enough_members(
-        job.counted_members(), job.sizes or {}, all_desired=False
+        state.counted_members(), state.sizes or {}, all_desired=False
     ):
         return False
     # While nothing can be stored no other world can be started, so the present one trains on until
     # a write that began after they had joined has succeeded.
-    storable = not job.shared_state or job.stored_at >= max(
+    storable = not state.shared_state or state.stored_at >= max(
         member.joined_at or 0.0 for member in joiners
     )
-    job.store_needed = job.store_needed or not storable
+    state.store_needed = state.store_needed or not storable
     return storable
 
 
-def _change_running_world(job: RendezvousState, now: float) -> None:
+def _change_running_world(state: RendezvousState, now: float) -> None:
     """Form the next world of an in-process elastic framework, if its members have changed, while it trains."""
-    if job.confirmed_at is None or now - (job.formed_at or 0.0) < job.timing.world_interval:
+    if state.confirmed_at is None or now - (state.formed_at or 0.0) < state.timing.world_interval:
         return
     present = {
-        m.uid for m in job.members if m.available or (m.uid in job.world_uids and not m.leaving)
+        m.uid for m in state.members if m.available or (m.uid in state.world_uids and not m.leaving)
     }
     if not present:
         return
-    changed = present != job.world_uids and (present < job.world_uids or job.joins_settled(now))
-    if changed or any(_needs_process(job, m) for m in job.world_members()):
-        _form_world(job, now)
+    changed = present != state.world_uids and (
+        present < state.world_uids or state.joins_settled(now)
+    )
+    if changed or any(_needs_process(state, m) for m in state.world_members()):
+        _form_world(state, now)
 
 
-def _needs_process(job: RendezvousState, member: Member) -> bool:
+def _needs_process(state: RendezvousState, member: Member) -> bool:
     """Return whether a member's process has ended early: only a new world gives it another one."""
     ended = (
-        not member.process_round and member.last_round >= job.round and member.crashed_at is None
+        not member.process_round and member.last_round >= state.round and member.crashed_at is None
     )
     return ended and member.available
 
 
-def _leave_finishing(job: RendezvousState, now: float) -> None:
-    if not any(m.process_round for m in job.world_members()):
-        if job.rules.deciding_role is None:
-            job.phase = "waiting"
+def _leave_finishing(state: RendezvousState, now: float) -> None:
+    if not any(m.process_round for m in state.world_members()):
+        if state.rules.deciding_role is None:
+            state.phase = "waiting"
     elif (
-        job.world_failed
-        and job.finished_at is not None
-        and now - job.finished_at > job.timing.finishing
+        state.world_failed
+        and state.finished_at is not None
+        and now - state.finished_at > state.timing.finishing
     ):
-        job.phase = "reforming"
+        state.phase = "reforming"
 
 
-def _can_form_world(job: RendezvousState, now: float) -> bool:
-    if job.sizes is None or (job.finished_at is not None and job.rules.deciding_role is not None):
+def _can_form_world(state: RendezvousState, now: float) -> bool:
+    if state.sizes is None or (
+        state.finished_at is not None and state.rules.deciding_role is not None
+    ):
         return False
     if (
-        job.reconnect_deadline is not None
-        and now < job.reconnect_deadline
-        and job.members.disconnected
+        state.reconnect_deadline is not None
+        and now < state.reconnect_deadline
+        and state.members.disconnected
     ):
         return False
-    present = [m for m in job.members if m.available]
+    present = [m for m in state.members if m.available]
     if not present or any(m.crashed_at is not None for m in present):
         return False
-    if any(m.process_round and not job.keeps_process(m) for m in present):
+    if any(m.process_round and not state.keeps_process(m) for m in present):
         return False  # a process of an earlier world is still being stopped
-    if job.finished_at is not None:
+    if state.finished_at is not None:
         # members that are late, or failed beside a finished one, finish from the last checkpoint
         return True
-    all_desired = job.rules.all_ready and job.round == 0
+    all_desired = state.rules.all_ready and state.round == 0
     enough = world_formation.has_enough_members(
-        job.counted_members(), job.sizes, all_desired=all_desired
+        state.counted_members(), state.sizes, all_desired=all_desired
     )
-    return enough and job.joins_settled(now)
+    return enough and state.joins_settled(now)
 
 
-def _form_world(job: RendezvousState, now: float) -> None:
+def _form_world(state: RendezvousState, now: float) -> None:
     """Begin the next round with the available members.
 
     The processes of an in-process elastic world go on, also of members that are disconnected at the
     moment.
     """
-    elastic = job.rules.in_process_elastic and not job.rules.elastic_driver
+    elastic = state.rules.in_process_elastic and not state.rules.elastic_driver
     members = [
         m
-        for m in job.members
-        if m.available or (elastic and m.uid in job.world_uids and not m.leaving)
+        for m in state.members
+        if m.available or (elastic and m.uid in state.world_uids and not m.leaving)
     ]
-    job.form_world(members, now)
+    state.form_world(members, now)
 
 
-def _confirm_world(job: RendezvousState, now: float) -> None:
+def _confirm_world(state: RendezvousState, now: float) -> None:
     """Confirm the world when all its members run their processes, or when the start has taken too long."""
-    if job.confirmed_at is None and job.formed_at is not None:
+    if state.confirmed_at is None and state.formed_at is not None:
         started = all(
-            m.started or m.crashed_at is not None or m.leaving for m in job.world_members()
+            m.started or m.crashed_at is not None or m.leaving for m in state.world_members()
         )
-        if started or now - job.formed_at > job.timing.start:
-            job.confirmed_at = now
+        if started or now - state.formed_at > state.timing.start:
+            state.confirmed_at = now

@@ -16,6 +16,7 @@ from elasticjob_master.agent_streams import Send
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.commands import (
     Check,
+    CloseStream,
     Command,
     Configure,
     Drain,
@@ -27,6 +28,14 @@ from elasticjob_master.core.rendezvous.commands import (
     Start,
     Stop,
     WorldChanged,
+)
+from elasticjob_master.core.rendezvous.events import (
+    MemberConnected,
+    MemberLeaving,
+    NodeChecked,
+    PlaceTaken,
+    ProcessExited,
+    ProcessStarted,
 )
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.server import protobuf
@@ -110,14 +119,9 @@ class AgentService:
             if claimed > latest:
                 latest_given = f"{latest}, the latest that a master of this job can have given"
                 raise BadRequest(f"{field} is {claimed}; it must be at most {latest_given}")
-        member = self._controller.connect(
-            uid,
-            send,
-            running_round=round_,
-            draining=first.hello.draining,
-            joined_round=joined,
-            leases=[protobuf.leases(each) for each in first.hello.leased],
-        )
+        event = MemberConnected(uid, round_, joined, first.hello.draining)
+        leases = [protobuf.leases(each) for each in first.hello.leased]
+        member = self._controller.connect(event, send, leases)
         if member is None:
             raise UnknownName(
                 f"pod UID {uid[:128]!r} is no member of this job; call Register first"
@@ -128,42 +132,32 @@ class AgentService:
         controller = self._controller
         match message.WhichOneof("message"):
             case "heartbeat":
-                controller.heartbeat(member, protobuf.usage(message.heartbeat.usage))
+                controller.heartbeat(member.uid, protobuf.usage(message.heartbeat.usage))
             case "step":
                 controller.step(member, protobuf.report(message.step))
             case "started":
-                controller.started(member, message.started.round)
+                controller.handle(ProcessStarted(member.uid, message.started.round))
             case "exited":
-                exited = message.exited
-                log.info(
-                    "%s: process of round %d ended with %d%s",
-                    member.identity.pod_name,
-                    exited.round,
-                    exited.exit_code,
-                    ", as asked" if exited.asked else "",
-                )
-                controller.exited(
-                    member,
-                    exited.round,
-                    exited.exit_code,
-                    requested=exited.asked,
-                    retry=exited.retry,
-                    failed_seconds_ago=exited.failed_milliseconds_ago / 1000,
-                )
+                controller.exited(member, _process_exited(member, message.exited))
             case "joined":
-                controller.joined(member, message.joined.round)
+                controller.handle(PlaceTaken(member.uid, message.joined.round))
             case "leaving":
-                controller.leaving(member)
+                self._leave(member)
             case "check":
                 found = message.check
-                controller.node_checked(
-                    member, found.number, found.seconds, found.problem, found.unreached
+                unreached = tuple(found.unreached)
+                controller.handle(
+                    NodeChecked(member.uid, found.number, found.seconds, found.problem, unreached)
                 )
             case "script":
                 ended = message.script
                 controller.scripts.ended(member, ended.id, ended.exit_code, ended.message)
             case "hello" if message.hello.draining:
-                controller.leaving(member)
+                self._leave(member)
+
+    def _leave(self, member: Member) -> None:
+        log.info("%s is told by its node to end", member.identity.pod_name)
+        self._controller.handle(MemberLeaving(member.uid))
 
     def _render(self, command: Command) -> Render | None:
         """Return what renders a command as a message, when it is its turn; None ends the stream."""
@@ -213,7 +207,7 @@ class AgentService:
                     timeout_seconds=command.timeout_seconds,
                 )
                 return pb.MasterMessage(command_id=number, run_script=run).SerializeToString
-            case ReleaseLeases() | MemberRemoved():
+            case ReleaseLeases() | MemberRemoved() | CloseStream():
                 return None
 
     def _start_messages_with(self, uid: str) -> StartMessages:
@@ -227,3 +221,21 @@ class AgentService:
                 rendezvous.round, members, self._controller.framework
             )
         return starts
+
+
+def _process_exited(member: Member, exited: pb.ProcessExited) -> ProcessExited:
+    log.info(
+        "%s: process of round %d ended with %d%s",
+        member.identity.pod_name,
+        exited.round,
+        exited.exit_code,
+        ", as asked" if exited.asked else "",
+    )
+    return ProcessExited(
+        member.uid,
+        exited.round,
+        exited.exit_code,
+        requested=exited.asked,
+        retry=exited.retry,
+        failed_seconds_ago=exited.failed_milliseconds_ago / 1000,
+    )

@@ -11,6 +11,9 @@ from elasticjob_api.v1 import horovod_pb2 as pb
 from elasticjob_api.v1.horovod_pb2_grpc import HorovodServiceServicer
 
 from elasticjob_master.controller import Controller
+from elasticjob_master.core.rendezvous import elastic_driver
+from elasticjob_master.core.rendezvous.current_process import check_process
+from elasticjob_master.core.rendezvous.events import PlaceRequested
 from elasticjob_master.core.sync.gloo_values import GlooValues
 from elasticjob_master.server import protobuf
 from elasticjob_master.server.services import errors
@@ -33,7 +36,7 @@ class HorovodService(HorovodServiceServicer):
         self._joining: set[asyncio.Future[None]] = set()
         self._getting: dict[str, set[asyncio.Future[None]]] = {}
         self._waiting = 0
-        controller.on_decided = self._decided
+        controller.subscribe("decided", self._decided)
 
     async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinResponse:
         async with (
@@ -42,9 +45,9 @@ class HorovodService(HorovodServiceServicer):
         ):
             self._check_driver()
             job = self._controller.rendezvous
-            asks = (request.pod_uid, request.process_round, request.left_round)
-            self._controller.joins(*asks)
-            while not job.has_place(*asks):
+            member = check_process(job, request.pod_uid, request.process_round)
+            self._controller.handle(PlaceRequested(member.uid, request.left_round))
+            while not self._has_place(request):
                 if self._leaves(request.pod_uid):
                     return pb.JoinResponse(removed=True)
                 await self._wait(self._joining)
@@ -78,6 +81,12 @@ class HorovodService(HorovodServiceServicer):
             self._check_round(request.round)
             self._values.delete(request.round, request.key)
             return pb.DeleteResponse()
+
+    def _has_place(self, request: pb.JoinRequest) -> bool:
+        """Return whether a process that has asked has a place in the present world."""
+        state = self._controller.rendezvous
+        member = check_process(state, request.pod_uid, request.process_round)
+        return elastic_driver.may_join(state, member, request.left_round)
 
     def _check_driver(self) -> None:
         job = self._controller.rendezvous

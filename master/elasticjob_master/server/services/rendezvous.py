@@ -37,7 +37,7 @@ class RendezvousService(RendezvousServiceServicer):
         self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         """By what they wait for: a key's value, or a barrier's end."""
         self._count = 0
-        controller.on_new_round = self._wake_all
+        controller.subscribe("new_round", self._wake_all)
 
     async def SetValue(self, request: pb.SetValueRequest, context: Any) -> pb.SetValueResponse:
         async with errors.abort_on_refusal(context):

@@ -16,9 +16,10 @@ from elasticjob_master.core.accounting import StoredAccounting
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.progress import StoredProgress
-from elasticjob_master.core.rendezvous.stored_member import StoredMember
 from elasticjob_master.core.stall import StoredStall
 from elasticjob_master.core.straggler_replacement import ReplacementMemory
+from elasticjob_master.persistence.stored_ledger import StoredLedger
+from elasticjob_master.persistence.stored_member import StoredMember
 
 VERSION = 2
 _LARGEST = 256 * 1024 * 1024
@@ -32,45 +33,7 @@ class UnreadableState(Exception):
     """The stored bytes are damaged or of another version; the message says which."""
 
 
-class _Part(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Base of the stored structs; a missing field has its default."""
-
-
-class StoredHolder(_Part, frozen=True):
-    """A member's leases of one data set, as runs of positions.
-
-    Those of its latest request, and of earlier ones.
-    """
-
-    uid: str
-    request_id: str = ""
-    latest: list[int] = []
-    earlier: list[int] = []
-
-
-class StoredLedger(_Part, frozen=True):
-    """A data set and its ledger; `waiting` and `failed` are runs of positions."""
-
-    name: str
-    size: int
-    shard_size: int
-    epochs: int
-    shuffle: bool = False
-    seed: int = 0
-    parts: list[int] = []
-    parts_digest: str = ""
-    streamed: bool = False
-    ended: bool = False
-    fresh: int = 0
-    waiting: list[int] = []
-    failed: list[int] = []
-    returned: int = 0
-    restored_round: int = 0
-    restored_from: str = ""
-    holders: list[StoredHolder] = []
-
-
-class StoredKeyValue(_Part, frozen=True):
+class StoredKeyValue(msgspec.Struct, frozen=True, omit_defaults=True):
     """The key-value store and the passed barriers of the present round.
 
     `answers` are results of additions.

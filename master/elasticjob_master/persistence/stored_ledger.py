@@ -1,16 +1,50 @@
-"""Conversions between the ledger of a data set and its stored form."""
+"""The ledger of a data set as it is stored, so that a later master knows it."""
 
 from __future__ import annotations
 
+import msgspec
 from elasticjob_shards import Dataset, Ledger
 from elasticjob_shards.account import Holder
 from elasticjob_shards.runs import pack, unpack
 
 from elasticjob_master.core.rendezvous.members import Members
-from elasticjob_master.core.stored_state import StoredHolder, StoredLedger
 
 _MOST = 10_000_000
 """Numbers in a stored set: more than there can ever be."""
+
+
+class StoredHolder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A member's leases of one data set, as runs of positions.
+
+    Those of its latest request, and of earlier ones.
+    """
+
+    uid: str
+    request_id: str = ""
+    latest: list[int] = []
+    earlier: list[int] = []
+
+
+class StoredLedger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A data set and its ledger; `waiting` and `failed` are runs of positions."""
+
+    name: str
+    size: int
+    shard_size: int
+    epochs: int
+    shuffle: bool = False
+    seed: int = 0
+    parts: list[int] = []
+    parts_digest: str = ""
+    streamed: bool = False
+    ended: bool = False
+    fresh: int = 0
+    waiting: list[int] = []
+    failed: list[int] = []
+    returned: int = 0
+    restored_round: int = 0
+    restored_from: str = ""
+    holders: list[StoredHolder] = []
 
 
 def store_ledger(ledger: Ledger) -> StoredLedger:

@@ -1,0 +1,93 @@
+"""The one entry of the rendezvous, which forms worlds: the sets of members that train together.
+
+`advance` is the only function that changes a `RendezvousState`. An event only changes facts. A tick
+compares the facts with the desired state, makes the transitions that they allow, and returns the
+commands that are missing. So a repeated, late or lost message, a reconnection or a restart of the
+master needs no handling of its own. The events of many members are applied one by one, and one tick
+decides for all of them: a tick looks at every member, and an event at one.
+
+Phases: "waiting" (there is no world), "training", "reforming" (the world is being stopped), and
+"finishing" (a member has finished successfully; members that leave from then on change no world).
+`world_changes` has the transitions between them. A world is formed only when no process of the last
+one runs; only in-process elastic frameworks get the next world while their processes run.
+"""
+
+from __future__ import annotations
+
+from elasticjob_master.core.rendezvous import (
+    desired_commands,
+    events,
+    failure_detection,
+    job_events,
+    member_events,
+    node_check,
+    world_changes,
+)
+from elasticjob_master.core.rendezvous.commands import Command
+from elasticjob_master.core.rendezvous.state import RendezvousState
+
+
+def advance(state: RendezvousState, now: float, event: events.Event | None = None) -> list[Command]:
+    """Apply an event, or make every decision that the facts allow now if there is no event.
+
+    Args:
+        state: is changed.
+        now: the time of any monotonic clock.
+        event: what has happened; None: the time has advanced.
+
+    Returns:
+        The commands that follow, in the order in which they are to be executed.
+    """
+    match event:
+        case None:
+            return _decide(state, now)
+        case events.HeartbeatReceived():
+            member_events.record_heartbeat(state, event, now)
+        case events.StepsReported():
+            member_events.record_steps(state, event, now)
+        case events.MemberRegistered():
+            return member_events.register(state, event, now)
+        case events.MemberConnected():
+            return member_events.connect(state, event, now)
+        case events.MemberDisconnected():
+            return member_events.disconnect(state, event, now)
+        case events.ProcessStarted():
+            member_events.confirm_start(state, event, now)
+        case events.ProcessExited():
+            return member_events.record_exit(state, event, now)
+        case events.PlaceRequested():
+            member_events.request_place(state, event)
+        case events.PlaceTaken():
+            member_events.take_place(state, event, now)
+        case events.MemberLeaving():
+            member_events.leave(state, event, now)
+        case events.NodeChecked():
+            member_events.record_node_check(state, event, now)
+        case events.SettingsObserved():
+            job_events.adopt_settings(state, event)
+        case events.PodsDrained():
+            job_events.drain_pods(state, event, now)
+        case events.StandbyChanged():
+            state.standby = event.places
+        case events.TrainingHung():
+            job_events.restart_training(state)
+        case events.MasterStalled():
+            job_events.extend_deadlines(state, event.seconds)
+        case events.StateShared():
+            state.shared_state = True
+        case events.StateStored():
+            state.stored_round = event.round
+            state.stored_at = event.began_at
+        case events.StateRestored():
+            job_events.restore(state, event, now)
+    return []
+
+
+def _decide(state: RendezvousState, now: float) -> list[Command]:
+    """Make every decision that the facts allow now, and return the commands that follow."""
+    state.store_needed = False
+    commands = failure_detection.handle_timeouts(state, now)
+    node_check.advance(state, now)
+    failure_detection.resolve_crashes(state, now)
+    world_changes.advance(state, now)
+    return commands + desired_commands.missing_commands(state, now)

@@ -1,0 +1,85 @@
+"""What the master knows of its ElasticJob and its ScalePlans, as one value.
+
+The cluster shell makes a new value whenever one of these objects changes. A master without
+Kubernetes makes one from its command line and its standard input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.health import Health
+from elasticjob_api.scaleplan import FINISHED, ScalePlan
+
+from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling
+from elasticjob_master.core.rendezvous.rules import RoleSize, Timing
+from elasticjob_master.script_order import ScriptOrder
+
+
+@dataclass(frozen=True)
+class ObservedPlan:
+    """A ScalePlan of the job.
+
+    Attributes:
+        number: of a plan that a master of this job has created; None: of another plan.
+        requested_size: the size of the scaled role that the plan asks for, if it does.
+        replaced_pod: the straggler that the plan replaces, if it does.
+        ended: what there is to learn from such a plan when it has ended.
+    """
+
+    plan: ScalePlan
+    number: int | None = None
+    requested_size: int | None = None
+    replaced_pod: str | None = None
+    ended: EndedPlan | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the plan waits or is being executed."""
+        return self.plan.status.phase not in FINISHED
+
+
+@dataclass(frozen=True)
+class PlanFacts:
+    """All plans of the job, and what the unfinished ones ask of the master now.
+
+    Attributes:
+        standby: roles and indices of the members that replace others, while those still train.
+        draining: the pods that have to leave, and the seconds they may take.
+        script: what a member's agent has to run.
+        scaling: how the auto-scaler may scale the job; None: it has no role to scale.
+    """
+
+    plans: tuple[ObservedPlan, ...] = ()
+    standby: frozenset[tuple[str, int]] = frozenset()
+    draining: Mapping[str, float] = field(default_factory=dict)
+    script: ScriptOrder | None = None
+    scaling: JobScaling | None = None
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """The ElasticJob.
+
+    Attributes:
+        sizes: the roles' sizes; None until they are known.
+        domains: by role and index in which topology domain a member is, as far as that is known.
+        all_ready: the first world needs all desired members.
+        stop_seconds: how long a process may take to stop.
+        gpus: of a member, by role.
+        profile: the name of the profile that the job reads and writes, if any.
+        plans: None until all plans are known: a member that stands by must not count as one that joins.
+    """
+
+    sizes: Mapping[str, RoleSize] | None = None
+    domains: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    all_ready: bool = False
+    stop_seconds: float = Timing.stop
+    health: Health = field(default_factory=Health)
+    status: ElasticJobStatus = field(default_factory=ElasticJobStatus)
+    suspended: bool = False
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    profile: str | None = None
+    plans: PlanFacts | None = None
