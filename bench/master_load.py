@@ -15,6 +15,7 @@ from statistics import median, quantiles
 
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_master.controller import Controller
+from elasticjob_master.core.rendezvous.events import MemberConnected
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.server import protobuf
 
@@ -201,6 +202,7 @@ def _join(controller: Controller, index: int) -> Member:
         f"bench-worker-{index}", f"uid-{index}", "worker", index, address="10.0.0.1"
     )
     controller.register(identity)
-    member = controller.connect(identity.pod_uid, lambda _: None, running_round=1, draining=False)
+    event = MemberConnected(identity.pod_uid, running_round=1)
+    member = controller.connect(event, lambda _: None)
     assert member is not None
     return member

@@ -21,12 +21,12 @@ from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_master.cluster.profile_keeper import ProfileKeeper
 from elasticjob_master.config import Config
+from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.job_scaling import JobScaling, RoleResources
 from elasticjob_master.core.autoscale.profile import read_profile
 from elasticjob_master.core.autoscale.scaling_memory import RolePeaks, ScalingMemory
-from elasticjob_master.core.scale_plans import ScalePlans
-from elasticjob_master.scaling_control import ScalingControl
+from elasticjob_master.job_facts import JobFacts
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 
 from tests.support.service_accounts import kubeconfig_of
@@ -65,14 +65,15 @@ class Master:
             token=None,
             tls=None,
         )
-        self.control = ScalingControl(ScalePlans(), changed=lambda: None)
+        facts = JobFacts(profile="digits")
+        controller = Controller(framework="custom", facts=facts)
+        self.control = controller.scaling
         self.control.job_scaling = JobScaling(
             role="worker", desired=size, bounds=Bounds(1, 64), roles={"worker": RoleResources()}
         )
         peaks = {"worker": RolePeaks(steady=1.5, memory=10**9)}
         self.settled = ScalingMemory(rates={size: 100.0 * size}, settled=size, peaks=peaks)
-        self.keeper = ProfileKeeper(kube, config, self.control)
-        self.keeper.profile = "digits"
+        self.keeper = ProfileKeeper(kube, config, controller)
 
     def settle(self) -> None:
         self.control.autoscaler.restore(self.settled)

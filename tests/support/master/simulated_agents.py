@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.core.rendezvous.advance import advance
-from elasticjob_master.core.rendezvous.events import Event, MemberConnected, MemberDisconnected, MemberRegistered, PlaceTaken, ProcessExited, ProcessStarted
 from elasticjob_master.core.rendezvous.commands import (
     Command,
     Drain,
@@ -18,9 +17,18 @@ from elasticjob_master.core.rendezvous.commands import (
     Stop,
     WorldChanged,
 )
+from elasticjob_master.core.rendezvous.events import (
+    Event,
+    MemberConnected,
+    MemberDisconnected,
+    MemberRegistered,
+    PlaceTaken,
+    ProcessExited,
+    ProcessStarted,
+)
 from elasticjob_master.core.rendezvous.members import Identity
-from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
+from elasticjob_master.core.rendezvous.state import RendezvousState
 
 MINIMUM = 2
 

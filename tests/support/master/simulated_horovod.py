@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from elasticjob_master.core.rendezvous.events import MemberRegistered
-from tests.support.master.settings import settings
 from elasticjob_api.refusals import NotCurrent, NotReadyYet
 from elasticjob_master.core.rendezvous.commands import (
     Command,
@@ -19,15 +17,25 @@ from elasticjob_master.core.rendezvous.commands import (
     Start,
     Stop,
 )
-from elasticjob_master.core.rendezvous.members import Members
-from elasticjob_master.core.rendezvous.state import RendezvousState
+from elasticjob_master.core.rendezvous.current_process import check_process
+from elasticjob_master.core.rendezvous.elastic_driver import may_join
+from elasticjob_master.core.rendezvous.events import (
+    MemberConnected,
+    MemberRegistered,
+    PlaceRequested,
+    PlaceTaken,
+    ProcessExited,
+    StateRestored,
+)
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
+from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.persistence.stored_member import (
     StoredMember,
     restore_member,
     store_member,
 )
 
+from tests.support.master.changed_settings import changed_settings
 from tests.support.master.simulated_agents import SimulatedAgent, SimulatedRendezvous
 
 RULES = Rules(in_process_elastic=True, elastic_driver=True, deciding_role="worker")
@@ -66,22 +74,18 @@ class SimulatedHorovod(SimulatedRendezvous):
     def connect(self, agent: SimulatedAgent) -> None:
         uid = agent.identity.pod_uid
         try:
-            self.apply(MemberRegistered(agent.identity))
+            self.members.check_registration(agent.identity)
         except NotCurrent:
             self.kill(agent)
             return
+        self.apply(MemberRegistered(agent.identity))
         agent.connected = True
         agent.inbox.clear()
-        self.rendezvous.connected(
-            uid,
-            self.now,
-            running_round=agent.running,
-            draining=agent.draining,
-            joined_round=self.joined_round(uid),
-        )
+        joined_round = self.joined_round(uid)
+        self.apply(MemberConnected(uid, agent.running, joined_round, agent.draining))
         if agent.running == 0 and agent.unreported is not None:
             process_round, code, asked = agent.unreported
-            self.rendezvous.process_exited(uid, process_round, code, self.now, requested=asked)
+            self.apply(ProcessExited(uid, process_round, code, requested=asked))
         self.advance()
 
     def kill(self, agent: SimulatedAgent) -> None:
@@ -152,16 +156,15 @@ class SimulatedHorovod(SimulatedRendezvous):
             self._ask(agent, process)
 
     def _ask(self, agent: SimulatedAgent, process: HorovodProcess) -> None:
-        asks = (agent.identity.pod_uid, process.started, process.joined)
+        uid = agent.identity.pod_uid
         try:
-            self.rendezvous.joins(*asks)
+            check_process(self.rendezvous, uid, process.started)
+            self.apply(PlaceRequested(uid, process.joined))
             self.advance()
-            has_place = self.rendezvous.has_place(*asks)
+            member = check_process(self.rendezvous, uid, process.started)
         except (NotCurrent, NotReadyYet):
             return
-        member = self.members.get(agent.identity.pod_uid)
-        assert member is not None
-        if has_place:
+        if may_join(self.rendezvous, member, process.joined):
             self._take_place(agent, process)
         elif member.leaving and not self.rendezvous.in_world(member.uid):
             self.end_process(agent, 134, asked=True)
@@ -200,7 +203,7 @@ class SimulatedHorovod(SimulatedRendezvous):
         process.joined = rendezvous.round
         process.phase = "training"
         if agent.connected:
-            rendezvous.joined(agent.identity.pod_uid, rendezvous.round)
+            self.apply(PlaceTaken(agent.identity.pod_uid, rendezvous.round))
             self.advance()
 
     def stored_members(self) -> list[StoredMember]:
@@ -214,19 +217,17 @@ class SimulatedHorovod(SimulatedRendezvous):
         """
         before = self.rendezvous
         stored = stored or self.stored_members()
-        self.members = Members()
-        self.rendezvous = Rendezvous(self.members, rules=RULES, timing=Timing(lost=10.0))
-        self.apply(settings(self.rendezvous, sizes=before.sizes))
-        for each in stored:
-            self.members.insert(restore_member(each, self.now))
-        self.rendezvous.restore(
-            phase=before.phase,
-            process_round=before.round,
-            world=before.world,
-            finished=before.finished_at is not None,
-            now=self.now,
-            world_failed=before.world_failed,
-            standby=before.standby,
+        self.begin_state(RendezvousState(rules=RULES, timing=Timing(lost=10.0), sizes=before.sizes))
+        self.apply(
+            StateRestored(
+                members=tuple(restore_member(each, self.now) for each in stored),
+                phase=before.phase,
+                round=before.round,
+                world=before.world,
+                finished=before.finished_at is not None,
+                world_failed=before.world_failed,
+                standby=before.standby,
+            )
         )
         for agent in self.agents.values():
             agent.connected = False
@@ -248,4 +249,4 @@ class SimulatedHorovod(SimulatedRendezvous):
         return {uid: p.joined for uid, p in self.processes.items() if p.phase == "training"}
 
     def resize(self, desired: int) -> None:
-        self.apply(settings(self.rendezvous, sizes={"worker": RoleSize(1, desired)}))
+        self.apply(changed_settings(self.rendezvous, sizes={"worker": RoleSize(1, desired)}))

@@ -26,6 +26,7 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.commands import (
     Check,
+    CloseStream,
     Command,
     Drain,
     Exit,
@@ -33,8 +34,16 @@ from elasticjob_master.core.rendezvous.commands import (
     Start,
     Stop,
 )
+from elasticjob_master.core.rendezvous.events import (
+    MemberConnected,
+    MemberLeaving,
+    NodeChecked,
+    ProcessExited,
+    ProcessStarted,
+)
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.job_facts import JobFacts, PlanFacts
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import StoreFailed, TakenOver
@@ -126,8 +135,8 @@ class SimulatedMaster:
     """
 
     def __init__(self, job: SimulatedJob) -> None:
-        self.controller = Controller(framework=job.framework)
-        self.controller.set_health(job.health)
+        facts = JobFacts(health=job.health)
+        self.controller = Controller(framework=job.framework, facts=facts)
         self.store = SimulatedStore(job.rng, job.stored)
         self.state_writer = StateWriter(
             self.store, lambda: snapshot.encode(self.controller, job_uid="j")
@@ -168,13 +177,15 @@ class SimulatedStream:
         master.streams.add(self)
 
     def send(self, command: Command) -> None:
-        self.down.put_nowait(None if isinstance(command, MemberRemoved) else command)
+        closes = isinstance(command, MemberRemoved | CloseStream)
+        self.down.put_nowait(None if closes else command)
 
     async def serve(self, running: int, draining: bool) -> None:
         """Be the master's end of the stream."""
         controller = self.master.controller
         uid = self.agent.uid
-        member = controller.connect(uid, self.send, running_round=running, draining=draining)
+        event = MemberConnected(uid, running_round=running, draining=draining)
+        member = controller.connect(event, self.send)
         assert member is not None, "it has just registered"
         while not self.broken:
             message = await self.take(self.up, SERVER_TIMEOUT)
@@ -249,7 +260,7 @@ class SimulatedAgent:
     async def _send_heartbeats(self, stream: SimulatedStream) -> None:
         while True:
             stream.up.put_nowait(
-                lambda controller, member: controller.heartbeat(member, member.usage)
+                lambda controller, member: controller.heartbeat(member.uid, member.usage)
             )
             await asyncio.sleep(2.0)
 
@@ -258,11 +269,8 @@ class SimulatedAgent:
             self.stream.up.put_nowait(message)
 
     def _report_exit(self, last: lifecycle.Exited) -> None:
-        self.send(
-            lambda job, member: job.exited(
-                member, last.round, last.code, requested=last.asked, retry=last.retry
-            )
-        )
+        event = ProcessExited(self.uid, last.round, last.code, last.asked, last.retry)
+        self.send(lambda job, member: job.exited(member, event))
 
     def _handle_command(self, command: Command) -> None:
         match command:
@@ -278,7 +286,7 @@ class SimulatedAgent:
                 self.handle(lifecycle.ExitRequested(command.problem))
             case Check():
                 number = command.number
-                self.send(lambda job, member: job.node_checked(member, number, 1.0, "", ()))
+                self.send(lambda job, member: job.handle(NodeChecked(member.uid, number, 1.0)))
 
     def handle(self, event: Event) -> None:
         if self.ended:
@@ -293,14 +301,14 @@ class SimulatedAgent:
                 case lifecycle.EndProcess() if self.process is not None:
                     self.process.end(action.kill_after)
                 case lifecycle.ReportLeaving():
-                    self.send(lambda job, member: job.leaving(member))
+                    self.send(lambda job, member: job.handle(MemberLeaving(member.uid)))
                 case lifecycle.AwaitVerdict():
                     self.job.spawn(self._await_verdict())
                 case lifecycle.Quit():
                     self.job.spawn(self._quit(action.code))
 
     def _launch(self, process_round: int) -> None:
-        self.send(lambda job, member: job.started(member, process_round))
+        self.send(lambda job, member: job.handle(ProcessStarted(member.uid, process_round)))
         assert self.process is None, "never two processes on one member"
         self.process = SimulatedProcess(self, process_round)
 
@@ -482,11 +490,17 @@ class SimulatedJob:
             # Horovod's launcher is somewhere else; without one, the processes would ask the master
             # for their places.
             sizes = {ROLE: RoleSize(1, len(self.desired)), "launcher": RoleSize(0, 0)}
-            self.master.controller.resize(sizes, all_ready=False, stop_seconds=GRACE)
             leaving = {
                 a.identity.pod_name: GRACE for i, a in self.agents.items() if i not in self.desired
             }
-            self.master.controller.drain(leaving)
+            self.master.controller.observe_job(
+                JobFacts(
+                    sizes=sizes,
+                    stop_seconds=GRACE,
+                    health=self.health,
+                    plans=PlanFacts(draining=leaving),
+                )
+            )
 
     def scale(self, size: int) -> None:
         self.desired = set(range(size))

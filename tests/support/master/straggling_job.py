@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from elasticjob_master.job_facts import JobFacts
 from elasticjob_api.health import Health
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanSpec, ScalePlanStatus
@@ -17,8 +16,17 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.decision import ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan
 from elasticjob_master.core.progress import Report
+from elasticjob_master.core.rendezvous.advance import advance
+from elasticjob_master.core.rendezvous.events import (
+    MemberDisconnected,
+    MemberLeaving,
+    ProcessExited,
+    StateRestored,
+)
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.job_facts import JobFacts, ObservedPlan, PlanFacts
+from elasticjob_master.scaling_control import PlanWish
 
 EPOCH = 1_000_000_000.0
 TICK = 4
@@ -52,38 +60,34 @@ class StragglingJob:
         self._health = health or Health(on_straggler="Replace")
         self._sizes = {"worker": RoleSize(1, members, kept=kept)}
         self._under_way: tuple[int, ScalingDecision] | None = None
-        self.controller = Controller(framework="jax", facts=JobFacts(sizes=self._sizes))
-        self._begin([self._member(index, f"node-{index}") for index in range(members)])
-        self._connect()
+        self.controller = self._controller()
+        self._begin([self._member(index, f"node-{index}") for index in range(members)], 1)
 
-    def _connect(self) -> None:
-        self.controller.health = self._health
-        self.controller.scaling.on_decision = self._decided
+    def _controller(self) -> Controller:
+        facts = JobFacts(sizes=self._sizes, health=self._health)
+        controller = Controller(framework="jax", facts=facts)
+        controller.decisions.request = lambda: None  # type: ignore[method-assign]  # no event loop
+        return controller
 
     def _member(self, index: int, node: str) -> Member:
         name = f"j-worker-{index}-{self.second}"
         identity = Identity(name, f"uid-{name}", "worker", index, node_name=node)
         return Member(
-            identity, 1 + self.second, disconnected_since=None, process_round=1, started=True
+            identity,
+            1 + self.second,
+            disconnected_since=None,
+            process_round=1,
+            started=True,
+            last_heard_at=float(self.second),
         )
 
-    def _begin(self, members: list[Member]) -> None:
+    def _begin(self, members: list[Member], round_: int) -> None:
         """Form the next world of these, by rank."""
-        controller = self.controller
-        for member in members:
-            if controller.members.get(member.uid) is None:
-                controller.members.insert(member)
-        rendezvous = controller.rendezvous
+        state = self.controller.rendezvous
+        new = tuple(member for member in members if state.members.get(member.uid) is None)
         world = tuple(member.uid for member in members)
-        round_ = rendezvous.round + 1
-        rendezvous.restore(
-            phase="training",
-            process_round=round_,
-            world=world,
-            finished=False,
-            now=float(self.second),
-        )
-        rendezvous.confirmed_at = float(self.second)
+        advance(state, float(self.second), StateRestored(new, "training", round_, world))
+        advance(state, float(self.second))
 
     def world(self) -> list[Member]:
         """Return the members by rank."""
@@ -92,22 +96,19 @@ class StragglingJob:
     def set_health(self, **changes: Any) -> None:
         """Change the health's settings while the job runs."""
         self._health = Health(on_straggler="Replace", **changes)
-        self.controller.health = self._health  # without the event loop in which decisions are made
+        facts = replace(self.controller.facts, health=self._health)
+        self.controller.observe_job(facts)
 
     def restart_master(self) -> None:
         """Let another master go on with what this one has stored."""
         before = self.controller
-        self.controller = Controller(framework="jax", facts=JobFacts(sizes=self._sizes))
+        self.controller = self._controller()
         scaling = self.controller.scaling
-        rendezvous = self.controller.rendezvous
         scaling.replacer.restore(before.scaling.replacer.memory)
         scaling.autoscaler.restore(before.scaling.autoscaler.memory)
-        self.controller.plans.restore(before.plans.last_number)
-        for plan in before.plans:
-            self.controller.plans.put(plan, None)
-        rendezvous.round = before.rendezvous.round
-        self._begin(list(before.rendezvous.world_members()))
-        self._connect()
+        scaling.use_number(before.scaling.last_number)
+        state = before.rendezvous
+        self._begin(list(state.world_members()), state.round + 1)
 
     def train(self, seconds: int, own_seconds: OwnSeconds, *, execute: bool = True) -> None:
         """Let them train; `execute`: the cluster executes the plans that are made."""
@@ -117,6 +118,8 @@ class StragglingJob:
             now = float(self.second)
             self.controller.health_monitor.tick(self.controller, now, wall=EPOCH + now)
             self.controller.scaling.tick(self.controller, now)
+            if self.controller.scaling.wish is not None:
+                self._create_plan(self.controller.scaling.wish)
             if execute and self._under_way is not None:
                 self.execute_plan()
 
@@ -145,23 +148,25 @@ class StragglingJob:
     # --- plans
     # -------------------------------------------------------------------------------------------------------
 
-    def _decided(self, _role: str, decision: ScalingDecision) -> None:
+    def _create_plan(self, wish: PlanWish) -> None:
+        decision = wish.decision
         assert decision.straggler is not None
         assert self._under_way is None, "a second plan beside one that is under way"
-        self.replaced.append(
-            (float(self.second), decision.straggler.slowness.member, decision.reason)
-        )
-        number = self.controller.plans.next_number
-        self._under_way = (number, decision)
-        self._put(number, "Executing")
-        self.controller.scaling.plan_created(number, decision)
+        member = decision.straggler.slowness.member
+        self.replaced.append((float(self.second), member, decision.reason))
+        self._under_way = (wish.number, decision)
+        self.controller.scaling.plan_created(wish)
+        self.observe_plan(wish.number, "Executing")
 
-    def _put(self, number: int, phase: PlanPhase) -> None:
+    def observe_plan(self, number: int, phase: PlanPhase, ended: EndedPlan | None = None) -> None:
+        """Let the master see a plan of the auto-scaler."""
         metadata = ObjectMeta(name=f"j-auto-{number}", uid=f"plan-{number}")
         status = ScalePlanStatus(phase=phase)
-        self.controller.plans.put(
-            ScalePlan(metadata=metadata, spec=ScalePlanSpec(job_name="j"), status=status), number
-        )
+        plan = ScalePlan(metadata=metadata, spec=ScalePlanSpec(job_name="j"), status=status)
+        scaling = self.controller.scaling
+        observed = ObservedPlan(plan, number, ended=ended)
+        facts = PlanFacts((observed,), scaling=scaling.job_scaling)
+        scaling.observe(self.controller, facts)
 
     def execute_plan(self) -> None:
         """End the plan that is under way: the new member takes over, if it can be had."""
@@ -169,15 +174,18 @@ class StragglingJob:
         (number, decision), self._under_way = self._under_way, None
         assert decision.straggler is not None
         old = decision.straggler.slowness.member
-        scaling = self.controller.scaling
         ended = EndedPlan(number, "Failed", None, 0, "no room")
         if self.next_node:
             taken = {member.identity.index for member in self.world()}
             index = next(index for index in range(len(taken) + 1) if index not in taken)
             new = self._member(index, self.next_node)
-            self.controller.members.remove(old)
-            self._begin([*(member for member in self.world() if member is not old), new])
+            state = self.controller.rendezvous
+            now = float(self.second)
+            advance(state, now, MemberLeaving(old.uid))
+            advance(state, now, ProcessExited(old.uid, old.process_round, 0, requested=True))
+            advance(state, now, MemberDisconnected(old.uid))
+            world = [*(member for member in self.world() if member is not old), new]
+            self._begin(world, state.round + 1)
             ended = replace(ended, phase="Succeeded", replacement=index)
-        self._put(number, "Succeeded" if self.next_node else "Failed")
-        for _ in range(2):
-            scaling.plan_ended(ended)  # it is seen again and again
+        for _ in range(2):  # it is seen again and again
+            self.observe_plan(number, "Succeeded" if self.next_node else "Failed", ended)

@@ -20,7 +20,7 @@ MUTATIONS = (
     Mutation(
         "a process of an earlier round is current",
         "master/elasticjob_master/core/rendezvous/current_process.py",
-        "elif 0 < process_round < job.round:",
+        "elif 0 < process_round < state.round:",
         "elif False:",
     ),
     Mutation(
@@ -89,13 +89,13 @@ MUTATIONS = (
     Mutation(
         "a world that has begun is changed before all have their places",
         "master/elasticjob_master/core/rendezvous/elastic_driver.py",
-        "    if job.begun_round == job.round and job.confirmed_at is None:\n        return None\n",
+        "    if state.begun_round == state.round and state.confirmed_at is None:\n        return None\n",
         "",
     ),
     Mutation(
         "who has left its world waits for a new process that has crashed",
         "master/elasticjob_master/core/rendezvous/elastic_driver.py",
-        "stranded = failed or (any(m.joining for m in base) and not all(m.joining for m in fresh))",
+        "stranded = failed or (any(m.joining for m in base) and not all(m.joining for m in new))",
         "stranded = failed",
     ),
     Mutation(

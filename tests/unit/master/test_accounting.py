@@ -7,7 +7,9 @@ import pytest
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.accounting import Accounting, Activity, Held, Moment, StoredAccounting
 from elasticjob_master.core.progress import Report
+from elasticjob_master.core.rendezvous.events import StateRestored
 from elasticjob_master.core.rendezvous.members import Identity
+from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.monitors.accountant import held, moment
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.stored_state import StoredState, decode, encode
@@ -247,26 +249,22 @@ async def test_a_job_trains_from_the_first_step_of_a_world_on_and_holds_its_memb
         return moment(controller, stalled_since=None).activity
 
     assert seen() == "waiting"
-    controller.suspended = True
+    controller.observe_job(JobFacts(suspended=True))
     assert seen() == "suspended"
-    controller.suspended = False
+    controller.observe_job(JobFacts(gpus={"worker": 4, "ps": 1}))
     for index in range(2):
         controller.register(
             Identity(f"w-{index}", f"u{index}", "worker", index, address="127.0.0.1")
         )
-    controller.gpus = {"worker": 4, "ps": 1}
     assert held(controller) == (2, 0.0, 8)
-    controller.rendezvous.round = 1
-    controller.rendezvous.phase = "training"
+    controller.restore(StateRestored((), "training", 1, ()), 0)
     assert seen() == "starting"
     controller.progress.add_report("u0", Report(1, 1, samples=1, seconds=1), now=1, wall=1)
     assert seen() == "training"
     assert moment(controller, stalled_since=5.0).activity == "stalled"
-    controller.rendezvous.phase = "reforming"
+    controller.restore(StateRestored((), "reforming", 1, ()), 0)
     assert seen() == "starting"
-    controller.rendezvous.round = 2
-    controller.rendezvous.phase = "training"
+    controller.restore(StateRestored((), "training", 2, ()), 0)
     assert seen() == "starting", "the steps are of the world before"
-    controller.rendezvous.finished_at = 1.0
-    controller.rendezvous.phase = "waiting"
+    controller.restore(StateRestored((), "waiting", 2, (), finished=True), 0)
     assert seen() == "finished"

@@ -15,6 +15,8 @@ from typing import Any, cast
 
 import pytest
 from elasticjob_api.dashboard import Page, page_data
+from elasticjob_api.meta import ObjectMeta
+from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec
 from elasticjob_api.v1 import job_pb2
 from elasticjob_master import scaling_control
 from elasticjob_master.config import Config
@@ -26,7 +28,10 @@ from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.pending import MISSING_SECONDS
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.progress import Report
+from elasticjob_master.core.rendezvous.advance import advance
+from elasticjob_master.core.rendezvous.events import StateRestored
 from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
+from elasticjob_master.job_facts import ObservedPlan, PlanFacts
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore
 from elasticjob_master.persistence.stored_state import EncodedState
@@ -46,21 +51,23 @@ class Job:
         self.controller = Controller(framework="jax")
         self.scaling = self.controller.scaling
         uids = tuple(str(index) for index in range(members))
-        for index, uid in enumerate(uids):
-            identity = Identity(
-                pod_name=f"j-worker-{index}", pod_uid=uid, role="worker", index=index
+        restored = tuple(
+            Member(
+                Identity(f"j-worker-{index}", uid, "worker", index),
+                index + 1,
+                disconnected_since=None,
+                process_round=1,
+                started=True,
             )
-            self.controller.members.insert(
-                Member(identity, index + 1, disconnected_since=None, process_round=1, started=True)
-            )
-        rendezvous = self.controller.rendezvous
-        rendezvous.restore(phase="training", process_round=1, world=uids, finished=False, now=0.0)
-        rendezvous.confirmed_at = 0.0
+            for index, uid in enumerate(uids)
+        )
+        state = self.controller.rendezvous
+        advance(state, 0.0, StateRestored(restored, "training", 1, uids))
+        advance(state, 0.0)
         self.uids = uids
         self.second = 0
         self.total_steps = 0
         self.asked: list[ScalingDecision] = []
-        self.scaling.on_decision = lambda _role, decision: self.asked.append(decision)
         self.scaling.job_scaling = JobScaling(
             role="worker",
             desired=desired,
@@ -101,7 +108,19 @@ class Job:
                 seconds=seconds,
             )
             self.controller.progress.add_report(uid, report, now=float(second), wall=float(second))
+        before = self.scaling.wish
         self.scaling.tick(self.controller, float(second))
+        wish = self.scaling.wish
+        if wish is not None and wish is not before:
+            self.asked.append(wish.decision)
+
+    def create_plan(self) -> None:
+        assert self.scaling.wish is not None
+        self.scaling.plan_created(self.scaling.wish)
+
+    def fail_to_create_plan(self) -> None:
+        assert self.scaling.wish is not None
+        self.scaling.plan_not_created(self.controller, self.scaling.wish)
 
 
 def test_a_reached_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> None:
@@ -111,10 +130,10 @@ def test_a_reached_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> Non
     job.train(5, 40, 100.0)
     assert [decision.size for decision in job.asked] == [4]
     assert job.scaling.autoscaler.memory.rates[2] == pytest.approx(100.0)
-    job.scaling.plan_not_created()
+    job.fail_to_create_plan()
     job.train(40, 42, 100.0)
     assert len(job.asked) == 2, "a plan that could not be made is asked for again"
-    job.scaling.plan_created(1, job.asked[-1])
+    job.create_plan()
     assert job.scaling.autoscaler.memory.asked == 4
 
 
@@ -128,7 +147,7 @@ def test_memory_that_was_changed_in_place_is_measured_before_the_next_plan(
     job.use(memory=int(0.95 * GIB))
     job.train(0, 12, 100.0)
     [more] = job.asked
-    job.scaling.plan_created(1, more)
+    job.create_plan()
     given = int(more.resources["worker"]["memory"])
     if not end_is_seen_first:
         job.limit_memory(given)
@@ -202,7 +221,7 @@ def test_members_that_stay_missing_while_the_others_train_are_given_up() -> None
 
 def test_the_end_of_a_plan_is_learned_from_once() -> None:
     job = Job(members=2, desired=2)
-    job.controller.plans.use_number(3)
+    job.scaling.use_number(3)
     unmet = EndedPlan(
         number=3, phase="PartiallySucceeded", requested_size=8, reached_size=5, message="no room"
     )
@@ -211,10 +230,10 @@ def test_the_end_of_a_plan_is_learned_from_once() -> None:
     assert (job.scaling.autoscaler.memory.had, job.scaling.autoscaler.memory.pause) == (5, 600.0)
     job.scaling.plan_ended(replace(unmet, number=2, reached_size=1))
     assert job.scaling.autoscaler.memory.had == 5, "an older plan changes nothing"
-    job.controller.plans.use_number(4)
+    job.scaling.use_number(4)
     job.scaling.plan_ended(replace(unmet, number=4, requested_size=None))
     assert job.scaling.autoscaler.memory.resources_at > 0
-    job.controller.plans.use_number(5)
+    job.scaling.use_number(5)
     job.scaling.plan_ended(
         EndedPlan(number=5, phase="Succeeded", requested_size=8, reached_size=8, message="")
     )
@@ -224,9 +243,11 @@ def test_the_end_of_a_plan_is_learned_from_once() -> None:
 def test_a_plan_that_is_found_counts_as_asked_for() -> None:
     job = Job(members=2, desired=2)
     job.scaling.autoscaler.restore(ScalingMemory(asked=4, heading=1))
-    job.scaling.adopt_plan(7, 2)
+    plan = ScalePlan(metadata=ObjectMeta(name="p"), spec=ScalePlanSpec(job_name="j"))
+    found = ObservedPlan(plan, 7, requested_size=2)
+    job.scaling.observe(job.controller, PlanFacts((found,), scaling=job.scaling.job_scaling))
     memory = job.scaling.autoscaler.memory
-    assert (job.controller.plans.last_number, memory.asked, memory.moves) == (7, 2, 1)
+    assert (job.scaling.last_number, memory.asked, memory.moves) == (7, 2, 1)
     assert (memory.heading, memory.turned) == (-1, True)
 
 
@@ -278,7 +299,7 @@ def test_a_finish_time_is_compared_with_what_is_left_of_the_reported_steps() -> 
     job.train(0, 12, 100.0)
     assert "the training reports no total of steps, so it is as Efficiency" in known(job).objective
     [unknown] = job.asked
-    job.scaling.plan_not_created()
+    job.fail_to_create_plan()
     job.total_steps = 20_012
     job.train(12, 13, 100.0)
     told = known(job)

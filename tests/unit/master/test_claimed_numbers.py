@@ -10,22 +10,22 @@ import math
 import pytest
 from elasticjob_api.refusals import BadRequest
 from elasticjob_api.v1 import agent_pb2 as pb
-from elasticjob_master.core.rendezvous.members import Members
-from elasticjob_master.core.rendezvous.state import RendezvousState
-from elasticjob_master.core.rendezvous.state import MOST_LOST_ROUNDS
+from elasticjob_master.core.rendezvous.advance import advance
+from elasticjob_master.core.rendezvous.events import StateRestored
+from elasticjob_master.core.rendezvous.state import MOST_LOST_ROUNDS, RendezvousState
 from elasticjob_master.server import protobuf
 
 
-def rendezvous(round_: int) -> Rendezvous:
-    made = Rendezvous(Members())
-    made.restore(phase="training", process_round=round_, world=(), finished=False, now=0.0)
-    return made
+def rendezvous(round_: int) -> RendezvousState:
+    state = RendezvousState()
+    advance(state, 0.0, StateRestored((), "training", round_, ()))
+    return state
 
 
 @pytest.mark.guarantee("impossible-numbers-from-agents")
 def test_a_round_is_one_that_a_master_can_have_given() -> None:
     assert rendezvous(7).latest_given_round == 8, "one may not have been stored"
-    assert Rendezvous(Members()).latest_given_round == MOST_LOST_ROUNDS, "the state may be lost"
+    assert RendezvousState().latest_given_round == MOST_LOST_ROUNDS, "the state may be lost"
     later = rendezvous(2 * MOST_LOST_ROUNDS)
     assert later.latest_given_round > 2 * MOST_LOST_ROUNDS, (
         "what a master gives is always known to it"

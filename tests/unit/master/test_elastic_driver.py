@@ -6,8 +6,8 @@ Places in worlds under random joins, drains, losses, crashes and restarts of the
 from __future__ import annotations
 
 import pytest
-from elasticjob_master.core.rendezvous.events import PodsDrained, StandbyChanged
 from elasticjob_master.core.rendezvous.commands import HostsUpdated
+from elasticjob_master.core.rendezvous.events import PodsDrained, StandbyChanged
 from elasticjob_master.persistence.stored_member import StoredMember
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -7,27 +7,29 @@ from elasticjob_api.health import Health
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.commands import Command, Start, Stop
+from elasticjob_master.core.rendezvous.events import MemberConnected, ProcessExited, ProcessStarted
 from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.job_facts import JobFacts
 
 
 class Job(Controller):
     """A job of two members, with a simulated clock and simulated agents."""
 
+    clock = 100.0
+
     def __init__(self, framework: str = "jax", health: Health | None = None) -> None:
         # Horovod with a launcher somewhere else, whose driver has its own processes.
-        super().__init__(
-            framework=framework, sizes={"worker": RoleSize(1, 2), "launcher": RoleSize(0, 0)}
-        )
-        self.clock = 100.0
+        sizes = {"worker": RoleSize(1, 2), "launcher": RoleSize(0, 0)}
+        facts = JobFacts(sizes=sizes, health=health or Health(stall_seconds=20))
+        super().__init__(framework=framework, facts=facts)
         self.sent: list[Command] = []
         self.send = self.sent.append
-        self.set_health(health or Health(stall_seconds=20))
         for index in (0, 1):
             self.register(
                 Identity(f"job-worker-{index}", f"u{index}", "worker", index, address="127.0.0.1")
             )
-            self.connect(f"u{index}", self.send, running_round=0, draining=False)
+            self.connect(MemberConnected(f"u{index}"), self.send)
         self.handle_commands()
 
     def now(self) -> float:
@@ -45,9 +47,10 @@ class Job(Controller):
                 member = self.members.get(command.uid)
                 assert member is not None
                 if isinstance(command, Start):
-                    self.started(member, command.round)
+                    self.handle(ProcessStarted(member.uid, command.round))
                 elif isinstance(command, Stop):
-                    self.exited(member, command.round, 143, requested=True)
+                    event = ProcessExited(member.uid, command.round, 143, requested=True)
+                    self.exited(member, event)
 
     def wait(self, seconds: int, *, silent: bool = False) -> None:
         """Let time pass; the agents send heartbeats unless they are `silent`."""
@@ -88,7 +91,7 @@ async def test_a_cut_network_is_no_stall() -> None:
         job.disconnect(member.uid, job.send)
     job.wait(25, silent=True)
     for index in (0, 1):
-        assert job.connect(f"u{index}", job.send, running_round=1, draining=False) is not None
+        assert job.connect(MemberConnected(f"u{index}", running_round=1), job.send) is not None
     job.wait(15)
     assert (job.health_monitor.stall.since, job.rendezvous.round) == (None, 1)
 
@@ -105,7 +108,7 @@ async def test_a_finished_training_is_no_stall() -> None:
     job = Job()
     job.train(15)
     for member in list(job.members):
-        job.exited(member, 1, 0, requested=False)
+        job.exited(member, ProcessExited(member.uid, 1, 0))
     job.wait(200)
     assert job.health_monitor.stall.since is None
 

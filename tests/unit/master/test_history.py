@@ -8,7 +8,6 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
-from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.history import (
     LONGEST_MESSAGE,
@@ -21,6 +20,7 @@ from elasticjob_master.core.history import (
     Sample,
 )
 from elasticjob_master.core.rendezvous.members import Identity
+from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.stored_state import StoredState, encode
 from hypothesis import given, settings

@@ -7,7 +7,6 @@ import uuid
 from pathlib import Path
 
 import pytest
-from elasticjob_master.job_facts import JobFacts
 from elasticjob_agent import process_environment, training_socket
 from elasticjob_agent.remote_shell import worker
 from elasticjob_api import limits
@@ -16,11 +15,21 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.progress import Report, StoredProgress
 from elasticjob_master.core.rendezvous import members as core_members
+from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Stop
+from elasticjob_master.core.rendezvous.events import (
+    MemberConnected,
+    MemberDisconnected,
+    MemberLeaving,
+    MemberRegistered,
+    ProcessStarted,
+    StateRestored,
+)
 from elasticjob_master.core.rendezvous.members import Identity, Members
-from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.core.sync import barrier, key_value
+from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.persistence import snapshot, stored_state
 from elasticjob_master.persistence.config_map import ConfigMapStore
 from elasticjob_master.persistence.state_writer import StateWriter
@@ -175,9 +184,7 @@ async def test_ten_thousand_members_with_leases_fit_into_a_config_map() -> None:
         )
         ledger.lease(uid, 4, uuid.UUID(int=rng.getrandbits(128)).hex)
     uids = tuple(member.uid for member in controller.members)
-    controller.rendezvous.restore(
-        phase="training", process_round=1, world=uids, finished=False, now=0.0
-    )
+    controller.restore(StateRestored((), "training", 1, uids), 0)
     largest = ConfigMapStore.largest
     assert largest is not None
     kept = snapshot.encode(controller, job_uid="job", largest=largest)
@@ -205,20 +212,18 @@ def test_a_pod_keeps_its_role_and_index() -> None:
 
 @pytest.mark.guarantee("member-lost-before-start")
 def test_a_member_that_is_lost_before_its_start_has_reached_it_breaks_the_world() -> None:
-    rendezvous = Rendezvous(Members())
-    rendezvous.sizes = {"worker": RoleSize(1, 2)}
+    state = RendezvousState(sizes={"worker": RoleSize(1, 2)})
     for index in (0, 1):
-        rendezvous.register(identity(index), 0.0)
-        rendezvous.connected(f"uid-{index}-0", 0.0)
-    rendezvous.advance(1.0)
-    rendezvous.process_started("uid-0-0", 1)
-    rendezvous.disconnected("uid-1-0", 1.1)
-    rendezvous.connected("uid-1-0", 1.2, running_round=0)  # its Start got lost with the stream
-    rendezvous.member_leaving("uid-1-0", 1.2)
-    rendezvous.disconnected("uid-1-0", 1.2)
-    assert [command for command in rendezvous.advance(1.3) if isinstance(command, Stop)] == [
-        Stop("uid-0-0", 1, 0.0)
-    ]
+        advance(state, 0.0, MemberRegistered(identity(index)))
+        advance(state, 0.0, MemberConnected(f"uid-{index}-0"))
+    advance(state, 1.0)
+    advance(state, 1.0, ProcessStarted("uid-0-0", 1))
+    advance(state, 1.1, MemberDisconnected("uid-1-0"))
+    advance(state, 1.2, MemberConnected("uid-1-0"))  # its Start was lost with the stream
+    advance(state, 1.2, MemberLeaving("uid-1-0"))
+    advance(state, 1.2, MemberDisconnected("uid-1-0"))
+    stops = [command for command in advance(state, 1.3) if isinstance(command, Stop)]
+    assert stops == [Stop("uid-0-0", 1, 0.0)]
 
 
 async def test_a_report_of_a_round_that_is_not_there_yet_changes_nothing() -> None:
@@ -226,7 +231,7 @@ async def test_a_report_of_a_round_that_is_not_there_yet_changes_nothing() -> No
     controller.register(identity(0))
     member = controller.members.get("uid-0-0")
     assert member is not None
-    controller.rendezvous.round = 3
+    controller.restore(StateRestored((), "training", 3, ()), 0)
     controller.step(member, Report(round=2**60, step=900))
     controller.step(member, Report(round=3, step=5))
     assert (controller.progress.round, controller.progress.step) == (3, 5)

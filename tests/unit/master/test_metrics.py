@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from elasticjob_master.job_facts import JobFacts
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.members import Identity
+from elasticjob_master.job_facts import JobFacts, ObservedPlan, PlanFacts
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore
 from elasticjob_master.persistence.stored_state import EncodedState
@@ -33,9 +33,8 @@ async def _served() -> dict[str, tuple[str, tuple[str, ...]]]:
     controller = Controller(framework="jax", facts=JobFacts(sizes={}))
     controller.register(Identity("job-worker-0", "uid-0", "worker", 0))
     controller.ledgers.declare(Dataset("d", 4, 1))
-    controller.plan_changed(
-        ScalePlan(metadata=ObjectMeta(name="p"), spec=ScalePlanSpec(job_name="job")), None
-    )
+    plan = ScalePlan(metadata=ObjectMeta(name="p"), spec=ScalePlanSpec(job_name="job"))
+    controller.observe_job(JobFacts(sizes={}, plans=PlanFacts((ObservedPlan(plan),))))
     calls = CallCounts()
     calls.taken["elasticjob.v1.JobService/GetStatus"] += 1
     body, _ = Metrics(controller, StateWriter(NoStore(), lambda: EncodedState(b"")), calls).render()

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import pytest
-from elasticjob_master.core.rendezvous.events import MemberConnected, MemberDisconnected, MemberRegistered, ProcessStarted
-from tests.support.master.settings import settings
 from elasticjob_api.health import NodeCheck
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous import node_check
+from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Check, Exit, Start
-from elasticjob_master.core.rendezvous.members import Identity, Member, Members, NodeCheckState
-from elasticjob_master.core.rendezvous.state import RendezvousState
+from elasticjob_master.core.rendezvous.events import (
+    Event,
+    MemberConnected,
+    MemberDisconnected,
+    MemberRegistered,
+    NodeChecked,
+    ProcessStarted,
+)
+from elasticjob_master.core.rendezvous.members import Identity, Member, NodeCheckState
 from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.stored_state import decode, encode
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.master.changed_settings import changed_settings
 
 
 class Job:
@@ -23,12 +32,10 @@ class Job:
 
     def __init__(self, count: int, *, desired: int | None = None, enabled: bool = True) -> None:
         self.now = 0.0
-        self.members = Members()
-        self.rendezvous = Rendezvous(self.members)
-        self.apply(settings(self.rendezvous, sizes={"worker": RoleSize(1, count if desired is None else desired)}))
-        self.rendezvous.node_check = NodeCheck(
-            enabled=enabled, command=["gpu-test"], timeout_seconds=60
-        )
+        check = NodeCheck(enabled=enabled, command=["gpu-test"], timeout_seconds=60)
+        sizes = {"worker": RoleSize(1, count if desired is None else desired)}
+        self.rendezvous = RendezvousState(node_check=check, sizes=sizes)
+        self.members = self.rendezvous.members
         self.commands: list[object] = []
         for index in range(count):
             self.join(index)
@@ -44,15 +51,20 @@ class Job:
             f"10.0.0.{index}",
             f"n{index}",
         )
-        member = self.apply(MemberRegistered(identity))
+        self.apply(MemberRegistered(identity))
         self.apply(MemberConnected(uid))
+        member = self.members.get(uid)
+        assert member is not None
         return member
+
+    def apply(self, event: Event) -> None:
+        advance(self.rendezvous, self.now, event)
 
     def advance(self, seconds: float = 0.0) -> list[object]:
         self.now += seconds
         for member in self.members:
             member.last_heard_at = self.now
-        self.commands = list(self.rendezvous.advance(self.now))
+        self.commands = list(advance(self.rendezvous, self.now))
         return self.commands
 
     def answer(
@@ -63,9 +75,7 @@ class Job:
         problem: str = "",
         unreached: tuple[str, ...] = (),
     ) -> None:
-        node_check.record_answer(
-            member, member.order, seconds=seconds, problem=problem, unreached=unreached
-        )
+        self.apply(NodeChecked(member.uid, member.order, seconds, problem, unreached))
 
 
 def test_nobody_is_in_a_world_before_all_who_came_together_have_passed() -> None:
@@ -198,7 +208,7 @@ def test_a_check_is_sent_again_to_an_agent_that_comes_back_and_not_to_one_that_t
 def test_a_wish_taken_back_lets_all_go() -> None:
     job = Job(2)
     job.advance()
-    job.rendezvous.node_check = NodeCheck()
+    job.apply(changed_settings(job.rendezvous, node_check=NodeCheck()))
     assert [type(c) for c in job.advance()] == [Start] * 2
 
 
@@ -206,7 +216,7 @@ def test_a_late_or_foreign_answer_changes_nothing() -> None:
     job = Job(2)
     job.advance()
     first, second = job.members
-    node_check.record_answer(first, 77, seconds=1.0, problem="not mine", unreached=())
+    job.apply(NodeChecked(first.uid, 77, 1.0, "not mine"))
     assert first.node_check.stage == "running"
     job.answer(second, seconds=float("nan"), problem="x" * 5000)
     job.answer(second, problem="")

@@ -6,18 +6,23 @@
 from __future__ import annotations
 
 import pytest
-from elasticjob_master.core.rendezvous.events import PodsDrained, StateShared, StateStored, TrainingHung
-from tests.support.master.settings import settings
 from elasticjob_api.refusals import NotCurrent, NotReadyYet
 from elasticjob_master.core.rendezvous.commands import Command, Start, Stop, WorldChanged
 from elasticjob_master.core.rendezvous.current_process import check_current, check_may_commit
-from elasticjob_master.core.rendezvous.members import Members
-from elasticjob_master.core.rendezvous.state import RendezvousState
+from elasticjob_master.core.rendezvous.events import (
+    PodsDrained,
+    StateRestored,
+    StateShared,
+    StateStored,
+    TrainingHung,
+)
 from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.core.rendezvous.state import RendezvousState
 from elasticjob_master.persistence.stored_member import restore_member, store_member
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.master.changed_settings import changed_settings
 from tests.support.master.simulated_agents import SimulatedAgent, SimulatedRendezvous
 
 
@@ -26,7 +31,11 @@ class Job(SimulatedRendezvous):
 
     def __init__(self, workers: int = 2, **roles: RoleSize) -> None:
         super().__init__()
-        self.apply(settings(self.rendezvous, sizes={"worker": RoleSize(1, 3, notified=True), **roles}))
+        self.apply(
+            changed_settings(
+                self.rendezvous, sizes={"worker": RoleSize(1, 3, notified=True), **roles}
+            )
+        )
         self.commands: list[Command] = []
         self.workers = [self.join(index) for index in range(workers)]
         for role in roles:
@@ -242,14 +251,9 @@ def test_a_new_master_tells_the_world_again_to_those_who_have_not_taken_it() -> 
     job.run(5.0)
     old = job.rendezvous
     stored = [store_member(member) for member in old.members]
-    job.members = Members()
-    job.rendezvous = Rendezvous(job.members, timing=old.timing)
-    job.apply(settings(job.rendezvous, sizes=old.sizes))
-    for member in stored:
-        job.members.restore(restore_member(member, job.now))
-    job.rendezvous.restore(
-        phase=old.phase, process_round=old.round, world=old.world, finished=False, now=job.now
-    )
+    job.begin_state(RendezvousState(timing=old.timing, sizes=old.sizes))
+    members = tuple(restore_member(member, job.now) for member in stored)
+    job.apply(StateRestored(members, old.phase, old.round, old.world))
     job.commands.clear()
     for agent in (first, second, third):
         job.connect(agent)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from elasticjob_master.job_facts import JobFacts
 from elasticjob_api import names
 from elasticjob_api.v1 import shards_pb2
 from elasticjob_master.config import load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.members import Identity
+from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.main import serve
 from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.state_writer import NotStored, StateWriter

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from elasticjob_master.core.rendezvous.events import MasterStalled, MemberConnected, MemberDisconnected, MemberLeaving, MemberRegistered, PodsDrained, StandbyChanged
-from tests.support.master.settings import settings
 from elasticjob_api.refusals import NotCurrent
+from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Drain, Exit, Stop
-from elasticjob_master.core.rendezvous.members import Members
-from elasticjob_master.core.rendezvous.state import RendezvousState
+from elasticjob_master.core.rendezvous.events import (
+    MasterStalled,
+    MemberConnected,
+    MemberDisconnected,
+    MemberLeaving,
+    MemberRegistered,
+    PodsDrained,
+    StandbyChanged,
+    StateRestored,
+)
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
+from elasticjob_master.core.rendezvous.state import RendezvousState
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.support.master.changed_settings import changed_settings
 from tests.support.master.simulated_agents import (
     MINIMUM,
     SimulatedAgent,
@@ -200,7 +211,7 @@ def test_joins_that_come_together_make_one_new_world() -> None:
 def test_a_world_trains_on_until_enough_have_joined_for_the_next_one() -> None:
     job, _ = world_of(2)
     before = job.rendezvous.round
-    job.apply(settings(job.rendezvous, sizes={"worker": RoleSize(4, 4)}))
+    job.apply(changed_settings(job.rendezvous, sizes={"worker": RoleSize(4, 4)}))
     job.join(2)
     job.run_until_quiet()
     assert (job.rendezvous.round, job.rendezvous.phase) == (before, "training"), (
@@ -325,9 +336,7 @@ def test_members_that_a_forgotten_world_had_lost_already_do_not_break_it() -> No
     rendezvous = job.rendezvous
     for agent in agents:
         job.disconnect(agent)
-    rendezvous.restore(
-        phase="training", process_round=1, world=rendezvous.world, finished=False, now=job.now
-    )
+    job.apply(StateRestored((), "training", 1, rendezvous.world))
     agents[2].ended = True  # drained out of round 2, which the stored state does not know
     for agent in agents[:2]:
         agent.running = 2
@@ -362,7 +371,7 @@ def test_an_older_incarnation_is_refused() -> None:
     job, agents = world_of(2)
     newer = job.join(1)
     with pytest.raises(NotCurrent, match=r"incarnation 1\); pod j-worker-1\.0 \(0\) is not newer"):
-        job.apply(MemberRegistered(agents[1].identity))
+        job.members.check_registration(agents[1].identity)
     assert job.members.get(newer.identity.pod_uid) is not None
 
 
@@ -512,17 +521,11 @@ def test_who_comes_when_the_others_have_finished_finishes_alone() -> None:
 def test_a_restarted_master_goes_on_with_the_world_it_finds() -> None:
     job, agents = world_of(3)
     old = job.rendezvous
-    members = Members()
-    for member in job.members:
-        member.disconnected_since = job.now
-        member.last_command = None
-        members.insert(member)
-    job.members = members
-    job.rendezvous = Rendezvous(members)
-    job.apply(settings(job.rendezvous, sizes=old.sizes))
-    job.rendezvous.restore(
-        phase=old.phase, process_round=old.round, world=old.world, finished=False, now=job.now
+    members = tuple(
+        replace(member, disconnected_since=job.now, last_command=None) for member in job.members
     )
+    job.begin_state(RendezvousState(sizes=old.sizes))
+    job.apply(StateRestored(members, old.phase, old.round, old.world))
     for agent in agents:
         agent.connected = False
     job.advance(1.0)
@@ -535,9 +538,7 @@ def test_a_restarted_master_goes_on_with_the_world_it_finds() -> None:
 
 def test_a_master_without_memory_uses_no_round_twice() -> None:
     job, agents = world_of(2)
-    job.members = Members()
-    job.rendezvous = Rendezvous(job.members)
-    job.apply(settings(job.rendezvous, sizes={"worker": RoleSize(1, 2)}))
+    job.begin_state(RendezvousState(sizes={"worker": RoleSize(1, 2)}))
     for agent in agents:
         agent.connected = False
     job.run_until_quiet()
@@ -549,5 +550,5 @@ def test_a_master_that_stood_still_blames_nobody() -> None:
     job, _ = world_of(2)
     job.apply(MasterStalled(60.0))
     job.now += 60.0
-    assert job.rendezvous.advance(job.now) == []
+    assert advance(job.rendezvous, job.now) == []
     assert len(job.members) == 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.commands import Command, Configure
+from elasticjob_master.core.rendezvous.events import MemberConnected
 from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.core.report_intervals import (
@@ -16,6 +16,7 @@ from elasticjob_master.core.report_intervals import (
     differ_much,
     intervals_for,
 )
+from elasticjob_master.job_facts import JobFacts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,4 +91,4 @@ async def test_who_is_there_already_gets_new_intervals_when_many_more_have_come(
 def join(controller: Controller, index: int, send: Callable[[Command], None]) -> None:
     identity = Identity(f"job-worker-{index}", f"uid-{index}", "worker", index, address="10.0.0.1")
     controller.register(identity)
-    assert controller.connect(identity.pod_uid, send, running_round=0, draining=False) is not None
+    assert controller.connect(MemberConnected(identity.pod_uid), send) is not None

@@ -8,6 +8,8 @@ from itertools import pairwise
 
 import pytest
 from elasticjob_api.health import Health
+from elasticjob_api.meta import ObjectMeta
+from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec
 from elasticjob_master.core import straggler_replacement
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.job_scaling import JobScaling
@@ -15,6 +17,7 @@ from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.straggler_replacement import ReplacementMemory, Straggler, judge
 from elasticjob_master.core.stragglers import Slowness
+from elasticjob_master.job_facts import ObservedPlan, PlanFacts
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -139,7 +142,9 @@ def test_a_plan_whose_maker_was_killed_before_it_remembered_it_counts(
         monkeypatch, 4, health=Health(on_straggler="Replace", max_straggler_replacements=1)
     )
     pod = job.world()[2].identity.pod_name
-    job.controller.scaling.adopt_replacement(1, pod, job.controller)
+    plan = ScalePlan(metadata=ObjectMeta(name="p"), spec=ScalePlanSpec(job_name="j"))
+    found = ObservedPlan(plan, 1, replaced_pod=pod)
+    job.controller.scaling.observe(job.controller, PlanFacts((found,)))
     job.train(HOUR, slow_nodes("node-2"))
     assert job.replaced == []
     memory = job.controller.scaling.replacer.memory
@@ -179,10 +184,10 @@ def test_while_another_plan_is_under_way_nobody_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = StragglingJob(monkeypatch, 4)
-    job._put(1, "Executing")
+    job.observe_plan(1, "Executing")
     job.train(HOUR, slow_nodes("node-2"))
     assert job.replaced == []
-    job._put(1, "Succeeded")
+    job.observe_plan(1, "Succeeded")
     job.train(8, slow_nodes("node-2"))
     assert len(job.replaced) == 1
 

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 from elasticjob_api.limits import LEAST_MASTER_FORCE_DELETE_SECONDS, MASTER_FENCE_SECONDS
 from elasticjob_master.core.rendezvous.commands import Start
+from elasticjob_master.core.rendezvous.events import StateShared, StateStored
 
 from tests.support.master.simulated_agents import SimulatedRendezvous
 from tests.support.master.simulated_job import AGENT_TIMEOUT, SimulatedJob
@@ -70,16 +71,16 @@ def test_a_world_whose_write_took_longer_than_the_fence_is_stored_again_before_i
     """Another master may have claimed the state since the write began."""
     job = SimulatedRendezvous(desired=2)
     rendezvous = job.rendezvous
-    rendezvous.shared_state = True
+    job.apply(StateShared())
     agents = [job.join(0), job.join(1)]
     assert (rendezvous.round, len(rendezvous.world)) == (1, 2)
     began = job.now
     job.advance(MASTER_FENCE_SECONDS + 0.1)
-    rendezvous.stored(1, began)
+    job.apply(StateStored(1, began))
     job.advance()
     assert rendezvous.store_needed
     assert not any(agent.inbox for agent in agents)
-    rendezvous.stored(1, job.now)
+    job.apply(StateStored(1, job.now))
     job.advance(MASTER_FENCE_SECONDS)
     assert [type(command) for agent in agents for command in agent.inbox] == [Start, Start]
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from elasticjob_master.core.rendezvous.events import PodsDrained
-from tests.support.master.settings import settings
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.core.rendezvous.commands import Command, Drain, Start, Stop
 from elasticjob_master.core.rendezvous.current_process import check_current
+from elasticjob_master.core.rendezvous.events import PodsDrained
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.master.changed_settings import changed_settings
 from tests.support.master.simulated_agents import SimulatedAgent, SimulatedRendezvous
 
 SIZES = {"chief": RoleSize(1, 1), "worker": RoleSize(1, 3), "ps": RoleSize(1, 2, kept=True)}
@@ -24,7 +24,7 @@ class Job(SimulatedRendezvous):
     def __init__(self, *, workers: int = 2) -> None:
         rules = Rules(deciding_role="chief", stop_order=FRAMEWORKS["tensorflow"].stop_order)
         super().__init__(rules=rules)
-        self.apply(settings(self.rendezvous, sizes=SIZES))
+        self.apply(changed_settings(self.rendezvous, sizes=SIZES))
         self.told: list[str] = []
         self.chief, self.ps = self.join(0, "chief"), [self.join(index, "ps") for index in range(2)]
         self.workers = [self.join(index) for index in range(workers)]
@@ -64,15 +64,19 @@ def test_a_worker_more_does_not_touch_the_parameter_servers() -> None:
 @pytest.mark.guarantee("kept-process-in-later-rounds")
 def test_a_barrier_waits_for_who_was_started_in_its_round() -> None:
     job = Job()
-    assert set(job.rendezvous.meeting()) == set(job.rendezvous.world), "the first world: all are"
+    assert set(job.rendezvous.barrier_uids()) == set(job.rendezvous.world), (
+        "the first world: all are"
+    )
     job.join(2)
     job.run_until_quiet()
     kept = {agent.identity.pod_uid for agent in job.ps}
-    assert set(job.rendezvous.meeting()) == set(job.rendezvous.world) - kept
+    assert set(job.rendezvous.barrier_uids()) == set(job.rendezvous.world) - kept
     job.end_process(job.ps[0], 1, asked=False, retry=True)
     job.run_until_quiet()
     assert job.ps[0].starts == [1, 3], "it is started again by the master alone"
-    assert set(job.rendezvous.meeting()) == set(job.rendezvous.world) - {job.ps[1].identity.pod_uid}
+    assert set(job.rendezvous.barrier_uids()) == set(job.rendezvous.world) - {
+        job.ps[1].identity.pod_uid
+    }
 
 
 @pytest.mark.guarantee("kept-process-in-later-rounds")
@@ -84,7 +88,7 @@ def test_who_goes_on_is_told_so_as_it_may_not_be_started_again_in_the_world_of_i
     job.join(2, "ps")
     job.run_until_quiet()
     servers = {f"ps-{index}.0": True for index in range(3)}
-    assert {start.uid: start.goes_on for start in starts} == {
+    assert {start.uid: start.continues for start in starts} == {
         "chief-0.0": False,
         "0.0": False,
         **servers,

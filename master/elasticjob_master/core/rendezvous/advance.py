@@ -1,4 +1,4 @@
-"""The one entry of the rendezvous, which forms worlds: the sets of members that train together.
+"""The one entry of the rendezvous, which forms worlds, the sets of members that train together.
 
 `advance` is the only function that changes a `RendezvousState`. An event only changes facts. A tick
 compares the facts with the desired state, makes the transitions that they allow, and returns the
@@ -33,7 +33,7 @@ def advance(state: RendezvousState, now: float, event: events.Event | None = Non
     Args:
         state: is changed.
         now: the time of any monotonic clock.
-        event: what has happened; None: the time has advanced.
+        event: the event; None: a tick, time has passed.
 
     Returns:
         The commands that follow, in the order in which they are to be executed.

@@ -1,4 +1,4 @@
-"""The commands that the rendezvous returns; the controller executes them in their order."""
+"""The commands that the rendezvous returns. The controller executes them in their order."""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ from elasticjob_master.core.rendezvous.members import Member
 class Start:
     """Start the member's training process in the world of a round.
 
-    `crash_excused`: its last crash was the consequence of another member's. `goes_on`: also when
-    the world changes.
+    Attributes:
+        crash_excused: the crash of another member caused the last crash of this one.
+        continues: the process continues when the world changes.
     """
 
     uid: str
     round: int
     crash_excused: bool = False
-    goes_on: bool = False
+    continues: bool = False
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Stop the member's training process of a round; 0 seconds of grace kill it at once."""
+    """Stop the member's training process of a round.
+
+    Attributes:
+        grace_seconds: 0: kill the process at once.
+        reason: why this process alone is restarted, if it is.
+    """
 
     uid: str
     round: int
     grace_seconds: float
     reason: str = ""
-    """Why this process alone is stopped and started again, if so."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Drain:
 
 @dataclass(frozen=True)
 class Exit:
-    """End the agent with its process' exit code, or because of a `problem` that the node check has found."""
+    """End the agent with its process' exit code, or because of a `problem` of its node."""
 
     uid: str
     problem: str = ""
@@ -50,10 +55,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class Check:
-    """Check the member's node.
-
-    Connect to the peers, measure some work, and run the job's command, if any.
-    """
+    """Check the member's node: connect to the peers, measure work, and run the job's command."""
 
     uid: str
     number: int
@@ -64,7 +66,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Configure:
-    """Send heartbeats and step reports at these intervals from now on."""
+    """Have the agent send heartbeats and step reports at these intervals."""
 
     uid: str
     heartbeat_seconds: float
@@ -73,7 +75,7 @@ class Configure:
 
 @dataclass(frozen=True)
 class HostsUpdated:
-    """Have the member's process, which goes on from world to world, ask for its place in the world of a round."""
+    """Announce the world of a round to a Horovod process, which then asks for its place in it."""
 
     uid: str
     round: int
@@ -81,7 +83,7 @@ class HostsUpdated:
 
 @dataclass(frozen=True)
 class WorldChanged:
-    """Tell the member's process, which goes on from world to world, the world of a round."""
+    """Send the world of a round to a process in a notified role."""
 
     uid: str
     round: int
@@ -89,10 +91,11 @@ class WorldChanged:
 
 @dataclass(frozen=True)
 class RunScript:
-    """Run the script of a plan, which has an id of its own, unless it was run already.
+    """Run the script of a ScalePlan unless the agent has run it already, and report its end.
 
-    And tell its end.
-    `pods`: those that leave or have come, as `pod:slots` with commas between.
+    Attributes:
+        id: of the script.
+        pods: the pods that leave or have joined, as `pod:slots`, separated by commas.
     """
 
     uid: str
@@ -105,14 +108,14 @@ class RunScript:
 
 @dataclass(frozen=True)
 class ReleaseLeases:
-    """The member's training process has ended: return the shards that are leased to it."""
+    """Return the shards that are leased to the member, whose training process has ended."""
 
     uid: str
 
 
 @dataclass(frozen=True)
 class MemberRemoved:
-    """The member has been removed: close its stream, if any; its pod may register again."""
+    """Close the stream of a removed member, if it has one. Its pod may register again."""
 
     uid: str
     member: Member
@@ -120,7 +123,7 @@ class MemberRemoved:
 
 @dataclass(frozen=True)
 class CloseStream:
-    """Close the member's stream, which a newer one has replaced."""
+    """Close a stream that a newer stream of the same member has replaced."""
 
     uid: str
 

@@ -27,15 +27,15 @@ from elasticjob_master.core.rendezvous.state import RendezvousState
 
 @dataclass(frozen=True)
 class WorldState:
-    """What the command of every member depends on, read once for all members.
+    """The facts about the world that every member's command depends on, computed once for all.
 
     Attributes:
         round: of the present world.
         world_uids: the UIDs of its members.
-        announced: with an elastic driver: the processes of the last world shall come into the present one.
-        stop_without_grace: the world has failed, so its processes have nothing to save.
-        kept_roles: the roles whose processes go on.
-        notified_roles: the roles whose processes go on and are told each new world.
+        announced: the present world is announced to the processes of the last one (elastic driver).
+        stop_without_grace: the world has failed, so its processes cannot save anything.
+        kept_roles: the roles whose processes continue without notification.
+        notified_roles: the roles whose processes continue and are notified of each new world.
         stop_order: the roles that are stopped one after the other.
         stop_stage: the first place in this order at which a process still has to end.
     """
@@ -54,11 +54,11 @@ class WorldState:
     announced: bool = False
 
     def must_stop(self, member: Member) -> bool:
-        """Return whether a member's process has to be stopped because of a change of the world."""
-        if self.goes_on(member):
+        """Return whether a change of the world stops a member's process."""
+        if self.continues(member):
             return False
         if self.in_process_elastic:
-            return self.phase == "reforming"  # only when all processes are restarted
+            return self.phase == "reforming"  # all processes are restarted
         return (
             bool(member.renewal)
             or not self.belongs(member)
@@ -68,43 +68,40 @@ class WorldState:
     def belongs(self, member: Member) -> bool:
         """Return whether a member's process belongs to the present world.
 
-        One of an earlier round does in a member of this world: a world takes none with such a
-        process, unless its role goes on. If it is a role to go on no longer, that holds from the
-        next change on, when who saves stops before it.
+        A process of an earlier round belongs to it if its pod is a member. Such a process was in a
+        kept or notified role when the world was formed. If the user changes that setting, the
+        process stays until the next change of the world.
         """
         return member.process_round == self.round or (
             member.process_round > 0 and member.uid in self.world_uids
         )
 
-    def goes_on(self, member: Member) -> bool:
-        """Return whether a member's process belongs to later worlds than that of its start."""
+    def continues(self, member: Member) -> bool:
+        """Return whether a member's process continues from world to world."""
         role = member.identity.role
         return role in self.kept_roles or (role in self.notified_roles and not member.renewal)
 
-    def must_be_told(self, member: Member) -> bool:
-        """Return whether a member's process goes on in the present world, and has not taken it yet."""
+    def needs_notification(self, member: Member) -> bool:
+        """Return whether a member's process continues in the present world and has not taken it."""
         return member.identity.role in self.notified_roles and 0 < member.taken_round < self.round
 
     def is_misfit(self, member: Member) -> bool:
-        """Return whether a process was started for a world that has not come about.
-
-        Its rank and size are wrong.
-        """
+        """Return whether a process has wrong ranks: the world of its start has never begun."""
         fits = member.process_round == self.round and member.uid in self.world_uids
         return bool(member.process_round) and not member.joined_round and not fits
 
-    def is_over(self, member: Member) -> bool:
-        """Return whether another world was formed while a member's process still ran, as it was cut off then.
+    def is_outdated(self, member: Member) -> bool:
+        """Return whether a member's process must be killed and must not save anything.
 
-        Or whether it has to be killed for another reason: what it would save must not count.
+        The next world was formed without it while it was cut off, or it has lost its leases.
         """
         if member.renewal:
             return member.renewal == "at_once" and bool(member.process_round)
-        goes_on = self.in_process_elastic or self.goes_on(member)
-        return not goes_on and 0 < member.process_round < self.round and not self.belongs(member)
+        continues = self.in_process_elastic or self.continues(member)
+        return not continues and 0 < member.process_round < self.round and not self.belongs(member)
 
     def waits_to_stop(self, member: Member) -> bool:
-        """Return whether others, who may save what this member holds, have to stop before it."""
+        """Return whether others, which may save the state that it holds, stop before this member."""
         in_order = (
             self.phase == "reforming" and not self.stop_without_grace and bool(member.process_round)
         )
@@ -141,7 +138,7 @@ def world_state(state: RendezvousState, now: float) -> WorldState:
 
 
 def missing_commands(state: RendezvousState, now: float) -> list[Command]:
-    """Return the commands that connected members should have and have not got on their streams."""
+    """Return the commands that connected members should have and that were not sent to them."""
     commands = []
     world = world_state(state, now)
     may_start = state.may_start(now)
@@ -159,7 +156,7 @@ def missing_commands(state: RendezvousState, now: float) -> list[Command]:
 
 
 def _wait_for_store(state: RendezvousState, now: float) -> None:
-    """Have the world stored; this time does not count as a slow start of its members."""
+    """Have the world stored. This time does not count as a slow start of its members."""
     state.store_needed = True
     if state.confirmed_at is None:
         state.formed_at = now
@@ -167,37 +164,35 @@ def _wait_for_store(state: RendezvousState, now: float) -> None:
 
 def desired_command(member: Member, world: WorldState) -> LastCommand | None:
     """Return the command that a connected member should have; None: no command."""
-    if world.is_over(member):
-        # Whatever becomes of the member: the present world has begun without this process, which
-        # must save nothing.
+    if world.is_outdated(member):
+        # Also if the member leaves: the present world has begun without this process.
         return LastCommand("stop", member.process_round, at_once=True)
     if member.succeeded or member.exiting:
         return LastCommand("exit")
     if member.draining_since is not None:
         if world.waits_to_stop(member):
             return None
-        # An in-process elastic process learns from host discovery that it has to leave, and gets
-        # time to do so.
+        # An in-process elastic process learns from host discovery that it has to leave. It gets
+        # half of the time to end by itself.
         may_leave_itself = (
             world.in_process_elastic
             and world.now - member.draining_since < member.drain_seconds / 2
         )
         if world.elastic_driver and not member.joined_round:
-            may_leave_itself = False  # it takes no part in the training yet
-        return (
-            _announcement(member, world)
-            if may_leave_itself and member.process_round
-            else LastCommand("drain")
-        )
+            may_leave_itself = False  # it does not train yet
+        if may_leave_itself and member.process_round:
+            return _announcement(member, world)
+        return LastCommand("drain")
     in_world = member.uid in world.world_uids and world.phase in ("training", "finishing")
     if member.process_round:
         if world.in_process_elastic and world.phase != "reforming":
             if world.elastic_driver and world.is_misfit(member):
                 return LastCommand("stop", member.process_round, at_once=True)
             return _announcement(member, world) or member.last_command
-        if world.goes_on(member) or world.waits_to_stop(member):
-            tell = in_world and world.must_be_told(member)
-            return LastCommand("world_changed", world.round) if tell else member.last_command
+        if world.continues(member) or world.waits_to_stop(member):
+            if in_world and world.needs_notification(member):
+                return LastCommand("world_changed", world.round)
+            return member.last_command
         if not in_world or world.must_stop(member):
             return LastCommand("stop", member.process_round, world.stop_without_grace)
         return member.last_command
@@ -212,7 +207,7 @@ def desired_command(member: Member, world: WorldState) -> LastCommand | None:
 
 
 def _announcement(member: Member, world: WorldState) -> LastCommand | None:
-    """Return the command that announces the present world to a process of an earlier one, if it is due."""
+    """Return the command that announces the present world to a process of an earlier one."""
     if world.elastic_driver and world.announced and 0 < member.joined_round < world.round:
         return LastCommand("hosts_updated", world.round)
     return None
@@ -221,14 +216,14 @@ def _announcement(member: Member, world: WorldState) -> LastCommand | None:
 def _record_sent(
     state: RendezvousState, member: Member, desired: LastCommand, now: float
 ) -> Command:
-    """Record a command as the member's last one, with the deadlines that follow from it, and return it."""
+    """Record a command and its deadlines in the member, and return the command to send."""
     timing = state.timing
     member.last_command = desired
     match desired.command:
         case "start":
             member.process_round = desired.round
             member.started = False
-            continues = state.goes_on(member)
+            continues = state.continues(member)
             return Start(member.uid, desired.round, member.crash_excused, continues)
         case "stop":
             grace = 0.0 if desired.at_once else timing.stop

@@ -1,4 +1,4 @@
-"""The events of the rendezvous: what the agents report, what the operator orders, and what the master did.
+"""The events of the rendezvous, by their source: the agents, the operator, and the master itself.
 
 Each event is a fact and says nothing about what follows from it. A repeated event changes nothing.
 An event about a pod that is not a member is ignored.
@@ -16,12 +16,11 @@ from elasticjob_master.core.rendezvous.members import Identity, Member, Usage
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
 
 # --- from the agents
-# ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class MemberRegistered:
-    """A pod's agent has registered; `Members.check_registration` has accepted it."""
+    """A pod's agent has registered. `Members.check_registration` has accepted it."""
 
     identity: Identity
 
@@ -51,7 +50,7 @@ class MemberDisconnected:
 
 @dataclass(frozen=True)
 class HeartbeatReceived:
-    """A member is alive and reports what its process uses."""
+    """A member is alive and reports the resources that its process uses."""
 
     uid: str
     usage: Usage
@@ -93,7 +92,7 @@ class ProcessExited:
 
 @dataclass(frozen=True)
 class PlaceRequested:
-    """A process asks for its place in the next world; `current_process.check_process` has accepted it.
+    """A process asks for its place in the next world. `check_process` has accepted it.
 
     `left_round`: of the world that it has left; 0: it was in none.
     """
@@ -129,7 +128,6 @@ class NodeChecked:
 
 
 # --- from the operator
-# ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -161,7 +159,7 @@ class PodsDrained:
 
 @dataclass(frozen=True)
 class StandbyChanged:
-    """The members of these roles and indices, and no others, wait for the end of those they replace.
+    """The members of these roles and indices, and no others, wait for the end of others.
 
     They alone are no reason for a new world, so a migration costs one world change and not two. A
     world that is formed for another reason includes them.
@@ -171,7 +169,6 @@ class StandbyChanged:
 
 
 # --- from the master
-# ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Which members are lost or late, and which are at fault when processes fail.
 
 When one process of a world fails, the others soon fail too, because they wait for it. Only the
-first one is at fault. The time of the failures counts, not that of their reports: below torchrun
-all members of a world end at once.
+first one is at fault. The time of the failure counts and not that of its report, because below
+torchrun all members of a world end at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TIMEOUT_CHECK_SECONDS = 0.5
 
 
 def handle_timeouts(state: RendezvousState, now: float) -> list[Command]:
-    """Remove lost members, mark suspected ones, and stop waiting for what is overdue."""
+    """Remove lost members, mark suspected ones, and stop waiting for overdue exit reports."""
     if now - state.timeouts_checked_at < _TIMEOUT_CHECK_SECONDS:
         return []
     state.timeouts_checked_at = now
@@ -81,8 +81,10 @@ def members_at_fault(
     Args:
         crashed: the members whose processes have failed, at least one.
         single_member: the world had one member.
-        other_cause: another member was lost or has finished, or the world is being stopped: that explains the failures.
-        in_process_elastic: the processes survive the failure of others, so each failure has a cause of its own.
+        other_cause: another member was lost or has finished, or the world is being stopped. That
+            explains the failures.
+        in_process_elastic: the processes survive the failure of others, so each failure has its own
+            cause.
         timing: the job's timeouts.
         now: the present time.
     """
@@ -97,10 +99,10 @@ def members_at_fault(
 
 
 def is_lost(member: Member, timing: Timing, now: float) -> bool:
-    """Return whether a member counts as lost.
+    """Return whether a member was disconnected or silent for too long, or does not stop.
 
-    It was disconnected or silent for too long, or does not stop. A disconnected member cannot
-    report that it has stopped, so only the time since its disconnection counts.
+    A disconnected member cannot report that it has stopped, so only the time since its
+    disconnection counts.
     """
     if member.disconnected_since is not None:
         return not member.succeeded and now - member.disconnected_since > timing.lost
@@ -112,6 +114,6 @@ def is_lost(member: Member, timing: Timing, now: float) -> bool:
 
 
 def is_suspected(member: Member, timing: Timing, now: float) -> bool:
-    """Return whether a member was disconnected or silent for a third of the time after which it would be lost."""
+    """Return whether a member was disconnected or silent for a third of `Timing.lost`."""
     since = member.last_heard_at if member.disconnected_since is None else member.disconnected_since
     return not member.succeeded and now - since > timing.lost / 3

@@ -15,7 +15,7 @@ from elasticjob_master.core.rendezvous.members import Member
 
 @dataclass(frozen=True)
 class Host:
-    """One line of the list. `name` is the pod's name, which no later pod of the job has."""
+    """One line of the list. `name` is the name of the pod, which is never used again."""
 
     name: str
     slots: int
@@ -24,16 +24,13 @@ class Host:
 
 @dataclass(frozen=True)
 class HostList:
-    """A published list; `version` grows by one with every change."""
+    """A published list. Every change increases its version by one."""
 
     version: int = 0
     hosts: tuple[Host, ...] = ()
 
     def text(self, *, addresses: bool = False) -> str:
-        """Return the list as Horovod reads it.
-
-        A line `host:slots` for each, by the pod's name or its address.
-        """
+        """Return the list as Horovod reads it: a line `host:slots` for each pod."""
         return "".join(
             f"{host.address if addresses else host.name}:{host.slots}\n" for host in self.hosts
         )
@@ -42,9 +39,7 @@ class HostList:
 def next_host_list(
     published: HostList, members: Iterable[Member], *, role: str | None, settled: bool
 ) -> HostList:
-    """Return the list to publish now.
-
-    It is `published` itself if nothing changes, or if it must not change yet.
+    """Return the list to publish now: `published` itself if it does not change or must not yet.
 
     Args:
         published: the present list.
@@ -55,8 +50,7 @@ def next_host_list(
     if not settled:
         return published
     candidates = [m for m in members if role is None or m.identity.role == role]
-    # A process that has started probably goes on while its agent is disconnected, until the member
-    # counts as lost.
+    # A started process probably continues while its agent is disconnected.
     present = [m for m in candidates if m.available or (m.started and not m.leaving)]
     if len(present) == len(published.hosts) and all(map(_describes, published.hosts, present)):
         return published
@@ -74,9 +68,9 @@ def next_host_list(
 
 
 def _describes(host: Host, member: Member) -> bool:
-    """Return whether this is the member's line, without making one.
+    """Return whether this is the member's line.
 
-    With thousands of members that is too slow.
+    Comparing fields is faster than creating a line for each of thousands of members.
     """
     who = member.identity
     return host.name == who.pod_name and host.slots == who.slots and host.address == who.address

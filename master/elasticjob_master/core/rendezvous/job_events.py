@@ -1,4 +1,4 @@
-"""What each event of the job and of the master changes."""
+"""Applies the events of the operator and of the master to the state."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from elasticjob_master.core.rendezvous.events import PodsDrained, SettingsObserv
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 _MOST_UNSTORED_ROUNDS = 1
-"""How many worlds a master can form before the first of them is stored, as long as storing works.
-"""
+"""The number of worlds that a master can form before the first is stored, while storing works."""
 
 
 def adopt_settings(state: RendezvousState, event: SettingsObserved) -> None:
@@ -47,8 +46,8 @@ def extend_deadlines(state: RendezvousState, seconds: float) -> None:
             member.stop_due += seconds
         if member.exit_due is not None:
             member.exit_due += seconds
-        if member.take_due is not None:
-            member.take_due += seconds
+        if member.take_world_due is not None:
+            member.take_world_due += seconds
         if member.disconnected_since is not None:
             member.disconnected_since += seconds
 

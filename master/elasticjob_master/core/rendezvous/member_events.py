@@ -1,4 +1,4 @@
-"""What each event of a member changes: the facts about this member, and seldom about the world."""
+"""Applies the events of members to the state. Most change only facts about one member."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
 def record_heartbeat(state: RendezvousState, event: HeartbeatReceived, now: float) -> None:
-    """Record that a member is alive, and what its process uses."""
+    """Record that a member is alive, and the resources that its process uses."""
     member = _sender(state, event.uid, now)
     if member is not None:
         member.usage = event.usage
@@ -55,7 +55,7 @@ def register(state: RendezvousState, event: MemberRegistered, now: float) -> lis
 
 
 def connect(state: RendezvousState, event: MemberConnected, now: float) -> list[Command]:
-    """Continue with what a member reports on its new stream."""
+    """Adopt the process that a member reports on its new stream."""
     member = _sender(state, event.uid, now)
     if member is None:
         return []
@@ -115,7 +115,7 @@ def disconnect(state: RendezvousState, event: MemberDisconnected, now: float) ->
 
 
 def confirm_start(state: RendezvousState, event: ProcessStarted, now: float) -> None:
-    """Record that a member runs the process that it was told to start."""
+    """Record that a member runs the process that it was asked to start."""
     member = _sender(state, event.uid, now)
     if member is not None and member.process_round == event.round:
         member.started = True
@@ -171,7 +171,7 @@ def take_place(state: RendezvousState, event: PlaceTaken, now: float) -> None:
     if member.joined_round < event.round <= state.round:
         member.joined_round = event.round
         member.joining = False
-        member.take_due = None
+        member.take_world_due = None
 
 
 def leave(state: RendezvousState, event: MemberLeaving, now: float) -> None:
@@ -182,7 +182,7 @@ def leave(state: RendezvousState, event: MemberLeaving, now: float) -> None:
 
 
 def record_node_check(state: RendezvousState, event: NodeChecked, now: float) -> None:
-    """Record what a member has found out about its node."""
+    """Record the result of a member's node check."""
     member = _sender(state, event.uid, now)
     if member is not None:
         node_check.record_answer(member, event)

@@ -1,8 +1,6 @@
 """The members of the job, and what each of them is doing.
 
-A member is the agent of one pod. The agents' messages change the facts recorded here, and all
-decisions are made elsewhere from these facts alone. So a message that is late, repeated or lost can
-delay a decision, but not falsify it.
+A member is the agent of one pod. Only `advance` changes the facts that are recorded here.
 """
 
 from __future__ import annotations
@@ -18,16 +16,14 @@ from elasticjob_master.core.step_times import StepTimes
 Renewal = Literal["", "asked", "at_once"]
 MemberState = Literal["waiting", "training", "draining", "suspected", "succeeded"]
 UNFINISHED_STAGES = ("waiting", "running", "answered")
-"""Stages of a node check that is not decided yet; a member in one of them cannot join a world."""
+"""Stages of an undecided node check. A member in one of them cannot join a world."""
 MOST_MEMBERS = 20_000
-"""Twice as many as a role can have. The bound keeps a client that has the token from filling the
-memory.
-"""
+"""Twice the largest size of a role. It bounds the memory that a client with the token can fill."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What an agent reports about its pod when it registers."""
+    """The pod of an agent, as the agent registers it."""
 
     pod_name: str
     pod_uid: str
@@ -51,10 +47,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class LastCommand:
-    """The last command sent on the present stream, so that the same command is not sent twice on one stream.
+    """The last command sent on the present stream. The same command is not sent twice on a stream.
 
     Attributes:
-        round: of the process to start or stop; of the world that is announced; for a node check, its number.
+        round: of the process to start or stop, or of the world that is announced. For a node check
+            it is the number of the check.
         at_once: a stop without grace period.
     """
 
@@ -65,15 +62,15 @@ class LastCommand:
 
 @dataclass(slots=True)
 class NodeCheckState:
-    """The state of a member's node check, see `node_check`.
+    """The state of a member's node check. See `node_check`.
 
     Attributes:
-        stage: "none" if the job wants no check; "waiting" for its group, "running", "answered" by the agent, and
-            finally "passed" or "failed".
-        peers: addresses the agent connects to.
+        stage: "none" if the job wants no check. Otherwise "waiting" for its group, "running",
+            "answered" by the agent, and finally "passed" or "failed".
+        peers: the addresses that the agent connects to.
         deadline: when the answer must have arrived.
-        seconds: duration of the measured work; 0 when not known.
-        problem: what is wrong with the node; empty: nothing.
+        seconds: the duration of the measured work; 0 when not known.
+        problem: the defect of the node; empty: none.
         unreached: the peers that the agent could not connect to.
     """
 
@@ -90,33 +87,38 @@ class Member:
     """One member. Times are those of the rendezvous' clock.
 
     Attributes:
-        order: grows with every registration; the lowest is the longest-serving member.
-        disconnected_since: when its stream ended, or when it registered without one; None while it is connected.
-        process_round: the round of its training process; 0 when none runs or is being started.
+        order: grows with every registration. The lowest is the longest-serving member.
+        disconnected_since: when its stream ended, or when it registered without one. None: it is
+            connected.
+        process_round: the round of its training process; 0: none runs or is being started.
         started: the agent has confirmed the start of that process.
-        joined_round: the round of the latest world in which its process has got its place, where the master plays
-            Horovod's elastic driver: 0: none, so it does not have the state of the training. In a notified role that of
-            the latest world that its process has taken after its start.
-        joining: its process waits for its place in a later world.
-        take_due: when its process, in a notified role, must have taken the present world; None: it has.
-        renewal: its process, in a notified role, is stopped and started again: it is asked to stop, or killed at once.
-        last_round: the last round in which it has run a process; no round is started twice on one member.
-        stop_due: when a process that is being stopped must have ended; afterwards the member counts as lost.
-        exit_due: how long to wait for the exit report of a process that is known to have ended.
-        crashed_at: when it was reported that its process failed without being stopped; None once it is decided whose
-            fault that was.
-        failed_at: when the first of its processes failed then, as its agent tells.
+        joined_round: the round of the latest world in which its process has its place. In Horovod
+            jobs 0 means that the process does not have the state of the training. In a notified
+            role only worlds after the process' start count.
+        joining: its Horovod process waits for its place in a later world.
+        take_world_due: when its process, in a notified role, must have taken the present world.
+            None: it has.
+        renewal: its process, in a notified role, is to be restarted: it is asked to stop, or killed
+            at once.
+        last_round: the last round in which it has run a process. No round is started twice on one
+            member.
+        stop_due: when a process that is being stopped must have ended. Afterwards the member counts
+            as lost.
+        exit_due: when to stop waiting for the exit report of a process that is known to have ended.
+        crashed_at: when the crash of its process was reported. None once it is decided which member
+            was at fault.
+        failed_at: when the first of its processes failed then, by its agent's clock.
         retry: its agent may start that process again in the next world, even if it was at fault.
-        crash_excused: that was a consequence of another member's failure; its agent is told so by the next Start.
+        crash_excused: another member's failure caused that crash. The next Start says so.
         draining_since: when it was asked to leave.
         drain_seconds: how long its process may take for that.
-        exiting: it has to leave with its process' exit code, or because its node has failed the check.
+        exiting: it has to leave with its process' exit code, or because its node check has failed.
         succeeded: its process has finished with exit code 0.
-        last_command: sent on its present stream; None if none was.
+        last_command: the last command on its present stream, if any.
         joined_at: when it last connected without belonging to the present world.
-        suspected: it has been disconnected or silent for a while, see `failure_detection`.
+        suspected: it has been disconnected or silent for a while. See `failure_detection`.
         last_heard_at: when its last message arrived.
-        step: the last step it has reported.
+        step: the last step that it reported.
     """
 
     identity: Identity
@@ -126,7 +128,7 @@ class Member:
     started: bool = False
     joined_round: int = 0
     joining: bool = False
-    take_due: float | None = None
+    take_world_due: float | None = None
     renewal: Renewal = ""
     last_round: int = 0
     stop_due: float | None = None
@@ -155,7 +157,7 @@ class Member:
 
     @property
     def leaving(self) -> bool:
-        """Whether it will be in no later world."""
+        """Whether it leaves the job: no later world contains it."""
         return self.exiting or self.succeeded or self.draining_since is not None
 
     @property
@@ -169,7 +171,7 @@ class Member:
 
     @property
     def taken_round(self) -> int:
-        """The round of the latest world that its process knows; 0: none runs."""
+        """The round of the latest world that its process has taken; 0: none runs."""
         return max(self.process_round, self.joined_round) if self.process_round else 0
 
     @property
@@ -190,14 +192,13 @@ class Member:
         self.started = False
         self.joined_round = 0
         self.joining = False
-        self.stop_due = self.exit_due = self.take_due = None
+        self.stop_due = None
+        self.exit_due = None
+        self.take_world_due = None
         self.renewal = ""
 
     def drain(self, seconds: float, now: float) -> None:
-        """Ask it to leave within so many seconds.
-
-        Only the first call has an effect, and none after success.
-        """
+        """Ask it to leave within this time, unless it leaves already or has succeeded."""
         if self.draining_since is None and not self.succeeded:
             self.draining_since = now
             self.drain_seconds = seconds
@@ -212,13 +213,9 @@ class Members:
         self._by_role_and_index: dict[tuple[str, int], str] = {}
         self._next_order = 1
         self.disconnected: set[str] = set()
-        """UIDs of members without a stream that should reconnect; those that have succeeded need
-        not.
-        """
+        """UIDs of members without a stream that should reconnect: all that have not succeeded."""
         self.awaited: set[str] = set()
-        """UIDs of members whose process ran under an earlier master, and which have not told this
-        one what they do.
-        """
+        """UIDs of members that ran a process under an earlier master and have not reconnected."""
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._by_uid.values())
@@ -238,8 +235,9 @@ class Members:
         """Check that a pod may register.
 
         Raises:
-            NotCurrent: its role and index belong to a newer pod, or to another one that is connected; or it was
-                registered with another role or index; or there are too many members.
+            NotCurrent: its role and index belong to a newer pod, or to another pod that is
+                connected. Or it was registered with another role or index. Or there are too many
+                members.
         """
         known = self._by_uid.get(identity.pod_uid)
         if known is None and len(self) >= MOST_MEMBERS:
@@ -250,9 +248,10 @@ class Members:
             identity.role,
             identity.index,
         ):
+            place = f"{known.identity.role} {known.identity.index}"
             raise NotCurrent(
-                f"pod UID {identity.pod_uid} is {known.identity.role} {known.identity.index}; it cannot become "
-                f"{identity.role} {identity.index}"
+                f"pod UID {identity.pod_uid} is {place}; "
+                f"it cannot become {identity.role} {identity.index}"
             )
         old = self.member_at(identity)
         if old is None or old.uid == identity.pod_uid:
@@ -261,16 +260,14 @@ class Members:
         if newer or (
             old.identity.incarnation == identity.incarnation and old.disconnected_since is None
         ):
+            present = f"{old.identity.pod_name} (incarnation {old.identity.incarnation})"
             raise NotCurrent(
-                f"{identity.role} {identity.index} is pod {old.identity.pod_name} (incarnation "
-                f"{old.identity.incarnation}); pod {identity.pod_name} ({identity.incarnation}) is not newer"
+                f"{identity.role} {identity.index} is pod {present}; "
+                f"pod {identity.pod_name} ({identity.incarnation}) is not newer"
             )
 
     def add(self, identity: Identity, now: float) -> Member:
-        """Add a member, which counts as disconnected until it connects.
-
-        Its role and index must be free.
-        """
+        """Add a disconnected member. Its role and index must be free."""
         member = Member(identity, self._next_order, disconnected_since=now, last_heard_at=now)
         self.insert(member)
         return member
@@ -298,7 +295,7 @@ class Members:
             del self._by_role_and_index[place]
 
     def set_disconnected(self, member: Member, since: float | None) -> None:
-        """Record since when a member has had no stream; None: it has one."""
+        """Record since when a member has had no stream. None: it has one."""
         member.disconnected_since = since
         if since is None or member.succeeded:
             self.disconnected.discard(member.uid)

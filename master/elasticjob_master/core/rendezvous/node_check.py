@@ -20,19 +20,17 @@ from elasticjob_master.core.rendezvous.members import UNFINISHED_STAGES, Member,
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 PEERS = 2
-"""How many others each member connects to. With two it can be decided which end of a failed
-connection is bad.
+"""The number of peers that each member connects to. With two the bad end of a failed connection can
+be found.
 """
 SLOW_FACTOR = 2.0
 LEAST_TO_COMPARE = 3
 ANSWER_SECONDS = 15.0
-"""For the connections and the transport of the answer, beyond the time that the check itself may
-take.
-"""
+"""Added to the time of the check itself, for the connections and the transport of the answer."""
 LONGEST_PROBLEM = 1000
 MOST_UNFIT = 100
 _PEER_CANDIDATES = 64
-"""How many members are considered to find peers on other nodes."""
+"""The number of members among which peers on other nodes are searched."""
 
 
 def advance(state: RendezvousState, now: float) -> None:
@@ -50,9 +48,8 @@ def advance(state: RendezvousState, now: float) -> None:
         ):
             member.node_check.stage = "waiting"
         elif member.node_check.stage in UNFINISHED_STAGES and member.process_round:
-            member.node_check = (
-                NodeCheckState()
-            )  # it trains already, as its agent has reported to a restarted master
+            # It trains already, as its agent has reported to a restarted master.
+            member.node_check = NodeCheckState()
         elif member.node_check.stage == "running":
             _apply_timeout(member, now)
     present = [m for m in state.members if not m.leaving]
@@ -66,22 +63,19 @@ def advance(state: RendezvousState, now: float) -> None:
 
 
 def _begin_if_gathered(state: RendezvousState, connected: list[Member], now: float) -> None:
-    """Begin a group's check when all desired members are there, or the join window has closed."""
+    """Begin a group's check when all desired members have joined, or the join window has closed."""
     newcomers = [m for m in connected if m.node_check.stage == "waiting"]
     if not newcomers or state.sizes is None:
         return
     complete = world_formation.has_enough_members(connected, state.sizes, all_desired=True)
     if complete or world_formation.joins_settled(
-        newcomers, timing=state.timing, anew=state.begins_anew(), now=now
+        newcomers, timing=state.timing, at_start=state.starts_anew(), now=now
     ):
         begin_checks(newcomers, connected, state.node_check, now)
 
 
 def _apply_result(state: RendezvousState, member: Member) -> None:
-    """Make a member on an unfit node leave, and keep the problem.
-
-    A node that has passed clears it.
-    """
+    """Make a member on an unfit node leave, and record the problem until a pod there passes."""
     place = (member.identity.role, member.identity.index)
     state.unfit.pop(place, None)
     if member.node_check.stage == "failed":
@@ -113,7 +107,7 @@ def begin_checks(
 
 
 def record_answer(member: Member, answer: NodeChecked) -> None:
-    """Record a member's answer; an answer to another check, or a second one, changes nothing."""
+    """Record a member's answer. A second answer, or one to another check, changes nothing."""
     check = member.node_check
     if check.stage == "running" and answer.number == member.order:
         check.stage = "answered"
@@ -131,10 +125,7 @@ def _apply_timeout(member: Member, now: float) -> None:
 
 
 def evaluate_group(group: Sequence[Member], members: Iterable[Member]) -> None:
-    """Decide the checks of a group in which every member has answered.
-
-    Each one has passed or failed afterwards.
-    """
+    """Decide whether each member of a group has passed, when all of them have answered."""
     times: dict[str, list[float]] = {}
     for member in members:
         if member.node_check.seconds and not member.node_check.problem:
@@ -146,8 +137,9 @@ def evaluate_group(group: Sequence[Member], members: Iterable[Member]) -> None:
         usual = median(peers) if len(peers) >= LEAST_TO_COMPARE else 0.0
         if not check.problem and usual and check.seconds > SLOW_FACTOR * usual:
             check.problem = (
-                f"its node took {check.seconds:.3f} s for the measured work, over {SLOW_FACTOR:g} times the median of "
-                f"{len(peers)} members of role {member.identity.role} ({usual:.3f} s)"
+                f"its node took {check.seconds:.3f} s for the measured work, "
+                f"over {SLOW_FACTOR:g} times the median of {len(peers)} members "
+                f"of role {member.identity.role} ({usual:.3f} s)"
             )
         if not check.problem and member.uid in bad_connections:
             failed, all_ = bad_connections[member.uid]
@@ -171,12 +163,11 @@ def _peers(member: Member, members: Sequence[Member], position: int) -> tuple[st
 
 
 def _unreachable(group: Sequence[Member]) -> dict[str, tuple[int, int]]:
-    """Return the members that cause failed connections.
+    """Return by UID the members that cause failed connections, with the failed and all of theirs.
 
-    By UID, how many of how many of their connections failed. The member with the largest share of
-    failed connections is taken out first, of equal ones the youngest. Its connections then no
-    longer count for the other ends. This is repeated until no member has more than half of its
-    connections failed. Members that train already are never the cause.
+    The member with the largest share of failed connections is a cause, of equal ones the youngest.
+    Its connections no longer count for the other ends. This is repeated until no member has more
+    than half of its connections failed. Members that train already are never a cause.
     """
     by_address = {member.identity.address: member for member in group if member.node_check.peers}
     connections: dict[str, list[tuple[str, bool]]] = {member.uid: [] for member in group}
@@ -209,6 +200,6 @@ def _unreachable(group: Sequence[Member]) -> dict[str, tuple[int, int]]:
 def _count(
     connections: Iterable[tuple[str, bool]], causes: dict[str, tuple[int, int]]
 ) -> tuple[int, int]:
-    """Return how many connections have failed, of how many, without those to members that are known causes."""
+    """Return the numbers of failed and of all connections, without those to known causes."""
     rest = [failed for other, failed in connections if other not in causes]
     return sum(rest), len(rest)

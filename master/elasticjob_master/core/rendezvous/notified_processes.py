@@ -1,8 +1,8 @@
 """Which processes have to restart in the roles whose processes are notified of each new world.
 
-In a role with `onWorldChange: Notify` a process continues from world to world. It takes a world when
-it has asked for its place in it. A process that does not take the present world, or that was lost,
-cannot train with the others. It is started again in the present world, like the processes of other
+In a role with `onWorldChange: Notify` a process continues from world to world. It takes a world
+when it has asked for its place in it. A process that does not take the present world, or that was
+lost, cannot train with the others. It is started again in the present world, like the processes of other
 roles.
 """
 
@@ -13,7 +13,7 @@ from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
 def check_world_taken(state: RendezvousState, member: Member, now: float) -> None:
-    """Have a process stopped and started again if it does not take a new world within the time of a stop.
+    """Restart a process that does not take a new world within the time of a stop.
 
     Further worlds do not extend this time, unless the process takes one of them.
     """
@@ -25,11 +25,11 @@ def check_world_taken(state: RendezvousState, member: Member, now: float) -> Non
         and state.phase == "training"
     )
     if not waited_for or not 0 < member.taken_round < state.round:
-        member.take_due = None
-    elif member.take_due is None:
-        member.take_due = now + state.timing.stop
-    elif now > member.take_due:
-        member.take_due = None
+        member.take_world_due = None
+    elif member.take_world_due is None:
+        member.take_world_due = now + state.timing.stop
+    elif now > member.take_world_due:
+        member.take_world_due = None
         member.renewal = "asked"
 
 

@@ -1,7 +1,4 @@
-"""The settings of the rendezvous.
-
-Timeouts, the roles' sizes, and rules of the job's framework and policy.
-"""
+"""The settings of the rendezvous: timeouts, the roles' sizes, the rules of the framework."""
 
 from __future__ import annotations
 
@@ -18,30 +15,35 @@ class Timing:
     """Timeouts, in seconds unless stated otherwise.
 
     Attributes:
-        lost: how long a member may be disconnected until it counts as lost; it is suspected after a third of that.
-        silent_factor: how many times longer a connected member may be silent. Its connection is alive, so its node is
-            probably short of CPU rather than down. The factor also bounds how long a hung agent is kept.
-        settle: the join window: how long a new world waits after a join for further ones. It does not wait once all
-            desired members are there.
-        settle_anew: the join window of a job that begins, also again: all of its pods are new and start at
-            different speeds.
-        settle_limit: the longest a new world waits when joins keep coming.
-        fault_window: how long after a failure the loss of another member may still turn out to be its cause.
-        start: when a world counts as confirmed although some members have not confirmed the start of their processes.
-        stop: the grace period of a stop; the job's spec replaces it.
-        stop_margin: how long after its grace period a member that has not stopped counts as lost.
-        exit_report: how long to wait for the exit report of a process that ended while its agent was disconnected.
-        finishing: how long the other members of a finished world may take to end by themselves.
-        world_interval: the least time between two worlds of an in-process elastic framework, which may miss a change
-            of its hosts that is made while it still handles the one before.
-        fence: how long after the last successful write of a shared state a world may be started; see
-            `RendezvousState.may_start`.
+        lost: a member counts as lost when it has been disconnected for this time. It is suspected
+            after a third of it.
+        silent_factor: multiplies `lost` for a member that is connected and silent. Its connection
+            is alive, so its node is probably short of CPU rather than down. The factor also bounds
+            how long a hung agent stays a member.
+        settle: the join window: after a join a new world waits this long for further joins. If all
+            desired members have joined, it does not wait.
+        settle_at_start: the join window of a job that starts or restarts with new pods. These start
+            at different speeds.
+        settle_limit: the longest wait for joins that keep coming.
+        fault_window: after a failure the loss of another member may turn out to be its cause for
+            this time.
+        start: a world counts as confirmed after this time although some members have not confirmed
+            the start of their processes.
+        stop: the grace period of a stop. The job's spec sets it.
+        stop_margin: a member that has not stopped this time after its grace period counts as lost.
+        exit_report: the wait for the exit report of a process that ended while its agent was
+            disconnected.
+        finishing: the time that the other members of a finished world may take to end.
+        world_interval: the least time between two worlds of an in-process elastic framework. It may
+            miss a change of its hosts while it still handles the last one.
+        fence: a world of a shared state may be started within this time after the state was
+            written. See `RendezvousState.may_start`.
     """
 
     lost: float = 30.0
     silent_factor: float = 3.0
     settle: float = 1.0
-    settle_anew: float = 2.0
+    settle_at_start: float = 2.0
     settle_limit: float = 5.0
     fault_window: float = 2.0
     start: float = 30.0
@@ -55,13 +57,13 @@ class Timing:
 
 @dataclass(frozen=True)
 class RoleSize:
-    """The least number of members with which a role can train, and the desired number.
+    """The number of members of a role.
 
     Attributes:
-        minimum: the least number.
-        desired: the desired number.
-        kept: its processes go on when the world changes, with the round in which they were started.
-        notified: its processes go on when the world changes, and are told the new one.
+        minimum: the least number with which the role can train.
+        desired: the number that the operator maintains.
+        kept: its processes continue when the world changes and are not notified of it.
+        notified: its processes continue when the world changes and are notified of the new one.
     """
 
     minimum: int
@@ -75,11 +77,13 @@ class Rules:
     """Rules for worlds.
 
     Attributes:
-        in_process_elastic: the training process itself follows world changes; the agent does not restart it.
-        elastic_driver: the master plays Horovod's elastic driver, see `elastic_driver`.
-        deciding_role: the role whose success finishes the job; None: any role's.
-        stop_order: roles that are stopped one after the other: who saves something, before those that hold it.
-        all_ready: the first world needs all desired members, not only the least number.
+        in_process_elastic: the training process itself follows changes of the world, and the agent
+            does not restart it.
+        elastic_driver: the master acts as Horovod's elastic driver. See `elastic_driver`.
+        deciding_role: the role whose success finishes the job; None: the success of any role.
+        stop_order: roles that are stopped one after the other. A role that saves state comes before
+            the roles that hold it.
+        all_ready: the first world needs all desired members.
     """
 
     in_process_elastic: bool = False

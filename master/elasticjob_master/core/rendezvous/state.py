@@ -1,7 +1,4 @@
-"""The facts from which the rendezvous decides.
-
-The job's members, its settings and its present world.
-"""
+"""The facts from which the rendezvous decides: the members, the settings and the present world."""
 
 from __future__ import annotations
 
@@ -17,40 +14,46 @@ from elasticjob_master.core.rendezvous.members import Member, Members
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
 
 MOST_LOST_ROUNDS = 1_000_000
-"""Where the state of earlier masters is lost, agents tell in which round they run. No job has had
-more of them.
+"""The highest round that agents may report if the state of earlier masters is lost. No job has had
+more rounds.
 """
 
 
 @dataclass
 class RendezvousState:
-    """All facts about the job that decisions depend on.
+    """All facts about the job that decisions depend on. Only `advance` changes them.
 
     Times are those of the clock that is passed in as `now`.
 
     Attributes:
         sizes: the roles' sizes; None until they are known.
         domains: by role and index in which topology domain a member is, as far as that is known.
-        unfit: by role and index the pod whose node has failed its check, and the problem, until a pod there passes.
-        round: number of the present world, or of the last one; 0 before the first.
-        world: UIDs of the present world's members by rank; of the last world's while there is none.
+        unfit: by role and index the pod whose node has failed its check, and the problem. A pod
+            there that passes the check clears it.
+        round: the number of the present world, or of the last one; 0 before the first.
+        world: the UIDs of the present world's members by rank, or those of the last world.
         world_uids: the same UIDs as a set.
         formed_at: when the present world was formed.
         confirmed_at: when all its members had confirmed that their processes run.
         finished_at: when the first member of the job finished successfully.
-        reconnect_deadline: a restarted master forms no world before, as long as members are still disconnected.
-        world_failed: a member of the world has failed or is lost, so the other processes cannot save anything.
-        world_incomplete: a process of the world has ended without failing or succeeding, or a restarted master does
-            not know the world that runs.
-        unstored_rounds: rounds that an earlier master may have begun without storing them; their numbers are skipped.
-        restored: the state of an earlier master is known. Otherwise it may have been lost.
-        standby: roles and indices of members that join only when the members they replace have ended.
-        shared_state: another master may claim the stored state, so no world is started that is not stored.
-        stored_round: of the latest world that is stored.
-        begun_round: of the latest world whose members are told their places in it, with an elastic driver.
-        settled_uids: UIDs of the latest world in which each member has got its place, with an elastic driver.
+        reconnect_deadline: until then a restarted master forms no world while members are
+            disconnected.
+        world_failed: a member of the world has failed or is lost, or the training is being
+            restarted. The processes cannot save anything, and their failures are consequences.
+        world_incomplete: a process of the world has ended without failing or succeeding, or a
+            restarted master does not know the world that runs.
+        unstored_rounds: the number of rounds that an earlier master may have begun and not stored.
+            Their numbers are skipped.
+        restored: the state of an earlier master is known. Otherwise it may be lost.
+        standby: roles and indices of members that wait for the end of the members they replace.
+        shared_state: another master may claim the stored state. No unstored world is started.
+        stored_round: the round of the latest stored world.
         stored_at: when the latest successful write of the state began.
-        store_needed: something waits for a write of the state.
+        store_needed: something waits for a write of the state. Each decision sets it.
+        begun_round: with an elastic driver, the round of the latest world whose members are given
+            their places.
+        settled_uids: with an elastic driver, the UIDs of the latest world in which each member has
+            its place.
         draining_pods: the pods that the operator wants to leave, and the seconds they may take.
         timeouts_checked_at: when the deadlines of all members were checked last.
     """
@@ -86,19 +89,19 @@ class RendezvousState:
 
     @property
     def stop_without_grace(self) -> bool:
-        """Whether the processes that are being stopped get no grace period: they cannot save anything."""
+        """Whether processes are stopped without grace period, because they cannot save anything."""
         return self.world_failed and self.phase in ("reforming", "waiting")
 
     @property
     def world_settled(self) -> bool:
-        """Whether no change of the world is in progress, so that the published host list may change."""
+        """Whether the published host list may change: no change of the world is in progress."""
         return self.phase in ("waiting", "finishing") or (
             self.phase == "training" and self.confirmed_at is not None
         )
 
     @property
     def latest_given_round(self) -> int:
-        """The latest round that any master of this job can have given to an agent, as far as this one can know."""
+        """The latest round that a master of this job can have sent to an agent."""
         return max(self.round + self.unstored_rounds, 0 if self.restored else MOST_LOST_ROUNDS)
 
     def in_world(self, uid: str) -> bool:
@@ -107,7 +110,8 @@ class RendezvousState:
 
     def set_world(self, world: tuple[str, ...]) -> None:
         """Set the members of the present world, by rank."""
-        self.world, self.world_uids = world, frozenset(world)
+        self.world = world
+        self.world_uids = frozenset(world)
 
     def form_world(self, members: Sequence[Member], now: float) -> None:
         """Begin the next round with these members, oldest first."""
@@ -145,33 +149,33 @@ class RendezvousState:
         """Return the members of the present world that still exist, by rank."""
         return (m for m in map(self.members.get, self.world) if m is not None)
 
-    def begins_anew(self) -> bool:
-        """Return whether nobody of the present world is left.
+    def starts_anew(self) -> bool:
+        """Return whether no member of the present world exists any more.
 
-        It is the first one, or all of its pods were replaced.
+        The next world is the first one, or all pods were replaced.
         """
         return next(self.world_members(), None) is None
 
     def keeps_process(self, member: Member) -> bool:
-        """Return whether a member's process goes on when the world changes."""
+        """Return whether a member's process continues when the world changes now."""
         if self.rules.in_process_elastic:
-            return self.phase != "reforming"  # to which only a restart of all leads
-        return self.goes_on(member) and not member.leaving
+            return self.phase != "reforming"  # only a restart of all processes leads there
+        return self.continues(member) and not member.leaving
 
-    def goes_on(self, member: Member) -> bool:
-        """Return whether a member's process, which may be leaving, belongs to later worlds than that of its start."""
+    def continues(self, member: Member) -> bool:
+        """Return whether a member's process continues from world to world, also if it leaves."""
         size = (self.sizes or {}).get(member.identity.role)
         return size is not None and (size.kept or size.notified) and not member.renewal
 
     def is_kept(self, member: Member) -> bool:
-        """Return whether a member's process goes on when the world changes, with the round of its start."""
+        """Return whether a member's role is kept: its processes continue without notification."""
         size = (self.sizes or {}).get(member.identity.role)
         return size is not None and size.kept
 
-    def meeting(self) -> tuple[str, ...]:
-        """Return the UIDs of those who meet at barriers.
+    def barrier_uids(self) -> tuple[str, ...]:
+        """Return the UIDs of the world's members that meet at barriers.
 
-        All of the world but processes kept from earlier rounds.
+        Processes that were kept from an earlier round do not call barriers.
         """
         if not any(size.kept for size in (self.sizes or {}).values()):
             return self.world
@@ -182,12 +186,12 @@ class RendezvousState:
         )
 
     def is_notified(self, member: Member) -> bool:
-        """Return whether a member's process is told each new world."""
+        """Return whether a member's role is notified of each new world."""
         size = (self.sizes or {}).get(member.identity.role)
         return size is not None and size.notified
 
     def running(self) -> Iterator[Member]:
-        """Return the connected members of the present world whose processes run and have to end before the next one."""
+        """Return the connected members whose processes have to end before the next world."""
         return (
             m
             for m in self.world_members()
@@ -200,32 +204,24 @@ class RendezvousState:
         return [m for m in others if (m.identity.role, m.identity.index) not in self.standby]
 
     def counted_members(self) -> Iterator[Member]:
-        """Return the members that count for the size of their role.
-
-        Also succeeded ones, which are not replaced.
-        """
+        """Return the members that count for the size of their role: available or succeeded."""
         return (m for m in self.members if m.available or m.succeeded)
 
     def may_start(self, now: float) -> bool:
         """Return whether the present world may be started.
 
-        It is stored, by a write that succeeded a moment ago.
-        So a later master, which claims the state first, knows it.
+        A shared state must contain it, by a recent write. So a later master, which begins by
+        claiming the state, knows every world that was started.
         """
         stored = self.stored_round >= self.round and now - self.stored_at <= self.timing.fence
         return stored or not self.shared_state
 
     def joins_settled(self, now: float) -> bool:
-        """Return whether the next world waits for no more members.
-
-        All are there, or the join window has closed.
-        """
-        counted = self.counted_members()
-        sizes = self.sizes
-        if sizes is not None and world_formation.has_enough_members(
-            counted, sizes, all_desired=True
-        ):
-            return True
+        """Return whether all desired members are available, or the join window has closed."""
+        if self.sizes is not None:
+            counted = self.counted_members()
+            if world_formation.has_enough_members(counted, self.sizes, all_desired=True):
+                return True
         return world_formation.joins_settled(
-            self.joiners(), timing=self.timing, anew=self.begins_anew(), now=now
+            self.joiners(), timing=self.timing, at_start=self.starts_anew(), now=now
         )

@@ -1,16 +1,18 @@
 """The phases of a world and the transitions between them.
 
-    waiting -> training: enough members are there, the join window has closed, and no process runs (`_form_world`).
-    training -> reforming: the world has failed or is incomplete, a member drains, or joiners are ready.
-    reforming -> waiting: no connected member of the world runs a process any more that has to end.
-    training -> finishing: a member has finished successfully (done by `member_events.record_exit`).
-    finishing -> waiting: no member of the world runs a process any more, and no single role decides about the success.
-    finishing -> reforming: the world has failed, and its processes do not end by themselves in time.
+    waiting -> training: enough members are available, the join window has closed, and no process
+        of the last world runs.
+    training -> reforming: the world has failed or is incomplete, a member drains, or members that
+        have joined are ready.
+    reforming -> waiting: no connected member of the world runs a process that has to end.
+    training -> finishing: a member has finished successfully (see `member_events.record_exit`).
+    finishing -> waiting: no member of the world runs a process, and any role's success counts.
+    finishing -> reforming: the world has failed, and its processes have not ended in time.
 
-With an in-process elastic framework membership changes do not lead to reforming: it stays in
-training, and the next world is formed while the processes of the last one run. The same holds for
-the processes of single roles that are kept or notified. Where the master plays Horovod's elastic
-driver, `elastic_driver` decides about that.
+An in-process elastic framework remains in training when its members change. Its next world is
+formed while the processes of the last one run. The processes of kept and notified roles continue,
+too, while those of other roles are stopped. If the master acts as Horovod's elastic driver,
+`elastic_driver` forms the worlds.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
 def advance(state: RendezvousState, now: float) -> None:
-    """Make all transitions that the facts allow now, if any."""
+    """Make all transitions that the facts allow now."""
     before = None
     while before != (state.phase, state.round):  # at most: training, reforming, waiting, training
         before = (state.phase, state.round)
@@ -48,20 +50,20 @@ def _make_transition(state: RendezvousState, now: float) -> None:
 
 
 def _membership_change_due(state: RendezvousState, now: float) -> bool:
-    """Return whether a member has to leave the world, or joiners have waited for each other long enough."""
+    """Return whether a member has to leave, or a complete world with joiners is possible."""
     if any(m.draining_since is not None for m in state.world_members()):
         return True
     joiners = state.joiners() if state.confirmed_at is not None else []
     if not joiners or not state.joins_settled(now):
         return False
-    # Such as the first of a role that was added: until there are enough of it, the present world
-    # trains on.
+    # The first member of an added role may have joined. Until the role has enough members, the
+    # present world continues to train.
     if not world_formation.has_enough_members(
         state.counted_members(), state.sizes or {}, all_desired=False
     ):
         return False
-    # While nothing can be stored no other world can be started, so the present one trains on until
-    # a write that began after they had joined has succeeded.
+    # A world that cannot be stored cannot be started. So the present one continues to train until
+    # a write succeeds that began after the members had joined.
     storable = not state.shared_state or state.stored_at >= max(
         member.joined_at or 0.0 for member in joiners
     )
@@ -70,7 +72,7 @@ def _membership_change_due(state: RendezvousState, now: float) -> bool:
 
 
 def _change_running_world(state: RendezvousState, now: float) -> None:
-    """Form the next world of an in-process elastic framework, if its members have changed, while it trains."""
+    """Form the next world of an in-process elastic framework while it trains."""
     if state.confirmed_at is None or now - (state.formed_at or 0.0) < state.timing.world_interval:
         return
     present = {
@@ -86,7 +88,7 @@ def _change_running_world(state: RendezvousState, now: float) -> None:
 
 
 def _needs_process(state: RendezvousState, member: Member) -> bool:
-    """Return whether a member's process has ended early: only a new world gives it another one."""
+    """Return whether a member's process has ended early. Only a new world starts another one."""
     ended = (
         not member.process_round and member.last_round >= state.round and member.crashed_at is None
     )
@@ -122,7 +124,7 @@ def _can_form_world(state: RendezvousState, now: float) -> bool:
     if any(m.process_round and not state.keeps_process(m) for m in present):
         return False  # a process of an earlier world is still being stopped
     if state.finished_at is not None:
-        # members that are late, or failed beside a finished one, finish from the last checkpoint
+        # Members that joined late or have failed finish from the last checkpoint.
         return True
     all_desired = state.rules.all_ready and state.round == 0
     enough = world_formation.has_enough_members(
@@ -134,8 +136,7 @@ def _can_form_world(state: RendezvousState, now: float) -> bool:
 def _form_world(state: RendezvousState, now: float) -> None:
     """Begin the next round with the available members.
 
-    The processes of an in-process elastic world go on, also of members that are disconnected at the
-    moment.
+    The processes of an in-process elastic world continue, also those of disconnected members.
     """
     elastic = state.rules.in_process_elastic and not state.rules.elastic_driver
     members = [
@@ -147,7 +148,7 @@ def _form_world(state: RendezvousState, now: float) -> None:
 
 
 def _confirm_world(state: RendezvousState, now: float) -> None:
-    """Confirm the world when all its members run their processes, or when the start has taken too long."""
+    """Confirm the world when all its processes run, or when their start has taken too long."""
     if state.confirmed_at is None and state.formed_at is not None:
         started = all(
             m.started or m.crashed_at is not None or m.leaving for m in state.world_members()

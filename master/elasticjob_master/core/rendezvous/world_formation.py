@@ -29,7 +29,8 @@ def rank_order(
     Args:
         last_world: UIDs of the last world's members by rank.
         members: the members of the next one, oldest first.
-        domains: by role and index in which topology domain a member is; those in none come together, as one more.
+        domains: by role and index in which topology domain a member is. Members without a domain
+            stay together, too.
     """
     by_uid = {member.uid: member for member in members}
     survivors = [uid for uid in last_world if uid in by_uid]
@@ -49,15 +50,12 @@ def rank_order(
     return tuple(member.uid for member in world)
 
 
-def joins_settled(joiners: Iterable[Member], *, timing: Timing, anew: bool, now: float) -> bool:
-    """Return whether the join window has closed.
-
-    No join for a while, or joins that have kept coming for too long.
-    """
+def joins_settled(joiners: Iterable[Member], *, timing: Timing, at_start: bool, now: float) -> bool:
+    """Return whether the last join is long enough ago, or the first one is too long ago."""
     times = [member.joined_at for member in joiners if member.joined_at is not None]
     if not times:
         return True
-    window = timing.settle_anew if anew else timing.settle
+    window = timing.settle_at_start if at_start else timing.settle
     return now - max(times) >= window or now - min(times) >= timing.settle_limit
 
 

@@ -166,9 +166,9 @@ class AgentService:
         match command:
             case Start(uid=uid):
                 excused = command.crash_excused
-                goes_on = command.goes_on
+                continues = command.continues
                 start = self._start_messages_with(uid).start
-                return partial(start, number, uid, crash_excused=excused, goes_on=goes_on)
+                return partial(start, number, uid, crash_excused=excused, goes_on=continues)
             case WorldChanged(uid=uid):
                 return partial(self._start_messages_with(uid).world_changed, number, uid)
             case Stop():

@@ -118,7 +118,7 @@ class RendezvousService(RendezvousServiceServicer):
         while True:
             before = barriers.times_passed(name)
             passed = barriers.arrive(
-                name, request.number, request.pod_uid, self._controller.rendezvous.meeting()
+                name, request.number, request.pod_uid, self._controller.rendezvous.barrier_uids()
             )
             if barriers.times_passed(name) > before:
                 self._changed("barrier", name)
@@ -130,7 +130,7 @@ class RendezvousService(RendezvousServiceServicer):
             self._check_round(request.round)
 
     def _missing_members(self, name: str) -> str:
-        world = self._controller.rendezvous.meeting()
+        world = self._controller.rendezvous.barrier_uids()
         members = self._controller.members
         absent = [
             member

@@ -9,7 +9,7 @@ from elasticjob_master.core.rendezvous.events import SettingsObserved
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
-def settings(state: RendezvousState, **changes: Any) -> SettingsObserved:
+def changed_settings(state: RendezvousState, **changes: Any) -> SettingsObserved:
     """Return the present settings with some changes."""
     present = SettingsObserved(
         state.sizes, state.rules, state.timing, state.domains, state.node_check
