@@ -1,4 +1,4 @@
-"""The open streams of the agents, one each, and the intervals that were last sent on all of them."""
+"""The open streams of the agents, and the intervals that were last sent on all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Send = Callable[[Command], None]
 
 
 class AgentStreams:
-    """How to reach every connected member, by pod UID."""
+    """Sends commands to connected members by their pod UIDs."""
 
     def __init__(self, intervals: Intervals) -> None:
         self._send: dict[str, Send] = {}
@@ -26,7 +26,7 @@ class AgentStreams:
         return len(self._send)
 
     def open(self, uid: str, send: Send) -> None:
-        """Take a member's stream, in place of an older one."""
+        """Add a member's stream, in place of an older one."""
         older = self._send.get(uid)
         if older is not None and older is not send:
             older(CloseStream(uid))
@@ -44,15 +44,16 @@ class AgentStreams:
 
         The stream of a removed member is forgotten.
         """
-        take = self._send.pop if isinstance(command, MemberRemoved) else self._send.get
-        send = take(command.uid, None)
+        send = self._send.get(command.uid)
+        if isinstance(command, MemberRemoved):
+            self._send.pop(command.uid, None)
         if send is not None:
             send(command)
 
     def send_intervals(self, now: Intervals) -> None:
-        """Send all agents the intervals if they differ much from the last ones.
+        """Send the intervals to all agents if they differ much from the last ones.
 
-        New agents get them from Register.
+        New agents get the intervals in the answer to Register.
         """
         if differ_much(self._last_sent, now):
             self._last_sent = now

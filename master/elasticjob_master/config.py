@@ -34,10 +34,12 @@ class Config:
     """Everything that is fixed while the master runs.
 
     Attributes:
-        token: what callers must show; None only with `--insecure`.
+        token: callers must send it; None only with `--insecure`.
         tls: None only with `--insecure`.
-        sizes: the roles of a master without Kubernetes; None with Kubernetes, where the ElasticJob has them.
-        sizes_from_stdin: the number of workers changes by lines of standard input, whose end is that of the master.
+        sizes: the roles of a master without Kubernetes. With Kubernetes None, as the ElasticJob has
+            them.
+        sizes_from_stdin: each line of standard input is the number of workers, and the master ends
+            with the input.
     """
 
     job_name: str
@@ -58,10 +60,10 @@ class Config:
 
     @property
     def more_addresses(self) -> tuple[str, ...]:
-        """Where it listens besides: a forwarded port leads to localhost in the pod.
+        """Further addresses to listen on: localhost, to which a forwarded port of the pod leads.
 
-        Nothing more where the address is of this machine's loopback, which pods of the embedded
-        cluster share, or means every address.
+        None if the address is a loopback one, which pods of the embedded cluster share, or means
+        every address.
         """
         try:
             address = ipaddress.ip_address(self.address)
@@ -71,7 +73,7 @@ class Config:
 
     @property
     def standalone(self) -> bool:
-        """There is no Kubernetes."""
+        """Whether the master runs without Kubernetes."""
         return self.sizes is not None
 
 
@@ -123,9 +125,8 @@ def _tls(environment: Mapping[str, str]) -> Tls:
 def _sizes(options: argparse.Namespace) -> dict[str, RoleSize]:
     desired = options.workers if options.workers is not None else options.max or options.min
     if not 1 <= options.min <= desired or (options.max is not None and desired > options.max):
-        raise ConfigError(
-            f"--min {options.min}, --workers {desired}, --max {options.max}: not 1 <= min <= workers <= max"
-        )
+        given = f"--min {options.min}, --workers {desired}, --max {options.max}"
+        raise ConfigError(f"{given}: not 1 <= min <= workers <= max")
     changes = options.on_world_change
     return {
         names.ROLE_WORKER: RoleSize(
@@ -144,7 +145,7 @@ def _port(option: str, port: int) -> int:
 def _state_file(path: Path | None) -> Path | None:
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise ConfigError(
-            f"--state-file is {path}; it must be a file, there or not, in a folder that is there"
+            f"--state-file is {path}; it must be a file, existing or not, in an existing folder"
         )
     return path
 
@@ -176,7 +177,8 @@ def _required(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(name)
     if not value:
         raise ConfigError(
-            f"{name} is not set; the operator sets it in a master's pod (or try --standalone --insecure)"
+            f"{name} is not set; the operator sets it in a master's pod "
+            "(or try --standalone --insecure)"
         )
     return value
 
@@ -188,7 +190,8 @@ def _optional(environment: Mapping[str, str], name: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="elasticjob-master",
-        description="The master of one elastic training job. In a pod everything comes from the environment.",
+        description="The master of one elastic training job. "
+        "In a pod everything comes from the environment.",
     )
     parser.add_argument(
         "--standalone", action="store_true", help="run without Kubernetes, for tests and local use"
@@ -246,13 +249,13 @@ def _parser() -> argparse.ArgumentParser:
             type=int,
             default=port,
             metavar="PORT",
-            help=f"default: {port}; 0: any free one, told in the log",
+            help=f"default: {port}; 0: any free one, which is logged",
         )
     parser.add_argument(
         "--state-file",
         type=Path,
         metavar="FILE",
-        help="keep the state there, not in a ConfigMap or nowhere",
+        help="store the state there and not in a ConfigMap",
     )
     parser.add_argument(
         "--log-level",

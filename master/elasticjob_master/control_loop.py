@@ -1,7 +1,4 @@
-"""Lets time pass for a controller.
-
-Decisions and monitors on every tick, and progress that is stored now and then.
-"""
+"""Calls a controller on every tick: for decisions, for the monitors, and to store the progress."""
 
 from __future__ import annotations
 
@@ -13,25 +10,25 @@ from elasticjob_master.controller import Controller
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1
-_STOOD_STILL_SECONDS = 2.0
+_SUSPENDED_SECONDS = 2.0
 _STORE_SECONDS = 5.0
-"""How old the stored progress may be; everything else is stored when it changes."""
+"""The greatest age of the stored progress. Everything else is stored when it changes."""
 
 
 async def run(controller: Controller) -> None:
-    """Tick as long as the master runs."""
+    """Tick while the master runs."""
     last = stored_at = controller.now()
     stored = _progress(controller)
     while True:
         await asyncio.sleep(controller.decisions.pause(TICK_SECONDS))
         now = controller.now()
-        if now - last > _STOOD_STILL_SECONDS:
+        if now - last > _SUSPENDED_SECONDS:
             log.warning(
                 "the master was suspended for %.1f s; no member counts as silent in that time",
                 now - last,
             )
             controller.continue_after_pause(now - last)
-            await asyncio.sleep(0)  # what arrived meanwhile comes first
+            await asyncio.sleep(0)  # handle the messages that have arrived first
         last = now
         controller.decisions.decide_now()
         controller.tick_monitors(now)
@@ -43,8 +40,5 @@ async def run(controller: Controller) -> None:
 
 
 def _progress(controller: Controller) -> tuple[float | None, int]:
-    """Return what changes with every step report, and with every sample.
-
-    One may be taken after the last report.
-    """
+    """Return values that change with every step report and with every sample."""
     return controller.progress.reported_at, controller.history.number

@@ -61,7 +61,7 @@ from elasticjob_master.script_order import Scripts
 log = logging.getLogger(__name__)
 
 Notice = Literal["changed", "store_needed", "new_round", "plan_wanted", "decided"]
-"""What listeners subscribe to.
+"""The kinds of notices.
 
 "changed": something that must be stored has changed. "store_needed": a world or a host list waits
 for a write of the state. "new_round": the values and barriers of the last round are deleted.
@@ -74,7 +74,7 @@ class Controller:
     """The state of one job, and the only way to change it.
 
     Attributes:
-        facts: what is known of the ElasticJob and its plans.
+        facts: the ElasticJob and its plans, as last observed.
         rendezvous: the members and their world; only `advance` changes it.
         master_starts: the number of masters that this job has had, with this one.
         heartbeats: the number that this master has received.
@@ -98,7 +98,7 @@ class Controller:
         self.scripts = Scripts()
         self._adopt_settings()
         self.streams = AgentStreams(self.intervals)
-        # With roles of its own a framework trains on the workers only.
+        # A framework that defines roles trains on the workers only.
         self.hosts = PublishedHosts(names.ROLE_WORKER if self.framework.roles else None)
         self.master_starts = 1
         self.heartbeats = 0
@@ -106,7 +106,7 @@ class Controller:
         self.decisions = DecisionTimer(self._decide, self.now)
 
     def subscribe(self, notice: Notice, listener: Callable[[], None]) -> None:
-        """Call a listener at each notice of this kind, after the listeners that subscribed before."""
+        """Call a listener at each notice of this kind, after those that subscribed before."""
         self._listeners.setdefault(notice, []).append(listener)
 
     def _notify(self, notice: Notice) -> None:
@@ -114,7 +114,6 @@ class Controller:
             listener()
 
     # --- agents
-    # ------------------------------------------------------------------------------------------------------
 
     def register(self, identity: Identity) -> None:
         """Make a pod a member. Raises `NotCurrent`."""
@@ -128,7 +127,7 @@ class Controller:
     def connect(
         self, event: MemberConnected, send: Send, leases: Sequence[LeasesOfRound] = ()
     ) -> Member | None:
-        """Accept a member's stream, in place of an older one; return None if the pod is not registered."""
+        """Accept a member's stream, in place of an older one; None: the pod is not registered."""
         member = self.members.get(event.uid)
         if member is None:
             return None
@@ -183,10 +182,9 @@ class Controller:
         self._decide_soon()
 
     # --- the job
-    # -----------------------------------------------------------------------------------------------------
 
     def observe_job(self, facts: JobFacts) -> None:
-        """Adopt what is known of the ElasticJob and its plans now."""
+        """Adopt the present ElasticJob and its plans."""
         self.facts = facts
         self.framework = self._framework()
         self._adopt_settings()
@@ -225,7 +223,7 @@ class Controller:
         self._apply(SettingsObserved(facts.sizes, rules, timing, facts.domains, node_check))
 
     def record_event(self, reason: str, message: str) -> None:
-        """Record in the history what has happened; docs/queries.md lists the reasons."""
+        """Record an event in the history. docs/queries.md lists the reasons."""
         self.history.add_event(reason, message, time.time())
         self.changed()
 
@@ -235,7 +233,7 @@ class Controller:
         return max(len(self.members), desired)
 
     def unfit_pods(self) -> dict[str, str]:
-        """Return the pods whose nodes are not fit, and what is wrong there."""
+        """Return the pods whose nodes are not fit, and the problems of the nodes."""
         return dict(self.rendezvous.unfit.values())
 
     @property
@@ -299,7 +297,7 @@ class Controller:
         self._apply(MasterStalled(seconds))
 
     def tick_monitors(self, now: float) -> None:
-        """Let the monitors read the state, and apply what they find."""
+        """Let the monitors read the state, and apply their findings."""
         wall = time.time()
         script = self.scripts.due(self.members, now, wall)
         if script is not None:
@@ -326,7 +324,6 @@ class Controller:
             self.changed()
 
     # --- decisions
-    # ---------------------------------------------------------------------------------------------------
 
     def _apply(self, event: Event) -> None:
         """Apply an event, and execute the commands that follow at once."""
@@ -382,7 +379,7 @@ class Controller:
 
     def _publish_hosts(self) -> None:
         """Publish the host list if it has changed, and as soon as it is stored if the state is shared."""
-        # Where the agents restart the training, no process reads the list while a world forms.
+        # If the agents restart the training, no process reads the list while a world forms.
         settled = self.rendezvous.world_settled or not self.framework.in_process_elastic
         if self.hosts.update(self.members, settled=settled):
             self.changed()

@@ -1,4 +1,4 @@
-"""What the master knows of its ElasticJob and its ScalePlans, as one value.
+"""The ElasticJob and its ScalePlans as the master observes them, in one value.
 
 The cluster shell makes a new value whenever one of these objects changes. A master without
 Kubernetes makes one from its command line and its standard input.
@@ -23,10 +23,10 @@ class ObservedPlan:
     """A ScalePlan of the job.
 
     Attributes:
-        number: of a plan that a master of this job has created; None: of another plan.
+        number: the number of a plan that a master of this job has created; None: it is not one.
         requested_size: the size of the scaled role that the plan asks for, if it does.
         replaced_pod: the straggler that the plan replaces, if it does.
-        ended: what there is to learn from such a plan when it has ended.
+        ended: the result of such a plan that has ended.
     """
 
     plan: ScalePlan
@@ -37,7 +37,7 @@ class ObservedPlan:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the plan waits or is being executed."""
+        """Whether the plan still waits or is being executed."""
         return self.plan.status.phase not in FINISHED
 
 
@@ -70,7 +70,8 @@ class JobFacts:
         stop_seconds: how long a process may take to stop.
         gpus: of a member, by role.
         profile: the name of the profile that the job reads and writes, if any.
-        plans: None until all plans are known: a member that stands by must not count as one that joins.
+        plans: None until all plans are known. Otherwise a member that stands by would count as one
+            that joins.
     """
 
     sizes: Mapping[str, RoleSize] | None = None

@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
-"""Of the garbage collector. Python's default of 700 would search the objects of thousands of agents
-all the time.
+"""The threshold of the garbage collector. With Python's default of 700 it would search the objects of
+thousands of agents all the time.
 """
 
 
@@ -82,12 +82,11 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
             controller, state_writer, Metrics(controller, state_writer, server.calls), config
         )
         stack.push_async_callback(http.stop)
-        http_port = (
-            await http.start()
-        )  # first of all, because a master that waits for its state lives
+        # The HTTP server starts first, because a master that waits for its state is alive.
+        http_port = await http.start()
         await _restore_state(controller, store, config, stop)
         if stop.is_set():
-            return  # maybe before the stored state was read: nothing may take its place
+            return  # the stored state may not have been read, so it must not be replaced
         snapshot.connect(controller, state_writer, store)
         controller.record_event("MasterStarted", f"start {controller.master_starts}")
         await _flush(state_writer)
@@ -124,7 +123,7 @@ async def serve(config: Config, stop: asyncio.Event) -> None:
 
 
 async def _until(stop: asyncio.Event, work: list[Awaitable[object]]) -> None:
-    """Run all of it until `stop`, or until one of them fails."""
+    """Run all tasks until `stop`, or until one of them fails."""
     tasks: list[asyncio.Future[object]] = [asyncio.ensure_future(each) for each in work]
     waiter: asyncio.Task[object] = asyncio.create_task(stop.wait())
     try:
@@ -139,7 +138,7 @@ async def _until(stop: asyncio.Event, work: list[Awaitable[object]]) -> None:
 
 
 async def _claim_state(store: Store, stop: asyncio.Event) -> bytes | None:
-    """Return the stored state, which no earlier master can write from then on.
+    """Claim and return the stored state, which no earlier master can write afterwards.
 
     Waits for an API server that does not answer, and for the operator's ConfigMap.
     """
@@ -156,17 +155,17 @@ async def _claim_state(store: Store, stop: asyncio.Event) -> bytes | None:
 async def _restore_state(
     controller: Controller, store: Store, config: Config, stop: asyncio.Event
 ) -> None:
-    """Restore the stored state, if there is one of this job."""
+    """Restore the stored state if it belongs to this job."""
     data = await _claim_state(store, stop)
     if not data:
         return
     try:
         state = decode(data)
     except UnreadableState as error:
-        log.error("starting anew: %s", error)
+        log.error("starting without the stored state: %s", error)
         return
     if state.job_uid != config.job_uid:
-        log.warning("starting anew: the stored state belongs to job UID %s", state.job_uid)
+        log.warning("starting without the stored state: it belongs to job UID %s", state.job_uid)
         return
     snapshot.restore(controller, state)
 
@@ -188,7 +187,7 @@ async def _signals() -> AsyncIterator[asyncio.Event]:
 
 
 async def _run(config: Config) -> int:
-    """Run until it is asked to end; return the exit code."""
+    """Run until SIGTERM or SIGINT; return the exit code."""
     async with _signals() as stop:
         await serve(config, stop)
     # A pod that is deleted, evicted or fails a probe ends so; with 0 it would count as a failure of

@@ -17,21 +17,15 @@ class PublishedHosts(Broadcast[HostList]):
     """
 
     def __init__(self, role: str | None) -> None:
-        """Begin with an empty list.
-
-        `role` is the role whose members are hosts, None means every role.
-        """
+        """Begin with an empty list. `role`: the role whose members are hosts; None: every role."""
         super().__init__(HostList())
         self.latest = self.value
         self._role = role
 
     def update(self, members: Iterable[Member], *, settled: bool) -> bool:
-        """Make a list of the members if they differ and a change is possible now.
-
-        Return whether there is a new one.
-        """
+        """Make a new list if the members differ and a change is possible; return whether it did."""
         if self.latest is not self.value:
-            return False  # none is skipped: each follows from the one before
+            return False  # no list is skipped, as each follows from the one before
         self.latest = next_host_list(self.value, members, role=self._role, settled=settled)
         return self.latest is not self.value
 
@@ -41,10 +35,10 @@ class PublishedHosts(Broadcast[HostList]):
             self.publish(self.latest)
 
     def restore(self, version: int, hosts: Iterable[tuple[str, int, str]]) -> None:
-        """Publish what an earlier master had published."""
+        """Publish the list that an earlier master had published."""
         self.latest = HostList(version, tuple(Host(*host) for host in hosts))
         self.publish(self.latest)
 
     def stored(self) -> Sequence[tuple[str, int, str]]:
-        """Return the latest hosts as they are stored, beside the list's version."""
+        """Return the latest hosts in their stored form."""
         return [(host.name, host.slots, host.address) for host in self.latest.hosts]

@@ -1,7 +1,7 @@
 """The life of a ScalePlan that the master wants, from the wish to the plan's observed end.
 
-1. `tick`: the auto-scaler or the replacer of stragglers decides, and the decision becomes the `wish`.
-   While there is a wish there is no other decision.
+1. `tick`: the auto-scaler or the replacer of stragglers decides, and the decision becomes the
+   `wish`. While there is a wish there is no other decision.
 2. The cluster shell creates the ScalePlan of the wish under the wish's number, and calls
    `plan_created` or `plan_not_created`. Either ends the wish.
 3. `observe`: the shell has seen the plan. A plan that this master does not remember is adopted: an
@@ -39,7 +39,7 @@ class PlanWish:
 
     Attributes:
         number: that the plan gets in its name.
-        role: the role that the decision is about.
+        role: the role that the decision changes.
     """
 
     number: int
@@ -73,7 +73,6 @@ class ScalingControl:
         self._belief = BeliefOfLatestEvidence()
 
     # --- the wish
-    # -----------------------------------------------------------------------------------------------------
 
     def tick(self, view: JobView, now: float) -> NewEvent | None:
         """Let the auto-scaler and the replacer decide; return an event that is new."""
@@ -99,7 +98,7 @@ class ScalingControl:
     def _replace_straggler(self, view: JobView, now: float) -> None:
         """Want a straggler replaced if it is time.
 
-        This comes before the auto-scaler's decision, because what is measured with a straggler is
+        This comes before the auto-scaler's decision, because measurements with a straggler are
         worth nothing.
         """
         scaling = self.job_scaling
@@ -127,7 +126,6 @@ class ScalingControl:
         self.last_number = max(self.last_number, number)
 
     # --- the creation
-    # -------------------------------------------------------------------------------------------------
 
     def plan_created(self, wish: PlanWish) -> None:
         """End the wish, whose plan exists now."""
@@ -154,7 +152,6 @@ class ScalingControl:
         self.autoscaler.plan_not_created()
 
     # --- the plans of the cluster
-    # -------------------------------------------------------------------------------------
 
     def observe(self, view: JobView, facts: PlanFacts) -> list[ScalePlan]:
         """Learn from the plans of the job as they are now; return those that have changed."""
@@ -209,11 +206,10 @@ class ScalingControl:
         if replaced is not None and self.job_scaling is not None:
             self.autoscaler.straggler_replaced(since=replaced.since, size=self.job_scaling.desired)
 
-    # --- what is known
-    # ------------------------------------------------------------------------------------------------
+    # --- reading
 
     def world_changed(self) -> None:
-        """Measure again: what was measured in the last world does not count."""
+        """Measure again, because the measurements of the last world do not count."""
         self.autoscaler.world_changed()
 
     def activity(self, view: JobView, scaling: JobScaling, now: float) -> Activity:
@@ -231,5 +227,5 @@ class ScalingControl:
         )
 
     def bounds(self, scaling: JobScaling) -> Bounds:
-        """Return the sizes that may be requested, with what is known of the members' needs."""
+        """Return the sizes that may be requested, given the known needs of the members."""
         return needs.bounds_by_need(scaling, self.autoscaler.memory.peaks)

@@ -1,6 +1,6 @@
-"""The script that a plan wants to have run by a member's agent.
+"""Orders the script of a ScalePlan from a member's agent until its end is known.
 
-Ordered until its end is known, and run once there.
+The agent runs the script once.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class ScriptOrder:
 
     Attributes:
         plan: the plan's UID.
-        pod: the one that runs it.
-        script: for a shell.
+        pod: the pod that runs the script.
+        script: the text for a shell.
         environment: its variables.
-        changed: role and index of the members that leave or have come.
-        until: seconds since the epoch; the agent kills it then.
+        changed: role and index of the members that leave or have joined.
+        until: when the agent kills the script, in seconds since the epoch.
     """
 
     plan: str
@@ -40,7 +40,7 @@ class ScriptOrder:
 
 @dataclass(frozen=True)
 class ScriptResult:
-    """How the script of a plan has ended."""
+    """The end of a plan's script."""
 
     plan: str
     exit_code: int
@@ -48,10 +48,10 @@ class ScriptResult:
 
 
 class Scripts:
-    """The present order, if any, and its result.
+    """Holds the present order, if any, and its result.
 
-    An order is repeated: its agent may have been disconnected, or the master that ordered it may be
-    dead. The agent answers each one with the result, once there is one.
+    The order is repeated, because its agent may have been disconnected, and another master may have
+    sent it first. The agent answers each order with the result when the script has ended.
     """
 
     def __init__(self) -> None:
@@ -60,17 +60,15 @@ class Scripts:
         self._ordered_at = float("-inf")
 
     def set(self, order: ScriptOrder | None) -> None:
-        """Take the order of the plans as they are now.
-
-        A result that nobody waits for any more is forgotten.
-        """
+        """Replace the order, and forget the result of another plan."""
         if order != self._order:
-            self._order, self._ordered_at = order, float("-inf")
+            self._order = order
+            self._ordered_at = float("-inf")
         if self.result is not None and (order is None or order.plan != self.result.plan):
             self.result = None
 
     def due(self, members: Iterable[Member], now: float, wall: float) -> RunScript | None:
-        """Return the command to send now, if its time has come and its member is there."""
+        """Return the command to send now, if its time has come and its member exists."""
         order = self._order
         if (
             order is None
@@ -98,11 +96,10 @@ class Scripts:
         )
 
     def ended(self, member: Member, plan: str, exit_code: int, message: str) -> None:
-        """The agent of a member tells the end of a script.
-
-        What was not ordered from it is ignored.
-        """
+        """Record the end of the script, if it was ordered from this member."""
         order = self._order
         if order is not None and order.plan == plan and order.pod == member.identity.pod_name:
-            code = exit_code if 0 <= exit_code <= _HIGHEST_EXIT_CODE else _HIGHEST_EXIT_CODE
+            code = exit_code
+            if not 0 <= code <= _HIGHEST_EXIT_CODE:
+                code = _HIGHEST_EXIT_CODE
             self.result = ScriptResult(plan, code, message[-MAX_LAST_WORDS:])

@@ -1,7 +1,7 @@
-"""A master without Kubernetes whose size changes.
+"""Changes the size of a master without Kubernetes by lines of its standard input.
 
-Who has started it writes the number of workers to its stdin. The master ends when its standard
-input does, so that none is left behind when the one that started it is killed.
+Each line is the number of workers. The master ends at the end of the input, so that it does not
+outlive a parent that is killed.
 """
 
 from __future__ import annotations
@@ -21,17 +21,14 @@ _MOST_DIGITS = 5
 
 
 async def follow(controller: Controller) -> None:
-    """Take each line as the number of workers that are wanted from then on.
-
-    Return at the end of the input.
-    """
+    """Resize the job to the number of workers in each line; return at the end of the input."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
         text = line.decode(errors="replace").strip()
         if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text)):
-            log.warning("standard input: %r is no number of workers", text[:40])
+            log.warning("standard input: %r is not a number of workers", text[:40])
             continue
         size = (controller.facts.sizes or {})[names.ROLE_WORKER]
         sizes = {names.ROLE_WORKER: replace(size, desired=int(text))}

@@ -102,7 +102,6 @@ class KubernetesJob:
         )
 
     # --- watching
-    # ----------------------------------------------------------------------------------------------------
 
     def _job_changed(self, _before: ElasticJob | None, after: ElasticJob | None) -> None:
         if after is None or after.metadata.uid != self._config.job_uid:
@@ -137,7 +136,6 @@ class KubernetesJob:
         self._controller.observe_job(job_facts(self._job, plans, known_sizes))
 
     # --- creating
-    # ----------------------------------------------------------------------------------------------------
 
     async def _create_plans(self) -> None:
         await self._plans.synced.wait()

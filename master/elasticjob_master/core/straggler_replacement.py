@@ -1,9 +1,9 @@
-"""Replacing a straggler by a new pod: whom, when it pays, and when it would do harm.
+"""Decides whether a straggler is replaced by a new pod.
 
-That a member is slow does not say why. Its node may be; or its work is more than that of the
-others, as of a rank that saves, and then whoever gets that work is as slow. So at most one member
-at a time is replaced, a few in the life of the job, with pauses that double, and none whose work
-has been done as slowly on another node.
+A member may be slow because of its node. Or it may have more work than the others, like a rank that
+saves checkpoints; then its replacement is as slow. So one member at a time is replaced, only a few in
+the life of the job, and after pauses that double. A member is not replaced if its work was as slow on
+another node.
 """
 
 from __future__ import annotations
@@ -18,26 +18,23 @@ from msgspec.structs import replace
 from elasticjob_master.core.stragglers import Slowness
 
 LASTING_FACTOR = 5
-"""A straggler is replaced when it was slow for so many times `stragglerSeconds`."""
+"""A straggler is replaced when it was slow for this multiple of `stragglerSeconds`."""
 _MOST_PART = 4
-"""If more than one in so many members is slow (and more than one), it is not their nodes."""
+"""If more than one member is slow, and more than one in this number, the nodes are not the cause."""
 _WORTH = 2.0
-"""The time saved must be so many times the cost, as the next node may be slow, too."""
+"""The saved time must be this multiple of the cost, because the next node may be slow, too."""
 _FIRST_PAUSE = 600.0
 _LONGEST_PAUSE = 6 * 3600.0
 
 
 class Replaced(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A straggler that is being replaced, or was.
+    """A straggler that is being replaced, or was replaced.
 
     Attributes:
         plan: the number of the ScalePlan.
-        pod: its name.
-        role: its role.
-        index: its index.
-        rank: its rank in the world; -1: not known.
-        node: where it ran; empty: not known.
-        since: since when it was slow, in seconds since the epoch.
+        rank: the rank in the world; -1: not known.
+        node: the node of the pod; empty: not known.
+        since: when it became slow, in seconds since the epoch.
         replacement: the index of the member that took over; -1: none yet.
     """
 
@@ -52,14 +49,15 @@ class Replaced(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReplacementMemory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is stored about replaced stragglers.
+    """The stored facts about replaced stragglers.
 
     Attributes:
-        replaced: those that were, and the one that is being replaced, if one is. A plan that failed is not among them.
+        replaced: the replaced stragglers, and the one that is being replaced. Those of failed plans
+            are not among them.
         plan: the number of the latest plan.
         ended: that plan has ended.
-        plans: how many plans there were, with those that failed; each doubles the pause.
-        next_at: no replacement begins before, in seconds since the epoch.
+        plans: the number of plans, with failed ones. Each doubles the pause.
+        next_at: when the next replacement may begin, in seconds since the epoch.
     """
 
     replaced: tuple[Replaced, ...] = ()
@@ -74,11 +72,10 @@ class Straggler:
     """A member that has been slow for long enough to be replaced.
 
     Attributes:
-        slowness: how slow it is.
         rank: its rank; -1: not known.
-        seconds: for how long it has been slow.
-        since: from when on, in seconds since the epoch.
-        kept: its process goes on when the world changes, and holds what others save.
+        seconds: the time for which it has been slow.
+        since: when it became slow, in seconds since the epoch.
+        kept: its process continues when the world changes, and holds state that others save.
     """
 
     slowness: Slowness
@@ -98,7 +95,7 @@ class Straggler:
         return self.slowness.member.step_times.step_seconds
 
     def replaced_by(self, plan: int) -> Replaced:
-        """Return what is remembered of it when this plan replaces it."""
+        """Return the record of its replacement by this plan."""
         who = self.slowness.member.identity
         return Replaced(
             plan, who.pod_name, who.role, who.index, self.rank, who.node_name, self.since
@@ -107,11 +104,11 @@ class Straggler:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to do about the stragglers.
+    """The decision about the stragglers.
 
     Attributes:
-        replace: the one to replace; None: nobody.
-        reason: why, with the numbers, for users; of a refusal it stays the same as long as nothing changes.
+        replace: the straggler to replace; None: none.
+        reason: for users, with the numbers. The reason of a refusal remains while nothing changes.
     """
 
     replace: Straggler | None
@@ -126,18 +123,19 @@ def judge(
     cost: float,
     horizon: float,
     wall: float,
-    said: str = "",
+    last_refusal: str = "",
 ) -> Verdict:
     """Return which of the stragglers to replace, or why none is.
 
     Args:
-        memory: what was done so far.
+        memory: the replacements so far.
         stragglers: the members that have been slow for long enough; at least one.
-        most: how many may be replaced in the life of the job.
+        most: the number of replacements allowed in the life of the job.
         cost: the seconds of training that a change of the world costs.
         horizon: the seconds of training that remain.
         wall: the present time in seconds since the epoch.
-        said: the reason of the last refusal, which stays as long as it holds, whoever is the slowest at present.
+        last_refusal: the reason of the last refusal. It remains while it holds, even if another
+            member is the slowest now.
     """
     refusals = []
     for straggler in sorted(stragglers, key=lambda each: -each.step_seconds / each.slowness.median):
@@ -151,7 +149,9 @@ def judge(
             return Verdict(
                 straggler, _reason(straggler, len(memory.replaced) + 1, most, cost, horizon)
             )
-    return Verdict(None, said if said in refusals else refusals[0])
+    if last_refusal in refusals:
+        return Verdict(None, last_refusal)
+    return Verdict(None, refusals[0])
 
 
 def created(memory: ReplacementMemory, replaced: Replaced, wall: float) -> ReplacementMemory:
@@ -186,27 +186,30 @@ def ended(memory: ReplacementMemory, replacement: int | None, wall: float) -> Re
 
 
 def _pause(plans: int) -> float:
-    """Return the seconds until the next replacement, after so many plans."""
+    """Return the seconds until the next replacement, after this number of plans."""
     return float(min(_FIRST_PAUSE * 2.0 ** min(plans - 1, 20), _LONGEST_PAUSE))
 
 
 def _refusal(
     memory: ReplacementMemory, straggler: Straggler, *, cost: float, horizon: float
 ) -> str:
-    """Return why this straggler is not replaced, whatever else is; empty: nothing forbids it."""
+    """Return what forbids to replace this straggler at any time; empty: nothing."""
     slow = straggler.slowness
     who = straggler.slowness.member.identity
     if straggler.kept:
-        return f"{who.pod_name} keeps its process and what it holds when the world changes (onWorldChange Keep)"
+        kept = "keeps its process and what it holds when the world changes (onWorldChange Keep)"
+        return f"{who.pod_name} {kept}"
     if slow.stragglers > max(1, slow.members // _MOST_PART):
-        return f"{slow.stragglers} of the role {who.role} are slow at the same time, so it is not their nodes"
+        several = f"{slow.stragglers} of the role {who.role} are slow at the same time"
+        return f"{several}, so it is not their nodes"
     for earlier in memory.replaced:
         same_work = who.index == earlier.replacement or (
             straggler.rank >= 0 and straggler.rank == earlier.rank
         )
         same_node = who.node_name and who.node_name == earlier.node
         if same_work and who.role == earlier.role and not same_node:
-            return f"{who.pod_name} is as slow as {earlier.pod} on another node: it is the work, not the node"
+            comparison = f"{who.pod_name} is as slow as {earlier.pod} on another node"
+            return f"{comparison}: it is the work, not the node"
     if _saved(straggler, horizon) < _WORTH * cost:
         return "the training time saved until the end would not be worth a change of the world"
     return ""
@@ -218,7 +221,7 @@ def _saved(straggler: Straggler, horizon: float) -> float:
     own = straggler.step_seconds
     if slow.member.step_times.own_work:
         return horizon * max(0.0, 1 - slow.slowest_other / own)
-    # Who reports no work of its own waits for nobody, so that it slows down only itself.
+    # A member that does not report its own work does not wait for others. It slows down only itself.
     return horizon * max(0.0, 1 - slow.median / own) / slow.members
 
 
@@ -227,9 +230,10 @@ def _reason(straggler: Straggler, number: int, most: int, cost: float, horizon: 
     middle = straggler.slowness.median
     saved = _saved(straggler, horizon)
     return (
-        f"{straggler.pod} needs {own:.3g} s for a step, the median of its role {middle:.3g} s, for "
-        f"{_duration(straggler.seconds)}: a pod as fast as the others saves {_duration(saved)} of the next "
-        f"{_duration(horizon)}, and the change costs {cost:.0f} s; replacement {number} of {most}"
+        f"{straggler.pod} needs {own:.3g} s for a step, the median of its role {middle:.3g} s, "
+        f"for {_duration(straggler.seconds)}: "
+        f"a pod as fast as the others saves {_duration(saved)} of the next {_duration(horizon)}, "
+        f"and the change costs {cost:.0f} s; replacement {number} of {most}"
     )
 
 

@@ -92,7 +92,7 @@ class StragglerReplacer:
             cost=cost,
             horizon=horizon,
             wall=wall,
-            said=self.why_not,
+            last_refusal=self.why_not,
         )
         self.why_not = "" if verdict.replace else verdict.reason
         return verdict if verdict.replace else None
