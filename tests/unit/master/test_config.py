@@ -31,7 +31,7 @@ def test_without_kubernetes_the_command_line_says_what_is_healthy() -> None:
         ("--state-file=/", "--state-file is /; it must be a file"),
         (
             "--state-file=/nowhere/state",
-            "--state-file is /nowhere/state; it must be a file, there or not, in a folder",
+            "--state-file is /nowhere/state; it must be a file, existing or not, in an existing",
         ),
         ("--max=0", "--min 1, --workers 1, --max 0: not 1 <= min <= workers <= max"),
     ],

@@ -341,7 +341,9 @@ def test_what_is_said_of_several_does_not_change_with_who_is_the_slowest_at_pres
     said = ""
     for own in (3.0, 5.0, 3.0, 5.0):
         found = [straggler(own, waits=False), straggler(4.0)]
-        said = judge(memory, found, most=3, cost=200.0, horizon=2000.0, wall=0.0, said=said).reason
+        said = judge(
+            memory, found, most=3, cost=200.0, horizon=2000.0, wall=0.0, last_refusal=said
+        ).reason
         reasons.add(said)
     assert len(reasons) == 1
 
