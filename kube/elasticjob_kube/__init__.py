@@ -1,4 +1,1 @@
-"""The Kubernetes session that operator, master and CLI share.
-
-Raw JSON over the official client's connection.
-"""
+"""The Kubernetes session that operator, master, client and embedded cluster share."""

@@ -1,11 +1,12 @@
-"""Address and credentials of the API server, and those of a pod.
+"""Finds the address and the credentials of the API server.
 
-From the files of its service account.
-The files are read without the official client, whose import takes 20 MB of memory.
+A pod's are read from the files of its service account, without the official client, whose import
+takes 20 MB of memory.
 """
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
 import urllib.request
@@ -19,9 +20,7 @@ from elasticjob_kube.errors import NoAccess
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where every pod finds its token and the API server's certificate authority."""
 TOKEN_SECONDS = 10.0
-"""How long a token is used until it is read again: the kubelet replaces the file long before the
-token ends.
-"""
+"""Age at which a token is read again; the kubelet replaces it long before it expires."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,8 @@ class Access:
     Attributes:
         host: URL of the API server.
         context: verifies its certificate.
-        authorization: returns the Authorization header of the next request; None: no header.
-        proxy: URL of the HTTP proxy to use; None: no proxy.
+        authorization: returns the Authorization header of the next request, or None for no header.
+        proxy: URL of the HTTP proxy to use; None for no proxy.
     """
 
     host: str
@@ -42,7 +41,7 @@ class Access:
 
 
 class Token:
-    """A bearer token in a file, which the kubelet replaces."""
+    """A bearer token in a file that the kubelet replaces."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,11 +49,11 @@ class Token:
         self._read_at = 0.0
 
     async def authorization(self) -> str:
-        """Return the header. Raises OSError when there is no token."""
+        """Return the Authorization header. Raises OSError if there is no token."""
         return self.header()
 
     def header(self) -> str:
-        """Return the header, as `authorization` does."""
+        """Return the Authorization header, as `authorization` does."""
         now = time.monotonic()
         if not self._header or now - self._read_at >= TOKEN_SECONDS:
             text = self._path.read_text().strip()
@@ -68,23 +67,46 @@ class Token:
 def uses_service_account(
     environment: Mapping[str, str], kubeconfig: Path | None = None, context: str | None = None
 ) -> bool:
-    """Return whether this is a pod that uses its service account.
-
-    Neither a kubeconfig nor a context is named.
-    """
+    """Return whether this is a pod, and neither a kubeconfig nor a context is named."""
     is_named = kubeconfig is not None or context is not None or bool(environment.get("KUBECONFIG"))
     return "KUBERNETES_SERVICE_HOST" in environment and not is_named
 
 
-def pod_access(environment: Mapping[str, str]) -> Access:
-    """Return the access of a pod's service account. Raises `NoAccess` when something is missing."""
-    where = {name: environment.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT")}
-    if not all(where.values()):
-        raise NoAccess(
-            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must both be set, as the kubelet does"
+async def find_access(kubeconfig: Path | None, context: str | None) -> Access:
+    """Return the first access that is configured.
+
+    The order is: the given kubeconfig, `$KUBECONFIG`, the pod's service account, ~/.kube/config.
+    `context` is one of the kubeconfig; None means its current one.
+
+    Raises:
+        NoAccess: none of them is usable.
+    """
+    if uses_service_account(os.environ, kubeconfig, context):
+        return pod_access(os.environ)
+    try:
+        # Only here: this module imports the official client.
+        from elasticjob_kube.kubeconfig import access
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "kubernetes":
+            raise
+        message = (
+            "install elasticjob[kubeconfig] to use a kubeconfig; this runs in a pod without it"
         )
-    address = f"[{where['HOST']}]" if ":" in where["HOST"] else where["HOST"]
-    host = f"https://{address}:{where['PORT']}"
+        raise NoAccess(message) from error
+    return await access(kubeconfig, context)
+
+
+def pod_access(environment: Mapping[str, str]) -> Access:
+    """Return the access of a pod's service account. Raises `NoAccess` if it is incomplete."""
+    address = environment.get("KUBERNETES_SERVICE_HOST", "")
+    port = environment.get("KUBERNETES_SERVICE_PORT", "")
+    if not (address and port):
+        raise NoAccess(
+            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be set, as the kubelet does"
+        )
+    if ":" in address:
+        address = f"[{address}]"
+    host = f"https://{address}:{port}"
     token = Token(SERVICE_ACCOUNT / "token")
     try:
         token.header()
@@ -95,7 +117,7 @@ def pod_access(environment: Mapping[str, str]) -> Access:
 
 
 def pod_namespace() -> str:
-    """Return the namespace of this pod. Raises `NoAccess` when its file is missing."""
+    """Return the namespace of this pod. Raises `NoAccess` if its file is missing."""
     path = SERVICE_ACCOUNT / "namespace"
     try:
         return path.read_text().strip()

@@ -1,7 +1,6 @@
-"""Errors of the API server by what a caller can do about them (docs/guarantees.md, 7).
+"""Errors of the API server, classified by what a caller can do about them (docs/guarantees.md, 7).
 
-A caller decides by class, never by status code: not found, conflict, refused, or try later. No
-error is turned into an empty answer.
+A caller decides by class, never by status code. No error is turned into an empty answer.
 """
 
 from __future__ import annotations
@@ -11,30 +10,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cause:
-    """One of the things that are wrong with a refused object.
-
-    A field, and what is wrong with its value.
-    """
+    """One reason for which an object was refused: a field, and what is wrong with its value."""
 
     field: str
     message: str
 
 
 class NoAccess(Exception):
-    """No usable configuration.
-
-    The API server's address, its certificate authority or the credentials are missing.
-    """
+    """The API server's address, its certificate authority or the credentials are missing."""
 
 
 class KubeError(Exception):
-    """An answer of the API server that is not success.
+    """A request that did not succeed.
 
     Attributes:
-        status: HTTP status code; 0 when no answer came.
-        reason: the machine-readable `reason` of the `Status` object, such as `AlreadyExists`; may be empty.
-        message: the server's text; it names the field, the value and the bound where the server knows them.
-        causes: the same field by field; empty where the server does not tell them apart.
+        status: HTTP status code; 0 if no answer came.
+        reason: the `reason` of the `Status` object, such as `AlreadyExists`; may be empty.
+        message: the server's text; for an invalid object it names field, value and bound.
+        causes: the same field by field; empty if the server does not list them.
     """
 
     causes: tuple[Cause, ...] = ()
@@ -47,34 +40,26 @@ class KubeError(Exception):
 
 
 class NotFound(KubeError):
-    """404: the object, or its kind, is not there."""
+    """404: the object, or its kind, does not exist."""
 
 
 class Conflict(KubeError):
-    """409: the object has changed since it was read; read it again and decide again."""
+    """409: the object has changed since it was read. Read it and decide again."""
 
 
 class AlreadyExists(Conflict):
-    """409 of a create: an object of this name exists, perhaps another owner's.
-
-    Compare owner UIDs.
-    """
+    """409 of a create: an object of this name exists. It may have another owner: compare UIDs."""
 
 
 class Refused(KubeError):
-    """400, 401, 403, 405, 413, 415, 422.
-
-    The same request will be refused again until something else changes.
-    """
+    """Any other 4xx: the same request will be refused again until something else changes."""
 
 
 class TryLater(KubeError):
-    """429, 5xx, a broken connection or a time-out.
-
-    It is not known whether the request was carried out.
+    """408, 429, 5xx, a broken connection or a time-out: the request may have been executed or not.
 
     Attributes:
-        retry_after: seconds the server asked to wait; None when it did not say.
+        retry_after: seconds that the server asked to wait; None if it did not.
     """
 
     def __init__(
@@ -91,11 +76,13 @@ class Expired(TryLater):
 def error_from(
     status: int, reason: str, message: str, retry_after: float | None = None
 ) -> KubeError:
-    """Return the error that an HTTP status (an integer, 400 or more) and a `Status` reason stand for."""
+    """Return the error for an HTTP status of 400 or more and the reason of a `Status`."""
     if status == 404:
         return NotFound(status, reason, message)
     if status == 409:
-        return (AlreadyExists if reason == "AlreadyExists" else Conflict)(status, reason, message)
+        if reason == "AlreadyExists":
+            return AlreadyExists(status, reason, message)
+        return Conflict(status, reason, message)
     if status == 410:
         return Expired(status, reason, message)
     if status in (408, 429) or status >= 500:

@@ -1,8 +1,9 @@
 """A list-and-watch cache of one collection, decoded to small structs.
 
 The cache may lag behind the API server, but never goes back: an older version of an object never
-replaces a newer one, and every list removes what is not in it. A writer adds the server's answers
-to its own writes (`observe`, `forget`), so that it reads what it wrote.
+replaces a newer one. Every list removes the objects that it does not contain. A writer puts the
+server's answers to its own writes into the cache (`observe`, `forget`), so that it reads what it
+wrote.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from elasticjob_kube.answers import UNDECODABLE
 from elasticjob_kube.errors import Expired, KubeError, NotFound
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.salvage import MAX_DEPTH, was_cut
@@ -21,19 +23,17 @@ from elasticjob_kube.session import Kube
 
 log = logging.getLogger(__name__)
 _BACK_OFF_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
-"""Pauses after failures in a row; the last one is repeated."""
+"""Pauses after consecutive failures; the last one is repeated."""
 _SHORTEST_WATCH_SECONDS = 1.0
-"""A watch that ends sooner without an event counts as failed; one that lasts as long resets the
-back-off.
-"""
+"""A watch that ends sooner without an event counts as failed. A longer one resets the back-off."""
 _MAX_DELETED_REMEMBERED = 10_000
-"""Deleted objects whose last version is remembered, so that a late answer to a write does not bring
-them back.
+"""The number of deleted objects whose last version is kept: a late answer to a write must not bring
+one of them back.
 """
 
 
 class Metadata(Protocol):
-    """What the cache reads of an object's metadata."""
+    """The fields of an object's metadata that the cache reads."""
 
     @property
     def uid(self) -> str: ...  # noqa: D102
@@ -53,16 +53,13 @@ class _Version(msgspec.Struct, rename="camel", frozen=True):
 
 
 class _Bookmark(msgspec.Struct):
-    """The watch's position.
-
-    An object of the collection's kind with nothing but a resource version.
-    """
+    """The position of a watch: an object with nothing but a resource version."""
 
     metadata: _Version
 
 
 class Identity(_Version, frozen=True):
-    """Which object it is that cannot be decoded."""
+    """The identity of an object that cannot be decoded."""
 
     uid: str
     name: str = ""
@@ -74,7 +71,7 @@ class _Identified(msgspec.Struct):
 
 
 class _Unread(msgspec.Struct, frozen=True):
-    """An object that cannot be decoded, and why."""
+    """An object that cannot be decoded, and the reason."""
 
     metadata: Identity
     why: str
@@ -85,12 +82,11 @@ class _Page(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 T = TypeVar("T", bound=Cached)
 Change = Callable[[T | None, T | None], None]
-"""Called with (before, after); None before means new, None after means gone."""
+"""Called with (before, after): before is None for a new object, after for a deleted one."""
 Unreadable = Callable[[Identity, str], None]
-"""Called with an object that cannot be decoded, and why; once, as long as that does not change."""
+"""Called with an object that cannot be decoded, and the reason; once per reason."""
 
 
 class Informer(Generic[T]):
@@ -126,6 +122,7 @@ class Informer(Generic[T]):
         self._unread: dict[str, str] = {}
         self._objects: dict[str, T] = {}
         self._deleted_at: dict[str, int] = {}
+        self._is_missing = False
         self.synced = asyncio.Event()
 
     def __iter__(self) -> Iterable[T]:
@@ -138,73 +135,73 @@ class Informer(Generic[T]):
     async def run(self) -> None:
         """List, then watch, for ever.
 
-        A broken watch is resumed where it ended, an expired one is listed again. Where the cluster
-        does not serve the kind, it is looked for again and again; the log says so once.
+        A broken watch resumes where it ended; after an expired one the collection is listed again.
+        If the cluster does not serve the kind, the informer tries again and logs this once.
         """
+        loop = asyncio.get_running_loop()
         version = ""
         failures = 0
-        is_missing = False
         while True:
             failure: object = None
-            started = asyncio.get_running_loop().time()
+            started = loop.time()
             try:
                 if not version:
                     version = await self._list()
                     self.synced.set()
-                    if is_missing:
-                        log.info(
-                            "watch of %s: the cluster serves them again", self._resource.plural
-                        )
-                        is_missing = False
+                    self._log_missing(is_missing=False)
                 async for event in self._kube.watch(
                     self._resource, self._namespace, resource_version=version, **self._selectors
                 ):
                     version = self._apply(event.type, event.object) or version
                     failures = 0
-                if asyncio.get_running_loop().time() - started < _SHORTEST_WATCH_SECONDS:
+                if loop.time() - started < _SHORTEST_WATCH_SECONDS:
                     failure = "it ended at once"
             except KubeError as error:
-                version = "" if isinstance(error, Expired | NotFound) else version
+                if isinstance(error, Expired | NotFound):
+                    version = ""
                 failure = error
-            if asyncio.get_running_loop().time() - started >= _SHORTEST_WATCH_SECONDS:
-                failures = 0  # the watch was up, though nothing happened in it
-            if failure is not None:
-                pause = _BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)]
-                failures += 1
-                if not isinstance(failure, NotFound):
-                    log.warning(
-                        "watch of %s: %s; again in %g s", self._resource.plural, failure, pause
-                    )
-                elif not is_missing:  # said once: that can be so for days
-                    log.warning(
-                        "watch of %s: the cluster does not serve them; trying again",
-                        self._resource.plural,
-                    )
-                    is_missing = True
-                await asyncio.sleep(pause)
+            if loop.time() - started >= _SHORTEST_WATCH_SECONDS:
+                failures = 0  # the watch worked, though it had no event
+            if failure is None:
+                continue
+            pause = _BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)]
+            failures += 1
+            if isinstance(failure, NotFound):
+                self._log_missing(is_missing=True)
+            else:
+                log.warning("watch of %s: %s; again in %g s", self._resource.plural, failure, pause)
+            await asyncio.sleep(pause)
+
+    def _log_missing(self, *, is_missing: bool) -> None:
+        """Log once whether the cluster serves the kind: it may be missing for days."""
+        if is_missing == self._is_missing:
+            return
+        self._is_missing = is_missing
+        plural = self._resource.plural
+        if is_missing:
+            log.warning("watch of %s: the cluster does not serve them; trying again", plural)
+        else:
+            log.info("watch of %s: the cluster serves them again", plural)
 
     async def refresh(self) -> None:
-        """List now.
-
-        For a writer that got no answer and must know the result before it decides again.
-        """
+        """List now: a writer that got no answer must know the result before it decides again."""
         await self._list()
 
     def observe(self, item: T) -> None:
-        """Put the server's answer to an own write into the cache, ahead of the watch."""
+        """Cache the server's answer to a write, ahead of the watch."""
         self._put(item)
 
     def keep(self, item: T) -> None:
-        """Put an object into the cache that exists although the watch has reported it as gone.
+        """Cache an object that exists although the watch has reported it as deleted.
 
-        No selector matches it.
-        No watch reports it any more; the next list, or `forget`, removes it.
+        The selectors no longer match it, so no watch reports it. The next list, or `forget`,
+        removes it.
         """
         self._deleted_at.pop(item.metadata.uid, None)
         self._put(item)
 
     def forget(self, uid: str) -> None:
-        """Remove an object that the server has answered is gone, ahead of the watch."""
+        """Remove an object that the server has reported as deleted, ahead of the watch."""
         if old := self._objects.get(uid):
             self._remove(uid, old.metadata.resource_version)
 
@@ -213,10 +210,10 @@ class Informer(Generic[T]):
             self._resource, self._namespace, as_type=_Page, **self._selectors
         )
         version = page.metadata.resource_version
-        items = [item for raw in page.items or () if (item := self._read(raw)) is not None]
+        items = [item for item in map(self._read, page.items or ()) if item is not None]
         listed = {item.metadata.uid for item in items}
         for uid, old in list(self._objects.items()):
-            # An object that was written after the list was made is not in it, but exists.
+            # An object that was written after the list was made exists, but is not in it.
             if uid not in listed and int(old.metadata.resource_version) <= int(version):
                 self._remove(uid, version)
         for uid in self._unread.keys() - listed:
@@ -238,55 +235,50 @@ class Informer(Generic[T]):
         return item.metadata.resource_version or None
 
     def _read(self, raw: msgspec.Raw) -> T | _Unread | None:
-        """Decode an object, or at least its identity; None when not even that can be decoded."""
+        """Decode an object, or at least its identity. Return None if neither can be decoded."""
         try:
             if not was_cut(raw):
                 return self._decode(raw)
-            why = f"a value in it is nested more than {MAX_DEPTH} levels deep, or is no valid text"
-        except _UNDECODABLE as error:
+            why = f"a value in it is nested more than {MAX_DEPTH} levels deep, or is not valid text"
+        except UNDECODABLE as error:
             why = str(error)
         try:
             return _Unread(msgspec.json.decode(raw, type=_Identified).metadata, why)
-        except _UNDECODABLE as error:
+        except UNDECODABLE as error:
             log.warning("a %s cannot be read and is left alone: %s", self._resource.kind, error)
             return None
 
     def _take(self, item: T | _Unread) -> None:
-        """Put an object into the cache.
-
-        One that cannot be decoded stays there as last read, and affects no other.
-        """
+        """Cache an object; one that cannot be decoded stays cached as it was last read."""
         if not isinstance(item, _Unread):
             self._put(item)
-        elif not self._is_old(item.metadata) and self._unread.get(item.metadata.uid) != item.why:
-            self._unread[item.metadata.uid] = item.why
-            log.warning(
-                "%s %s cannot be read and is left alone: %s",
-                self._resource.kind,
-                item.metadata.name,
-                item.why,
-            )
-            self._on_unreadable(item.metadata, item.why)
+            return
+        metadata = item.metadata
+        if self._is_old(metadata) or self._unread.get(metadata.uid) == item.why:
+            return
+        self._unread[metadata.uid] = item.why
+        kind = self._resource.kind
+        log.warning("%s %s cannot be read and is left alone: %s", kind, metadata.name, item.why)
+        self._on_unreadable(metadata, item.why)
 
     def _put(self, item: T) -> None:
-        uid = item.metadata.uid
-        old = self._objects.get(item.metadata.uid)
         if self._is_old(item.metadata):
             return
+        uid = item.metadata.uid
+        old = self._objects.get(uid)
         self._unread.pop(uid, None)
         self._objects[uid] = item
         self._on_change(old, item)
 
     def _is_old(self, metadata: Metadata) -> bool:
-        """Whether this version or a later one is cached, or was deleted."""
+        """Return whether this version or a later one is cached, or was deleted."""
         uid = metadata.uid
         version = int(metadata.resource_version)
         old = self._objects.get(uid)
         if old is not None and int(old.metadata.resource_version) >= version:
             return True
-        return (
-            self._deleted_at.get(uid, -1) >= version
-        )  # the answer to a create came after the event of its deletion
+        # The answer to a create may come after the event of the deletion.
+        return self._deleted_at.get(uid, -1) >= version
 
     def _remove(self, uid: str, version: str) -> None:
         old = self._objects.pop(uid, None)

@@ -1,7 +1,6 @@
-"""Access as a kubeconfig grants it.
+"""Reads a kubeconfig through the official client, which runs its plugins and refreshes its tokens.
 
-The official client reads it, runs its plugins and refreshes its tokens.
-It is a module of its own so that the client is imported only where there is a kubeconfig.
+It is a separate module so that the client is imported only if a kubeconfig is used.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from elasticjob_kube.errors import NoAccess
 async def access(path: Path | None, context: str | None) -> Access:
     """Return the access of a kubeconfig: this one, else `$KUBECONFIG`, else ~/.kube/config.
 
-    Raises `NoAccess`.
-    `context`: of its contexts; None: the current one.
+    `context` is one of its contexts; None means the current one. Raises `NoAccess`.
     """
     configuration = client.Configuration()
     with _usable(path):
@@ -48,33 +46,22 @@ def namespace(path: Path | None, context: str | None) -> str:
     """Return the namespace of a context, the one that kubectl would use. Raises `NoAccess`."""
     with _usable(path):
         contexts, current = config.list_kube_config_contexts(_files(path))
-    chosen = (
-        current
-        if context is None
-        else next((each for each in contexts if each["name"] == context), None)
-    )
+    by_name = {each["name"]: each for each in contexts}
+    chosen = current if context is None else by_name.get(context)
     if chosen is None:
-        raise NoAccess(
-            f"context {context} is not in the kubeconfig; it has {', '.join(c['name'] for c in contexts)}"
-        )
+        raise NoAccess(f"context {context} is not in the kubeconfig; it has {', '.join(by_name)}")
     return str(chosen["context"].get("namespace") or "default")
 
 
 def _files(path: Path | None) -> str:
-    """Return the files with a separator between them.
-
-    An empty $KUBECONFIG is none, as for kubectl.
-    """
+    """Return the paths, separated as in $KUBECONFIG. An empty $KUBECONFIG counts as unset."""
     return str(path or os.environ.get("KUBECONFIG") or Path.home() / ".kube/config")
 
 
 @contextmanager
 def _usable(path: Path | None) -> Iterator[None]:
-    """Raise `NoAccess` for whatever is wrong with the file.
-
-    The official client expects all of it to be right.
-    """
-    # Of files that are missing the official client says that they have no current context.
+    """Turn the official client's errors about an invalid file into `NoAccess`."""
+    # If the files are missing, the official client's error is about a missing current context.
     files = _files(path).split(os.pathsep)
     if not any(Path(file).expanduser().exists() for file in files):
         raise NoAccess(f"{' and '.join(files)}: no such file")
@@ -84,5 +71,5 @@ def _usable(path: Path | None) -> Iterator[None]:
         raise NoAccess(str(error)) from error
     except (OSError, ValueError, TypeError, LookupError, AttributeError, YAMLError) as error:
         raise NoAccess(
-            f"{path or 'the file'} is no kubeconfig: {' '.join(str(error).split())}"
+            f"{path or 'the file'} is not a kubeconfig: {' '.join(str(error).split())}"
         ) from error

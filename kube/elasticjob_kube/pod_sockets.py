@@ -1,12 +1,10 @@
-"""Websockets into pods, for exec and port-forward.
+"""Opens websockets into pods, for exec and port-forward, by the official client's `WsApiClient`.
 
-The official client's, on the session that is open already. Of the well-kept libraries it is the one
-that fits. kr8s has no exec with input or a terminal, and would be a second HTTP stack with its own
-reading of kubeconfigs. The official client's threads (`kubernetes.stream`) are one for each
-forwarded connection, and cannot be cancelled. Its asyncio half comes with every kubeconfig anyway,
-and its `WsApiClient` takes the session: client certificates, tokens, plugins, proxies and
-keep-alive are those of all other requests. The generated `CoreV1Api` is left out, as its import
-takes half a second.
+`WsApiClient` accepts the HTTP session that is open already, so client certificates, tokens,
+plugins, proxies and keep-alive are those of all other requests. The official client is installed
+with every kubeconfig anyway. Its synchronous half (`kubernetes.stream`) needs a thread per
+forwarded connection that cannot be cancelled. kr8s has no exec with input or a terminal. The
+generated `CoreV1Api` is not used, as its import takes half a second.
 """
 
 from __future__ import annotations
@@ -17,12 +15,13 @@ from typing import Literal
 
 import aiohttp
 
-from elasticjob_kube.errors import KubeError, NoAccess, TryLater, error_from
+from elasticjob_kube.answers import no_answer
+from elasticjob_kube.errors import KubeError, NoAccess, error_from
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube
 
 _UPGRADE_REQUIRED = 400
-"""How the API server answers a plain request where a websocket would be opened."""
+"""The API server's answer to a plain request for a path that opens a websocket."""
 
 
 @asynccontextmanager
@@ -40,13 +39,13 @@ async def pod_socket(
         kube: a session whose user may get and create pods/exec or pods/portforward.
         namespace: of the pod.
         pod: its name.
-        act: what for.
+        act: the subresource.
         query: parameters of the request, such as the command.
-        protocol: how messages are made, such as `v5.channel.k8s.io`.
+        protocol: the format of the messages, such as `v5.channel.k8s.io`.
 
     Raises:
         NoAccess: the official client is not installed.
-        KubeError: the API server, or the node, refuses it.
+        KubeError: the API server or the node refuses it.
     """
     path = PODS.path(namespace, pod, act)
     socket = await _opened(kube, path, query, protocol)
@@ -58,9 +57,8 @@ async def _opened(
     kube: Kube, path: str, query: Sequence[tuple[str, str]], protocol: str
 ) -> aiohttp.ClientWebSocketResponse:
     try:
-        from kubernetes.aio.client import (
-            Configuration,
-        )  # only here: the import takes a third of a second
+        # Only here: the import takes a third of a second.
+        from kubernetes.aio.client import Configuration
         from kubernetes.aio.stream import WsApiClient
     except ModuleNotFoundError as error:
         raise NoAccess(
@@ -68,7 +66,7 @@ async def _opened(
         ) from error
     client = WsApiClient(Configuration(host=kube.host))
     client.rest_client.pool_manager = kube.http
-    # A kubelet answers 406 to who accepts JSON only.
+    # A kubelet answers 406 to a request that accepts only JSON.
     headers = {**await kube.headers(accept="*/*"), "sec-websocket-protocol": protocol}
     request = await client.request(
         "GET", kube.host + path, query_params=query, headers=headers, _preload_content=False
@@ -76,20 +74,18 @@ async def _opened(
     try:
         opened: aiohttp.ClientWebSocketResponse = await request
     except aiohttp.WSServerHandshakeError as error:
-        await _say_why(kube, path, query)
+        await _raise_reason(kube, path, query)
         message = f"the pod's node refuses it with status {error.status}: does the container run?"
         raise error_from(max(error.status, 400), "", message) from error
     except (TimeoutError, aiohttp.ClientError, OSError) as error:
-        raise TryLater(
-            0, type(error).__name__, f"{path}: no answer: {error or type(error).__name__}"
-        ) from error
+        raise no_answer("GET", path, error) from error
     return opened
 
 
-async def _say_why(kube: Kube, path: str, query: Sequence[tuple[str, str]]) -> None:
-    """Raise the API server's reason against a websocket.
+async def _raise_reason(kube: Kube, path: str, query: Sequence[tuple[str, str]]) -> None:
+    """Raise the API server's error for a refused websocket.
 
-    A refused one has no text, a refused request has.
+    The refused websocket has no text, so the same path is requested without one.
     """
     try:
         await kube.request("GET", path, params=dict(query))

@@ -1,4 +1,4 @@
-"""Where each kind of object lives in the API: the only place that knows URL paths."""
+"""The kinds of objects and their URL paths, which no other module knows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from elasticjob_kube.errors import Refused
 
 @dataclass(frozen=True)
 class Resource:
-    """One kind of object: API group ("" for core), version and plural.
-
-    Cluster-scoped kinds take no namespace.
-    """
+    """One kind of object, with its API group ("" for core)."""
 
     group: str
     version: str
@@ -34,12 +31,13 @@ class Resource:
         """Return the URL path of the collection, of one object, or of its subresource.
 
         Args:
-            namespace: None or empty: all namespaces.
-            name: of the object; None: the collection.
-            subresource: None or empty: the object itself.
+            namespace: None or empty for all namespaces.
+            name: of the object; None for the collection.
+            subresource: None or empty for the object itself.
 
         Raises:
-            Refused: no object can have this name, as with an empty one, whose path would be that of the collection.
+            Refused: no object can have this name, as with the empty one, whose path is that of the
+                collection.
         """
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if self.namespaced and namespace:
@@ -53,9 +51,9 @@ class Resource:
 
 
 def _segment(name: str) -> str:
-    """Return a name as a part of a path, which leads to no other object, whatever a user has written."""
+    """Return a name as a part of a path that cannot lead to another object."""
     if name in ("", ".", "..") or "/" in name or "%" in name:
-        raise Refused(0, "NoName", f"{name[:80]!r} is no name: give letters, digits and dashes")
+        raise Refused(0, "NoName", f"{name[:80]!r} is not a name: give letters, digits and dashes")
     return quote(name, safe="")
 
 

@@ -1,4 +1,4 @@
-"""Repeating a request that the API server is likely to answer differently a moment later."""
+"""Repeats a request that the API server is likely to answer differently a moment later."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ async def retry(
 
     Args:
         call: makes the request.
-        errors: the types of errors after which it is made again; any other error is raised at once.
-        pauses: seconds before each further call: it is made `len(pauses) + 1` times at most. If the API server has
-            asked to wait (`TryLater.retry_after`), so many seconds are waited instead.
-        unless: returns whether an error of these types is raised at once nevertheless.
+        errors: the errors after which the call is repeated; any other error is raised at once.
+        pauses: seconds before each repetition; there are at most `len(pauses)`. A pause that the
+            API server asks for (`TryLater.retry_after`) is used instead.
+        unless: returns whether an error is raised at once although it has one of these types.
 
     Raises:
         KubeError: the error of the last call.
@@ -36,7 +36,7 @@ async def retry(
         except errors as error:
             if unless(error):
                 raise
-            await asyncio.sleep(
-                (error.retry_after if isinstance(error, TryLater) else None) or pause
-            )
+            if isinstance(error, TryLater) and error.retry_after:
+                pause = error.retry_after
+            await asyncio.sleep(pause)
     return await call()

@@ -1,8 +1,8 @@
-"""Makes JSON readable in which a value cannot be decoded, so that one object of a list or watch affects no other.
+"""Cuts values that no decoder can read out of JSON, so that one object does not affect others.
 
-A decoder gives up on a whole answer when a value in it is nested more deeply than its stack is
-deep, or is a text with half of a surrogate pair. Whoever may create objects can store the first in
-a field whose schema allows anything.
+A decoder fails on a whole list or watch event if one value in it is nested more deeply than the
+stack allows, or is a text with half of a surrogate pair. Any user who may create objects can store
+such a nested value in a field whose schema allows anything.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ import secrets
 import msgspec
 
 MAX_DEPTH = 200
-"""Of lists and maps in each other. No object of Kubernetes comes near; a decoder takes about a
-thousand.
+"""The greatest depth of nested lists and maps. No usual object comes near it; a decoder can read
+about a thousand levels.
 """
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MARK = f'"cut-{secrets.token_hex(16)}"'.encode()
-"""In place of what is cut out; nobody can guess it, and so have another object taken for one in
-which something was.
-"""
+"""Replaces a value that is cut out. It is random, so no user can write it into an object."""
 
 
 def cut(data: bytes) -> bytes:
-    """Return the JSON with a mark in place of every value that is too deep and every text with a surrogate.
+    """Return the JSON with a mark in place of every value that is too deep or has a surrogate.
 
-    It takes about half a second for two megabytes of brackets: call it in a thread.
+    This takes about half a second for two megabytes of brackets: call it in a thread.
     """
     parts: list[bytes] = []
-    depth = kept = 0
+    depth = 0
+    kept = 0
     for token in _TOKENS.finditer(data):
         first = data[token.start()]
         if first in b"[{":
@@ -44,9 +43,11 @@ def cut(data: bytes) -> bytes:
         elif depth <= MAX_DEPTH and _SURROGATE.search(token[0]):
             parts += (data[kept : token.start()], _MARK)
             kept = token.end()
-    return b"".join((*parts, data[kept:] if depth <= MAX_DEPTH else b""))
+    if depth <= MAX_DEPTH:
+        parts.append(data[kept:])
+    return b"".join(parts)
 
 
 def was_cut(raw: msgspec.Raw) -> bool:
-    """Whether something was cut out of a value."""
+    """Return whether a value was cut out of this one."""
     return _MARK in bytes(raw)

@@ -1,8 +1,7 @@
 """Makes X.509 certificates and private keys.
 
-Needs only the package `cryptography`, which not every component installs. All certificates have a
-key on the curve P-256, a SHA-256 signature, a random serial number, and are valid from an hour ago:
-the clock of the machine that checks one may be behind.
+Every certificate has a key on the curve P-256, a SHA-256 signature and a random serial number. It
+is valid from one hour ago, because the clock of the machine that verifies it may be behind.
 """
 
 from __future__ import annotations
@@ -41,18 +40,17 @@ class KeyPair:
 
 
 def subject(common_name: str, organization: str = "") -> x509.Name:
-    """Return a name.
-
-    The API server reads it as a user (common name) and the user's group (organization).
-    """
-    group = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization)] if organization else []
-    return x509.Name([*group, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    """Return a name, which the API server reads as a user and the user's group."""
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+    if organization:
+        parts.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
+    return x509.Name(parts)
 
 
 def key_usage(
     *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
 ) -> x509.KeyUsage:
-    """Return the extension that says what a certificate's key is for."""
+    """Return the extension that names the purposes of a certificate's key."""
     return x509.KeyUsage(
         digital_signature=digital_signature,
         key_cert_sign=key_cert_sign,
@@ -67,7 +65,7 @@ def key_usage(
 
 
 def new_authority(name: x509.Name, *, valid: timedelta, usage: x509.KeyUsage) -> KeyPair:
-    """Make a self-signed certificate authority that signs no other authorities."""
+    """Make a self-signed certificate authority that cannot sign other authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         _builder(name, name, key.public_key(), valid)
@@ -91,10 +89,10 @@ def issue(
 
     Args:
         authority: signs the certificate.
-        name: whom the certificate is for.
-        valid: how long from now on.
+        name: the subject of the certificate.
+        valid: its duration from now on.
         purpose: CLIENT or SERVER.
-        hosts: DNS names and IP addresses that a server is known by.
+        hosts: DNS names and IP addresses of a server.
         subject_key_identifier: whether the certificate names its own key's digest.
     """
     key = ec.generate_private_key(ec.SECP256R1())

@@ -24,9 +24,7 @@ async def apply_crds(kubeconfig: Path, directory: Path, *, seconds: float = 30.0
     async with connect(user_agent=FIELD_MANAGER, kubeconfig=kubeconfig) as kube:
         for body in definitions:
             name = body["metadata"]["name"]
-            await kube.patch(
-                CRDS, None, name, body, kind="apply-patch", field_manager=FIELD_MANAGER, force=True
-            )
+            await kube.apply(CRDS, None, name, body, field_manager=FIELD_MANAGER)
         for body in definitions:
             name = body["metadata"]["name"]
             try:
@@ -50,15 +48,7 @@ async def apply_policies(kubeconfig: Path, directory: Path) -> None:
         for body in _manifests(directory):
             resource = kinds[body["kind"]]
             name = body["metadata"]["name"]
-            await kube.patch(
-                resource,
-                None,
-                name,
-                body,
-                kind="apply-patch",
-                field_manager=FIELD_MANAGER,
-                force=True,
-            )
+            await kube.apply(resource, None, name, body, field_manager=FIELD_MANAGER)
 
 
 def _manifests(directory: Path) -> list[Json]:

@@ -97,12 +97,13 @@ class OwnConditions:
             }
             body["status"] = {"conditions": [condition]}
         try:
-            await self._kube.apply_status(
+            await self._kube.apply(
                 subject.resource,
                 subject.namespace,
                 subject.name,
                 body,
                 field_manager=f"{names.OPERATOR}-{kind.lower()}",
+                subresource="status",
             )
         except (NotFound, Conflict):
             self._holding.pop(key, None)  # it is gone, perhaps followed by another of its name

@@ -679,12 +679,11 @@ async def test_operator_and_master_each_keep_their_part_of_the_status(
         "kind": "ElasticJob",
         "status": {"progress": {"step": 7}},
     }
-    await kube.patch(
+    await kube.apply(
         ELASTIC_JOBS,
         namespace,
         "job",
         progress,
-        kind="apply-patch",
         subresource="status",
         field_manager=names.MASTER,
     )

@@ -135,16 +135,16 @@ async def test_a_master_can_do_what_it_needs(rights: Rights) -> None:
         "metadata": {"name": JOB},
         **progress,
     }
-    applied = await kube.patch(
+    await kube.apply(
         ELASTIC_JOBS,
         namespace,
         JOB,
         body,
-        kind="apply-patch",
         subresource="status",
         field_manager=names.MASTER,
     )
-    assert applied["status"]["progress"]["step"] == 1
+    stored = await kube.get(ELASTIC_JOBS, namespace, JOB)
+    assert stored["status"]["progress"]["step"] == 1
     await kube.get(CONFIG_MAPS, namespace, STATE)
     await kube.patch(CONFIG_MAPS, namespace, STATE, {"binaryData": {"state": "AAAA"}})
     await kube.patch(CONFIG_MAPS, namespace, VIEWED, {"binaryData": {names.REPORT_KEY: "AAAA"}})

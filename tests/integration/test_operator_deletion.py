@@ -191,12 +191,11 @@ async def test_foreign_conditions_survive_every_status_that_the_operator_writes(
         }
         for message in ("once", "twice", "again"):  # also while the operator writes it
             body = {**identity, "status": {"conditions": [{**audited, "message": message}]}}
-            await kube.patch(
+            await kube.apply(
                 ELASTIC_JOBS,
                 namespace,
                 "job",
                 body,
-                kind="apply-patch",
                 subresource="status",
                 field_manager="auditor",
             )

@@ -30,15 +30,13 @@ async def test_findings_of_the_master_become_conditions_and_events_and_disappear
                 "metadata": {"name": "job"},
                 "status": {"progress": progress},
             }
-            await kube.patch(
+            await kube.apply(
                 ELASTIC_JOBS,
                 namespace,
                 "job",
                 body,
-                kind="apply-patch",
                 subresource="status",
                 field_manager=names.MASTER,
-                force=True,
             )
 
         async def conditions() -> dict[str, str]:

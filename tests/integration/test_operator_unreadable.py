@@ -62,9 +62,7 @@ async def _open_definitions(kubeconfig: Path) -> None:
     async with connect(user_agent="test", kubeconfig=kubeconfig) as kube:
         for definition in defined.values():
             name = definition["metadata"]["name"]
-            await kube.patch(
-                CRDS, None, name, definition, kind="apply-patch", field_manager="test", force=True
-            )
+            await kube.apply(CRDS, None, name, definition, field_manager="test")
 
 
 def deep(field: str) -> str:
@@ -139,7 +137,14 @@ async def test_a_too_deeply_nested_object_gets_a_condition_and_all_others_contin
         "kind": "ElasticJob",
         "status": {"conditions": [foreign]},
     }
-    await kube.apply_status(ELASTIC_JOBS, namespace, "listed", applied, field_manager="somebody")
+    await kube.apply(
+        ELASTIC_JOBS,
+        namespace,
+        "listed",
+        applied,
+        field_manager="somebody",
+        subresource="status",
+    )
     with pytest.raises(Refused, match="nested too deeply"):
         await kube.get(ELASTIC_JOBS, namespace, "listed")
 

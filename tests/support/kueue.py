@@ -61,14 +61,12 @@ async def install_definitions(kubeconfig: Path) -> None:
                 "conversionReviewVersions": ["v1"],
             }
             body["spec"]["conversion"] = {"strategy": "Webhook", "webhook": client}
-            await kube.patch(
+            await kube.apply(
                 CRDS,
                 None,
                 body["metadata"]["name"],
                 body,
-                kind="apply-patch",
                 field_manager="tests",
-                force=True,
             )
         for resource in (KUEUE_FLAVORS, KUEUE_WORKLOADS, CLUSTER_QUEUES, LOCAL_QUEUES):
             await until(

@@ -91,15 +91,13 @@ class ProgressWriter:
             "status": {"progress": progress or {"step": 0}},
         }
         try:
-            await self._kube.patch(
+            await self._kube.apply(
                 ELASTIC_JOBS,
                 self._config.namespace,
                 self._config.job_name,
                 body,
-                kind="apply-patch",
                 subresource="status",
                 field_manager=names.MASTER,
-                force=True,
             )
         except NotFound:
             log.info("the ElasticJob is gone")

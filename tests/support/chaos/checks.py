@@ -25,7 +25,8 @@ from elasticjob_kube.resources import (
     SERVICE_ACCOUNTS,
     SERVICES,
 )
-from elasticjob_kube.session import KEEP_ALIVE_SECONDS, Kube
+from elasticjob_kube.connection import KEEP_ALIVE_SECONDS
+from elasticjob_kube.session import Kube
 
 from tests.support.chaos import processes
 from tests.support.chaos.cluster import NAMESPACE, OPERATORS, ChaosCluster

@@ -66,7 +66,7 @@ def test_a_file_that_is_missing_or_no_use_is_named(
 
 
 def test_an_address_that_is_not_set_is_named(folder: Path) -> None:
-    with pytest.raises(NoAccess, match="KUBERNETES_SERVICE_PORT must both be set"):
+    with pytest.raises(NoAccess, match="KUBERNETES_SERVICE_PORT must be set"):
         pod_access({**POD, "KUBERNETES_SERVICE_PORT": ""})
 
 

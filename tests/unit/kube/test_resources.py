@@ -11,7 +11,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 def test_a_name_that_no_object_can_have_leads_nowhere_and_never_to_the_collection(
     name: str,
 ) -> None:
-    with pytest.raises(Refused, match="is no name"):
+    with pytest.raises(Refused, match="is not a name"):
         ELASTIC_JOBS.path("ns", name)
 
 
@@ -22,7 +22,7 @@ def test_a_name_cannot_begin_a_query_nor_be_cut() -> None:
 
 
 def test_a_namespace_leads_to_no_other_path() -> None:
-    with pytest.raises(Refused, match="is no name"):
+    with pytest.raises(Refused, match="is not a name"):
         PODS.path("../../nodes", "a")
 
 

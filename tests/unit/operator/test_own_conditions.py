@@ -33,7 +33,7 @@ class Session:
         self.events: list[tuple[str, str]] = []
         self.error: KubeError | None = None
 
-    async def apply_status(
+    async def apply(
         self,
         resource: Resource,
         namespace: str,
@@ -41,7 +41,9 @@ class Session:
         body: dict[str, Any],
         *,
         field_manager: str,
+        subresource: str,
     ) -> None:
+        assert subresource == "status"
         assert body["metadata"]["uid"]
         found = [condition["type"] for condition in body.get("status", {}).get("conditions", ())]
         self.applied.append((f"{resource.kind} {namespace}/{name}", field_manager, found))
