@@ -1,7 +1,4 @@
-"""The per-job secrets.
-
-A token, and a TLS certificate under an authority that signs nothing else.
-"""
+"""Makes the secrets of a job: a token, and a TLS certificate of an authority of its own."""
 
 from __future__ import annotations
 
@@ -12,16 +9,12 @@ from elasticjob_api import names
 from elasticjob_kube import x509
 
 VALID = datetime.timedelta(days=3650)
-"""Longer than any job trains: the certificate is not rotated while the job lives, and goes with it.
-"""
+"""Longer than any job trains: the certificate is deleted with its job, and never rotated."""
 _TOKEN_BYTES = 32
 
 
 def new_job_secrets(job: str, namespace: str) -> dict[str, bytes]:
-    """Return new contents of a job's Secret, under the keys of `elasticjob_api.names`.
-
-    Certificates and key in PEM.
-    """
+    """Return new contents of a job's Secret: a token, and certificates and a key in PEM."""
     authority = x509.new_authority(
         x509.subject(f"elasticjob {namespace}/{job}"[:64]),
         valid=VALID,

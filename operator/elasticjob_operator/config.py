@@ -15,22 +15,18 @@ DEFAULT_MASTER_IMAGE = "elasticjob-master:0.1.0"
 
 @dataclass(frozen=True)
 class Config:
-    """The operator's settings.
+    """The operator's settings. `--help` describes those that are not explained here.
 
     Attributes:
-        namespace: the only namespace it watches; None means all.
-        lease_namespace: namespace of the Lease for leader election.
-        lease_seconds: how long the lease is valid without being renewed.
-        master_image: image of master pods whose job names none.
-        agent_image: image of the init container that installs the agent, where a job names none.
-        kubeconfig: a kubeconfig; None means $KUBECONFIG, the pod's service account, or ~/.kube/config.
-        network_policies: whether each job gets a NetworkPolicy.
-        http_port: port of health, readiness and metrics; 0 for none.
-        json_logs: whether log lines are JSON.
-        kueue: whether jobs with Kueue's label for a queue wait for quota of that queue.
-        ended_log: whether each pod and each job that has ended gets a line of JSON on the standard output.
-        identity: the holder of the Lease, and the reporter of Events. Unique to this process, or to this pod: a
-            container that is started again in its pod leads again at once, as its earlier process has certainly ended.
+        namespace: the only namespace that the operator watches; None means all.
+        lease_seconds: the time after which a lease that is not renewed expires.
+        master_image: image of the master, for jobs that set none.
+        agent_image: image of the init container that installs the agent, for jobs that set none.
+        kueue: whether jobs with Kueue's queue label wait for quota of that queue.
+        ended_log: whether each ended pod and job gets a line of JSON on the standard output.
+        identity: the holder of the Lease and the reporter of Events. It is unique to the pod, or
+            outside of a pod to the process. So a container that restarts in its pod leads again at
+            once: its earlier process has certainly ended.
     """
 
     namespace: str | None
@@ -48,12 +44,12 @@ class Config:
 
 
 def parse(arguments: Sequence[str] | None = None) -> Config:
-    """Return the settings; ends the process with a message when the command line is wrong."""
+    """Return the settings; exit with a message if the command line is wrong."""
     parser = argparse.ArgumentParser(
         prog="elasticjob-operator",
         description="Turns ElasticJobs, ScalePlans, ScaleIns and ScaleOuts into pods.",
     )
-    parser.add_argument("--namespace", help="look at this namespace only (default: all)")
+    parser.add_argument("--namespace", help="watch only this namespace (default: all)")
     parser.add_argument(
         "--lease-namespace", default=os.environ.get("POD_NAMESPACE"), help="namespace of the Lease"
     )
@@ -61,7 +57,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         "--lease-seconds",
         type=_lease_seconds,
         default=15,
-        help="its duration (default: %(default)s)",
+        help="time until a lease that is not renewed expires (default: %(default)s)",
     )
     parser.add_argument(
         "--master-image",
@@ -70,7 +66,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     )
     parser.add_argument(
         "--agent-image",
-        help="image that brings the agent to workers (default: that of master pods)",
+        help="image that installs the agent in workers (default: the master image)",
     )
     parser.add_argument(
         "--kubeconfig", type=Path, help="default: $KUBECONFIG, the service account, ~/.kube/config"
@@ -78,19 +74,22 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     parser.add_argument(
         "--network-policies",
         action="store_true",
-        help="let only a job's own pods connect to its pods",
+        help="create NetworkPolicies: only a job's pods can connect to its pods",
     )
     parser.add_argument(
-        "--http-port", type=int, default=0, help="of /healthz, /readyz, /metrics (default: none)"
+        "--http-port",
+        type=int,
+        default=0,
+        help="port of /healthz, /readyz and /metrics (default: none)",
     )
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument(
         "--ended-log",
         action="store_true",
-        help="a line of JSON for each ended pod and job on stdout",
+        help="write a line of JSON to stdout for each pod and job that ends",
     )
     parser.add_argument(
-        "--kueue", action="store_true", help="jobs with Kueue's queue label wait for its quota"
+        "--kueue", action="store_true", help="let jobs with Kueue's queue label wait for quota"
     )
     chosen = parser.parse_args(arguments)
     return Config(

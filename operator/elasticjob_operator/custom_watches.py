@@ -1,16 +1,21 @@
 """Watches the four custom resources for the store.
 
-An object that cannot be decoded is set aside and says so.
+The operator may be started before their definitions exist. An object that cannot be decoded is
+excluded from the store and gets a condition.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from elasticjob_api import names
 from elasticjob_api.meta import ObjectMeta
+from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.informer import Change, Identity, Informer
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.session import Kube
@@ -20,6 +25,37 @@ from elasticjob_operator.core.model.patches import readable
 from elasticjob_operator.events import Subject
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.store import TYPES, Custom, JobKey, Store
+
+log = logging.getLogger(__name__)
+_PAUSE_SECONDS = 1.0
+_LOG_EVERY_ATTEMPTS = 10
+
+
+async def wait_for_crds(kube: Kube, namespace: str | None) -> None:
+    """Return when the API server serves all four kinds in the namespace (None: in all).
+
+    A missing kind is logged at once and then every ten seconds.
+    """
+    attempt = 0
+    while missing := await _missing_kind(kube, namespace):
+        if attempt % _LOG_EVERY_ATTEMPTS == 0:
+            log.warning(
+                "waiting: %s; apply the definitions: kubectl apply --server-side -f crds/", missing
+            )
+        attempt += 1
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def _missing_kind(kube: Kube, namespace: str | None) -> str:
+    """Return, for the log, which kind the API server does not serve; empty if it serves all."""
+    for kind in TYPES:
+        try:
+            await kube.request("GET", kind.path(namespace), params={"limit": "1"})
+        except NotFound:
+            return f"the cluster does not serve {kind.plural}.{names.GROUP} ({names.VERSION})"
+        except KubeError as error:
+            return f"cannot list {kind.plural}.{names.GROUP}: {error}"
+    return ""
 
 
 def custom_informers(
@@ -32,7 +68,7 @@ def custom_informers(
 ) -> list[Informer[Any]]:
     """Return the informers of the four kinds.
 
-    They keep the store up to date, and report the jobs with news.
+    They keep the store up to date and call `on_job` with each job that an object belongs to.
     """
     return [
         _informer(kube, namespace, resource, store, conditions, on_job, on_custom)
@@ -42,7 +78,7 @@ def custom_informers(
 
 @dataclass(frozen=True)
 class _Read:
-    """An object, and what brings its status within its bounds, if somebody has written it beyond them."""
+    """An object, and the patch that brings its status within its bounds, if it is needed."""
 
     custom: Custom
     repair: Repair | None
@@ -71,23 +107,24 @@ def _informer(
             return _Read(*readable(msgspec.json.decode(raw, type=dict[str, Any]), as_type))
 
     def on_change(before: _Read | None, after: _Read | None) -> None:
-        if after is not None:
-            subject = Subject(
-                resource, after.metadata.namespace, after.metadata.name, after.metadata.uid
-            )
+        old = before.custom if before else None
+        if after is None:
+            key = store.change(old, None)
+            on_custom(old, None)
+        else:
+            metadata = after.metadata
+            subject = Subject(resource, metadata.namespace, metadata.name, metadata.uid)
             conditions.clear(subject, "Unreadable", after.custom.status.conditions)
             key = store.change(None, after.custom, after.repair)
-        else:
-            key = store.change(before.custom if before else None, None)
+            on_custom(old, after.custom)
         if key is not None:
             on_job(key)
-        on_custom(before.custom if before else None, after.custom if after else None)
 
     def on_unreadable(found: Identity, why: str) -> None:
         store.set_aside(found.uid)
         subject = Subject(resource, found.namespace, found.name, found.uid)
         message = f"the operator leaves this {resource.kind} alone until it can read it: {why}"
-        conditions.hold(subject, "Unreadable", "CannotBeDecoded", message)
+        conditions.set(subject, "Unreadable", "CannotBeDecoded", message)
 
     return Informer(
         kube,

@@ -1,4 +1,4 @@
-"""Writes a line of JSON for each pod and each job that has ended, for those who ship logs (`--ended-log`)."""
+"""Writes a line of JSON for each pod and each job that ends (`--ended-log`), for log shippers."""
 
 from __future__ import annotations
 
@@ -18,25 +18,24 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class EndedLog:
-    """Writes to a stream, or, with None, nowhere."""
+    """Writes the lines to a stream; with None, it writes nothing."""
 
     stream: TextIO | None
 
     def pod_changed(self, before: Pod | None, after: Pod | None) -> None:
-        """Write a line if a pod has ended by this change.
+        """Write a line if the pod has ended by this change.
 
-        One that is listed as ended may have a line already.
+        A pod that had ended before this process listed it gets another line.
         """
         if self.stream is not None:
             self._write(pod_record(before, after, time.time()))
 
     def custom_changed(self, before: object, after: object) -> None:
-        """Write a line if a job has ended by this change; other custom resources have none."""
+        """Write a line if a job has ended by this change; other custom resources get none."""
         if self.stream is not None:
-            jobs = [
-                custom if isinstance(custom, ElasticJob) else None for custom in (before, after)
-            ]
-            self._write(job_record(*jobs))
+            old = before if isinstance(before, ElasticJob) else None
+            new = after if isinstance(after, ElasticJob) else None
+            self._write(job_record(old, new))
 
     def _write(self, record: dict[str, Any] | None) -> None:
         if record is None or self.stream is None:
@@ -46,6 +45,6 @@ class EndedLog:
             self.stream.flush()
         except (OSError, ValueError) as error:
             log.warning(
-                "--ended-log: nobody reads the standard output any more (%s); no more lines", error
+                "--ended-log: the standard output cannot be written (%s); no more lines", error
             )
             self.stream = None

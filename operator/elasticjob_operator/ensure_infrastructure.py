@@ -1,6 +1,7 @@
-"""Creates what a job needs besides pods, and corrects it when somebody else has changed or deleted it.
+"""Creates the objects that a job needs besides pods, and restores changed or deleted ones.
 
-That are Services, Secret, account, Role, ConfigMap, NetworkPolicy and PodGroup.
+They are Services, Secret, ServiceAccount, Role, RoleBinding, ConfigMaps, NetworkPolicy and
+PodGroup.
 """
 
 from __future__ import annotations
@@ -38,17 +39,15 @@ from elasticjob_operator.infrastructure_record import InfrastructureRecord, Obje
 
 _RETRY_PAUSES_SECONDS = (0.1, 0.5)
 WATCHED = (SERVICES, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, NETWORK_POLICIES)
-"""The kinds of which all objects may be listed, and which hardly ever change: the operator watches
-their metadata.
-"""
+"""The kinds whose metadata the operator watches: it may list them, and they hardly ever change."""
 POD_GROUPS = (VOLCANO_POD_GROUPS, COSCHEDULING_POD_GROUPS)
 _RESOURCES = {
     (resource.api_version, resource.kind): resource
     for resource in (*WATCHED, SECRETS, CONFIG_MAPS, *POD_GROUPS)
 }
 _FIRST_KINDS = ("ServiceAccount", "PodGroup")
-"""With the Secret, what must exist before the first pod: for the API server, the scheduler and the
-kubelet.
+"""The kinds that must exist before the first pod, besides the Secret: the API server, the scheduler
+and the kubelet need them.
 """
 
 
@@ -63,31 +62,32 @@ async def ensure_infrastructure(
 ) -> list[EmitEvent]:
     """Create or correct the infrastructure of a job, or part of it.
 
-    What the first pods need, the rest, or all.
-
     Args:
         kube: the session.
         job: the job.
-        part: see above.
-        record: gets the objects that are found or made; from it a lost Secret is restored.
-        has_pods: whether pods run, which have the contents of the Secret.
+        part: the objects that the first pods need, the rest, or all.
+        record: gets the objects that are found or created; a lost Secret is restored from it.
+        has_pods: whether pods run, which use the contents of the Secret.
         network_policies: whether each job has a NetworkPolicy.
 
     Returns:
-        Events about what was not as expected.
+        Events about objects that were restored or could not be created.
 
     Raises:
-        Refused: a name is taken by an object that is not the job's, which is left alone; or a kind does not exist here.
-        KubeError: as the API server answers.
+        Refused: a foreign object has a name that the job needs, or the cluster lacks a kind.
+        KubeError: any other error of the API server.
     """
     is_new = has_no_members_yet(job.status)
     try:
         manifests = infrastructure.infrastructure_manifests(job, network_policies=network_policies)
-    except ValueError as error:  # templates were validated at first and cannot change, but the master's resources can
+    except ValueError as error:
+        # The templates were validated and cannot change, but the master's resources can.
         raise Refused(422, "Invalid", f"spec.master.resources: {error}") from error
-    # For a new job, creating without a read saves a round trip each. Any other job has all this: it
-    # is only read.
-    ensure = _Ensure(kube, job, record if record is not None else InfrastructureRecord(), is_new)
+    if record is None:
+        record = InfrastructureRecord()
+    # For a new job, creating without a read saves one round trip per object. Other jobs usually
+    # have all objects, so these are read.
+    ensure = _Ensure(kube, job, record, is_new)
     work: list[Callable[[], Awaitable[EmitEvent | None]]] = [
         partial(ensure.tokens, part, has_pods=has_pods)
     ]
@@ -96,7 +96,7 @@ async def ensure_infrastructure(
             work.append(partial(ensure.object, manifest))
     if part != "First" and (profile := infrastructure.profile_manifest(job)) is not None:
         work.append(partial(ensure.profile, profile))
-    # All of it must succeed at once, and of many requests one easily gets no answer.
+    # All requests must succeed together, and one of many easily gets no answer.
     requests = (retry(each, TryLater, pauses=_RETRY_PAUSES_SECONDS) for each in work)
     answers = await asyncio.gather(*requests, return_exceptions=True)
     for answer in answers:
@@ -117,22 +117,23 @@ class _Ensure:
     async def tokens(
         self, part: Literal["First", "Rest", "All"], *, has_pods: bool
     ) -> EmitEvent | None:
-        """Create the Secret if it is missing, and have the token that reads follow the one in it."""
-        event = None if part == "Rest" else await self._secret(has_pods=has_pods)
+        """Create the Secret if it is missing, and derive the read-only token from it."""
+        event: EmitEvent | None = None
+        if part != "Rest":
+            event = await self._secret(has_pods=has_pods)
         if part != "First":
             main = await self._get(SECRETS, names.master_service(self.job.metadata.name))
             self._check_owner(SECRETS, main)
-            follows = await self.object(
-                infrastructure.query_config_map(self.job, main.get("data") or {})
-            )
-            event = event or follows
+            derived = infrastructure.query_config_map(self.job, main.get("data") or {})
+            corrected = await self.object(derived)
+            event = event or corrected
         return event
 
     async def _secret(self, *, has_pods: bool) -> EmitEvent | None:
-        """Create the Secret if there is none; return an event if it had been lost.
+        """Create the Secret if it does not exist; return an event if it was lost.
 
-        The contents of an existing one are never changed, since running agents use them. A lost one
-        is restored with its contents as long as pods run that have them.
+        The contents of an existing Secret are never changed, since running agents use them. While
+        pods run that have the contents of a lost Secret, it is restored with them.
         """
         manifest = infrastructure.secret(self.job, {})
         name = manifest["metadata"]["name"]
@@ -145,9 +146,8 @@ class _Ensure:
                 return None
         if has_pods and (known := self.record.secrets.get(name)):
             await self._create({**manifest, "data": known})
-            return EmitEvent(
-                "Restored", f"Secret {name} was gone and is restored with its contents"
-            )
+            note = f"Secret {name} was deleted and is restored with its contents"
+            return EmitEvent("Restored", note)
         content = new_job_secrets(self.job.metadata.name, self.job.metadata.namespace)
         made = infrastructure.secret(self.job, content)
         if self.is_new or not has_pods:
@@ -156,16 +156,17 @@ class _Ensure:
         made["metadata"].setdefault("annotations", {})[names.ANNOTATION_MADE_ANEW] = "true"
         await self._create(made, only_if_missing=True)
         note = (
-            f"Secret {name} was gone, and nobody knows its contents any more: it is made anew. Pods with the old one "
-            "and pods with the new one refuse each other, so all are replaced: members first, then the master"
+            f"Secret {name} was deleted and its contents are lost: it is created with new ones. "
+            "Pods with the old contents and pods with the new ones refuse each other, so all are "
+            "replaced: members first, then the master"
         )
         return EmitEvent("MadeAnew", note, warning=True)
 
     async def object(self, manifest: Json) -> EmitEvent | None:
         """Create an object, or correct it.
 
-        Return an event if somebody else has changed what a job that is not new had.
-        What follows an edit of the job, such as the master's rights, is no such change.
+        Return an event if another client has changed or deleted it. A change that follows an edit
+        of the job, such as the master's rights, has no event.
         """
         resource = _resource(manifest)
         name = manifest["metadata"]["name"]
@@ -177,24 +178,23 @@ class _Ensure:
             existing = await self.kube.get(resource, self.job.metadata.namespace, name)
         except NotFound:
             await self._create(manifest)
-            return EmitEvent("Restored", f"{resource.kind} {name} was missing and is made again")
+            return EmitEvent("Restored", f"{resource.kind} {name} was missing and is created again")
         if not await self._correct(resource, manifest, existing):
             self.record.observe(resource, existing)
         elif not _is_as_known(resource, known, existing):
-            return EmitEvent(
-                "Restored", f"{resource.kind} {name} had other contents and is corrected"
-            )
+            note = f"{resource.kind} {name} had other contents and is corrected"
+            return EmitEvent("Restored", note)
         return None
 
     async def profile(self, manifest: Json) -> EmitEvent | None:
-        """Create the ConfigMap of the job's profile if there is none; the job can do without it."""
+        """Create the ConfigMap of the job's profile, which the job can run without."""
         try:
             await self.kube.create(CONFIG_MAPS, self.job.metadata.namespace, manifest)
         except AlreadyExists:
             pass
         except Refused as error:
             name = manifest["metadata"]["name"]
-            note = f"ConfigMap {name} cannot be made, so nothing is kept for later jobs: {error}"
+            note = f"ConfigMap {name} cannot be created, so later jobs get no profile: {error}"
             return EmitEvent("NoProfile", note, warning=True)
         return None
 
@@ -204,10 +204,7 @@ class _Ensure:
         return found
 
     async def _create(self, manifest: Json, *, only_if_missing: bool = False) -> None:
-        """Create an object.
-
-        One that exists is corrected, or checked to be the job's own if `only_if_missing`.
-        """
+        """Create an object; if it exists, correct it, or with `only_if_missing` check its owner."""
         resource = _resource(manifest)
         try:
             made = await self.kube.create(resource, self.job.metadata.namespace, manifest)
@@ -222,7 +219,7 @@ class _Ensure:
             raise _missing_kind_error(self.job, resource, error) from error
 
     async def _correct(self, resource: Resource, manifest: Json, existing: Json) -> bool:
-        """Make an existing object equal to its manifest; return whether it was not."""
+        """Make an object equal to its manifest; return whether this needed a change."""
         self._check_owner(resource, existing)
         metadata = infrastructure.metadata_correction(manifest, existing)
         patch = infrastructure.correction_patch(manifest, existing)
@@ -242,10 +239,10 @@ class _Ensure:
 
 
 def _is_as_known(resource: Resource, known: ObjectVersion | None, found: Json) -> bool:
-    """Whether nobody else has changed an object since this process has found or made it."""
+    """Return whether an object is as this process has found or created it."""
     if known is None or known.uid != found["metadata"]["uid"]:
         return False
-    if resource in POD_GROUPS:  # their schedulers write their status
+    if resource in POD_GROUPS:  # schedulers write the status
         return bool(known.generation == found["metadata"].get("generation", 0))
     return bool(known.version == int(found["metadata"]["resourceVersion"]))
 
@@ -253,15 +250,16 @@ def _is_as_known(resource: Resource, known: ObjectVersion | None, found: Json) -
 def _missing_kind_error(job: ElasticJob, resource: Resource, error: NotFound) -> KubeError:
     """Return the error for a create that was answered with 404.
 
-    The API server gives no reason where it is the kind that does not exist. For a PodGroup the
-    error then says what to install.
+    If the kind does not exist, the answer has no reason. For a PodGroup, the error then names what
+    to install.
     """
     if error.reason or resource not in POD_GROUPS:
         return error
     gang_scheduler = job.spec.run_policy.scheduling_policy.gang
+    definition = f"{resource.plural}.{resource.group} ({resource.version})"
     message = (
-        f"spec.runPolicy.schedulingPolicy.gang: {gang_scheduler} needs the CustomResourceDefinition "
-        f"{resource.plural}.{resource.group} ({resource.version}), which this cluster does not have; install "
+        f"spec.runPolicy.schedulingPolicy.gang: {gang_scheduler} needs the "
+        f"CustomResourceDefinition {definition}, which this cluster does not have; install "
         f"{gang.SCHEDULERS[gang_scheduler].product}, or set gang to none"
     )
     return Refused(error.status, "NoSuchKind", message)

@@ -14,34 +14,34 @@ from elasticjob_kube.resources import Resource
 from elasticjob_operator.core.manifests.infrastructure import is_of_earlier_job
 
 COLLECTION_SECONDS = 60.0
-"""How long after a job's creation nobody is told that objects of an earlier job of its name are
-still there.
+"""The time after a job's creation in which remaining objects of an earlier job of its name are not
+reported.
 """
 
 
 class StaleState(Exception):
-    """The decision was made on a stale state; the store has been updated, so decide again."""
+    """The decision was based on a stale state; the store is up to date now, so decide again."""
 
 
 class NotServed(Refused):
-    """The cluster does not serve a kind that an option of the operator needs.
-
-    Its watch says so, once for all jobs.
-    """
+    """The cluster does not serve a kind that an option needs; its watch logs this for all jobs."""
 
 
 def name_taken(
     job: ElasticJob, resource: Resource, existing: Mapping[str, Any], advice: str
 ) -> KubeError:
-    """Return the error for an object that is not the job's and has the name of one that it needs.
+    """Return the error for a foreign object that has the name of an object that the job needs.
 
-    Where it is that of an earlier job, which the garbage collector is deleting, it only has to be
-    tried again.
+    If it belongs to an earlier job, the garbage collector is deleting it, and a later try succeeds.
     """
     what = f"{resource.kind} {existing['metadata']['name']}"
     if not is_of_earlier_job(existing, job):
-        return Refused(409, "Foreign", f"{what} exists and is not this job's; {advice}")
-    message = f"{what} is that of an earlier ElasticJob {job.metadata.name} until the garbage collector has deleted it"
+        message = f"{what} exists and does not belong to this job; {advice}"
+        return Refused(409, "Foreign", message)
+    message = (
+        f"{what} belongs to an earlier ElasticJob {job.metadata.name} "
+        "until the garbage collector has deleted it"
+    )
     if time.time() - parse_time(job.metadata.creation_timestamp) < COLLECTION_SECONDS:
         return TryLater(409, "BeingCollected", message)
     return Refused(409, "BeingCollected", message)

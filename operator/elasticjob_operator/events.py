@@ -1,7 +1,4 @@
-"""Says what has happened to jobs and plans.
-
-In the log, and as Events, which `kubectl describe` shows.
-"""
+"""Reports what has happened to jobs and plans: in the log, and as Events of Kubernetes."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Subject:
-    """The object that an event or a condition is about."""
+    """The object of an event or a condition."""
 
     resource: Resource
     namespace: str
@@ -41,22 +38,18 @@ class Subject:
 
 @dataclass(frozen=True)
 class Events:
-    """Writes Events in the background, each only once. `identity` names this process."""
+    """Sends Events in the background, each once. `identity` names this process."""
 
     kube: Kube
     identity: str
     _sending: set[asyncio.Task[None]] = field(default_factory=set)
 
     def emit(self, job: ElasticJob, event: EmitEvent) -> None:
-        """Log what has happened to the job, and send Events about it in the background.
-
-        An error is logged.
-        """
+        """Log an event of the job, and send it in the background for the job and for its plan."""
         where = f"{job.metadata.namespace}/{job.metadata.name}"
         level = logging.WARNING if event.warning else logging.INFO
-        note = " ".join(
-            event.note.split()
-        )  # what programs have said must not look like lines of this log
+        # A note may contain the output of programs, which must not look like lines of this log.
+        note = " ".join(event.note.split())
         log.log(
             level,
             "%s: %s: %s",
@@ -67,12 +60,12 @@ class Events:
         )
         for resource, metadata in ((ELASTIC_JOBS, job.metadata), (SCALE_PLANS, event.plan)):
             if metadata is not None:
-                self.emit_about(
-                    Subject(resource, job.metadata.namespace, metadata.name, metadata.uid), event
-                )
+                namespace = job.metadata.namespace
+                subject = Subject(resource, namespace, metadata.name, metadata.uid)
+                self.emit_about(subject, event)
 
     def emit_about(self, subject: Subject, event: EmitEvent) -> None:
-        """Send an Event about an object in the background; an error is logged."""
+        """Send an Event for an object in the background; an error is logged."""
         task = asyncio.create_task(self._send(subject.namespace, self._body(subject, event)))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
@@ -85,7 +78,7 @@ class Events:
         try:
             await self.kube.create(EVENTS, namespace, body)
         except KubeError as error:
-            log.info("event %s not recorded: %s", body["reason"], error)
+            log.info("event %s was not sent: %s", body["reason"], error)
 
     def _body(self, subject: Subject, event: EmitEvent) -> dict[str, Any]:
         return {

@@ -1,19 +1,19 @@
 """Executes the actions of a decision, in order.
 
-Each class of error has one consequence here. A conflict or a vanished object means that the
-decision was made on a stale state: the object is read again, and a new decision is made. A refusal
-is recorded for the job and shown by its status and an event. After a refusal or any other error,
-the job is reconciled again after a pause.
+Each class of error has one consequence here. A conflict or a missing object means that the decision
+was based on a stale state: the object is read again, and the operator decides again. A refusal is
+recorded for the job and shown by its status and an event. After a refusal or any other error, the
+job is reconciled again after a pause.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused
@@ -53,29 +53,25 @@ class Executor:
 
         Raises:
             Retry: an action failed; decide again after a pause.
-            StaleState: the decision was made on a stale state; decide again now.
+            StaleState: the decision was based on a stale state; decide again now.
         """
         decided = list(decided)
         due: float | None = None
         refused: Refused | None = None
         try:
-            for on_pods, group in groupby(
-                decided, key=lambda action: isinstance(action, _POD_ACTIONS)
-            ):
+            for on_pods, group in groupby(decided, key=_is_on_pods):
                 if on_pods:
                     try:
-                        await self.pod_executor.execute(
-                            job, list(group), self.store.record_refused_resize
-                        )
+                        await self.pod_executor.execute(job, list(group))
                     except Refused as error:
-                        # a quota that refuses pods must not stop the plan that would make them
-                        # fewer
+                        # A quota that refuses pods must neither stop a plan that would remove
+                        # some, nor delay its next step.
                         refused = error
                     continue
                 for action in group:
                     job = await self._execute_one(job, action)
                     if isinstance(action, _PLAN_ACTIONS):
-                        due = 0.0  # nor delay the plan's next step
+                        due = 0.0
             if refused is not None:
                 raise refused
         except NotServed as error:
@@ -86,33 +82,28 @@ class Executor:
             raise Retry(error.message, due=due) from error
         except KubeError as error:
             raise retry_after(error, due=due) from error
-        if not any(
-            isinstance(action, do.ConfirmGone) for action in decided
-        ):  # before pods that may be refused again
+        # After a ConfirmGone, the pods whose creation was refused are still to be created.
+        if not any(isinstance(action, do.ConfirmGone) for action in decided):
             self.store.record_refusal(job, "")
 
     async def _execute_one(self, job: ElasticJob, action: do.Action) -> ElasticJob:
-        """Execute one action; return the job as it is afterwards."""
+        """Execute one action and return the job as stored afterwards."""
+        namespace = job.metadata.namespace
         match action:
             case do.PatchJobStatus(patch):
                 job = await self._patch_job(job, {"status": patch}, subresource="status")
                 self.store.record_status_write(job, time.time())
-                return job
             case do.WriteBackReplicas(role, replicas):
                 spec = {"replicaSpecs": {role: {"replicas": replicas}}}
-                return await self._patch_job(job, {"spec": spec}, subresource="")
+                job = await self._patch_job(job, {"spec": spec})
             case do.PatchStatus() | do.Adopt() | do.DeletePlan() | do.DeleteScaler():
-                await self.execute_on_request(job.metadata.namespace, action)
+                await self.execute_on_request(namespace, action)
             case do.CreatePlan(body):
                 await self._create_plan(job, body)
             case do.DeleteJob():
-                await self._delete(
-                    ELASTIC_JOBS, job.metadata.namespace, job.metadata.name, job.metadata.uid
-                )
+                await self._delete(ELASTIC_JOBS, namespace, job.metadata.name, job.metadata.uid)
             case do.EnsureInfrastructure(part):
-                # Of many new jobs, each gets its master before any gets what can come after.
-                kube = self.kube if part == "First" else self.kube.low_priority()
-                await self._ensure_infrastructure(kube, job, part)
+                await self._ensure_infrastructure(job, part)
             case do.ConfirmGone():
                 await self.pod_executor.confirm_gone(job, action)
             case do.CreateWorkload() | do.PatchWorkload() | do.DeleteWorkload():
@@ -121,12 +112,16 @@ class Executor:
             case do.EmitEvent():
                 self.events.emit(job, action)
             case _:
-                raise AssertionError(f"not an action outside of pods: {action}")
+                raise AssertionError(f"not an action that is executed here: {action}")
         return job
 
     async def _ensure_infrastructure(
-        self, kube: Kube, job: ElasticJob, part: Literal["First", "Rest", "All"]
+        self, job: ElasticJob, part: Literal["First", "Rest", "All"]
     ) -> None:
+        kube = self.kube
+        if part != "First":
+            # If many jobs are new, every master is created before the rest of any job.
+            kube = kube.low_priority()
         record = self.store.infrastructure(job)
         changes = record.changes
         events = await ensure_infrastructure(
@@ -139,51 +134,23 @@ class Executor:
         )
         for event in events:
             self.events.emit(job, event)
-        if (
-            part != "First" and record.changes == changes
-        ):  # else somebody has changed something meanwhile
+        # If an object was changed during this, all of them are ensured again.
+        if part != "First" and record.changes == changes:
             record.ensured_for = manifest_inputs(job)
 
-    # --- the job and its plans
-    # ------------------------------------------------------------------------------------
-
     async def _patch_job(
-        self, job: ElasticJob, patch: dict[str, Any], *, subresource: str
+        self, job: ElasticJob, patch: Json, *, subresource: str = ""
     ) -> ElasticJob:
-        metadata = {"resourceVersion": job.metadata.resource_version, "uid": job.metadata.uid}
-        body = {**patch, "metadata": metadata}
-        try:
-            answer = await self.kube.patch(
-                ELASTIC_JOBS,
-                job.metadata.namespace,
-                job.metadata.name,
-                body,
-                subresource=subresource,
-            )
-        except (Conflict, NotFound) as error:
-            await self.refresh_job(job)
-            raise StaleState from error
-        return self._stored(answer)
-
-    def _stored(self, answer: Json) -> ElasticJob:
-        """Cache the API server's answer to a write of the job, and return the job."""
-        self.store.update(ELASTIC_JOBS, answer)
+        metadata = job.metadata
+        target = _Target(
+            ELASTIC_JOBS,
+            metadata.namespace,
+            metadata.name,
+            metadata.uid,
+            metadata.resource_version,
+        )
+        answer = await self._patch(target, patch, subresource=subresource)
         return readable(answer, ElasticJob)[0]
-
-    async def refresh_job(self, job: ElasticJob) -> bool:
-        """Read the job from the API server into the store.
-
-        Return False if it does not exist any more.
-        """
-        try:
-            found = await self.kube.get(ELASTIC_JOBS, job.metadata.namespace, job.metadata.name)
-        except NotFound:
-            self.store.forget(job)
-            return False
-        if found["metadata"]["uid"] != job.metadata.uid:
-            self.store.forget(job)
-        self.store.update(ELASTIC_JOBS, found)
-        return True
 
     async def execute_on_request(
         self, namespace: str, action: do.PatchStatus | do.Adopt | do.DeletePlan | do.DeleteScaler
@@ -196,80 +163,89 @@ class Executor:
         """
         match action:
             case do.PatchStatus():
-                await self._patch_request(
-                    namespace, action, {"status": action.patch}, subresource="status"
-                )
+                target = _target_of(namespace, action)
+                await self._patch(target, {"status": action.patch}, subresource="status")
             case do.Adopt():
+                target = _target_of(namespace, action)
                 owners = [dict(owner) for owner in action.owner_references]
-                await self._patch_request(
-                    namespace, action, {"metadata": {"ownerReferences": owners}}
-                )
+                await self._patch(target, {"metadata": {"ownerReferences": owners}})
             case do.DeletePlan(name, uid):
                 await self._delete(SCALE_PLANS, namespace, name, uid)
             case do.DeleteScaler(kind, name, uid):
                 await self._delete(KINDS[kind], namespace, name, uid)
 
-    async def _patch_request(
-        self,
-        namespace: str,
-        action: do.PatchStatus | do.Adopt,
-        patch: Mapping[str, Any],
-        *,
-        subresource: str = "",
-    ) -> None:
-        resource = KINDS[action.kind]
-        versioned = {"resourceVersion": action.resource_version, "uid": action.uid}
-        body = {**patch, "metadata": {**patch.get("metadata", {}), **versioned}}
+    async def _patch(self, target: _Target, patch: Json, *, subresource: str = "") -> Json:
+        """Patch a custom resource of the version on which the operator decided, and cache it."""
+        version = {"resourceVersion": target.resource_version, "uid": target.uid}
+        body = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
         try:
             answer = await self.kube.patch(
-                resource, namespace, action.name, body, subresource=subresource
+                target.resource, target.namespace, target.name, body, subresource=subresource
             )
         except (Conflict, NotFound) as error:
-            await self._refresh_request(resource, namespace, action)
+            await self._refresh(target)
             raise StaleState from error
-        self.store.update(resource, answer)
+        self.store.update(target.resource, answer)
+        return answer
 
-    async def _refresh_request(
-        self, resource: Resource, namespace: str, action: do.PatchStatus | do.Adopt
-    ) -> None:
+    async def _refresh(self, target: _Target) -> None:
+        """Read an object into the store, or remove it from the store if it does not exist."""
         try:
-            found = await self.kube.get(resource, namespace, action.name)
+            found = await self.kube.get(target.resource, target.namespace, target.name)
         except NotFound:
             found = None
-        if found is None or found["metadata"]["uid"] != action.uid:
-            # A new object of this name may name another job; the watch reports it.
-            self.store.forget_uid(action.uid)
+        if found is None or found["metadata"]["uid"] != target.uid:
+            # The watch reports a new object of this name; it may belong to another job.
+            self.store.forget_uid(target.uid)
         else:
-            self.store.update(resource, found)
+            self.store.update(target.resource, found)
 
     async def _create_plan(self, job: ElasticJob, body: do.Json) -> None:
         try:
             answer = await self.kube.create(SCALE_PLANS, job.metadata.namespace, body)
         except AlreadyExists:
-            # Its name derives from what it is for: an earlier create of this plan has succeeded
-            # without an answer.
-            answer = await self.kube.get(
-                SCALE_PLANS, job.metadata.namespace, body["metadata"]["name"]
-            )
+            # The name follows from the plan's cause, so an earlier create of this plan may have
+            # succeeded without an answer.
+            name = body["metadata"]["name"]
+            answer = await self.kube.get(SCALE_PLANS, job.metadata.namespace, name)
         self.store.update(SCALE_PLANS, answer)
-        if answer["metadata"]["uid"] not in {
-            plan.metadata.uid for plan in self.store.observed(job).plans
-        }:
+        plans = {plan.metadata.uid for plan in self.store.observed(job).plans}
+        if answer["metadata"]["uid"] not in plans:
             raise name_taken(job, SCALE_PLANS, answer, "delete it")
 
     async def _delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
         try:
             await self.kube.delete(resource, namespace, name, uid=uid, propagation="Background")
-        except (NotFound, Conflict) as error:
-            if isinstance(error, Conflict) and await self._exists(resource, namespace, name, uid):
+        except NotFound:
+            log.debug("%s %s is deleted already", resource.kind, name)
+        except Conflict:
+            if await self._exists(resource, namespace, name, uid):
                 raise
-            log.debug("%s %s was gone already", resource.kind, name)
         self.store.forget_uid(uid)
 
     async def _exists(self, resource: Resource, namespace: str, name: str, uid: str) -> bool:
-        """Whether the object with this UID exists; another of its name does not count."""
+        """Return whether the object with this UID exists."""
         try:
             found = await self.kube.get(resource, namespace, name)
         except NotFound:
             return False
         return bool(found["metadata"]["uid"] == uid)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A custom resource in the version on which the operator decided."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+
+
+def _target_of(namespace: str, action: do.PatchStatus | do.Adopt) -> _Target:
+    return _Target(KINDS[action.kind], namespace, action.name, action.uid, action.resource_version)
+
+
+def _is_on_pods(action: do.Action) -> bool:
+    return isinstance(action, _POD_ACTIONS)

@@ -1,12 +1,12 @@
 """The operator's HTTP server: /healthz and /readyz for Kubernetes' probes, /metrics for Prometheus.
 
-Replicas that wait for leadership serve it, too, from the start of the process.
+Every replica serves it from the start of its process, also while it waits for leadership.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -24,13 +24,11 @@ from elasticjob_operator.work_queue import WorkQueue
 class OperatorState(Collector):
     """The state of this process that probes and metrics report.
 
-    A collector that reads it at every scrape.
-
     Attributes:
         kube: its session.
-        ready: whether the API server serves all that is needed, so that it leads or could lead at once.
+        ready: whether the API server serves all kinds, so that this process leads or can lead.
         leading: whether it is the leader.
-        store: what it has observed; empty until it leads.
+        store: its cache; empty until it leads.
         queue: the jobs to reconcile; None until it leads.
     """
 
@@ -41,15 +39,17 @@ class OperatorState(Collector):
     queue: WorkQueue[JobKey] | None = None
 
     def forget(self) -> None:
-        """Forget what was observed by this process as a leader, which it is no longer."""
-        self.leading, self.store, self.queue = False, Store(), None
+        """Discard what this process has observed as the leader, which it no longer is."""
+        self.leading = False
+        self.store = Store()
+        self.queue = None
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: the metrics' names are in `collect`."""
+        """Return nothing: `collect` names the metrics."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics of now."""
+        """Yield the present metrics."""
         yield GaugeMetricFamily(
             "elasticjob_operator_leading", "1 for the replica that leads.", value=self.leading
         )
@@ -62,16 +62,20 @@ class OperatorState(Collector):
             "elasticjob_operator_restart_rules", "The cluster's restart rules.", value=rules
         )
         refused = self.store.rules_refused
-        text = "1 while what the ConfigMap of the restart rules says is refused."
+        text = "1 while the ConfigMap of the restart rules is refused."
         yield GaugeMetricFamily("elasticjob_operator_restart_rules_refused", text, value=refused)
-        busy = self.queue.busy if self.queue else 0
+        busy = 0
+        results: Mapping[str, int] = {}
+        if self.queue is not None:
+            busy = self.queue.busy
+            results = self.queue.results
         yield GaugeMetricFamily(
-            "elasticjob_operator_busy_jobs", "Jobs being worked on now.", value=busy
+            "elasticjob_operator_busy_jobs", "Jobs that are being reconciled.", value=busy
         )
         rounds = CounterMetricFamily(
-            "elasticjob_operator_rounds", "Times a job was worked on.", labels=["result"]
+            "elasticjob_operator_rounds", "Reconciliations of a job.", labels=["result"]
         )
-        for result, number in (self.queue.results if self.queue else {}).items():
+        for result, number in results.items():
             rounds.add_metric([result], number)
         yield rounds
         answers = CounterMetricFamily(
@@ -86,10 +90,10 @@ class OperatorState(Collector):
 
 @asynccontextmanager
 async def serve_http(state: OperatorState, port: int) -> AsyncIterator[None]:
-    """Serve /healthz, /readyz and /metrics inside the `async with`; port 0: serve nothing.
+    """Serve /healthz, /readyz and /metrics inside the `async with`; with port 0, serve nothing.
 
     Raises:
-        SystemExit: it cannot listen there.
+        SystemExit: the port cannot be opened.
     """
     if not port:
         yield
@@ -102,11 +106,12 @@ async def serve_http(state: OperatorState, port: int) -> AsyncIterator[None]:
         return web.Response(text="ok\n")
 
     async def ready(_: web.Request) -> web.Response:
-        if state.ready:
-            return web.Response(text="leading\n" if state.leading else "waiting to lead\n")
-        return web.Response(
-            status=503, text="the API server does not serve all definitions yet; see the log\n"
-        )
+        if not state.ready:
+            text = "the API server does not serve all definitions yet; see the log\n"
+            return web.Response(status=503, text=text)
+        if not state.leading:
+            return web.Response(text="waiting to lead\n")
+        return web.Response(text="leading\n")
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(
@@ -135,10 +140,7 @@ async def serve_http(state: OperatorState, port: int) -> AsyncIterator[None]:
 
 
 def _quiet_logger() -> logging.Logger:
-    """Return a logger that drops aiohttp's errors about requests.
-
-    Bytes that are no HTTP must not fill a log.
-    """
+    """Return a logger that drops aiohttp's errors: invalid requests must not fill the log."""
     logger = logging.getLogger(f"{__name__}.requests")
     logger.setLevel(logging.CRITICAL)
     return logger

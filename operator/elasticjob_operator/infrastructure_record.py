@@ -1,7 +1,4 @@
-"""What this process knows of one job's infrastructure.
-
-The objects that it has found or made, and in which version.
-"""
+"""The record of one job's infrastructure: which objects this process has found or created."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from elasticjob_kube.resources import SECRETS, Resource
 
 @dataclass(frozen=True)
 class ObjectVersion:
-    """An object as last found or made.
+    """An object as last found or created.
 
-    `generation` is 0 for the kinds that have none; `created` is a time.
+    `generation` is 0 for kinds without one; `created` is the time of the creation.
     """
 
     uid: str
@@ -31,11 +28,12 @@ class InfrastructureRecord:
     """The infrastructure of one job.
 
     Attributes:
-        ensured_for: the inputs of the manifests for which all objects were found or made; None when that is not so.
-        objects: those objects, by kind and name.
-        secret_made_anew: when the job's Secret was made with other contents than it had before; empty: never.
-        secrets: contents of the Secrets by name, base64, to restore a lost one as it was.
-        changes: how often somebody else has changed or deleted an object.
+        ensured_for: the inputs of the manifests for which all objects exist; None if they must be
+            ensured again.
+        objects: the objects by kind and name.
+        secrets: contents of the Secrets by name, base64, to restore a lost one.
+        changes: the number of times another client has changed or deleted an object.
+        secret_made_anew: when the job's Secret was created with new contents; empty for never.
     """
 
     ensured_for: Hashable = None
@@ -45,7 +43,7 @@ class InfrastructureRecord:
     secret_made_anew: str = ""
 
     def observe(self, resource: Resource, found: Mapping[str, Any]) -> None:
-        """Keep an object as it was found or made."""
+        """Record an object as it was found or created."""
         metadata = found["metadata"]
         self.objects[resource, metadata["name"]] = ObjectVersion(
             metadata["uid"],
@@ -59,9 +57,6 @@ class InfrastructureRecord:
                 self.secret_made_anew = metadata.get("creationTimestamp") or ""
 
     def invalidate(self) -> None:
-        """Note that somebody else has changed or deleted an object.
-
-        All of them have to be looked at again.
-        """
+        """Record that another client has changed or deleted an object: ensure all of them again."""
         self.ensured_for = None
         self.changes += 1

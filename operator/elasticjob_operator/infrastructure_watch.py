@@ -1,11 +1,12 @@
-"""Notices when somebody else changes or deletes what a job needs besides pods.
+"""Detects that another client has changed or deleted an object that a job needs besides pods.
 
-The job is then reconciled at once. Services, accounts, Roles, RoleBindings and NetworkPolicies are
-watched: five watches for all jobs, of metadata only. The others are asked for one by one. The right
-to list Secrets is the right to read all of them, ConfigMaps are written by their masters all the
-time, and the kinds of PodGroups need not exist. That costs three requests per active job and
-`CHECK_SECONDS`, four with a gang, which the API server answers from its cache: 75 a second for
-1,000 jobs.
+The job is then reconciled at once. Services, ServiceAccounts, Roles, RoleBindings and
+NetworkPolicies are watched: five watches for all jobs, of metadata only.
+
+The other objects are read one by one: the right to list Secrets would be the right to read all of
+them, masters write their ConfigMaps all the time, and the kinds of PodGroups need not exist. This
+takes three requests per active job and `CHECK_SECONDS`, four with a gang. For 1,000 jobs these are
+75 requests a second, which the API server answers from its cache.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from elasticjob_operator.store import JobKey, Store
 CHECK_SECONDS = 40.0
 _BATCH_SECONDS = 1.0
 CORRECTION_SECONDS = 10.0
-"""The shortest time between two corrections of one job: if another controller undoes them, that is
-no endless loop.
+"""The shortest time between two corrections of one job. So if another controller undoes them, the
+two do not write without a pause.
 """
 
 
 class Metadata(Object, frozen=True):
-    """An object of which only the metadata was asked for."""
+    """An object that was read without anything but its metadata."""
 
     metadata: ObjectMeta
 
 
 class InfrastructureWatch:
-    """Compares the infrastructure of all jobs with what was found or made."""
+    """Compares the infrastructure of all jobs with their records."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class InfrastructureWatch:
         *,
         check_seconds: float = CHECK_SECONDS,
     ) -> None:
-        """Prepare; `on_change` is called with a job whose infrastructure is to be ensured again."""
+        """`on_change` is called with a job whose infrastructure must be ensured again."""
         self._kube = kube
         self._store = store
         self._on_change = on_change
@@ -65,7 +66,7 @@ class InfrastructureWatch:
     def tasks(
         self, namespace: str | None, *, network_policies: bool
     ) -> Iterator[Coroutine[Any, Any, None]]:
-        """Yield what has to run as long as the operator leads."""
+        """Yield the watches and the checks, which run as long as the operator leads."""
         for resource in WATCHED:
             if resource == NETWORK_POLICIES and not network_policies:
                 continue
@@ -78,7 +79,7 @@ class InfrastructureWatch:
                 metadata_only=True,
                 on_change=self._handler(resource),
             )
-            missing = f"nobody notices when a {resource.kind} of a job is changed or deleted"
+            missing = f"changed or deleted {resource.plural} of jobs are not detected"
             yield run_if_allowed(informer, missing=missing, grant=resource.plural)
         yield self._check_for_ever()
 
@@ -87,9 +88,8 @@ class InfrastructureWatch:
             found = after or before
             assert found is not None
             labels = found.metadata.labels
-            job = self._store.job(
-                JobKey(found.metadata.namespace, labels.get(names.LABEL_JOB_NAME, ""))
-            )
+            key = JobKey(found.metadata.namespace, labels.get(names.LABEL_JOB_NAME, ""))
+            job = self._store.job(key)
             if job is None or job.metadata.uid != labels.get(names.LABEL_JOB_UID):
                 return
             known = self._store.infrastructure(job).objects.get((resource, found.metadata.name))
@@ -100,7 +100,7 @@ class InfrastructureWatch:
         return on_change
 
     def _invalidate(self, job: ElasticJob) -> None:
-        """Have the job's infrastructure ensured: now, or some time after the last correction."""
+        """Have the infrastructure ensured, now or `CORRECTION_SECONDS` after the last time."""
         uid = job.metadata.uid
         loop = asyncio.get_running_loop()
         if uid in self._waiting:
@@ -132,17 +132,17 @@ class InfrastructureWatch:
             await asyncio.sleep(max(end - loop.time(), 0))
 
     async def _check(self, job: ElasticJob) -> None:
-        """Ask for the job's objects that are not watched."""
+        """Read the job's objects that are not watched."""
         record = self._store.infrastructure(job)
         if record.ensured_for is None:
-            return  # it is going to be ensured anyway
+            return  # it will be ensured anyway
         name = job.metadata.name
-        needed = [(SECRETS, names.master_service(name))]
-        needed += [
-            (CONFIG_MAPS, each)
-            for each in (names.query_config_map(name), names.state_config_map(name))
+        needed = [
+            (SECRETS, names.master_service(name)),
+            (CONFIG_MAPS, names.query_config_map(name)),
+            (CONFIG_MAPS, names.state_config_map(name)),
+            *(key for key in record.objects if key[0] in POD_GROUPS),
         ]
-        needed += [key for key in record.objects if key[0] in POD_GROUPS]
         for resource, name in needed:
             try:
                 found = await self._kube.low_priority().get_cached_metadata(
@@ -152,7 +152,7 @@ class InfrastructureWatch:
                 self._invalidate(job)
                 return
             except KubeError:
-                return  # the next round asks again
+                return  # the next check reads it again
             known = record.objects.get((resource, name))
             if known is None or not _is_same(resource, known, found["metadata"]):
                 self._invalidate(job)
@@ -167,6 +167,6 @@ def _is_active(job: ElasticJob) -> bool:
 
 def _is_same(resource: Resource, known: ObjectVersion, found: dict[str, Any]) -> bool:
     if resource in POD_GROUPS and known.generation != found.get("generation", 0):
-        # their schedulers write their status, which changes the version, but not the generation
+        # Schedulers write the status, which changes the version, but not the generation.
         return False
     return bool(found["uid"] == known.uid)

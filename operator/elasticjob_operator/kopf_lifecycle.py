@@ -1,11 +1,10 @@
-"""The life of the operator's process, by kopf.
+"""Runs the start, the wait for a signal, and the end of the operator by kopf.
 
-Signals, what comes first, and what is finished at the end. kopf watches nothing here. Its watches
-decode with Python's json, whose depth is bounded by the stack: one deeply nested object of one user
-ended the operator, and each of its restarts. Nor do they report deletions that happen while they
-are broken. Its handlers of resources would keep their progress in annotations of users' objects,
-while at rest the operator writes nothing (docs/guarantees.md). So all watches are informers of
-ours, and work queue, retries, leader election and events are our own, too.
+kopf watches nothing here. Its watches decode with Python's json, whose depth is bounded by the
+stack: one deeply nested object of one user would end the operator, and each of its restarts. They
+do not report deletions that happen while they are broken, either. Its handlers keep their progress
+in annotations of users' objects, while an idle operator must write nothing (docs/guarantees.md). So
+the watches, the work queue, the retries, the leader election and the events are our own.
 """
 
 from __future__ import annotations
@@ -24,14 +23,13 @@ async def run_until_signalled(
 ) -> None:
     """Run `begin`, wait for SIGTERM or SIGINT, run `finish`, and return.
 
-    A signal that comes before `begin` is done ends it. If this is cancelled, `finish` may be left
-    out.
+    A signal during `begin` cancels it. If this function is cancelled, `finish` may not run.
     """
     await kopf.operator(
         registry=_registry(begin, finish),
         settings=_settings(),
         standalone=True,
-        # kopf's default looks the user up in /etc/passwd, where a container's user need not be.
+        # kopf's default reads the user from /etc/passwd, which a container's user may not be in.
         identity=identity,  # type: ignore[arg-type]
         clusterwide=namespace is None,
         namespaces=[namespace] if namespace else [],
@@ -39,7 +37,7 @@ async def run_until_signalled(
 
 
 def _settings() -> kopf.OperatorSettings:
-    """Return settings under which kopf writes nothing to the cluster, and looks at it only once."""
+    """Return settings with which kopf writes nothing to the cluster, and reads it only once."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False
     chosen.peering.standalone = True
@@ -51,7 +49,7 @@ def _registry(begin: Activity, finish: Activity) -> kopf.OperatorRegistry:
     created = kopf.OperatorRegistry()
     kopf.on.login(registry=created)(_login)
 
-    # kopf retries an activity that fails; these are not to be repeated.
+    # By default kopf repeats an activity that fails, which these must not be.
     @kopf.on.startup(registry=created, errors=kopf.ErrorsMode.PERMANENT)
     async def startup(**_: Any) -> None:
         await begin()
@@ -64,10 +62,7 @@ def _registry(begin: Activity, finish: Activity) -> kopf.OperatorRegistry:
 
 
 def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-    """Log in as the operator's own session does.
-
-    By a kubeconfig if one is named, else by the service account.
-    """
+    """Use the credentials of the operator's own session: a kubeconfig, or the service account."""
     if "KUBECONFIG" in os.environ or "KUBERNETES_SERVICE_HOST" not in os.environ:
         return kopf.login_with_kubeconfig(**kwargs)
     return kopf.login_with_service_account(**kwargs)

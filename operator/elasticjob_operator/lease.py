@@ -1,8 +1,8 @@
 """Leader election by a Kubernetes Lease.
 
-One operator leads, and others wait until its lease expires or is released. An API server that
-stands still for half of the lease's duration costs nobody the lead: no request to renew it takes
-all the time that is left, and the next one gets a connection of its own.
+One operator leads, and the others wait until its lease expires or is released. A leader keeps its
+lease if the API server gives no answer for half of the lease's duration: no request to renew the
+lease takes all the remaining time, and the next one gets a new connection.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from elasticjob_kube.session import Kube
 log = logging.getLogger(__name__)
 NAME = names.OPERATOR
 DURATION_SECONDS = 15
-"""Default of how long others wait for a leader that does not renew its lease."""
+"""The default time after which a lease that is not renewed expires."""
 
 
 class LeaseLost(Exception):
-    """This process is no longer the leader and must not write any more."""
+    """This process is no longer the leader and must not write."""
 
 
 @dataclass
 class Leadership:
-    """Held by the leader.
+    """The right to write until `valid_until`, on the monotonic clock.
 
-    Until `valid_until`, on the monotonic clock, no other process can have become the leader.
+    Until then no other process can become the leader.
     """
 
     valid_until: float
@@ -43,17 +43,14 @@ class Leadership:
     def check(self) -> None:
         """Raise unless this process is certainly the leader.
 
-        It may have been frozen for any time before a write.
+        Before a write, the process may have been frozen for any time.
 
         Raises:
-            TryLater: the lease may have run out; it is renewed, or this process ends.
+            TryLater: the lease may have expired; it is renewed, or this process stops leading.
         """
         if time.monotonic() > self.valid_until:
-            raise TryLater(
-                0,
-                "LeaseLost",
-                "not written: the lease was not renewed in time, another may be leading",
-            )
+            message = "not written: the lease was not renewed in time; another operator may lead"
+            raise TryLater(0, "LeaseLost", message)
 
 
 @dataclass(frozen=True)
@@ -61,10 +58,10 @@ class LeaderElector:
     """Acquires, renews and releases the lease for one process.
 
     Attributes:
-        kube: a session for the lease alone.
+        kube: a session that is used only for the lease.
         namespace: of the lease.
-        identity: unique to the process, such as host name and a random part.
-        seconds: how long the lease is valid without being renewed.
+        identity: unique to the process, such as its host name and a random part.
+        seconds: the time after which the lease expires if it is not renewed.
     """
 
     kube: Kube
@@ -74,10 +71,7 @@ class LeaderElector:
 
     @property
     def _renew_seconds(self) -> float:
-        """How long a leader may write after its last renewal.
-
-        It stops before another process may become the leader.
-        """
+        """How long a leader may write after a renewal; the lease expires later."""
         return self.seconds * 0.8
 
     @property
@@ -86,18 +80,16 @@ class LeaderElector:
 
     @property
     def _request_seconds(self) -> float:
-        """How long a request may take to acquire the lease; after that, another one is sent."""
+        """The time-out of a request to acquire the lease."""
         return self.seconds / 3
 
     @asynccontextmanager
     async def leadership(self) -> AsyncIterator[Leadership]:
-        """Wait to become the leader, and renew the lease inside the `async with`.
-
-        It is released at the end.
+        """Wait to become the leader, renew the lease inside the `async with`, and then release it.
 
         Raises:
-            LeaseLost: from the block, which is cancelled when the lease could not be renewed in time. The lead can be
-                acquired again; what was observed before must not be used any more.
+            LeaseLost: the lease could not be renewed in time, so the block was cancelled. This
+                process may lead again, but must not use anything that it has observed before.
         """
         lease, since = await self._acquire()
         leadership = Leadership(since + self._renew_seconds)
@@ -117,9 +109,10 @@ class LeaderElector:
         try:
             yield leadership
         except asyncio.CancelledError:
-            if lost and leader_task.uncancel() == 0:  # else it is cancelled for another reason, too
+            # If the task remains cancelled, it was also cancelled for another reason.
+            if lost and leader_task.uncancel() == 0:
                 raise LeaseLost(
-                    "the lease could not be renewed; another operator may be leading"
+                    "the lease could not be renewed; another operator may lead"
                 ) from None
             raise
         finally:
@@ -128,7 +121,7 @@ class LeaderElector:
                 await self._release()
 
     async def _acquire(self) -> tuple[dict[str, Any], float]:
-        """Return the lease once it is ours, and the monotonic time just before the write that acquired it."""
+        """Acquire the lease; return it, and the monotonic time just before the write."""
         last_version = ""
         since = time.monotonic()
         last_logged = ""
@@ -136,18 +129,18 @@ class LeaderElector:
             try:
                 async with asyncio.timeout(self._request_seconds):
                     found = await self._find()
-                # Clocks of two machines differ: what counts is for how long this process has
+                # The clocks of two machines differ, so this process measures for how long it has
                 # observed no change.
-                if (version := found["metadata"]["resourceVersion"]) != last_version:
+                version = found["metadata"]["resourceVersion"]
+                if version != last_version:
                     last_version = version
                     since = time.monotonic()
                 holder = found["spec"].get("holderIdentity") or ""
-                valid = time.monotonic() - since < found["spec"].get(
-                    "leaseDurationSeconds", self.seconds
-                )
-                # Ours already: just created, or acquired by a write whose answer was lost. Writing
-                # it again renews it.
-                if not (holder and valid) or holder == self.identity:
+                duration = found["spec"].get("leaseDurationSeconds", self.seconds)
+                is_valid = time.monotonic() - since < duration
+                # The lease may be this process' own: just created, or acquired by a write whose
+                # answer was lost. Then the write renews it.
+                if not (holder and is_valid) or holder == self.identity:
                     transitions = found["spec"].get("leaseTransitions", 0) + 1
                     body = self._body(found["metadata"], transitions=transitions)
                     sent = time.monotonic()
@@ -163,22 +156,19 @@ class LeaderElector:
             await asyncio.sleep(self._retry_seconds)
 
     async def _find(self) -> dict[str, Any]:
-        """Return the existing lease; where there is none, create it, held by this process."""
+        """Return the lease; if it does not exist, create it with this process as its holder."""
         try:
             return await self.kube.get(LEASES, self.namespace, NAME)
         except NotFound:
             return await self.kube.create(LEASES, self.namespace, self._body({}, transitions=0))
 
     async def _renew(self, lease: dict[str, Any], leadership: Leadership) -> None:
-        """Renew the lease.
-
-        Return when that has not succeeded in time, or the lease is another's or deleted.
-        """
+        """Renew the lease; return if this fails for too long, or the lease is lost or deleted."""
         pause = self._retry_seconds
         while True:
             await asyncio.sleep(pause)
             pause = self._retry_seconds / 5  # unless it is renewed
-            # Others count from when they see the write, which is not before it is sent.
+            # Other processes count from when they observe the write, which is after this moment.
             sent = time.monotonic()
             left = leadership.valid_until - sent
             if left <= 0:
@@ -193,8 +183,8 @@ class LeaderElector:
                         leadership.valid_until = sent + self._renew_seconds
                         pause = self._retry_seconds
                     except Conflict:
-                        # Our own write whose answer was lost, or another leader: the lease itself
-                        # says which.
+                        # Either an earlier write succeeded without an answer, or there is another
+                        # leader.
                         lease = await self.kube.get(LEASES, self.namespace, NAME)
                         if lease["spec"].get("holderIdentity") != self.identity:
                             return
@@ -206,14 +196,14 @@ class LeaderElector:
                 log.warning("lease %s/%s: %s", self.namespace, NAME, error)
 
     async def _release(self) -> None:
-        """Release the lease, so that the next operator need not wait for it to expire."""
+        """Release the lease, so that the next operator need not wait until it expires."""
         try:
             found = await self.kube.get(LEASES, self.namespace, NAME)
             if found["spec"].get("holderIdentity") == self.identity:
                 found["spec"]["holderIdentity"] = ""
                 await self.kube.replace(LEASES, self.namespace, NAME, found)
         except KubeError as error:
-            log.info("lease %s/%s not given back: %s", self.namespace, NAME, error)
+            log.info("lease %s/%s was not released: %s", self.namespace, NAME, error)
 
     def _body(self, metadata: dict[str, Any], *, transitions: int) -> dict[str, Any]:
         now = format_micro_time(time.time())

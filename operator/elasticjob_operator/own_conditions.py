@@ -1,8 +1,8 @@
-"""Conditions that say what the operator itself cannot do: read an object, or reconcile a job.
+"""Conditions for the operator's own failures: it cannot read an object, or reconcile a job.
 
-They are not part of a decision, since there is none. Each type is applied by a field manager of its
-own, so that no other condition is touched, and taken back by applying nothing, also by a later
-process of the operator.
+No decision contains them, because in these cases there is none. Each type has its own field
+manager, so that applying it changes no other condition. Applying nothing removes it, which a later
+process of the operator can do as well.
 """
 
 from __future__ import annotations
@@ -28,56 +28,57 @@ log = logging.getLogger(__name__)
 Kind = Literal["Unreadable", "ReconcileFailed"]
 _MAX_CHARACTERS = 1000
 _MAX_REMEMBERED = 10_000
-"""Conditions that hold; of more, the oldest is written and reported once more when it is found
-again.
+"""The number of present conditions that are kept. A forgotten one is written and reported once more
+when its failure happens again.
 """
 
 
 class OwnConditions:
-    """Writes these conditions in the background, each with an event when it begins to hold or changes."""
+    """Writes these conditions in the background, with an event when one appears or changes."""
 
     def __init__(self, kube: Kube, events: Events) -> None:
         self._kube = kube
         self._events = events
-        self._holding: dict[tuple[Subject, Kind], tuple[str, str]] = {}
+        self._present: dict[tuple[Subject, Kind], tuple[str, str]] = {}
         self.writes: WorkQueue[tuple[Subject, Kind]] = WorkQueue(self._write)
 
-    def hold(self, subject: Subject, kind: Kind, reason: str, message: str) -> None:
-        """Write a condition that holds from now on, unless it is written already."""
+    def set(self, subject: Subject, kind: Kind, reason: str, message: str) -> None:
+        """Set a condition, unless it is set already."""
         found = (reason, message[:_MAX_CHARACTERS])
-        if self._holding.get((subject, kind)) == found:
+        if self._present.get((subject, kind)) == found:
             return
-        self._holding[subject, kind] = found
-        if len(self._holding) > _MAX_REMEMBERED:
-            del self._holding[next(iter(self._holding))]
+        self._present[subject, kind] = found
+        if len(self._present) > _MAX_REMEMBERED:
+            del self._present[next(iter(self._present))]
         self._events.emit_about(subject, EmitEvent(kind, found[1], warning=True))
         self.writes.add((subject, kind))
 
     def clear(self, subject: Subject, kind: Kind, present: Iterable[Condition]) -> None:
-        """Take a condition back that does not hold any more, if it is among those of the object or being written."""
-        if self._holding.pop((subject, kind), None) or any(
-            condition.type == kind for condition in present
-        ):
+        """Remove a condition, if the object has it or this process has set it."""
+        was_set = self._present.pop((subject, kind), None) is not None
+        if was_set or any(condition.type == kind for condition in present):
             self.writes.add((subject, kind))
 
     def reconciled(self, job: ElasticJob, error: BaseException | None) -> None:
-        """Note how reconciling a job has ended.
+        """Set or remove a job's ReconcileFailed after it was reconciled.
 
-        What is tried again says itself why; any other error is a bug.
+        A `Retry` is not a failure of the operator; any other error is a bug.
         """
         metadata = job.metadata
         subject = Subject(ELASTIC_JOBS, metadata.namespace, metadata.name, metadata.uid)
         if error is None:
             self.clear(subject, "ReconcileFailed", job.status.conditions)
         elif not isinstance(error, Retry):
-            what = f"the operator cannot work on this job, and tries again with growing pauses: {error!r}"
-            self.hold(subject, "ReconcileFailed", type(error).__name__, what)
+            message = (
+                f"the operator cannot reconcile this job, and retries with back-off: {error!r}"
+            )
+            self.set(subject, "ReconcileFailed", type(error).__name__, message)
 
     async def _write(self, key: tuple[Subject, Kind]) -> None:
-        """Write the condition as it is now.
+        """Apply the present state of a condition.
 
         Raises:
-            Retry: the API server has not taken it.
+            Retry: the API server has not accepted it.
         """
         subject, kind = key
         body: dict[str, Any] = {
@@ -85,7 +86,7 @@ class OwnConditions:
             "kind": subject.resource.kind,
             "metadata": {"name": subject.name, "uid": subject.uid},
         }
-        if (found := self._holding.get(key)) is not None:
+        if (found := self._present.get(key)) is not None:
             reason, message = found
             now = format_time(time.time())
             condition = {
@@ -106,6 +107,6 @@ class OwnConditions:
                 subresource="status",
             )
         except (NotFound, Conflict):
-            self._holding.pop(key, None)  # it is gone, perhaps followed by another of its name
+            self._present.pop(key, None)  # the object is deleted; another may have its name
         except KubeError as error:
             raise retry_after(error) from error

@@ -1,14 +1,14 @@
-"""Creates, deletes and resizes pods, with a bounded number of requests at a time.
+"""Creates, deletes and resizes pods, with a bounded number of concurrent requests.
 
-If the answer to a create is lost, it is repeated under the same name, which no other pod of the job
-ever has. If there is no answer to that either, all pods are listed before the job gets another one,
-so that a member never gets two pods.
+A member must never get two pods. So if a create fails in a way that is likely to pass, it is
+repeated under the same name, which no other pod of the job ever gets. If no answer comes at all,
+all pods are listed before the job gets another one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -33,11 +33,9 @@ from elasticjob_operator.events import Events
 from elasticjob_operator.pod_store import PodStore
 from elasticjob_operator.volume_claims import ensure_claims
 
-RecordRefusedResize = Callable[[do.ResizePod, str], None]
-PodAction = do.CreatePod | do.DeletePod | do.ResizePod
 MAX_CONCURRENT_CHANGES = 32
-"""Requests of one job at a time; fewer than the session has connections, so that a large job leaves
-some to others.
+"""Concurrent requests of one job. The session has more connections, so a large job leaves some to
+the others.
 """
 _CREATE_RETRY_SECONDS = (0.1, 0.3, 1.0, 3.0)
 _NO_ANSWER_STATUSES = (0, 504)
@@ -45,10 +43,7 @@ _NO_ANSWER_STATUSES = (0, 504)
 
 @dataclass(frozen=True)
 class PodExecutor:
-    """Executes pod actions.
-
-    The answers go into the informer `pods`, so that the next decision knows them.
-    """
+    """Executes pod actions, and caches the answers in the informer `pods` for the next decision."""
 
     kube: Kube
     pods: Informer[Pod]
@@ -56,20 +51,10 @@ class PodExecutor:
     events: Events
     _jobs_to_relist: set[str] = field(default_factory=set)
 
-    async def execute(
-        self,
-        job: ElasticJob,
-        actions: Sequence[do.Action],
-        record_refused_resize: RecordRefusedResize,
-    ) -> None:
-        """Execute all of them, up to `MAX_CONCURRENT_CHANGES` at a time.
+    async def execute(self, job: ElasticJob, actions: Sequence[do.Action]) -> None:
+        """Execute pod actions, `MAX_CONCURRENT_CHANGES` at a time; then raise the first error.
 
-        Then raise the first error, if any.
-
-        Args:
-            job: the owner of the pods.
-            actions: pod actions only.
-            record_refused_resize: called with a resize that the API server refuses, and why; that is no error.
+        A resize that the API server refuses is recorded in the store and is not an error.
 
         Raises:
             StaleState: a pod has changed since the decision was made.
@@ -84,12 +69,11 @@ class PodExecutor:
 
         async def execute_bounded(action: do.Action) -> None:
             async with limit:
-                # After a refusal (a quota, a webhook) the other creates would only be refused as
-                # well.
+                # After a refusal (a quota, a webhook) the other creates would be refused, too.
                 if failures and isinstance(action, do.CreatePod):
                     return
                 try:
-                    await self._execute_one(job, action, record_refused_resize)
+                    await self._execute_one(job, action)
                 except (KubeError, StaleState) as error:
                     failures.append(error)
 
@@ -98,12 +82,10 @@ class PodExecutor:
             raise failures[0]
 
     async def confirm_gone(self, job: ElasticJob, action: do.ConfirmGone) -> None:
-        """Read the pods with these names.
-
-        Keep those that were made for the job and exist, and the others as gone.
+        """Read the pods with these names, and record which of them exist.
 
         Raises:
-            KubeError: the API server has not answered for one.
+            KubeError: the API server has not answered for one of them.
         """
         limit = asyncio.Semaphore(MAX_CONCURRENT_CHANGES)
 
@@ -111,9 +93,8 @@ class PodExecutor:
             async with limit:
                 await self._confirm_one(job, name, action.at)
 
-        answers = await asyncio.gather(
-            *(confirm(name) for name in action.names), return_exceptions=True
-        )
+        reads = (confirm(name) for name in action.names)
+        answers = await asyncio.gather(*reads, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
@@ -133,32 +114,28 @@ class PodExecutor:
                 self.pods.forget(pod.metadata.uid)
 
     def _keep(self, job: JobIdentity, pod: Pod, now: float) -> None:
-        """Keep a pod that was made for the job, whatever its labels and owners say by now."""
+        """Keep a pod that was made for the job, whatever its labels and owners are now."""
         self.store.claim(job, pod.metadata.uid)
-        self.store.record_found(
-            job, pod.name, now, is_watched=names.LABEL_JOB_UID in pod.metadata.labels
-        )
+        is_watched = names.LABEL_JOB_UID in pod.metadata.labels
+        self.store.record_found(job, pod.name, now, is_watched=is_watched)
         self.pods.keep(pod)
-        self.store.update(
-            None, pod
-        )  # the informer has had it all the time if only its owner is gone
+        # If only the owner was removed, the informer already has the pod and reports no change.
+        self.store.update(None, pod)
 
-    async def _execute_one(
-        self, job: ElasticJob, action: do.Action, record_refused_resize: RecordRefusedResize
-    ) -> None:
+    async def _execute_one(self, job: ElasticJob, action: do.Action) -> None:
         match action:
             case do.CreatePod():
                 await self._create(job, action)
             case do.DeletePod(name, uid, grace_seconds):
                 await self._delete(job, name, uid, grace_seconds)
             case do.ResizePod():
-                await self._resize(job, action, record_refused_resize)
+                await self._resize(job, action)
 
     async def _create(self, job: ElasticJob, action: do.CreatePod) -> None:
         try:
-            # A conflict is about a ResourceQuota that many creates count against at the same time.
-            # After a time-out the pod may have come and gone already, and its name must not be used
-            # a second time.
+            # A conflict is about a ResourceQuota that many creates update at the same time. After a
+            # time-out the pod may have been created and deleted already, and its name must not be
+            # used again.
             answer = await retry(
                 lambda: self._create_or_get(job, action),
                 (TryLater, Conflict),
@@ -174,15 +151,15 @@ class PodExecutor:
             if was_made_for(answer, identity):
                 self._keep(identity, pod, 0.0)
                 raise StaleState
-            note = f"pod {action.name} exists and is not this job's; it is left alone, and its name not used"
+            note = f"pod {action.name} exists and does not belong to this job; it is left alone"
             self.events.emit(job, do.EmitEvent(reason="ForeignPod", note=note, warning=True))
-            # Not StaleState, which is retried at once: the following names may be taken as well, so
-            # there is a pause.
+            # A StaleState would be retried at once. The next names may be in use as well, so a
+            # pause is needed.
             raise Refused(409, "ForeignPod", note)
         self.pods.observe(pod)
 
     async def _create_or_get(self, job: ElasticJob, action: do.CreatePod) -> Json:
-        """Create the pod after its claims, or read the one that exists."""
+        """Create the pod after its volume claims, or read the pod that has the name."""
         await ensure_claims(self.kube, job, action.claims)
         try:
             return await self.kube.create(PODS, job.metadata.namespace, action.body)
@@ -197,20 +174,18 @@ class PodExecutor:
                 PODS, job.metadata.namespace, name, uid=uid, grace_seconds=grace_seconds
             )
         except NotFound:
-            self.pods.forget(uid)  # the watch has not reported it yet
+            self.pods.forget(uid)
             return
         except Conflict:
             if await self._exists(job, name, uid):
                 raise
             return
-        # If somebody else deletes the pod at the same time, the answer has no version: the cached
-        # pod stays.
+        # If another client deletes the pod at the same time, the answer has no version, and the
+        # cached pod stays.
         if answer.get("kind") == "Pod" and answer["metadata"].get("resourceVersion"):
             self.pods.observe(_pod(answer))
 
-    async def _resize(
-        self, job: ElasticJob, action: do.ResizePod, record_refused_resize: RecordRefusedResize
-    ) -> None:
+    async def _resize(self, job: ElasticJob, action: do.ResizePod) -> None:
         pod = self.pods.get(action.uid)
         if pod is None:
             raise StaleState
@@ -226,20 +201,19 @@ class PodExecutor:
                 subresource="resize",
             )
         except Refused as error:
-            record_refused_resize(action, f"the API server refuses to resize it: {error.message}")
+            why = f"the API server refuses to resize it: {error.message}"
+            self.store.refused_resizes[action.uid] = (action, why)
             return
         except (NotFound, Conflict) as error:
             if await self._exists(job, action.name, action.uid) and isinstance(error, NotFound):
-                record_refused_resize(action, "in-place resize needs Kubernetes 1.33 or later")
+                why = "in-place resize needs Kubernetes 1.33 or later"
+                self.store.refused_resizes[action.uid] = (action, why)
                 return
             raise StaleState from error
         self.pods.observe(_pod(answer))
 
     async def _exists(self, job: ElasticJob, name: str, uid: str) -> bool:
-        """Read the pod from the API server into the informer.
-
-        Return False if the one with this UID does not exist.
-        """
+        """Read the pod into the informer; return whether the pod with this UID exists."""
         try:
             pod = _pod(await self.kube.get(PODS, job.metadata.namespace, name))
         except NotFound:

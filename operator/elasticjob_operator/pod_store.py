@@ -1,8 +1,8 @@
-"""The pods of all jobs as last observed, each under the member that its name says, whatever its labels say now.
+"""The pods of all jobs as last observed.
 
-A pod that the watch reports as gone may only have lost the label that the watch selects by. It
-counts as gone when the API server has confirmed that (`ConfirmGone`); one that exists is kept here
-until the API server says that it is gone.
+A pod belongs to the member that its name contains, whatever its labels are. A pod that the watch
+reports as deleted may only have lost the label that the watch selects by. So it counts as gone when
+the API server has confirmed this (`ConfirmGone`). A pod that exists is kept here until then.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.identity import (
     JobIdentity,
     controlling_job,
@@ -23,7 +24,13 @@ from elasticjob_operator.core.model.observed import MemberKey, Pod
 
 @dataclass
 class PodStore:
-    """Pods by job and UID, what was edited about them, and which of their names are gone for certain."""
+    """Pods by job and UID.
+
+    Attributes:
+        tampered: by pod UID, which edited labels or owners contradict the pod's name.
+        refused_resizes: by pod UID, the last resize that the API server refused, and why. A new
+            operator process requests it once more.
+    """
 
     _pods: dict[JobIdentity, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
     _job_of: dict[str, JobIdentity] = field(default_factory=dict)
@@ -33,20 +40,21 @@ class PodStore:
     _unconfirmed: dict[JobIdentity, set[str]] = field(default_factory=lambda: defaultdict(set))
     _kept: dict[JobIdentity, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     tampered: dict[str, str] = field(default_factory=dict)
-    """By UID of a pod whose labels or owner were edited: what of it is not as its name says."""
+    refused_resizes: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
 
     def update(self, before: Pod | None, after: Pod | None) -> JobIdentity | None:
         """Cache a pod that was added, changed or removed from the watch (`after` None).
 
-        Return its job, if it has one.
-        A pod stays its job's when its owner reference is removed later.
+        Return its job, if it has one. A pod keeps its job if its owner reference is removed later.
         """
         pod = after or before
         assert pod is not None
         uid = pod.metadata.uid
         job = self._job_of.get(uid) or controlling_job(pod)
-        member = member_of_name(job.name, pod.name) if job is not None else None
-        if job is None or member is None:
+        if job is None:
+            return None
+        member = member_of_name(job.name, pod.name)
+        if member is None:
             return None
         if after is None:
             self._remove(job, pod)
@@ -66,32 +74,32 @@ class PodStore:
         last = self._pods[job].pop(uid, pod)
         self._job_of.pop(uid, None)
         self.tampered.pop(uid, None)
+        self.refused_resizes.pop(uid, None)
         self._kept[job].pop(pod.name, None)
         member = member_of_name(job.name, pod.name)
-        is_gone = (
-            member is not None and self._gone[job].get((member.role, member.index)) == pod.name
-        )
-        if not last.finished and not is_gone:
+        if last.finished or member is None:
+            return
+        if self._gone[job].get((member.role, member.index)) != pod.name:
             self._unconfirmed[job].add(pod.name)
 
     def claim(self, job: JobIdentity, uid: str) -> None:
-        """Make a pod the job's that does not name it as its owner any more."""
+        """Assign a pod to a job that it no longer names as its owner."""
         self._job_of[uid] = job
 
     def record_gone(self, job: JobIdentity, name: str) -> None:
-        """Keep that the API server has no pod of the job with this name, which no other pod ever gets."""
+        """Record that no pod of this name exists; no other pod of the job ever gets the name."""
         self._unconfirmed[job].discard(name)
         if (member := member_of_name(job.name, name)) is not None:
             self._gone[job][member.role, member.index] = name
 
     def record_found(self, job: JobIdentity, name: str, now: float, *, is_watched: bool) -> None:
-        """Keep that the API server has a pod of the job with this name, and when it said so if no watch reports it."""
+        """Record that a pod of this name exists, and, if no watch reports it, the time."""
         self._unconfirmed[job].discard(name)
         if not is_watched:
             self._kept[job][name] = now
 
     def forget_job(self, job: JobIdentity) -> None:
-        """Remove what is kept about names of a job that was deleted."""
+        """Remove the records about the pod names of a deleted job."""
         for kept in (self._gone, self._unconfirmed, self._kept):
             kept.pop(job, None)
 
@@ -100,15 +108,15 @@ class PodStore:
         return tuple(self._pods.get(job, {}).values())
 
     def gone(self, job: JobIdentity) -> Mapping[MemberKey, str]:
-        """Return by member the name of its latest pod that is gone for certain."""
+        """Return by member the name of its latest pod that is certainly deleted."""
         return self._gone.get(job, {})
 
     def unconfirmed(self, job: JobIdentity) -> frozenset[str]:
-        """Return the names of pods that the watch has reported as gone while they were running."""
+        """Return the names of pods that ran when the watch reported them as deleted."""
         return frozenset(self._unconfirmed.get(job, ()))
 
     def kept(self, job: JobIdentity) -> Mapping[str, float]:
-        """Return the names of pods that exist although no watch reports them, and when that was last seen."""
+        """Return the names of pods that exist but no watch reports, and when they were read."""
         return self._kept.get(job, {})
 
     def on_node(self, node: str) -> Iterator[JobIdentity]:

@@ -1,7 +1,4 @@
-"""What Kueue says of jobs, as last observed.
-
-Their Workloads, and the ResourceFlavors of the cluster.
-"""
+"""Kueue's objects as last observed: the Workloads of jobs, and the cluster's ResourceFlavors."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ class QuotaStore:
     ) -> list[tuple[str, str]]:
         """Cache a Workload that was added, changed or deleted (`after` None).
 
-        Return namespace and name of its jobs.
+        Return the namespaces and names of the jobs that control it, or did before.
         """
         if before is not None:
             for uid in _controllers(before):
@@ -58,16 +55,14 @@ class QuotaStore:
             self._flavors[after.metadata.name] = after.spec
 
     def of(self, job: ElasticJob) -> Quota | None:
-        """Return what is known of the job.
-
-        None for one without a queue that has no Workload either.
-        """
+        """Return the quota of a job; None if it has neither a queue nor a Workload."""
         found = self._workloads.get(job.metadata.uid, {}).values()
-        workloads = sorted(
-            (each for each in found if is_workload_of(each, job)), key=lambda each: each.number
-        )
+        workloads = [each for each in found if is_workload_of(each, job)]
+        workloads.sort(key=lambda each: each.number)
         queue = job.metadata.labels.get(KUEUE_QUEUE, "")
-        return Quota(queue, tuple(workloads), self._flavors) if queue or workloads else None
+        if not (queue or workloads):
+            return None
+        return Quota(queue, tuple(workloads), self._flavors)
 
 
 def _controllers(workload: Workload) -> list[str]:

@@ -1,4 +1,4 @@
-"""The reconcile loop of one job: observe, decide, execute."""
+"""Reconciles one job: observe, decide, execute."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from elasticjob_operator.work_queue import Retry, retry_after
 
 log = logging.getLogger(__name__)
 _MAX_CYCLES = 20
-"""Decisions in a row; after them other jobs get their turn, so that one that never settles does not
-block them.
+"""Consecutive decisions about one job. Then other jobs get their turn, even if this one never
+settles.
 """
 
 
@@ -37,47 +37,45 @@ class Reconciler:
     async def reconcile(self, key: JobKey) -> float | None:
         """Decide and execute until there is nothing to do.
 
-        Return the seconds after which to do so again, or None.
+        Return the seconds after which to reconcile again, or None.
 
         Raises:
-            Retry: an action failed; try again after a pause.
+            Retry: an action failed; reconcile again after a pause.
         """
         for _ in range(_MAX_CYCLES):
             job = self.store.job(key)
             if job is None:
                 return await self._end_requests_without_job(key)
             if job.metadata.deletion_timestamp is not None:
-                return None  # the watch reports when it is gone
+                return None  # the watch reports the end of the deletion
             decision = decide(self.store.observed(job), time.time(), self.defaults)
             if not decision.actions:
                 return decision.requeue_after
             try:
                 await self.executor.execute(job, decision.actions)
             except StaleState:
-                log.debug("%s has changed meanwhile; deciding again", key)
+                log.debug("%s has changed; deciding again", key)
             except Retry as retry:
                 if retry.due is None:
-                    retry.due = (
-                        decision.requeue_after
-                    )  # such as the timeout of a plan whose pods a quota refuses
+                    # Such as the timeout of a plan whose pods a quota refuses.
+                    retry.due = decision.requeue_after
                 raise
         return 1.0
 
     async def _end_requests_without_job(self, key: JobKey) -> float | None:
-        """End the plans and requests that name a job that does not exist, and delete them when their time is over.
+        """End the plans and requests of a job that does not exist, and later delete them.
 
-        Nothing is done before the API server has confirmed that there is no such job.
+        Before that, the API server must confirm that the job does not exist.
         """
         requests = list(self.store.requests(key))
         actions, due = end_without_job(key.name, key.namespace, requests, time.time())
         if not actions:
             return due
         try:
-            self.store.update(
-                ELASTIC_JOBS, await self.kube.get(ELASTIC_JOBS, key.namespace, key.name)
-            )
+            found = await self.kube.get(ELASTIC_JOBS, key.namespace, key.name)
+            self.store.update(ELASTIC_JOBS, found)
             if self.store.job(key) is None:
-                raise Retry("the job exists but cannot be read; what names it waits")
+                raise Retry("the job exists but cannot be read; its plans and requests wait")
             return 0.0
         except NotFound:
             log.info("%s: no such job; ending or deleting %d plans and requests", key, len(actions))
@@ -90,4 +88,4 @@ class Reconciler:
                 return 0.0
             except KubeError as error:
                 raise retry_after(error) from error
-        return 0.0  # what has been ended now will have to be deleted
+        return 0.0  # requests that have ended are deleted later

@@ -1,8 +1,7 @@
-"""Reads the restart rules of the whole cluster from a ConfigMap beside the operator, and again when it has changed.
+"""Reads the cluster's restart rules from a ConfigMap in the operator's namespace.
 
-It is asked for, not watched, like other ConfigMaps: so the operator needs no further right. What
-cannot be read harms no job: the rules that were read last stay, and log, event and metric say what
-is wrong.
+The ConfigMap is read regularly, not watched, so the operator needs no further right. If it cannot
+be read, the last rules that were read apply, and the log, an event and a metric show the reason.
 """
 
 from __future__ import annotations
@@ -40,31 +39,28 @@ class RulesWatch:
     _error: str = ""
 
     async def first(self) -> None:
-        """Return when the rules are known: nothing may be decided by fewer than there are."""
+        """Return when the rules are known: no decision may miss one of them."""
         while True:
             if await self._read():
                 return
             await asyncio.sleep(1)
 
     async def run(self) -> None:
-        """Read the rules whenever they may have changed; never returns."""
+        """Read the rules regularly; never returns."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             await self._read()
 
     async def _read(self) -> bool:
-        """Read the rules if the ConfigMap has changed.
-
-        Return whether the API server has answered.
-        """
+        """Read the rules if they have changed; return whether the API server has answered."""
         try:
             found = await self.kube.get(CONFIG_MAPS, self.namespace, names.RULES_CONFIG_MAP)
         except NotFound:
             self._version = None
-            self._take((), "")
+            self._apply((), "")
             return True
         except Refused as error:
-            self._take(self.store.restart_rules, f"they cannot be read: {error.message}")
+            self._apply(self.store.restart_rules, f"they cannot be read: {error.message}")
             return True
         except KubeError:
             return False
@@ -81,14 +77,14 @@ class RulesWatch:
         if why and why != self._error:
             subject = Subject(CONFIG_MAPS, self.namespace, names.RULES_CONFIG_MAP, metadata["uid"])
             self.events.emit_about(
-                subject, EmitEvent("RulesRefused", self._said(why), warning=True)
+                subject, EmitEvent("RulesRefused", self._message(why), warning=True)
             )
-        self._take(rules, why)
+        self._apply(rules, why)
         return True
 
-    def _take(self, rules: Rules, why: str) -> None:
+    def _apply(self, rules: Rules, why: str) -> None:
         if why and why != self._error:
-            log.warning("%s", self._said(why))
+            log.warning("%s", self._message(why))
         elif not why and (rules != self.store.restart_rules or self._error):
             log.info(
                 "ConfigMap %s/%s: %d restart rules",
@@ -96,19 +92,22 @@ class RulesWatch:
                 names.RULES_CONFIG_MAP,
                 len(rules),
             )
-        self._error, self.store.restart_rules, self.store.rules_refused = why, rules, bool(why)
+        self._error = why
+        self.store.restart_rules = rules
+        self.store.rules_refused = bool(why)
 
-    def _said(self, why: str) -> str:
-        """Return what is wrong, and what holds meanwhile."""
+    def _message(self, why: str) -> str:
+        """Return the reason, and the rules that apply meanwhile."""
         where = f"ConfigMap {self.namespace}/{names.RULES_CONFIG_MAP}, {names.RULES_KEY}"
-        return f"{where}: {why}; the {len(self.store.restart_rules)} rules that were read last stay"
+        number = len(self.store.restart_rules)
+        return f"{where}: {why}; the {number} rules that were read last still apply"
 
 
 def _parsed(data: dict[str, str]) -> Any:
-    """Return what the text is as YAML.
+    """Return the rules' text, parsed as YAML.
 
     Raises:
-        ValueError: it is missing, too long, or no YAML.
+        ValueError: it is missing, too long, or not YAML.
     """
     if names.RULES_KEY not in data:
         raise ValueError(f"data has no key {names.RULES_KEY}")

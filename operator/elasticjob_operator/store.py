@@ -1,8 +1,8 @@
 """The operator's cache of objects as last observed, by job.
 
-It may be stale: every write carries the resourceVersion or UID on which it was decided, so that it
-fails on another state. An object that is gone is also removed when a write to it is answered with
-"not found", ahead of the watch.
+It may be stale. Every write carries the resourceVersion or UID on which it was decided, so that it
+fails on another state. A deleted object is removed when the watch reports it, or earlier, when the
+API server answers a write to it with "not found".
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from elasticjob_api import names
@@ -30,21 +30,20 @@ from elasticjob_kube.resources import (
 
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.members.cluster_rules import Rules, with_cluster_rules
-from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.identity import identity_of
 from elasticjob_operator.core.model.limit_ranges import LimitRange, default_limits
-from elasticjob_operator.core.model.observed import NodeCondition, Observed, Pod, Repair
+from elasticjob_operator.core.model.observed import Observed, Pod, Repair
 from elasticjob_operator.core.model.patches import readable
-from elasticjob_operator.core.scaling.disruption import Node, leaving_reason
+from elasticjob_operator.core.scaling.disruption import Node
 from elasticjob_operator.infrastructure_record import InfrastructureRecord
+from elasticjob_operator.node_store import NodeChange, NodeStore
 from elasticjob_operator.pod_store import PodStore
 from elasticjob_operator.quota_store import QuotaStore
 
 log = logging.getLogger(__name__)
 _MAX_DELETED_UIDS = 10_000
-"""UIDs of deleted objects that are remembered, so that a late event does not bring one back."""
+"""The number of deleted objects whose UID is kept: a late event must not bring one of them back."""
 
-T = TypeVar("T")
 Custom = ElasticJob | ScalePlan | ScaleIn | ScaleOut
 TYPES: Mapping[Resource, type[Custom]] = {
     ELASTIC_JOBS: ElasticJob,
@@ -53,9 +52,8 @@ TYPES: Mapping[Resource, type[Custom]] = {
     SCALE_OUTS: ScaleOut,
 }
 for _type in TYPES.values():
-    msgspec.json.Decoder(
-        _type
-    )  # prepares decoding now, so that the first object of a kind is not delayed by it
+    # This prepares decoding, so that the first object of a kind is not delayed.
+    msgspec.json.Decoder(_type)
 
 
 @dataclass(frozen=True)
@@ -74,47 +72,48 @@ class JobKey:
 
 @dataclass
 class Store:
-    """Custom resources, pods, leaving nodes and default limits as last observed."""
+    """Custom resources, pods, nodes and default limits as last observed.
 
-    _customs: dict[JobKey, dict[str, Custom]] = field(default_factory=lambda: defaultdict(dict))
+    Attributes:
+        pods: the pods of all jobs.
+        nodes: the nodes of the cluster.
+        quotas: of jobs that Kueue queues; None if the operator runs without Kueue.
+        restart_rules: the cluster's, which apply after those of each job.
+        rules_refused: whether the ConfigMap of the restart rules cannot be read, so that earlier
+            rules apply.
+    """
+
     pods: PodStore = field(default_factory=PodStore)
+    nodes: NodeStore = field(default_factory=NodeStore)
+    quotas: QuotaStore | None = None
+    restart_rules: Rules = ()
+    rules_refused: bool = False
+    _customs: dict[JobKey, dict[str, Custom]] = field(default_factory=lambda: defaultdict(dict))
     _last_refusals: dict[str, str] = field(default_factory=dict)
     _status_written_at: dict[str, float] = field(default_factory=dict)
     _infrastructure: dict[str, InfrastructureRecord] = field(
         default_factory=lambda: defaultdict(InfrastructureRecord)
     )
-    _leaving_nodes: dict[str, str] = field(default_factory=dict)
-    _node_labels: dict[str, dict[str, str]] = field(default_factory=dict)
-    _node_conditions: dict[str, tuple[NodeCondition, ...]] = field(default_factory=dict)
     _limit_ranges: dict[str, dict[str, LimitRange]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    _refused_resizes: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
     _repairs: dict[str, Repair] = field(default_factory=dict)
     _deleted_uids: dict[str, None] = field(default_factory=dict)
-    quotas: QuotaStore | None = None
-    """Of jobs that Kueue queues; None for an operator that has nothing to do with Kueue."""
-    restart_rules: Rules = ()
-    """Of the whole cluster, after those of each job."""
-    rules_refused: bool = False
-    """Whether they are not those that somebody has written, because what was written cannot be
-    read.
-    """
 
     def change(
         self, before: Custom | None, after: Custom | None, repair: Repair | None = None
     ) -> JobKey | None:
         """Cache a custom resource that was added, changed or deleted (`after` None).
 
-        Return its job's key if new. What is cached already, such as the answer to the operator's
-        own write that the watch repeats, is not new: it must not shorten the pause after a failure.
-        `repair` brings its stored status within bounds.
+        Return its job's key if this version was not cached yet. The watch repeats the answers to
+        the operator's own writes: these must not shorten the pause after a failure. `repair` brings
+        the stored status within its bounds.
         """
         if after is None:
             assert before is not None
             self.forget(before)
             return key_of(before)
-        if not self.put(after):
+        if not self._put(after):
             return None
         if repair is not None:
             self._repairs[after.metadata.uid] = repair
@@ -123,7 +122,7 @@ class Store:
     def update(self, resource: Resource, raw: Mapping[str, Any]) -> JobKey | None:
         """Cache a custom resource from an answer of the API server.
 
-        Return its job's key if it is new.
+        Return its job's key if this version was not cached yet.
         """
         try:
             custom, repair = readable(raw, TYPES[resource])
@@ -135,10 +134,7 @@ class Store:
         return self.change(None, custom, repair)
 
     def set_aside(self, uid: str) -> None:
-        """Remove an object that cannot be read any more.
-
-        Nothing is decided about it until it can.
-        """
+        """Remove an object that can no longer be read; no decision includes it until it can."""
         self._repairs.pop(uid, None)
         for key, customs in list(self._customs.items()):
             if customs.pop(uid, None) is not None and not customs:
@@ -162,7 +158,7 @@ class Store:
             self.pods.forget_job(identity_of(custom))
 
     def forget_uid(self, uid: str) -> None:
-        """Remove the plan or request with this UID, which was deleted."""
+        """Remove the object with this UID, which was deleted."""
         for customs in list(self._customs.values()):
             if uid in customs:
                 self.forget(customs[uid])
@@ -173,8 +169,6 @@ class Store:
         Return the key of its job, if it has one.
         """
         job = self.pods.update(before, after)
-        if after is None and before is not None:
-            self._refused_resizes.pop(before.metadata.uid, None)
         if job is None:
             return None
         key = JobKey(job.namespace, job.name)
@@ -184,34 +178,29 @@ class Store:
         return key
 
     def update_node(self, before: Node | None, after: Node | None) -> list[JobKey]:
-        """Note what a node is like and whether it is leaving.
+        """Cache a node that was added, changed or deleted (`after` None).
 
         Return the keys of the jobs that the change concerns.
         """
         node = after or before
         assert node is not None
         name = node.metadata.name
-        why = leaving_reason(after) if after else None
-        labels, conditions = (
-            (after.metadata.labels, after.status.conditions) if after else (None, None)
-        )
-        left = self._leaving_nodes.get(name) != why
-        moved = self._node_labels.get(name) != labels
-        other_conditions = self._node_conditions.get(name) != conditions
-        _put(self._leaving_nodes, name, why)
-        _put(self._node_labels, name, labels)
-        _put(self._node_conditions, name, conditions)
-        if not left and not moved and not other_conditions:
+        change = self.nodes.update(name, after)
+        if not (change.leaving or change.labels or change.conditions):
             return []
-        return [
-            key
-            for key in (JobKey(job.namespace, job.name) for job in self.pods.on_node(name))
-            if left
-            or (
-                (job := self.job(key)) is not None
-                and _cares(job, moved=moved, conditions=other_conditions)
-            )
-        ]
+        keys = [JobKey(job.namespace, job.name) for job in self.pods.on_node(name)]
+        return [key for key in keys if self._depends_on(key, change)]
+
+    def _depends_on(self, key: JobKey, change: NodeChange) -> bool:
+        """Return whether the job's decisions depend on the parts of a node that have changed."""
+        if change.leaving:
+            return True
+        job = self.job(key)
+        if job is None:
+            return False
+        if change.labels and job.spec.topology_key:
+            return True
+        return change.conditions and bool(job.spec.run_policy.replace_on_node_conditions)
 
     def update_limit_range(self, before: LimitRange | None, after: LimitRange | None) -> None:
         """Cache a LimitRange that was added, changed or deleted (`after` None)."""
@@ -228,29 +217,27 @@ class Store:
         return list(self._customs)
 
     def job(self, key: JobKey) -> ElasticJob | None:
-        """Return the job, or None when there is none."""
-        # If there are two jobs of one name, the deletion of one is not reported yet: the later one
-        # exists.
-        jobs = [
-            custom
-            for custom in self._customs.get(key, {}).values()
-            if isinstance(custom, ElasticJob)
-        ]
+        """Return the job, or None if it does not exist."""
+        # Two jobs of one name mean that the deletion of the earlier one is not reported yet.
+        customs = self._customs.get(key, {}).values()
+        jobs = [custom for custom in customs if isinstance(custom, ElasticJob)]
         return max(jobs, key=lambda job: int(job.metadata.resource_version), default=None)
 
     def jobs(self) -> list[ElasticJob]:
         """Return all jobs."""
-        return [job for key in self.job_keys() if (job := self.job(key)) is not None]
+        return [job for job in map(self.job, self.job_keys()) if job is not None]
 
     def count_by_phase(self) -> Counter[str]:
         """Return the number of jobs by phase; a job without a status counts as `New`."""
-        customs = (custom for customs in self._customs.values() for custom in customs.values())
-        return Counter(
-            custom.status.phase or "New" for custom in customs if isinstance(custom, ElasticJob)
-        )
+        counts: Counter[str] = Counter()
+        for customs in self._customs.values():
+            for custom in customs.values():
+                if isinstance(custom, ElasticJob):
+                    counts[custom.status.phase or "New"] += 1
+        return counts
 
     def observed(self, job: ElasticJob) -> Observed:
-        """Return the job and all that belongs to it, without what belonged to an earlier job of its name."""
+        """Return the job and its objects, without those of an earlier job of its name."""
         uid = job.metadata.uid
         identity = identity_of(job)
         infrastructure = self._infrastructure[uid]
@@ -270,14 +257,16 @@ class Store:
             scale_outs=tuple(custom for custom in customs if isinstance(custom, ScaleOut)),
             last_refusal=self._last_refusals.get(uid, ""),
             status_written_at=self._status_written_at.get(uid, 0.0),
-            leaving_nodes=self._leaving_nodes,
-            node_labels=self._node_labels,
-            node_conditions=self._node_conditions,
+            leaving_nodes=self.nodes.leaving,
+            node_labels=self.nodes.labels,
+            node_conditions=self.nodes.conditions,
             infrastructure_ensured=infrastructure.ensured_for == manifest_inputs(job),
             account_created="" if account is None else account.created,
             secret_made_anew=infrastructure.secret_made_anew,
-            refused_resizes=self._refused_resizes,
-            default_limits=self._default_limits(job.metadata.namespace),
+            refused_resizes=self.pods.refused_resizes,
+            default_limits=default_limits(
+                self._limit_ranges.get(job.metadata.namespace, {}).values()
+            ),
             repairs=self._repairs,
             tampered=self.pods.tampered,
             gone=self.pods.gone(identity),
@@ -286,9 +275,6 @@ class Store:
             quota=None if self.quotas is None else self.quotas.of(job),
         )
 
-    def _default_limits(self, namespace: str) -> dict[str, int | str]:
-        return default_limits(self._limit_ranges.get(namespace, {}).values())
-
     def requests(self, key: JobKey) -> Iterator[ScalePlan | ScaleIn | ScaleOut]:
         """Yield the plans and requests that name this job, whether it exists or not."""
         for custom in list(self._customs.get(key, {}).values()):
@@ -296,43 +282,35 @@ class Store:
                 yield custom
 
     def record_refusal(self, job: ElasticJob, message: str) -> bool:
-        """Keep why the last change of the cluster was refused (empty: it was not).
+        """Keep the reason for which the last write was refused, or an empty one.
 
-        Return whether the text is new.
+        Return whether it is another one than before.
         """
         before = self._last_refusals.pop(job.metadata.uid, "")
         if message:
             self._last_refusals[job.metadata.uid] = message
         return message != before
 
-    def record_refused_resize(self, request: ResizePod, message: str) -> None:
-        """Keep that the API server refuses this resize.
-
-        A new operator process requests it once more.
-        """
-        self._refused_resizes[request.uid] = (request, message)
-
     def record_status_write(self, job: ElasticJob, now: float) -> None:
-        """Keep when the job's status was last written, in seconds since the epoch."""
+        """Keep the time at which the job's status was last written, in seconds since 1970."""
         self._status_written_at[job.metadata.uid] = now
 
     def infrastructure(self, job: ElasticJob) -> InfrastructureRecord:
-        """Return what is known of the job's Secret, Services and so on."""
+        """Return the record of the job's Secret, Services and other objects besides pods."""
         return self._infrastructure[job.metadata.uid]
 
-    def put(self, custom: Custom) -> bool:
-        """Cache an object unless it was deleted or this or a later version is cached.
+    def _put(self, custom: Custom) -> bool:
+        """Cache an object, unless it was deleted, or this or a later version is cached.
 
-        Return whether it is now.
+        Return whether it was cached by this call.
         """
         key = key_of(custom)
         uid = custom.metadata.uid
         if uid in self._deleted_uids:
             return False
         old = self._customs[key].get(uid)
-        if old is not None and int(old.metadata.resource_version) >= int(
-            custom.metadata.resource_version
-        ):
+        version = int(custom.metadata.resource_version)
+        if old is not None and int(old.metadata.resource_version) >= version:
             return False
         self._customs[key][uid] = custom
         self._repairs.pop(uid, None)
@@ -340,21 +318,6 @@ class Store:
 
 
 def key_of(custom: Custom) -> JobKey:
-    """Return the job that a custom resource is, or names."""
+    """Return the key of a job, or of the job that a plan or request names."""
     name = custom.metadata.name if isinstance(custom, ElasticJob) else custom.spec.job_name
     return JobKey(custom.metadata.namespace, name)
-
-
-def _cares(job: ElasticJob, *, moved: bool, conditions: bool) -> bool:
-    """Whether a job's decisions depend on the labels or conditions of nodes, as far as these have changed."""
-    return bool(
-        (moved and job.spec.topology_key)
-        or (conditions and job.spec.run_policy.replace_on_node_conditions)
-    )
-
-
-def _put(known: dict[str, T], name: str, value: T | None) -> None:
-    """Remember a value, or forget the name."""
-    known.pop(name, None)
-    if value is not None:
-        known[name] = value

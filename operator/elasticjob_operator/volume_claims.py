@@ -1,4 +1,4 @@
-"""Makes the volume claims of a member before its pod."""
+"""Creates the volume claims of a member, which its pod needs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from elasticjob_operator.errors import name_taken
 async def ensure_claims(kube: Kube, job: ElasticJob, claims: Iterable[Mapping[str, Any]]) -> None:
     """Create the claims that do not exist.
 
-    They are read first: a quota that is used up refuses to create even what exists.
+    Each is read first: an exhausted quota refuses to create even a claim that exists.
 
     Raises:
-        Refused: one cannot be used, or the API server does not take it.
-        KubeError: any other error of the API server; the claims that were made are found the next time.
+        Refused: a claim cannot be used, or the API server refuses it.
+        KubeError: any other error of the API server.
     """
     for claim in claims:
         namespace = job.metadata.namespace
@@ -34,7 +34,9 @@ async def ensure_claims(kube: Kube, job: ElasticJob, claims: Iterable[Mapping[st
             except AlreadyExists:
                 found = await kube.get(VOLUME_CLAIMS, namespace, name)
         if is_of_another_job(found, job):
-            raise name_taken(job, VOLUME_CLAIMS, found, "the member waits until it is gone")
+            raise name_taken(job, VOLUME_CLAIMS, found, "the member waits until it is deleted")
         if found["metadata"].get("deletionTimestamp"):
-            message = f"{VOLUME_CLAIMS.kind} {name} is being deleted; when it is gone, the member gets another one"
+            message = (
+                f"{VOLUME_CLAIMS.kind} {name} is being deleted; the member gets a new one then"
+            )
             raise Refused(409, "BeingDeleted", message)

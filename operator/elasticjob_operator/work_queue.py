@@ -1,8 +1,8 @@
 """A work queue of keys, such as those of jobs.
 
-The work on a key starts as soon as the key is added, never twice at the same time, and once for all
-additions while it waits. If it fails, it is repeated after a growing pause, which delays no other
-key.
+The work on a key starts as soon as the key is added, but never twice at the same time: additions
+during the work cause one more run. If the work fails, it is repeated after a growing pause, which
+delays no other key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 60.0
 LONGEST_PAUSE_WHEN_CHANGED_SECONDS = 5.0
 LONGEST_PAUSE_IN_OUTAGE_SECONDS = 10.0
-"""While the API server gives no answer, or none that counts: it tells nobody when it does again."""
+"""While the API server gives no useful answer: it does not announce when it recovers."""
 
 
 class Retry(Exception):
@@ -32,8 +32,8 @@ class Retry(Exception):
     Attributes:
         after: the shortest pause, in seconds.
         longest: the longest pause, in seconds.
-        due: seconds after which there is something to do that the pause must not delay; None for nothing.
-        is_known: whether the log has the reason already, from elsewhere.
+        due: seconds until the next deadline of the key, which the pause must not delay, or None.
+        is_known: whether the reason has been logged already.
     """
 
     def __init__(
@@ -53,10 +53,7 @@ class Retry(Exception):
 
 
 def retry_after(error: KubeError, *, due: float | None = None) -> Retry:
-    """Return the `Retry` for an error of the API server.
-
-    One that may be an outage does not make for long pauses.
-    """
+    """Return the `Retry` for an error of the API server; an outage does not cause long pauses."""
     if isinstance(error, TryLater):
         return Retry(
             error.message,
@@ -70,8 +67,8 @@ def retry_after(error: KubeError, *, due: float | None = None) -> Retry:
 class WorkQueue(Generic[K]):
     """Runs `work(key)` for every key that is added.
 
-    It returns the seconds after which to run again, or None.
-    Each time it has ended, `on_end` is called, with the error if it has failed.
+    `work` returns the seconds after which to run again, or None. After each run, `on_end` is called
+    with the error, or None.
     """
 
     def __init__(
@@ -87,7 +84,7 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         self._closed = False
         self.results: Counter[str] = Counter(done=0, failed=0)
-        """How many times work has succeeded (`done`) or failed (`failed`)."""
+        """The numbers of successful (`done`) and failed (`failed`) runs."""
 
     @property
     def busy(self) -> int:
@@ -107,7 +104,7 @@ class WorkQueue(Generic[K]):
             task.add_done_callback(partial(self._done, key))
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Run the work on the key after so many seconds, or earlier if it is added again."""
+        """Run the work on the key after this time, or earlier if the key is added again."""
         if self._closed or key in self._dirty:
             return
         if timer := self._timers.pop(key, None):
@@ -115,7 +112,7 @@ class WorkQueue(Generic[K]):
         self._timers[key] = asyncio.get_running_loop().call_later(seconds, self.add, key)
 
     async def close(self) -> None:
-        """Take no more keys and wait until running work has ended."""
+        """Accept no more keys, and wait until running work has ended."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -124,7 +121,7 @@ class WorkQueue(Generic[K]):
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def abort(self) -> None:
-        """Take no more keys and cancel running work."""
+        """Accept no more keys, and cancel running work."""
         self._closed = True
         for task in self._tasks.values():
             task.cancel()
@@ -136,31 +133,34 @@ class WorkQueue(Generic[K]):
             self._dirty.discard(key)
             return
         error = task.exception()
-        self.results["failed" if error else "done"] += 1
-        again = task.result() if error is None else self._pause(key, error)
+        was_changed = key in self._dirty
+        self._dirty.discard(key)
         if error is None:
+            self.results["done"] += 1
             self._failures.pop(key, None)
-        if key in self._dirty:
-            self._dirty.discard(key)
-            # The change may be the operator's own write, reported before its answer, so a failure
-            # still has a pause.
-            again = 0.0 if error is None else min(again or 0.0, LONGEST_PAUSE_WHEN_CHANGED_SECONDS)
+            again = 0.0 if was_changed else task.result()
+        else:
+            self.results["failed"] += 1
+            again = self._pause(key, error)
+            if was_changed:
+                # The change may be the operator's own write, which the watch has reported before
+                # its answer. So the failure still has a pause.
+                again = min(again, LONGEST_PAUSE_WHEN_CHANGED_SECONDS)
         if again is not None:
             self.add_after(key, again)
         self._on_end(key, error)
 
     def _pause(self, key: K, error: BaseException) -> float:
-        """Return the pause after a failure, in seconds.
-
-        Also after an unexpected error, which is logged.
-        """
+        """Log a failure, and return the pause after it in seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 20))
-        if isinstance(error, Retry):
-            log.log(logging.DEBUG if error.is_known else logging.WARNING, "%s: %s", key, error)
-            pause = min(pause, error.longest)
-            soon = pause if error.due is None else min(pause, max(error.due, FIRST_PAUSE_SECONDS))
-            return max(soon, error.after)
-        log.error("%s: unexpected error", key, exc_info=error)
-        return pause
+        if not isinstance(error, Retry):
+            log.error("%s: unexpected error", key, exc_info=error)
+            return pause
+        if not error.is_known:
+            log.warning("%s: %s", key, error)
+        pause = min(pause, error.longest)
+        if error.due is not None:
+            pause = min(pause, max(error.due, FIRST_PAUSE_SECONDS))
+        return max(pause, error.after)

@@ -1,4 +1,4 @@
-"""Writes the Workloads by which jobs ask Kueue for quota."""
+"""Writes the Workloads by which jobs request quota from Kueue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CLASSES = {"WorkloadPriorityClass": KUEUE_PRIORITIES, "PriorityClass": PRIORITY
 
 @dataclass(frozen=True)
 class WorkloadExecutor:
-    """Writes Workloads, and puts the answers into the informer's cache, ahead of its watch."""
+    """Writes Workloads, and caches the answers in the informer, ahead of its watch."""
 
     kube: Kube
     workloads: Informer[Workload]
@@ -36,7 +36,7 @@ class WorkloadExecutor:
 
         Raises:
             StaleState: the Workload has changed since.
-            NotServed: Kueue is not there.
+            NotServed: Kueue is not installed.
             KubeError: any other error of the API server.
         """
         match action:
@@ -45,9 +45,8 @@ class WorkloadExecutor:
             case do.PatchWorkload():
                 await self._patch(job, action)
             case do.DeleteWorkload(name, uid):
-                with suppress(
-                    NotFound, Conflict
-                ):  # it is gone, perhaps followed by another one of its name
+                # It may be deleted, and another one of its name may exist.
+                with suppress(NotFound, Conflict):
                     await self.kube.delete(KUEUE_WORKLOADS, job.metadata.namespace, name, uid=uid)
                 self.workloads.forget(uid)
 
@@ -66,10 +65,7 @@ class WorkloadExecutor:
         self.workloads.observe(found)
 
     async def _with_priority(self, job: ElasticJob, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the manifest with the priority of its class.
-
-        Kueue reads the number, and not the class.
-        """
+        """Return the manifest with the number of its priority class, which Kueue reads."""
         chosen = priority_class(job, body)
         if chosen is None:
             return body
@@ -78,7 +74,8 @@ class WorkloadExecutor:
         except NotFound as error:
             if chosen.name not in error.message:
                 raise _not_served(error) from error
-            message = f"{chosen.field}: {chosen.kind} {chosen.name!r} does not exist; create it, or name another one"
+            what = f"{chosen.field}: {chosen.kind} {chosen.name!r}"
+            message = f"{what} does not exist; create it, or name another one"
             raise Refused(404, "NoSuchClass", message) from error
         return with_priority(body, chosen, int(found["value"]))
 
@@ -109,7 +106,7 @@ class WorkloadExecutor:
 
 
 def _not_served(error: NotFound) -> NotServed:
-    return NotServed(error.status, error.reason, f"Kueue is not there: {error.message.strip()}")
+    return NotServed(error.status, error.reason, f"Kueue is not installed: {error.message.strip()}")
 
 
 def _readable(answer: Json) -> Workload | None:

@@ -18,7 +18,7 @@ from elasticjob_kube.resources import CRDS, ELASTIC_JOBS, PODS
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.cluster import Cluster
-from elasticjob_operator.wait_for_crds import wait_for_crds
+from elasticjob_operator.custom_watches import wait_for_crds
 
 from tests.support.deploy_tools import DEPLOY, SYSTEM, Tools, manifests
 from tests.support.operator_process import exists, job

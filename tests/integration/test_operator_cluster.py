@@ -142,7 +142,7 @@ async def test_an_operator_without_its_lease_writes_nothing_until_it_leads_again
         await kube.create(ELASTIC_JOBS, namespace, job())
         await until("master", lambda: exists(kube, PODS, namespace, "job-master"))
         await kube.patch(LEASES, namespace, names.OPERATOR, another)
-        await until("it notices", lambda: has_logged(log, "another operator may be leading"))
+        await until("it notices", lambda: has_logged(log, "another operator may lead"))
         # Its observations from before it lost the lease are outdated.
         await kube.delete(ELASTIC_JOBS, namespace, "job")
         await kube.create(ELASTIC_JOBS, namespace, job("other"))
@@ -155,7 +155,7 @@ async def test_an_operator_without_its_lease_writes_nothing_until_it_leads_again
         await kube.patch(LEASES, namespace, names.OPERATOR, another)
         await until(
             "it notices again",
-            lambda: log.read_text().count("another operator may be leading") == 2,
+            lambda: log.read_text().count("another operator may lead") == 2,
         )
         process.terminate()
         async with asyncio.timeout(60):

@@ -56,7 +56,7 @@ async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_resumes(
         await phase(kube, namespace, SCALE_OUTS, "more", "ScaleSucceeded")
         before = len(proxy.writes)
         first.send_signal(signal.SIGCONT)
-        await until("it notices", lambda: has_logged(log, "another operator may be leading"))
+        await until("it notices", lambda: has_logged(log, "another operator may lead"))
         await until("it waits", lambda: has_logged(log, "waiting: "))
         assert [(write.method, write.path) for write in proxy.writes[before:]] == []
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")

@@ -209,7 +209,7 @@ async def test_a_job_on_which_the_operator_fails_has_a_condition_until_it_succee
             )
         )["ReconcileFailed"]
         assert found["reason"] == "TypeError"
-        assert "the operator cannot work on this job" in found["message"]
+        assert "the operator cannot reconcile this job" in found["message"]
         await one_event(kube, namespace, "odd", "ReconcileFailed")
         await phase(kube, namespace, ELASTIC_JOBS, "bystander", "Running")
         assert "phase" not in await status_of(kube, namespace, ELASTIC_JOBS, "odd")

@@ -34,7 +34,7 @@ from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.pod_executor import PodExecutor
-from elasticjob_operator.quota_watch import QuotaWatch
+from elasticjob_operator.cluster_watches import QuotaWatch
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import Retry

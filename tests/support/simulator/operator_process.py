@@ -40,7 +40,7 @@ class _RecordingStore(Store):
 
 
 class OperatorProcess:
-    """One process of the operator, composed like the real one in main.py."""
+    """One process of the operator, composed like the real one in leader.py."""
 
     def __init__(self, network: Network, number: int) -> None:
         self.number = number

@@ -186,7 +186,7 @@ async def test_the_last_good_rules_stay_whatever_is_written_there(
     assert await rules.read(text) == before
     assert rules.store.rules_refused
     assert "ConfigMap system/elasticjob-restart-rules, rules.yaml: " in caplog.text
-    assert "the 1 rules that were read last stay" in caplog.text
+    assert "the 1 rules that were read last still apply" in caplog.text
     assert len(caplog.text) < 2000
     assert await rules.read(RULE + RULE) == before * 2
     assert not rules.store.rules_refused

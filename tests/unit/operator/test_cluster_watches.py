@@ -10,7 +10,7 @@ import pytest
 from elasticjob_kube.errors import KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.resources import KUEUE_FLAVORS, NODES
 from elasticjob_operator import cluster_watches
-from elasticjob_operator.quota_watch import QuotaWatch
+from elasticjob_operator.cluster_watches import QuotaWatch
 from elasticjob_operator.store import Store
 
 from tests.support.simulator.fake_kube import FakeKube
@@ -48,7 +48,7 @@ class Lister(FakeKube):
 async def test_a_new_operator_waits_for_the_nodes_unless_it_may_not_list_them(
     errors: tuple[KubeError, ...], known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_watches, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(cluster_watches, "_RETRY_SECONDS", 0.0)
     kube = Lister(*errors)
     store = Store()
     answered = asyncio.Event()
@@ -59,7 +59,7 @@ async def test_a_new_operator_waits_for_the_nodes_unless_it_may_not_list_them(
     )
     try:
         await until("an answer", answered.is_set)
-        assert bool(store._leaving_nodes) == known
+        assert bool(store.nodes.leaving) == known
         assert kube.lists > len(errors) - (not known)
     finally:
         watch.cancel()
@@ -70,7 +70,7 @@ async def test_an_operator_for_kueue_says_once_that_it_is_not_there_and_finds_it
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr(cluster_watches, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(cluster_watches, "_RETRY_SECONDS", 0.0)
     kube = Lister(*[NotFound(404, "", "404 page not found\n")] * 20)
     store = Store()
     session: Any = kube
@@ -92,5 +92,5 @@ async def test_an_operator_for_kueue_says_once_that_it_is_not_there_and_finds_it
     kinds = ("resourceflavors.kueue.x-k8s.io", "workloads.kueue.x-k8s.io")
     assert said == [
         *(f"{missing} {kind}; trying again" for kind in kinds),
-        *(f"{kind} are found now" for kind in kinds),
+        *(f"{kind} can be listed now" for kind in kinds),
     ]

@@ -394,7 +394,7 @@ async def test_an_object_of_somebody_else_is_left_alone_and_named(
     before = dict(cluster.kube.raw)
     body = {**cluster._body, "status": {"master": {"incarnations": incarnations}}}
     with pytest.raises(
-        Refused, match=f"{resource.kind} {name} exists and is not this job's; delete it, or rename"
+        Refused, match=f"{resource.kind} {name} exists and does not belong to this job; delete it, or rename"
     ):
         await ensure_infrastructure(cluster.operator.session, job(body))
     assert cluster.kube.raw[resource, name] == before[resource, name]
@@ -441,7 +441,7 @@ async def test_a_job_made_again_says_nothing_while_the_old_ones_objects_are_bein
     await cluster.operator.watch()
     for _ in range(3):
         with pytest.raises(
-            Retry, match=f"{resource.kind} {name} is that of an earlier ElasticJob {JOB} until"
+            Retry, match=f"{resource.kind} {name} belongs to an earlier ElasticJob {JOB} until"
         ) as retry:
             await cluster.operator.reconciler.reconcile(KEY)
         assert retry.value.longest <= 10
@@ -468,7 +468,7 @@ async def test_objects_of_an_earlier_job_that_stay_for_long_are_reported(
     await cluster.operator.watch()
     with pytest.raises(Retry):
         await cluster.operator.reconciler.reconcile(KEY)
-    message = f"Secret {name} is that of an earlier ElasticJob {JOB} until the garbage collector has deleted it"
+    message = f"Secret {name} belongs to an earlier ElasticJob {JOB} until the garbage collector has deleted it"
     assert f"Refused {message}" in said
 
 
@@ -481,7 +481,7 @@ async def test_an_object_of_another_kinds_owner_is_nobodys_that_is_collected(
     cluster = Cluster()
     name = names.master_service(JOB)
     await cluster.kube.create(SECRETS, NAMESPACE, {"metadata": of_earlier_job(name, kind, group)})
-    with pytest.raises(Refused, match=f"Secret {name} exists and is not this job's"):
+    with pytest.raises(Refused, match=f"Secret {name} exists and does not belong to this job"):
         await ensure_infrastructure(cluster.operator.session, job(cluster._body))
 
 

@@ -72,7 +72,7 @@ async def test_an_object_that_cannot_be_read_says_so_once_and_no_more_when_it_ca
     session = Session()
     conditions = conditions_of(session)
     for _ in range(3):
-        conditions.hold(PLAN, "Unreadable", "CannotBeDecoded", "it is deep")
+        conditions.set(PLAN, "Unreadable", "CannotBeDecoded", "it is deep")
     await until("written", lambda: session.applied)
     conditions.clear(PLAN, "Unreadable", ())
     await until("taken back", lambda: len(session.applied) == 2)
@@ -117,12 +117,12 @@ async def test_a_write_that_is_not_answered_is_repeated_and_one_of_what_is_gone_
     session = Session()
     conditions = conditions_of(session)
     session.error = TryLater(503, "", "not ready")
-    conditions.hold(PLAN, "Unreadable", "CannotBeDecoded", "it is deep")
+    conditions.set(PLAN, "Unreadable", "CannotBeDecoded", "it is deep")
     await until("tried", lambda: session.applied)
     session.error = NotFound(404, "NotFound", "gone")
     await until("tried again", lambda: len(session.applied) == 2)
     await conditions.writes.close()
-    conditions.hold(
+    conditions.set(
         Subject(ELASTIC_JOBS, "ns", "job", "u"), "Unreadable", "CannotBeDecoded", "it is deep"
     )
     assert conditions.writes.results["failed"] == 1

@@ -238,7 +238,7 @@ async def test_a_plan_of_another_job_under_our_plans_name_is_reported_and_left_a
     )
     before = copy.deepcopy(cluster.kube.objects[SCALE_PLANS, name])
     await cluster.operator.watch()
-    with pytest.raises(Retry, match="is not this job's"):
+    with pytest.raises(Retry, match="does not belong to this job"):
         await cluster.operator.reconciler.reconcile(KEY)
     assert cluster.kube.objects[SCALE_PLANS, name] == before
 

@@ -154,7 +154,7 @@ async def test_after_every_name_that_is_taken_there_is_a_pause_and_the_job_repor
     assert pauses == 5
     assert pod_names(cluster) == ["job-worker-0-6", "job-worker-1", "job-worker-2"]
     assert (
-        "pod job-worker-0-1 exists and is not this job's; it is left alone, and its name not used"
+        "pod job-worker-0-1 exists and does not belong to this job; it is left alone"
         in messages
     )
 

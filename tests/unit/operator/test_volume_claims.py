@@ -175,7 +175,7 @@ def owned(name: str) -> Json:
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "data-job-worker-0 is being deleted"),
         (
             owned("another"),
-            "data-job-worker-0 exists and is not this job's; the member waits until it is gone",
+            "data-job-worker-0 exists and does not belong to this job; the member waits until it is deleted",
         ),
     ],
 )

@@ -1,0 +1,164 @@
+"""The work of the operator that leads: the watches, the queue of jobs, and the writes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+from elasticjob_api import names
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import PODS
+from elasticjob_kube.session import Kube
+
+from elasticjob_operator.cluster_watches import QuotaWatch, watch_limit_ranges, watch_nodes
+from elasticjob_operator.config import Config
+from elasticjob_operator.core.model.observed import Defaults, Pod
+from elasticjob_operator.custom_watches import custom_informers
+from elasticjob_operator.ended_log import EndedLog
+from elasticjob_operator.events import Events
+from elasticjob_operator.executor import Executor
+from elasticjob_operator.http_server import OperatorState
+from elasticjob_operator.infrastructure_watch import InfrastructureWatch
+from elasticjob_operator.kopf_lifecycle import run_until_signalled
+from elasticjob_operator.own_conditions import OwnConditions
+from elasticjob_operator.pod_executor import PodExecutor
+from elasticjob_operator.reconcile import Reconciler
+from elasticjob_operator.rules_watch import RulesWatch
+from elasticjob_operator.store import JobKey
+from elasticjob_operator.work_queue import WorkQueue
+from elasticjob_operator.workload_executor import WorkloadExecutor
+
+log = logging.getLogger(__name__)
+
+
+class Leader:
+    """Watches and reconciles while this process holds the lease.
+
+    The watches start first. When everything is listed, all jobs are put into the queue (`_begin`).
+    From then on each change that a watch reports puts its job into the queue. After a signal, work
+    in progress is finished (`_finish`), and `run` returns.
+    """
+
+    def __init__(self, kube: Kube, config: Config, state: OperatorState) -> None:
+        self._config = config
+        self._store = state.store
+        self._all_listed = asyncio.Event()
+        self._nodes_answered = asyncio.Event()
+        self._ended_log = EndedLog(sys.stdout if config.ended_log else None)
+        self._events = Events(kube, config.identity)
+        self._conditions = OwnConditions(kube.low_priority(), self._events)
+        self._pods = Informer(
+            kube,
+            PODS,
+            Pod,
+            namespace=config.namespace,
+            label_selector=names.LABEL_JOB_UID,
+            on_change=self._on_pod_change,
+        )
+        self._customs = custom_informers(
+            kube,
+            config.namespace,
+            self._store,
+            self._conditions,
+            self._on_job_change,
+            self._ended_log.custom_changed,
+        )
+        self._quota: QuotaWatch | None = None
+        workloads: WorkloadExecutor | None = None
+        if config.kueue:
+            self._quota = QuotaWatch(kube, self._store, config.namespace, self._on_job_change)
+            workloads = WorkloadExecutor(kube, self._quota.workloads)
+        executor = Executor(
+            kube,
+            self._store,
+            PodExecutor(kube, self._pods, self._store.pods, self._events),
+            self._events,
+            config.network_policies,
+            workloads,
+        )
+        defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
+        reconciler = Reconciler(kube, self._store, executor, defaults)
+        self._queue = WorkQueue(reconciler.reconcile, self._on_reconciled)
+        state.queue = self._queue
+        self._rules = RulesWatch(kube, self._store, self._events, config.lease_namespace)
+        self._infrastructure = InfrastructureWatch(kube, self._store, self._queue.add)
+        self._kube = kube
+
+    async def run(self) -> None:
+        """Watch and reconcile until a signal comes. Nothing is written after the return.
+
+        Raises:
+            CancelledError: the lease is lost; work in progress is cancelled at once.
+            Exception: the error of a watch or of kopf, which should never end.
+        """
+        # Each has a task of its own: kopf takes seconds to end, and the queue must stop at once
+        # when the lease is lost.
+        tasks = [asyncio.create_task(work) for work in self._work()]
+        try:
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await self._queue.abort()
+            await self._conditions.writes.abort()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _work(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield the watches, which never end, and the wait for a signal."""
+        kube = self._kube
+        config = self._config
+        for informer in (self._pods, *self._customs):
+            yield informer.run()
+        yield watch_nodes(kube, self._store, self._on_job_change, self._nodes_answered)
+        yield self._rules.run()
+        if self._quota is not None:
+            yield from self._quota.tasks()
+        yield watch_limit_ranges(kube, self._store, config.namespace)
+        yield from self._infrastructure.tasks(
+            config.namespace, network_policies=config.network_policies
+        )
+        yield run_until_signalled(
+            begin=self._begin,
+            finish=self._finish,
+            identity=config.identity,
+            namespace=config.namespace,
+        )
+
+    async def _begin(self) -> None:
+        """Put all jobs into the queue when everything is listed.
+
+        A job whose pods are not listed yet would get duplicates.
+        """
+        for informer in (self._pods, *self._customs):
+            await informer.synced.wait()
+        await self._nodes_answered.wait()
+        await self._rules.first()
+        if self._quota is not None:
+            await self._quota.first()
+        self._all_listed.set()
+        for key in self._store.job_keys():
+            self._queue.add(key)
+
+    async def _finish(self) -> None:
+        log.info("ending: finishing the work in progress")
+        await self._queue.close()
+        await self._conditions.writes.close()
+        await self._events.flush()
+
+    def _on_job_change(self, key: JobKey) -> None:
+        if self._all_listed.is_set():
+            self._queue.add(key)
+
+    def _on_pod_change(self, before: Pod | None, after: Pod | None) -> None:
+        if key := self._store.update_pod(before, after):
+            self._on_job_change(key)
+        self._ended_log.pod_changed(before, after)
+
+    def _on_reconciled(self, key: JobKey, error: BaseException | None) -> None:
+        if (job := self._store.job(key)) is not None:
+            self._conditions.reconciled(job, error)
