@@ -113,7 +113,10 @@ async def test_a_foreign_service_of_the_same_name_is_left_alone_with_a_warning(
                 for e in (await kube.list(EVENTS, namespace))["items"]
                 if e["type"] == "Warning"
             ]
-            return any("Service job-master exists and does not belong to this job" in note for note in notes)
+            return any(
+                "Service job-master exists and does not belong to this job" in note
+                for note in notes
+            )
 
         await until("an event says so", warned)
         assert await kube.get(SERVICES, namespace, "job-master") == foreign

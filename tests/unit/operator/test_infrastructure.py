@@ -394,7 +394,8 @@ async def test_an_object_of_somebody_else_is_left_alone_and_named(
     before = dict(cluster.kube.raw)
     body = {**cluster._body, "status": {"master": {"incarnations": incarnations}}}
     with pytest.raises(
-        Refused, match=f"{resource.kind} {name} exists and does not belong to this job; delete it, or rename"
+        Refused,
+        match=f"{resource.kind} {name} exists and does not belong to this job; delete it, or rename",
     ):
         await ensure_infrastructure(cluster.operator.session, job(body))
     assert cluster.kube.raw[resource, name] == before[resource, name]

@@ -153,10 +153,7 @@ async def test_after_every_name_that_is_taken_there_is_a_pause_and_the_job_repor
             pauses += 1
     assert pauses == 5
     assert pod_names(cluster) == ["job-worker-0-6", "job-worker-1", "job-worker-2"]
-    assert (
-        "pod job-worker-0-1 exists and does not belong to this job; it is left alone"
-        in messages
-    )
+    assert "pod job-worker-0-1 exists and does not belong to this job; it is left alone" in messages
 
 
 @pytest.mark.guarantee("api-server-refuses-for-now")
