@@ -10,6 +10,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.indices import parse_indices
+from elasticjob_kube.connection import KEEP_ALIVE_SECONDS
 from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -25,7 +26,6 @@ from elasticjob_kube.resources import (
     SERVICE_ACCOUNTS,
     SERVICES,
 )
-from elasticjob_kube.connection import KEEP_ALIVE_SECONDS
 from elasticjob_kube.session import Kube
 
 from tests.support.chaos import processes

@@ -26,6 +26,7 @@ from elasticjob_kube.resources import (
     SCALE_PLANS,
     Resource,
 )
+from elasticjob_operator.cluster_watches import QuotaWatch
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.members.backoff import seconds_left
 from elasticjob_operator.core.model.observed import Defaults, Pod
@@ -34,7 +35,6 @@ from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.pod_executor import PodExecutor
-from elasticjob_operator.cluster_watches import QuotaWatch
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import Retry
