@@ -17,7 +17,7 @@ from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_client import jobs, related
 from elasticjob_client.cluster import Cluster
-from elasticjob_client.dashboard import PATHS, MasterSource, serve_dashboard
+from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.errors import NotInTime
 from elasticjob_client.job_logs import job_logs
 from elasticjob_client.job_page import job_html, job_text
@@ -29,7 +29,6 @@ from elasticjob_client.records import Records, history_records, report_record
 from elasticjob_client.related import Event
 from elasticjob_client.report import open_master_or_report
 from elasticjob_client.scaling import SizeChange, removal, request_size, size_change, wait_for_end
-from elasticjob_client.stored_dashboard import MasterOrStored
 
 log = logging.getLogger("elasticjob.client")
 
@@ -220,12 +219,8 @@ class AsyncJob:
             MasterUnreachable: it does not answer, and nothing is stored.
             ClientError: the port is taken.
         """
-        cluster = await self._cluster()
-        async with MasterSource(cluster, self.name) as master:
-            source = MasterOrStored(cluster, self.name, master)
-            await source.get(PATHS[0])  # so that what is wrong is said now
-            async with serve_dashboard(source, port=port) as url:
-                yield url
+        async with serve_dashboard(await self._cluster(), self.name, port=port) as url:
+            yield url
 
     def __repr__(self) -> str:
         return job_text(type(self).__name__, self.last_seen)

@@ -1,7 +1,7 @@
-"""Serves a job's dashboard at a port of this machine: no certificate to accept, no token to type.
+"""Serves a job's dashboard at a port of this machine, without a certificate or a token.
 
-The proxy listens on 127.0.0.1 only and answers two paths: the page, and its data. It answers to
-that name only, so that no other site's page reads it under a name of its own (DNS rebinding).
+The server listens on 127.0.0.1 only and answers two paths: the page, and its data. It accepts no
+other host name, so that a page of another site cannot read it by DNS rebinding.
 """
 
 from __future__ import annotations
@@ -10,158 +10,158 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
 
 import aiohttp
 from aiohttp import web
 from elasticjob_api import names
+from elasticjob_dashboard.data import page_data
+from elasticjob_dashboard.page import Page
 
 from elasticjob_client.cluster import Cluster
-from elasticjob_client.errors import ClientError, MasterUnreachable
-from elasticjob_client.master import MasterEndpoint, find_master
-from elasticjob_client.master_queries import TokenRefused
-from elasticjob_client.master_ways import Way, ways_to
+from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable
+from elasticjob_client.master import MasterEndpoint
+from elasticjob_client.master_ways import TokenRefused, reach_master
+from elasticjob_client.report import stored_master
 
-PATHS = ("/", "/status")
+_PAGE = "/"
+_DATA = "/status"
 _SECONDS = 5.0
 _MAX_BYTES = 32 * 1024 * 1024
 _HEADERS = ("Content-Type", "Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy")
 
 
 @dataclass(frozen=True)
-class Page:
-    """An answer: its body, and the headers that matter to a browser."""
-
+class _Answer:
     body: bytes
     headers: Mapping[str, str]
 
 
-class Source(Protocol):
-    """Where the dashboard's answers come from."""
-
-    async def get(self, path: str) -> Page:
-        """Return the answer to one of `PATHS`. Raises `ClientError` where there is none now."""
-
-
 @asynccontextmanager
-async def serve_dashboard(source: Source, *, port: int = 0) -> AsyncIterator[str]:
-    """Serve a dashboard until the block ends; yields its URL.
+async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> AsyncIterator[str]:
+    """Serve a job's dashboard until the block ends; yields its URL.
 
-    `port`: of 127.0.0.1; 0: one that is free. Raises `ClientError` if it is taken.
+    Args:
+        cluster: its user may query the job's master, or read the answers that the master stored.
+        job: its name.
+        port: of 127.0.0.1; 0: a free port.
+
+    Raises:
+        MasterUnavailable: the job has no master now, and no answers are stored.
+        MasterUnreachable: the master does not answer, and no answers are stored.
+        ClientError: the port is in use.
     """
     hosts: set[str] = set()
+    async with _Source(cluster, job) as source:
+        await source.get(_PAGE)  # raises early if there is nothing to serve
 
-    async def answer(request: web.Request) -> web.Response:
-        if request.headers.get("Host", "").lower() not in hosts:
-            return web.Response(status=403, text="this is served for 127.0.0.1 only\n")
+        async def answer(request: web.Request) -> web.Response:
+            if request.headers.get("Host", "").lower() not in hosts:
+                return web.Response(status=403, text="this is served for 127.0.0.1 only\n")
+            try:
+                found = await source.get(request.path)
+            except ClientError as error:
+                return web.Response(status=503, text=f"{error}\n")
+            headers = {**found.headers, "Cache-Control": "no-store"}
+            return web.Response(body=found.body, headers=headers)
+
+        app = web.Application()
+        app.add_routes([web.get(path, answer) for path in (_PAGE, _DATA)])
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1)
+        await runner.setup()
         try:
-            page = await source.get(request.path)
-        except ClientError as error:
-            return web.Response(status=503, text=f"{error}\n")
-        return web.Response(body=page.body, headers={**page.headers, "Cache-Control": "no-store"})
+            port = await _listen(runner, port)
+            hosts.update((f"127.0.0.1:{port}", f"localhost:{port}"))
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            await runner.cleanup()
 
-    app = web.Application()
-    app.add_routes([web.get(path, answer) for path in PATHS])
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1)
-    await runner.setup()
+
+async def _listen(runner: web.AppRunner, port: int) -> int:
+    """Listen on a port of 127.0.0.1 and return it. Raises `ClientError`."""
     try:
-        try:
-            await web.TCPSite(runner, "127.0.0.1", port).start()
-        except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise ClientError(f"port {port} of this machine cannot be used: {why}") from error
-        port = runner.addresses[0][1]
-        hosts.update((f"127.0.0.1:{port}", f"localhost:{port}"))
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        await runner.cleanup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ClientError(f"port {port} of this machine cannot be used: {why}") from error
+    listening: int = runner.addresses[0][1]
+    return listening
 
 
-class MasterSource:
-    """The job's master, and the next one when it is gone; an async context manager."""
+class _Source:
+    """Gets the page and its data from the job's master, or from the answers that it stored.
+
+    If the present master no longer answers, the next one is looked up.
+    """
 
     def __init__(self, cluster: Cluster, job: str) -> None:
         self._cluster = cluster
         self._job = job
-        self._open = AsyncExitStack()
+        self._page = Page()
         self._endpoint: MasterEndpoint | None = None
+        self._way = AsyncExitStack()
         self._connecting = asyncio.Lock()
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_SECONDS))
 
-    async def __aenter__(self) -> MasterSource:
+    async def __aenter__(self) -> _Source:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._open.aclose()
+        await self._way.aclose()
         await self._http.close()
 
-    async def get(self, path: str) -> Page:
-        """Return the master's answer.
+    async def get(self, path: str) -> _Answer:
+        """Return the answer for a path. Raises `ClientError` if there is none."""
+        try:
+            return await self._from_master(path)
+        except (MasterUnavailable, MasterUnreachable) as problem:
+            stored = await stored_master(self._cluster, self._job, problem)
+        if path == _DATA:
+            data = page_data(stored.answers, ended=True)
+            return _Answer(data, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "text/html; charset=utf-8", **self._page.headers}
+        return _Answer(self._page.text.encode(), headers)
 
-        Of the next master, if the present one does not answer any more.
-        """
+    async def _from_master(self, path: str) -> _Answer:
         async with self._connecting:
             if self._endpoint is not None:
                 try:
-                    return await self._ask(self._endpoint, path)
+                    return await self._request(self._endpoint, path)
                 except (MasterUnreachable, TokenRefused):
-                    await self._disconnect()
-            try:
-                return await self._connect(path, own_token=False)
-            except TokenRefused:
-                return await self._connect(path, own_token=True)
+                    self._endpoint = None
+                    await self._way.aclose()
 
-    async def _connect(self, path: str, *, own_token: bool) -> Page:
-        """Return the answer by the first way on which there is one, which is kept."""
-        found = await find_master(self._cluster, self._job, own_token=own_token)
-        endpoint = replace(found, address=f"{found.address.rpartition(':')[0]}:{names.HTTP_PORT}")
-        problems = []
-        for way in ways_to(endpoint, given=False):
-            try:
-                return await self._try(way, endpoint, path)
-            except MasterUnreachable as error:
-                problems.append(str(error))
-        raise MasterUnreachable("; ".join(problems))
+            async def connect(endpoint: MasterEndpoint, _: AsyncExitStack) -> _Answer:
+                answer = await self._request(endpoint, path)
+                self._endpoint = endpoint
+                return answer
 
-    async def _try(self, way: Way, endpoint: MasterEndpoint, path: str) -> Page:
-        async with AsyncExitStack() as attempt:
-            reached = await attempt.enter_async_context(way(self._cluster, self._job, endpoint))
-            page = await self._ask(reached, path)
-            self._open = attempt.pop_all()
-            self._endpoint = reached
-        return page
+            return await reach_master(
+                self._cluster, self._job, connect, self._way, port=names.HTTP_PORT
+            )
 
-    async def _disconnect(self) -> None:
-        self._endpoint = None
-        await self._open.aclose()
-
-    async def _ask(self, endpoint: MasterEndpoint, path: str) -> Page:
+    async def _request(self, endpoint: MasterEndpoint, path: str) -> _Answer:
         where = f"the master of {self._cluster.namespace}/{self._job}"
-        context = ssl.create_default_context(cadata=endpoint.authority.decode())
-        headers = {"Authorization": f"Bearer {endpoint.token}"}
         try:
             async with self._http.get(
                 f"https://{endpoint.address}{path}",
-                headers=headers,
-                ssl=context,
+                headers={"Authorization": f"Bearer {endpoint.token}"},
+                ssl=ssl.create_default_context(cadata=endpoint.authority.decode()),
                 server_hostname=names.TLS_SERVER_NAME,
             ) as answer:
                 if answer.status == 401:
                     raise TokenRefused(f"{where} does not accept this job's token")
                 if answer.status != 200:
-                    raise ClientError(
-                        f"{where} answered {answer.status}: {(await answer.text())[:500].strip()}"
-                    )
+                    text = (await answer.text())[:500].strip()
+                    raise ClientError(f"{where} answered {answer.status}: {text}")
                 body = await _bounded(answer, where)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             reason = str(error) or type(error).__name__
             raise MasterUnreachable(
                 f"{where} can't be reached at {endpoint.address}: {reason}"
             ) from error
-        return Page(
-            body, {name: answer.headers[name] for name in _HEADERS if name in answer.headers}
-        )
+        headers = {name: answer.headers[name] for name in _HEADERS if name in answer.headers}
+        return _Answer(body, headers)
 
 
 async def _bounded(answer: aiohttp.ClientResponse, where: str) -> bytes:

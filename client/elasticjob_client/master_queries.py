@@ -17,18 +17,11 @@ from google.protobuf.message import Message
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnreachable
-from elasticjob_client.master import MasterEndpoint, find_master
-from elasticjob_client.master_ways import ways_to
+from elasticjob_client.master import MasterEndpoint
+from elasticjob_client.master_ways import TokenRefused, reach_master
 
 CALL_SECONDS = 5.0
 _FIRST_SECONDS = 3.0
-
-
-class TokenRefused(ClientError):
-    """The master does not know the token.
-
-    It is another job's, or one of an earlier version without a token to read.
-    """
 
 
 class NotKnown(ClientError):
@@ -127,32 +120,15 @@ async def open_master(
         MasterUnreachable: it does not answer.
         ClientError: the job or its token cannot be read, or the master does not accept the token.
     """
+
+    async def connect(endpoint: MasterEndpoint, attempt: AsyncExitStack) -> Master:
+        channel = await attempt.enter_async_context(endpoint.channel())
+        master = Master(endpoint, channel, f"{cluster.namespace}/{job}")
+        await master.get("Progress", seconds=_FIRST_SECONDS)
+        return master
+
     async with AsyncExitStack() as stack:
-        try:
-            master = await _connect(cluster, job, address, stack, own_token=False)
-        except TokenRefused:
-            master = await _connect(cluster, job, address, stack, own_token=True)
-        yield master
-
-
-async def _connect(
-    cluster: Cluster, job: str, address: str | None, stack: AsyncExitStack, *, own_token: bool
-) -> Master:
-    """Return the master by the first way on which it answers; the stack closes the way."""
-    endpoint = await find_master(cluster, job, address=address, own_token=own_token)
-    problems = []
-    for way in ways_to(endpoint, given=address is not None):
-        try:
-            async with AsyncExitStack() as attempt:
-                reached = await attempt.enter_async_context(way(cluster, job, endpoint))
-                channel = await attempt.enter_async_context(reached.channel())
-                master = Master(reached, channel, f"{cluster.namespace}/{job}")
-                await master.get("Progress", seconds=_FIRST_SECONDS)
-                stack.push_async_exit(attempt.pop_all())
-                return master
-        except MasterUnreachable as error:
-            problems.append(str(error))
-    raise MasterUnreachable("; ".join(problems))
+        yield await reach_master(cluster, job, connect, stack, address=address)
 
 
 def _request(kind: str, name: str) -> Message:

@@ -1,14 +1,12 @@
-"""The ways to a job's master.
-
-Its address, where there is a route to it, else a forwarded port of its pod.
-"""
+"""Connects to a job's master: at its address if there is a route to it, else through its pod."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import TypeVar
 
 from elasticjob_api import names
 from elasticjob_kube.access import uses_service_account
@@ -16,32 +14,91 @@ from elasticjob_kube.access import uses_service_account
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnreachable
 from elasticjob_client.forwarding import Forwarding, forward
-from elasticjob_client.jobs import get_job
-from elasticjob_client.master import MasterEndpoint
+from elasticjob_client.jobs import Json, get_job
+from elasticjob_client.master import MasterEndpoint, find_master
 from elasticjob_client.related import pods_of
 
-Way = Callable[[Cluster, str, MasterEndpoint], AbstractAsyncContextManager[MasterEndpoint]]
+T = TypeVar("T")
+_Way = Callable[[Cluster, str, MasterEndpoint], AbstractAsyncContextManager[MasterEndpoint]]
 
 
-def ways_to(endpoint: MasterEndpoint, *, given: bool) -> tuple[Way, ...]:
-    """Return the ways to try, the likelier one first.
+class TokenRefused(ClientError):
+    """The master does not accept the token.
 
-    `given`: the user has given the address, so it is the only one.
-    Addresses of pods can be reached from other pods, and on the embedded cluster.
+    The token is another job's, or the master's version does not know the token that only reads.
+    """
+
+
+async def reach_master(
+    cluster: Cluster,
+    job: str,
+    connect: Callable[[MasterEndpoint, AsyncExitStack], Awaitable[T]],
+    stack: AsyncExitStack,
+    *,
+    address: str | None = None,
+    port: int | None = None,
+) -> T:
+    """Return what `connect` returns on the first way that reaches the job's master.
+
+    Args:
+        cluster: its user may get the job and the token that reads. From outside the cluster the
+            user may also list pods, and get and create pods/portforward.
+        job: its name.
+        connect: contacts the master. It raises `MasterUnreachable` if the master does not answer,
+            and `TokenRefused` if the master wants the job's own token. What it enters into its
+            stack stays open if it returns.
+        stack: closes the way and what `connect` has entered.
+        address: `host:port` to use in place of the address in the job's status.
+        port: of the master; None: the port of the address.
+
+    Raises:
+        MasterUnavailable: the job has no master now.
+        MasterUnreachable: the master answers on no way.
+        ClientError: the job or its token cannot be read, or the master refuses the token.
+    """
+
+    async def on_first_way(*, own_token: bool) -> T:
+        endpoint = await find_master(cluster, job, address=address, own_token=own_token)
+        if port is not None:
+            host = endpoint.address.rpartition(":")[0]
+            endpoint = replace(endpoint, address=f"{host}:{port}")
+        problems = []
+        for way in _ways_to(endpoint, given=address is not None):
+            try:
+                async with AsyncExitStack() as attempt:
+                    reached = await attempt.enter_async_context(way(cluster, job, endpoint))
+                    result = await connect(reached, attempt)
+                    stack.push_async_exit(attempt.pop_all())
+                    return result
+            except MasterUnreachable as error:
+                problems.append(str(error))
+        raise MasterUnreachable("; ".join(problems))
+
+    try:
+        return await on_first_way(own_token=False)
+    except TokenRefused:
+        return await on_first_way(own_token=True)
+
+
+def _ways_to(endpoint: MasterEndpoint, *, given: bool) -> tuple[_Way, ...]:
+    """Return the ways to try, the likelier one first; a given address is the only way.
+
+    Pod addresses are reachable from other pods, and on the embedded cluster.
     """
     if given:
         return (_directly,)
-    near = endpoint.address.startswith("127.") or uses_service_account(os.environ)
-    return (_directly, _forwarded) if near else (_forwarded, _directly)
+    if endpoint.address.startswith("127.") or uses_service_account(os.environ):
+        return (_directly, _forwarded)
+    return (_forwarded, _directly)
 
 
 @asynccontextmanager
 async def forward_to_master(cluster: Cluster, job: str, port: int) -> AsyncIterator[Forwarding]:
-    """Forward a port of the pod of a job's master.
+    """Forward a port to the pod of a job's master.
 
     Raises:
-        MasterUnreachable: it has no pod that runs, or the user may not list pods.
-        ClientError: the job cannot be read, or pods cannot be forwarded to.
+        MasterUnreachable: the master has no running pod, or the user may not list pods.
+        ClientError: the job cannot be read, or the user may not forward ports to pods.
     """
     found = await get_job(cluster, job)
     try:
@@ -51,17 +108,20 @@ async def forward_to_master(cluster: Cluster, job: str, port: int) -> AsyncItera
             f"the pod of the master of {cluster.namespace}/{job} is not known: {error}"
         ) from error
     for pod in pods:
-        metadata = pod["metadata"]
-        is_master = metadata["labels"].get(names.LABEL_ROLE) == names.ROLE_MASTER
-        if (
-            is_master
-            and pod["status"].get("phase") == "Running"
-            and not metadata.get("deletionTimestamp")
-        ):
-            async with forward(cluster, metadata["name"], port) as forwarding:
+        if _is_running_master(pod):
+            async with forward(cluster, pod["metadata"]["name"], port) as forwarding:
                 yield forwarding
             return
     raise MasterUnreachable(f"the master of {cluster.namespace}/{job} has no pod that runs")
+
+
+def _is_running_master(pod: Json) -> bool:
+    metadata = pod["metadata"]
+    return (
+        metadata["labels"].get(names.LABEL_ROLE) == names.ROLE_MASTER
+        and pod["status"].get("phase") == "Running"
+        and not metadata.get("deletionTimestamp")
+    )
 
 
 @asynccontextmanager
@@ -80,5 +140,6 @@ async def _forwarded(
         except MasterUnreachable as error:
             if not forwarding.problem:
                 raise
-            problem = f"the master of {cluster.namespace}/{job} can't be reached through its pod: {forwarding.problem}"
+            where = f"the master of {cluster.namespace}/{job}"
+            problem = f"{where} can't be reached through its pod: {forwarding.problem}"
             raise MasterUnreachable(problem) from error

@@ -24,11 +24,10 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import agent_pb2_grpc, job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_client.cluster import Access, open_cluster
-from elasticjob_client.dashboard import MasterSource, serve_dashboard
+from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.jobs import get_job
 from elasticjob_client.master import find_master
 from elasticjob_client.report import NoReport, stored_answers
-from elasticjob_client.stored_dashboard import MasterOrStored
 from elasticjob_kube.errors import AlreadyExists, Refused
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -158,8 +157,7 @@ async def test_all_queries_answer_for_a_job_that_has_ended(
     assert "Goodput" in output
     async with (
         open_cluster(Access(cluster.kubeconfig, namespace=namespace)) as session,
-        MasterSource(session, JOB) as source,
-        serve_dashboard(MasterOrStored(session, JOB, source)) as url,
+        serve_dashboard(session, JOB) as url,
         aiohttp.ClientSession(url) as http,
     ):
         async with http.get("/") as answer:

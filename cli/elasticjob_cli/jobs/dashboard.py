@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 from elasticjob_client.cluster import Access, Cluster
-from elasticjob_client.dashboard import MasterSource, serve_dashboard
-from elasticjob_client.stored_dashboard import MasterOrStored
+from elasticjob_client.dashboard import serve_dashboard
 
 from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
 
@@ -34,15 +33,12 @@ def dashboard(
     """
 
     async def work(cluster: Cluster) -> None:
-        async with MasterSource(cluster, job) as master:
-            source = MasterOrStored(cluster, job, master)
-            await source.get("/")  # so that what is wrong is said here
-            async with serve_dashboard(source, port=port) as url:
-                typer.echo(f"the dashboard of {job} is at {url}; Ctrl-C ends it")
-                sys.stdout.flush()
-                if browser and _has_browser():
-                    await asyncio.to_thread(webbrowser.open, url)
-                await asyncio.Event().wait()
+        async with serve_dashboard(cluster, job, port=port) as url:
+            typer.echo(f"the dashboard of {job} is at {url}; Ctrl-C ends it")
+            sys.stdout.flush()
+            if browser and _has_browser():
+                await asyncio.to_thread(webbrowser.open, url)
+            await asyncio.Event().wait()
 
     run(Access(kubeconfig, context, namespace), work)
 

@@ -9,9 +9,9 @@ import time
 from collections import Counter
 
 from elasticjob_api.answers import MOST_MEMBERS, outcome
-from elasticjob_api.dashboard import phase_name
 from elasticjob_api.v1 import agent_pb2
 from elasticjob_api.v1 import job_pb2 as pb
+from elasticjob_dashboard.data import phase_name
 
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller

@@ -14,7 +14,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 from elasticjob_api import names
-from elasticjob_api.dashboard import Page, page_data
+from elasticjob_dashboard.data import page_data
+from elasticjob_dashboard.page import Page
 from yarl import URL
 
 from elasticjob_master.config import Config, Tls

@@ -20,10 +20,10 @@ from elasticjob_api.answers import (
     pack,
     unpack,
 )
-from elasticjob_api.dashboard import page_data
 from elasticjob_api.elasticjob import ElasticJobStatus, Failure
 from elasticjob_api.v1 import agent_pb2
 from elasticjob_api.v1 import job_pb2 as pb
+from elasticjob_dashboard.data import page_data
 from hypothesis import given
 from hypothesis import strategies as st
 

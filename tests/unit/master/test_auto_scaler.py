@@ -14,10 +14,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from elasticjob_api.dashboard import Page, page_data
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec
 from elasticjob_api.v1 import job_pb2
+from elasticjob_dashboard.data import page_data
+from elasticjob_dashboard.page import Page
 from elasticjob_master import scaling_control
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller

@@ -1,0 +1,106 @@
+"""The data that the page shows, as JSON, from the answers of a job's master."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+
+_SAMPLE = ("time", "round", "world_size", "step", "samples_per_second")
+_EVENT = ("time", "reason", "message")
+_PLAN = ("name", "source", "phase", "reason", "message", "created", "completed")
+_DATASET = ("total", "done", "leased", "waiting", "returned", "failed")
+
+
+def page_data(answers: job_pb2.StoredAnswers, *, ended: bool = False) -> bytes:
+    """Return the page's data as JSON.
+
+    Args:
+        answers: the answers of the master.
+        ended: the job has no master any more, and these are the last answers.
+    """
+    status = answers.status
+    phase = phase_name(status.phase)
+    as_of = None
+    if ended:
+        phase = answers.report.outcome.phase
+        as_of = answers.time
+    history = answers.history
+    return msgspec.json.encode(
+        {
+            "namespace": status.namespace,
+            "job": status.job_name,
+            "phase": phase,
+            "asOf": as_of,
+            "round": status.round,
+            "worldSize": status.world_size,
+            "masterStarts": status.master_starts,
+            "progress": _progress(status.progress),
+            "members": {
+                "counts": dict(answers.member_counts),
+                "list": [_member(each, answers.ranks) for each in answers.members.members],
+            },
+            "datasets": [_dataset(each) for each in status.datasets],
+            "samples": [
+                _some(each, _SAMPLE) | {"metrics": dict(each.metrics)} for each in history.samples
+            ],
+            "events": [_some(each, _EVENT) for each in history.events],
+            "plans": [_some(each, _PLAN) for each in answers.plans.plans],
+            "autoscaling": _all(answers.autoscaling),
+            "report": _all(answers.report),
+        }
+    )
+
+
+def phase_name(phase: job_pb2.JobPhase.ValueType) -> str:
+    """Return a phase as the page shows it."""
+    return job_pb2.JobPhase.Name(phase).removeprefix("JOB_PHASE_").lower()
+
+
+def _progress(progress: job_pb2.Progress) -> dict[str, Any]:
+    eta = progress.eta_seconds
+    return {
+        "step": progress.step,
+        "totalSteps": progress.total_steps,
+        "samplesPerSecond": progress.samples_per_second,
+        "stepsPerSecond": progress.steps_per_second,
+        "etaSeconds": None if eta < 0 else eta,
+        "lastReportTime": progress.last_report_time or None,
+        "metrics": dict(progress.metrics),
+        "stalledSince": progress.stalled_since or None,
+        "stragglers": list(progress.stragglers),
+        "whyNotReplaced": progress.why_not_replaced,
+    }
+
+
+def _member(member: agent_pb2.Member, ranks: Mapping[str, int]) -> dict[str, Any]:
+    state = agent_pb2.MemberState.Name(member.state)
+    return {
+        "pod": member.pod_name,
+        "node": member.node_name,
+        "rank": ranks.get(member.pod_uid),
+        "state": state.removeprefix("MEMBER_STATE_").lower(),
+        "step": member.step,
+        "cpuCores": member.usage.cpu_cores,
+        "memoryBytes": member.usage.memory_bytes,
+        "gpuPercent": member.usage.gpu_percent,
+        "stepSeconds": member.step_seconds,
+        "straggler": member.straggler,
+    }
+
+
+def _dataset(ledger: shards_pb2.Ledger) -> dict[str, Any]:
+    return {"name": ledger.dataset} | _some(ledger, _DATASET)
+
+
+def _some(message: Message, fields: tuple[str, ...]) -> dict[str, Any]:
+    return {field: getattr(message, field) for field in fields}
+
+
+def _all(message: Message) -> dict[str, Any]:
+    """Return all fields, also those that are 0 or empty."""
+    return MessageToDict(message, always_print_fields_with_no_presence=True)
