@@ -20,7 +20,7 @@ from elasticjob_client.cluster import Cluster
 from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.errors import NotInTime
 from elasticjob_client.job_logs import job_logs
-from elasticjob_client.job_page import job_html, job_text
+from elasticjob_client.job_repr import job_html, job_text
 from elasticjob_client.jobs import read
 from elasticjob_client.logs import LogLine, LogOptions
 from elasticjob_client.members import Choice

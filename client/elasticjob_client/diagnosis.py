@@ -11,11 +11,12 @@ import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from elasticjob_api.times import parse_time
@@ -35,7 +36,6 @@ from elasticjob_client.errors import ClientError
 from elasticjob_client.rights import NEEDS, REVIEWS, Need, Right
 from elasticjob_client.served_fields import difference, in_words
 
-Json = dict[str, Any]
 State = Literal["Good", "Bad", "Note"]
 OLDEST_SERVER = (1, 30)
 POLICIES = ("elasticjob-masters-plan-for-their-own-job", "elasticjob-masters-write-progress-only")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS
 
 from elasticjob_client.cluster import Cluster, ask
 from elasticjob_client.errors import ClientError, JobEnded, NoSuchObject
 
 T = TypeVar("T")
-Json = dict[str, Any]
 ENDED = ("Succeeded", "Failed")
 """The phases of a job that has ended."""
 

@@ -11,15 +11,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import MAX_REPLICAS
 from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_api.meta import Json
 
 from elasticjob_client.errors import ClientError
 
-Json = dict[str, Any]
 SCRIPT_DIRECTORY = "/elasticjob-script"
 """Where the containers of a job have the files that were submitted with it."""
 MAX_FILES_BYTES = 768 * 1024

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 import grpc.aio
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import CONFIG_MAPS, SECRETS
 
 from elasticjob_client.cluster import Cluster, ask
 from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObject
-from elasticjob_client.jobs import ENDED, Json, get_job
+from elasticjob_client.jobs import ENDED, get_job
 
 
 @dataclass(frozen=True)

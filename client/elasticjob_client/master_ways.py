@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.access import uses_service_account
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnreachable
 from elasticjob_client.forwarding import Forwarding, forward
-from elasticjob_client.jobs import Json, get_job
+from elasticjob_client.jobs import get_job
 from elasticjob_client.master import MasterEndpoint, find_master
 from elasticjob_client.related import pods_of
 

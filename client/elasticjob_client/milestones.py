@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import get_args
 
 from elasticjob_api.elasticjob import ElasticJob, Phase
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import ELASTIC_JOBS
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, JobEnded
 from elasticjob_client.jobs import ENDED, read
-from elasticjob_client.waiting import Json, wait_until
+from elasticjob_client.waiting import wait_until
 
 _PHASES: tuple[Phase, ...] = get_args(Phase)
 _STEP = re.compile(r"step=([0-9]{1,16})")

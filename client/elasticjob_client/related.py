@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.meta import Object
+from elasticjob_api.meta import Json, Object
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_PLANS
 
 from elasticjob_client.cluster import Cluster, ask
-
-Json = dict[str, Any]
 
 
 class Regarding(Object, frozen=True):

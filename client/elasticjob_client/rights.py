@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from elasticjob_api.meta import Json
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
     ELASTIC_JOBS,
@@ -17,7 +18,6 @@ from elasticjob_kube.resources import (
     Resource,
 )
 
-Json = dict[str, Any]
 REVIEWS = Resource(
     "authorization.k8s.io",
     "v1",

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import FINISHED
 from elasticjob_kube.resources import SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
 from elasticjob_client.cluster import Cluster, ask
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import get_job
-from elasticjob_client.waiting import Json, wait_until
+from elasticjob_client.waiting import wait_until
 
 _SIZE = re.compile(r"([+-]?)([0-9]{1,5})")
 _ENDED = FINISHED | {"ScaleSucceeded", "ScaleFailed"}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
+from elasticjob_api.meta import Json
 from msgspec import inspect as mi
 
-Json = dict[str, Any]
 _SHOWN = 5
 
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import yaml
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from msgspec import inspect as mi
 
 from elasticjob_client.manifests import Training, Workers, job_manifest
 from elasticjob_client.served_fields import plain, struct_of
 
-Json = dict[str, Any]
 Path = tuple[str, ...]
 _OPTIONS: Mapping[Path, Sequence[str]] = {
     ("spec", "replicaSpecs", names.ROLE_WORKER): ("restartLimit", "drainSeconds", "autoScale"),

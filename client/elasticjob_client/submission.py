@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS
 
@@ -33,7 +33,6 @@ from elasticjob_client.manifests import (
     script_command,
 )
 
-Json = dict[str, Any]
 MAX_JOB_FILE_BYTES = 1024 * 1024
 """Of a job file: as much as the API server takes."""
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"

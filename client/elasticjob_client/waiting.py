@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
+from elasticjob_api.meta import Json
 from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import Resource
 
 from elasticjob_client.cluster import Cluster, explained
 from elasticjob_client.errors import NoSuchObject, NotInTime
 
-Json = dict[str, Any]
 T = TypeVar("T")
 _RETRY_SECONDS = 1.0
 

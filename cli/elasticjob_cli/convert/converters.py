@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from elasticjob_api.meta import Json
+
 from elasticjob_cli.convert import dl_operator, dlrover, et_operator, framework_controller, kubeflow
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.report import Converted, Json, Kind, Note, Report, shown
+from elasticjob_cli.convert.report import Converted, Kind, Note, Report, shown
 
 Converter = Callable[[Fields, Report], Json | None]
 

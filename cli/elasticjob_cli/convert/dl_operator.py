@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from elasticjob_api.meta import Json
+
 from elasticjob_cli.convert import jobs, templates
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.naming import role_name
-from elasticjob_cli.convert.report import Json, Report
+from elasticjob_cli.convert.report import Report
 from elasticjob_cli.convert.static_cluster import static_cluster
 
 API_VERSION = "mpba.fbk.eu/v1"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
+from elasticjob_api.meta import Json
 from elasticjob_api.names import ROLE_WORKER
 
 from elasticjob_cli.convert import jobs, templates, torch_commands
@@ -14,7 +15,7 @@ from elasticjob_cli.convert.dlrover_plan import resources, scale_plan
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.naming import role_name
-from elasticjob_cli.convert.report import Json, Place, Report
+from elasticjob_cli.convert.report import Place, Report
 from elasticjob_cli.convert.static_cluster import static_cluster
 
 __all__ = ["API_VERSION", "elastic_job", "scale_plan"]

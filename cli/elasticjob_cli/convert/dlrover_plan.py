@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from elasticjob_api import names
 from elasticjob_api.elasticjob import MAX_REPLICAS
 from elasticjob_api.limits import MAX_INDEX, MAX_ROLES
+from elasticjob_api.meta import Json
 from elasticjob_api.resources import amount_error, bounded_resource, name_error
 from elasticjob_api.scaleplan import ScalePlan
 
 from elasticjob_cli.convert import jobs
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.naming import job_name, role_name
-from elasticjob_cli.convert.report import Json, Report, shown
+from elasticjob_cli.convert.report import Report, shown
 
 _POD = re.compile(r".*-edljob-([A-Za-z][A-Za-z-]*)-([0-9]{1,5})")
 _SOURCES = {"manual": "Manual", "auto": "Auto"}

@@ -7,13 +7,14 @@ import re
 from elasticjob_api import names
 from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.limits import MAX_SLOTS
+from elasticjob_api.meta import Json
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 
 from elasticjob_cli.convert import jobs, launcher
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.naming import job_name
-from elasticjob_cli.convert.report import Json, Report
+from elasticjob_cli.convert.report import Report
 
 API_VERSION = "kai.alibabacloud.com/v1alpha1"
 _SUSPENDED = "job-supervisor.kube-ai.io/job-suspended"

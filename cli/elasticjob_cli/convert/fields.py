@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 
-from elasticjob_cli.convert.report import Json, Report
+from elasticjob_cli.convert.report import Report
 
 MAX_CHARACTERS = 4096
 """Of a text that is read here; what is only passed on, such as commands, has no bound of its own.

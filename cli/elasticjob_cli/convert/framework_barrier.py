@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from elasticjob_api.meta import Json
 from elasticjob_api.names import hosts_env
 
 from elasticjob_cli.convert import jobs, templates
 from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.report import Json, Report
+from elasticjob_cli.convert.report import Report
 
 _IMAGE = re.compile(r"(?:^|/)frameworkbarrier(?:[:@]|$)")
 _CALL = re.compile(

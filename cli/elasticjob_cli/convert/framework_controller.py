@@ -8,12 +8,13 @@ the agents' world has the addresses: framework_barrier.py.
 from __future__ import annotations
 
 from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
+from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import framework_barrier, framework_names, jobs, templates
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.naming import role_name
-from elasticjob_cli.convert.report import Json, Place, Report
+from elasticjob_cli.convert.report import Place, Report
 
 API_VERSION = "frameworkcontroller.microsoft.com/v1"
 _ALWAYS = -2

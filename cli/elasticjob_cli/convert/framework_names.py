@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from elasticjob_api.meta import Json
 from elasticjob_api.names import ANNOTATION_ATTEMPT, ANNOTATION_RETRY, LABEL_INDEX, LABEL_JOB_UID
 
 from elasticjob_cli.convert import templates
 from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.report import Json, Report
+from elasticjob_cli.convert.report import Report
 
 _PLACEHOLDER = re.compile(r"\{\{(FC_[A-Z_]+)\}\}")
 _VARIABLE = re.compile(r"(?<![A-Za-z0-9_])FC_[A-Z_]+(?![A-Za-z0-9_])")

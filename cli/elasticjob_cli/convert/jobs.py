@@ -15,11 +15,12 @@ from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS, ElasticJob
 from elasticjob_api.frameworks import FRAMEWORKS, Peer, framework_of
 from elasticjob_api.gpus import gpus_of, slots_error
 from elasticjob_api.limits import MAX_ROLES
+from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import templates
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.naming import job_name, job_prefix
-from elasticjob_cli.convert.report import Json, Place, Report, shown
+from elasticjob_cli.convert.report import Place, Report, shown
 
 MAX_RESTARTS = 10_000
 MORE_MEMORY = "a member that was OOMKilled gets twice its memory, up to maxMemory"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.limits import MAX_SLOTS
+from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import jobs, launcher, templates, torch_commands
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.report import Json, Report
+from elasticjob_cli.convert.report import Report
 from elasticjob_cli.convert.train_job import train_job
 
 __all__ = [

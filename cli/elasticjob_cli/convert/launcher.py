@@ -9,11 +9,12 @@ import re
 from dataclasses import dataclass
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import jobs, templates
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.report import Json, Report
+from elasticjob_cli.convert.report import Report
 
 LAUNCHER = "launcher"
 WORKER = "worker"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
-Json = dict[str, Any]
+from elasticjob_api.meta import Json
+
 Place = tuple[str | int, ...]
 """Where a field is in an object that was written: names of fields, and positions in lists."""
 _SHOWN_CHARACTERS = 80

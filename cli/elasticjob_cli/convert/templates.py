@@ -10,8 +10,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from elasticjob_api.meta import Json
+
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.report import Json, Place, Report
+from elasticjob_cli.convert.report import Place, Report
 
 NO_COMMAND = "command-of-the-image"
 """What stands where a command has to be written in."""

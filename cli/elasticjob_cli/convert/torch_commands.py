@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from elasticjob_api.limits import MAX_SLOTS
+from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import templates, torchrun
-from elasticjob_cli.convert.report import Json, Place, Report
+from elasticjob_cli.convert.report import Place, Report
 
 _MAX_PROCESS_RESTARTS = 10_000
 

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 from elasticjob_api.elasticjob import MAX_INT32
 from elasticjob_api.limits import MAX_SLOTS
+from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import jobs, templates, torch_commands
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
-from elasticjob_cli.convert.report import Json, Report
+from elasticjob_cli.convert.report import Report
 
 _FRAMEWORKS: Sequence[tuple[str, str]] = (
     (r"torch", "pytorch"),

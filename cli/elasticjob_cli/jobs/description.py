@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from elasticjob_api.elasticjob import ElasticJob, Failure
+from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_api.v1.job_pb2 import Report
 from elasticjob_client.members import Ranks
@@ -22,7 +22,6 @@ from elasticjob_cli.jobs.tables import events_table, format_age
 from elasticjob_cli.query.formatting import UNKNOWN, format_duration, key_value_table, plain_table
 from elasticjob_cli.query.report import summary
 
-Json = dict[str, Any]
 _EVENTS = 20
 _UNSCHEDULABLE = "PodScheduled"
 

@@ -12,11 +12,12 @@ from typing import Annotated
 
 import typer
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.v1.job_pb2 import Report
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
-from elasticjob_client.jobs import Json, get_job, list_jobs
+from elasticjob_client.jobs import get_job, list_jobs
 from elasticjob_client.members import Ranks, ranks_of
 from elasticjob_client.milestones import parse_phase
 from elasticjob_client.related import Event, events_of, plans_of, pods_of

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 import typer
 import yaml
+from elasticjob_api.meta import Json
 from elasticjob_client.errors import ClientError
-from elasticjob_client.jobs import Json, read
+from elasticjob_client.jobs import read
 from elasticjob_kube.resources import Resource
 from rich.console import Console
 from rich.table import Table

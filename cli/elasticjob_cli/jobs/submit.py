@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import yaml
+from elasticjob_api.meta import Json
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.logs import LogOptions
@@ -28,7 +29,6 @@ from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_cli.jobs.logs import print_logs
 from elasticjob_cli.jobs.options import Context, Framework, Kubeconfig, Namespace, reported, run
 
-Json = dict[str, Any]
 _SCRIPT = ".py"
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import inspect
 import pickle
 import threading
 from collections.abc import AsyncGenerator, Iterator
 
 import pytest
+from elasticjob_client.aio import AsyncClient
+from elasticjob_client.aio_job import AsyncJob
 from elasticjob_client.blocking import LoopThread
+from elasticjob_client.client import Client, Job
 from elasticjob_client.errors import ClientError
 
 
@@ -136,3 +140,17 @@ def test_what_is_still_iterated_is_closed_when_the_client_is() -> None:
     made.stop(nothing)
     assert closed
     items.close()
+
+
+@pytest.mark.parametrize(
+    ("blocking", "asynchronous"), [(Client, AsyncClient), (Job, AsyncJob)], ids=["client", "job"]
+)
+def test_the_blocking_classes_have_the_methods_and_parameters_of_the_asynchronous_ones(
+    blocking: type, asynchronous: type
+) -> None:
+    for name, method in vars(asynchronous).items():
+        if name.startswith("_") or name in ("keep", "seen_within", "phase", "progress"):
+            continue
+        expected = inspect.signature(method).parameters
+        assert inspect.signature(getattr(blocking, name)).parameters == expected, name
+        assert getattr(blocking, name).__doc__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec, ElasticJobStatus, Progress
 from elasticjob_api.meta import ObjectMeta
-from elasticjob_client.job_page import job_html, job_text
+from elasticjob_client.job_repr import job_html, job_text
 
 PROGRESS = Progress(step=5, total_steps=10, steps="5/10", rate="12/s", eta="3m")
 JOB = ElasticJob(
