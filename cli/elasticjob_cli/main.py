@@ -1,8 +1,7 @@
-"""The command `elasticjob`, also `kubectl elasticjob`: the list of commands.
+"""The list of commands of `elasticjob`, also called `kubectl elasticjob`.
 
-Each is a function in a file of its own. Only the module of the command that is called is imported,
-so that `elasticjob --help` answers at once. Where packages are missing, as a worker needs few of
-them, it says which extra has them.
+Only the module of the called command is imported, so that `elasticjob --help` is fast. If a package
+is missing, as on workers, the command names the extra that has it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Collection
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -27,37 +26,39 @@ COMMANDS = {
         "jobs.listing:describe",
         "Show a job on a page: roles, pods, plans, failures, events.",
     ),
-    "logs": ("jobs.logs:logs", "Show what a job's members write, by rank; -f follows them."),
-    "top": ("jobs.top:top", "Show live how jobs are doing: progress, rate, members."),
+    "logs": ("jobs.logs:logs", "Show the output of a job's members, by rank; -f follows it."),
+    "top": ("jobs.top:top", "Show jobs live: progress, rate, members."),
     "exec": ("jobs.exec:exec_", "Run a command in the container of a job's member."),
     "dashboard": ("jobs.dashboard:dashboard", "Show a job's dashboard in the browser."),
-    "query": ("query.command:query", "Ask a job's master: world, members, shards, auto-scaling."),
+    "query": ("query.command:query", "Query a job's master: world, members, shards, auto-scaling."),
     "scale": ("jobs.scale:scale", "Change the number of a job's members."),
-    "suspend": ("jobs.lifecycle:suspend", "Suspend a job: its members save, and its pods go."),
-    "resume": ("jobs.lifecycle:resume", "Let a suspended job go on."),
+    "suspend": (
+        "jobs.lifecycle:suspend",
+        "Suspend a job: its members save, and its pods are deleted.",
+    ),
+    "resume": ("jobs.lifecycle:resume", "Resume a suspended job."),
     "stop": ("jobs.lifecycle:stop", "End a job for good, after its members have saved."),
     "delete": ("jobs.lifecycle:delete", "Delete a job and its pods."),
     "wait": ("jobs.lifecycle:wait", "Wait until a job has reached a phase or a step."),
-    "plans": ("jobs.listing:plans", "List a job's ScalePlans: who wanted what, what came of it."),
-    "history": ("jobs.history:history", "Show the course of a training: events, rate, metrics."),
-    "events": ("jobs.listing:events", "List what has happened to a job and its pods."),
-    "doctor": ("jobs.doctor:doctor", "Say what is missing for these commands, and what to do."),
+    "plans": ("jobs.listing:plans", "List a job's ScalePlans: source, change and outcome."),
+    "history": ("jobs.history:history", "Show a training over time: events, rate, metrics."),
+    "events": ("jobs.listing:events", "List the events of a job and its pods."),
+    "doctor": ("jobs.doctor:doctor", "Check server, definitions, operator and your rights."),
     "convert": ("convert.command:convert", "Convert the job files of other operators."),
-    "version": ("version:version", "Print the version of this command."),
+    "version": ("main:version", "Print the version of this command."),
 }
-"""By name: where the function is, below this package, and the line of its help that the list shows.
-"""
+"""By name: module and function below this package, and the first line of its help."""
 _SIGNED = {"scale"}
-"""Commands with an argument such as -1, which is no option."""
+"""Commands with arguments such as -1, which are not options."""
 _WITH_A_COMMAND = {"run"}
-"""Commands whose arguments are a command with options of its own."""
+"""Commands whose arguments are another command with its options."""
 _INSTALL = "pip install 'elasticjob[cli]'"
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
-GROUPS = {"dev": ("dev:dev", "A Kubernetes cluster on this machine, for trying out.")}
+GROUPS = {"dev": ("dev:dev", "A Kubernetes cluster on this machine, to try things out.")}
 
 
 def command_line(called: Collection[str]) -> typer.Typer:
-    """Return the command line, in which only the commands that may be called now can be."""
+    """Return the command line; only the commands in `called` can run."""
     import typer
 
     app = typer.Typer(
@@ -83,12 +84,12 @@ def command_line(called: Collection[str]) -> typer.Typer:
 def main() -> None:
     """Run the command that the arguments name."""
     for name, number in (("stdout", 1), ("stderr", 2)):
-        if getattr(sys, name) is None:  # closed by who called this, as by >&-
-            setattr(sys, name, _nowhere(number))
+        if getattr(sys, name) is None:  # closed by the caller, as with >&-
+            setattr(sys, name, discard(number))
     completing = any(name.endswith("_COMPLETE") for name in os.environ)
     if completing:
-        logging.disable()  # it would be written in the middle of the user's line
-    # What is completed is in the one variable in bash, in the other one in other shells.
+        logging.disable()  # the shell would show logs in the middle of the user's line
+    # Bash sets the first variable, other shells the second one.
     words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     try:
         command_line((words.split() if completing else sys.argv)[1:2])()
@@ -104,17 +105,22 @@ def main() -> None:
         if error.errno not in _NOT_WRITTEN:
             raise
         sys.stderr.write(f"error: the output cannot be written: {error.strerror}\n")
-        sys.stdout = _nowhere(1)  # where Python writes what is left when it ends
+        sys.stdout = discard(1)  # Python flushes the rest when it ends
         raise SystemExit(1) from error
 
 
-def _nowhere(descriptor: int) -> TextIO:
-    """Return a file that keeps nothing, in place of a standard one, so that no connection gets its number."""
+def discard(descriptor: int) -> TextIO:
+    """Open the null device as standard output or error, so that no socket gets that descriptor."""
     opened = os.open(os.devnull, os.O_WRONLY)
     if opened != descriptor:
         os.dup2(opened, descriptor)
         os.close(opened)
     return open(descriptor, "w", encoding="utf-8", closefd=False)
+
+
+def version() -> None:
+    """Print the version of this command."""
+    sys.stdout.write(f"elasticjob {metadata.version('elasticjob')}\n")
 
 
 def _imported(place: str) -> Any:
@@ -123,7 +129,7 @@ def _imported(place: str) -> Any:
 
 
 def _not_called() -> None:
-    raise AssertionError("a command that was not among those that may be called")
+    raise AssertionError("this command was not imported")
 
 
 def _empty_group() -> typer.Typer:

@@ -21,8 +21,8 @@ from elasticjob_client.cluster import Access, Cluster, open_cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import get_job, list_jobs, read
 from elasticjob_client.manifests import Training, Workers
-from elasticjob_client.milestones import parse_phase
 from elasticjob_client.submission import Submission
+from elasticjob_client.waiting import parse_phase
 
 T = TypeVar("T")
 

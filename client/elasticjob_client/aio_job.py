@@ -24,11 +24,11 @@ from elasticjob_client.job_repr import job_html, job_text
 from elasticjob_client.jobs import read
 from elasticjob_client.logs import LogLine, LogOptions
 from elasticjob_client.members import Choice
-from elasticjob_client.milestones import wait_for
 from elasticjob_client.records import Records, history_records, report_record
 from elasticjob_client.related import Event
 from elasticjob_client.report import open_master_or_report
 from elasticjob_client.scaling import SizeChange, removal, request_size, size_change, wait_for_end
+from elasticjob_client.waiting import wait_for
 
 log = logging.getLogger("elasticjob.client")
 
@@ -159,7 +159,7 @@ class AsyncJob:
         choice = Choice(ranks, role, every)
         options = LogOptions(tail)
         found = job_logs(
-            await self._cluster(), self.name, choice, options, follow=follow, tell=log.info
+            await self._cluster(), self.name, choice, options, follow=follow, notify=log.info
         )
         async with aclosing(found) as lines:
             async for line in lines:

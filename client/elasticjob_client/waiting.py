@@ -1,47 +1,116 @@
-"""Waits until an object is as wanted, through broken connections and restarts of the API server."""
+"""Waits for objects, through broken connections and restarts of the API server.
+
+A job is waited for until it reaches a milestone: a phase, its end, or a step of its training.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import msgspec
+from elasticjob_api.elasticjob import ElasticJob, Phase
 from elasticjob_api.meta import Json
 from elasticjob_kube.errors import TryLater
-from elasticjob_kube.resources import Resource
+from elasticjob_kube.resources import ELASTIC_JOBS, Resource
 
 from elasticjob_client.cluster import Cluster, explained
-from elasticjob_client.errors import NoSuchObject, NotInTime
+from elasticjob_client.errors import ClientError, JobEnded, NoSuchObject, NotInTime
+from elasticjob_client.jobs import ENDED, read
 
 T = TypeVar("T")
+_PHASES: tuple[Phase, ...] = get_args(Phase)
+_STEP = re.compile(r"step=([0-9]{1,16})")
 _RETRY_SECONDS = 1.0
+
+
+def parse_phase(text: str, *, others: str = "") -> Phase:
+    """Return the phase with this name, in upper or lower case.
+
+    Raises `ClientError`, whose message lists the phases and `others`.
+    """
+    for phase in _PHASES:
+        if phase.casefold() == text.casefold():
+            return phase
+    known = ", ".join(each.lower() for each in _PHASES)
+    raise ClientError(f"{text[:40]!r} is not a phase of a job: give {known}{others}")
+
+
+def parse_milestone(text: str) -> Callable[[ElasticJob], bool]:
+    """Return a function that checks whether a job has reached a milestone.
+
+    Args:
+        text: a phase such as running, `ended`, or step=N.
+
+    Raises:
+        ClientError: there is no such milestone.
+    """
+    if match := _STEP.fullmatch(text):
+        step = int(match[1])
+        return lambda job: job.status.progress is not None and job.status.progress.step >= step
+    if text.casefold() == "ended":
+        return lambda job: job.status.phase in ENDED
+    phase = parse_phase(text, others=", ended, or step=N")
+    return lambda job: (job.status.phase or "Pending") == phase
+
+
+async def wait_for(
+    cluster: Cluster, name: str, milestone: str, *, seconds: float | None = None
+) -> ElasticJob:
+    """Wait until a job has reached a milestone, and return the job.
+
+    Args:
+        cluster: the session.
+        name: of the job.
+        milestone: a phase such as running, `ended`, or step=N.
+        seconds: to wait at most; None: no bound.
+
+    Raises:
+        NoSuchObject: the job does not exist or is deleted.
+        JobEnded: the job has ended without reaching the milestone.
+        NotInTime: the time is over.
+        ClientError: there is no such milestone, or the user may not watch the job.
+    """
+    reached = parse_milestone(milestone)
+
+    def check(found: Json) -> ElasticJob | None:
+        job = read(found, ElasticJob)
+        if reached(job):
+            return job
+        if job.status.phase in ENDED:
+            message = f": {' '.join(job.status.message.split())}" if job.status.message else ""
+            raise JobEnded(
+                f"job {cluster.namespace}/{name} has ended, as {job.status.phase}{message}"
+            )
+        return None
+
+    return await wait_until(cluster, ELASTIC_JOBS, name, check, seconds=seconds)
 
 
 async def wait_until(
     cluster: Cluster,
     resource: Resource,
     name: str,
-    done: Callable[[Json], T | None],
+    check: Callable[[Json], T | None],
     *,
     seconds: float | None = None,
 ) -> T:
-    """Return what `done` says of an object, as soon as it is not None.
-
-    It is asked now and after each change.
+    """Call `check` on the present object and after each change; return its first result.
 
     Raises:
-        NoSuchObject: there is no such object, or no longer.
-        NotInTime: so many seconds are over; None: there is no bound.
-        ClientError: the API server refuses to show it, or an error of `done`.
+        NoSuchObject: the object does not exist or is deleted.
+        NotInTime: the time is over; `seconds=None`: no bound.
+        ClientError: the user may not watch the object, or `check` has raised it.
     """
     try:
         async with asyncio.timeout(seconds):
             with explained(cluster, resource, name):
                 while True:
                     try:
-                        return await _first(cluster, resource, name, done)
+                        return await _first(cluster, resource, name, check)
                     except TryLater:
                         await asyncio.sleep(_RETRY_SECONDS)
     except TimeoutError as error:
@@ -50,24 +119,24 @@ async def wait_until(
 
 
 async def _first(
-    cluster: Cluster, resource: Resource, name: str, done: Callable[[Json], T | None]
+    cluster: Cluster, resource: Resource, name: str, check: Callable[[Json], T | None]
 ) -> T:
-    """Do so until the connection breaks; a watch that has only come to its end is opened again."""
+    """Return the first result of `check`; raises KubeError when the connection breaks."""
     while True:
         found = await cluster.kube.get(resource, cluster.namespace, name)
-        if (result := done(found)) is not None:
+        if (result := check(found)) is not None:
             return result
-        version = found["metadata"]["resourceVersion"]
-        only = f"metadata.name={name}"
         watch = cluster.kube.watch(
-            resource, cluster.namespace, resource_version=version, field_selector=only
+            resource,
+            cluster.namespace,
+            resource_version=found["metadata"]["resourceVersion"],
+            field_selector=f"metadata.name={name}",
         )
-        async with aclosing(watch) as events:
+        async with aclosing(watch) as events:  # the API server ends each watch after a while
             async for event in events:
                 if event.type == "DELETED":
                     raise NoSuchObject(f"{resource.kind} {cluster.namespace}/{name} was deleted")
-                if (
-                    event.type != "BOOKMARK"
-                    and (result := done(msgspec.json.decode(event.object))) is not None
-                ):
+                if event.type == "BOOKMARK":
+                    continue
+                if (result := check(msgspec.json.decode(event.object))) is not None:
                     return result

@@ -141,8 +141,8 @@ def test_an_impossible_request_prints_one_line_with_the_remedy_and_no_traceback(
         "scale nobody 3": 'nobody" not found; `kubectl get elasticjobs -n',
         "scale nobody": "give either a size or --remove",
         "scale nobody many": "size 'many' is none: give the new size (8)",
-        "wait nobody --for=done": "'done' is no phase of a job: give pending, ",
-        "list --phase=busy": "'busy' is no phase of a job",
+        "wait nobody --for=done": "'done' is not a phase of a job: give pending, ",
+        "list --phase=busy": "'busy' is not a phase of a job",
         "list --context=else": "no usable kubeconfig: ",
     }.items():
         ran = user.run(*command.split())

@@ -180,7 +180,7 @@ async def test_the_command_prints_created_objects_and_errors(
     assert initialized.returncode == 0
     assert await ran("submit", "mine.yaml", "--dry-run=server") == (
         0,
-        "job mine would be created (the API server takes it)\n",
+        "job mine would be created (the API server accepts it)\n",
         "",
     )
     assert await left_in(kube, namespace) == []

@@ -1,7 +1,6 @@
-"""What the shell completes.
+"""Completes the names of jobs, roles and pods in the shell.
 
-Names of jobs, of their roles and of their pods, as the API server has them. A completion never says
-why it has nothing: the shell would show that in the middle of the user's line.
+A completion prints no errors, because the shell would show them in the middle of the user's line.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from elasticjob_client.jobs import get_job, list_jobs
 from elasticjob_client.related import pods_of
 
 _SECONDS = 3.0
-"""How long a user waits for a completion at most."""
+"""A completion takes no longer than this."""
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of the jobs that begin so."""
+    """Return the names of jobs with this beginning."""
 
     async def work(cluster: Cluster) -> Iterable[str]:
         return [str(job["metadata"]["name"]) for job in await list_jobs(cluster)]
@@ -30,7 +29,7 @@ def complete_job(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_role(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of the job's roles that begin so."""
+    """Return the names of the job's roles with this beginning."""
 
     async def work(cluster: Cluster) -> Iterable[str]:
         return (await get_job(cluster, _job(context))).spec.replica_specs
@@ -39,7 +38,7 @@ def complete_role(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_pod(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of the job's pods that begin so."""
+    """Return the names of the job's pods with this beginning."""
 
     async def work(cluster: Cluster) -> Iterable[str]:
         pods = await pods_of(cluster, await get_job(cluster, _job(context)))
@@ -49,9 +48,9 @@ def complete_pod(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _job(context: typer.Context) -> str:
-    """Return the job of the line.
+    """Return the job that the line names.
 
-    Arguments before an option that has no value yet are not assigned to their names.
+    Click assigns no names to arguments before an option that has no value yet.
     """
     return str(context.params.get("job") or next(iter(context.args), ""))
 

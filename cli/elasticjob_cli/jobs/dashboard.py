@@ -1,4 +1,4 @@
-"""`elasticjob dashboard`: a job's page in the browser, without a token or a certificate."""
+"""`elasticjob dashboard`: serves a job's dashboard on this machine and opens the browser."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ import typer
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.dashboard import serve_dashboard
 
-from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
+from elasticjob_cli.jobs.options import Job, for_cluster, run
 
 
+@for_cluster
 def dashboard(
     job: Job,
+    access: Access,
     port: Annotated[
-        int, typer.Option(help="Of 127.0.0.1; default: one that is free.", min=0, max=65535)
+        int, typer.Option(help="Port of 127.0.0.1; default: a free one.", min=0, max=65535)
     ] = 0,
-    browser: Annotated[bool, typer.Option(help="Open it in the browser, if there is one.")] = True,
-    namespace: Namespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
+    browser: Annotated[
+        bool, typer.Option(help="Open the page in a browser, if there is a desktop.")
+    ] = True,
 ) -> None:
     """Show a job's dashboard in the browser.
 
-    It is served at a port of this machine, without a certificate or a token, until Ctrl-C. It goes
-    on with the next master when the present one is replaced, and shows what the last one has stored
-    where there is none.
+    It is served at a port of this machine, without a certificate or a token, until Ctrl-C. If the
+    job's master is replaced, it continues with the next one. If the job has no master, it shows
+    the last answers that a master has stored.
     """
 
     async def work(cluster: Cluster) -> None:
@@ -40,14 +41,11 @@ def dashboard(
                 await asyncio.to_thread(webbrowser.open, url)
             await asyncio.Event().wait()
 
-    run(Access(kubeconfig, context, namespace), work)
+    run(access, work)
 
 
 def _has_browser() -> bool:
-    """Return whether there is a desktop.
-
-    A browser in the terminal would take it from this command.
-    """
+    """Return whether there is a desktop; a browser in the terminal would hide this command."""
     desktop = (
         sys.platform in ("darwin", "win32")
         or "DISPLAY" in os.environ

@@ -1,4 +1,4 @@
-"""`elasticjob exec`: a command in the container of a member, which is named by its rank."""
+"""`elasticjob exec`: runs a command in the container of a member."""
 
 from __future__ import annotations
 
@@ -19,67 +19,62 @@ from elasticjob_client.execution import STDERR, Execution, execute
 from elasticjob_client.jobs import get_job
 from elasticjob_client.members import Choice, JobPod, chosen_pods
 
-from elasticjob_cli.jobs.completion import complete_pod, complete_role
-from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
+from elasticjob_cli.jobs.completion import complete_pod
+from elasticjob_cli.jobs.options import AnyRole, Job, for_cluster, run
 
 _CHUNK = 1 << 15
 
 
+@for_cluster
 def exec_(
     job: Job,
     command: Annotated[
         list[str], typer.Argument(help="Program and arguments, after --.", metavar="-- COMMAND")
     ],
+    access: Access,
     rank: Annotated[int | None, typer.Option(help="Of the member; default: 0.", min=0)] = None,
     pod: Annotated[
         str | None,
-        typer.Option(help="Of the job's pods, in place of a rank.", autocompletion=complete_pod),
+        typer.Option(help="One of the job's pods, by its name.", autocompletion=complete_pod),
     ] = None,
-    role: Annotated[
-        str | None,
-        typer.Option(
-            help="Role of the member; master is the job's master.", autocompletion=complete_role
-        ),
-    ] = None,
+    role: AnyRole = None,
     stdin: Annotated[
         bool, typer.Option("--stdin", "-i", help="Send it this input; on a terminal: always.")
     ] = False,
     terminal: Annotated[
         bool | None,
         typer.Option(
-            "--tty/--no-tty", "-t/-T", help="Give it a terminal; default: where this is one."
+            "--tty/--no-tty",
+            "-t/-T",
+            help="Give it a terminal; default: if this command runs in one.",
         ),
     ] = None,
-    namespace: Namespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
 ) -> None:
     """Run a command in the container of a job's member.
 
-    By default it is the member with rank 0. The exit code is that of the command.
+    The default is the member with rank 0. The exit code is that of the command.
     """
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     with_terminal = at_terminal if terminal is None else terminal
+    with_input = stdin or at_terminal
 
     async def work(cluster: Cluster) -> int:
         if pod is not None and (rank is not None or role is not None):
             raise ClientError("give either --pod or --rank and --role")
-        choice = Choice(ranks=() if rank is None else (rank,), role=role, pod=pod)
-        member = await _member(cluster, job, choice)
-        its_input = stdin or at_terminal
-        container = member.container
+        ranks = () if rank is None else (rank,)
+        member = await _member(cluster, job, Choice(ranks=ranks, role=role, pod=pod))
         async with execute(
             cluster,
             member.name,
             command,
-            container=container,
-            stdin=its_input,
+            container=member.container,
+            stdin=with_input,
             terminal=with_terminal,
         ) as execution:
             with _raw_terminal(with_terminal and sys.stdin.isatty()):
-                return await _attend(execution, stdin=its_input, terminal=with_terminal)
+                return await _attend(execution, stdin=with_input, terminal=with_terminal)
 
-    raise typer.Exit(run(Access(kubeconfig, context, namespace), work))
+    raise typer.Exit(run(access, work))
 
 
 async def _member(cluster: Cluster, name: str, choice: Choice) -> JobPod:
@@ -101,7 +96,7 @@ async def _attend(execution: Execution, *, stdin: bool, terminal: bool) -> int:
         sizes = asyncio.Event()
         sizes.set()
         loop.add_signal_handler(signal.SIGWINCH, sizes.set)
-        helpers.append(asyncio.create_task(_tell_sizes(execution, sizes)))
+        helpers.append(asyncio.create_task(_send_sizes(execution, sizes)))
     if stdin:
         helpers.append(asyncio.create_task(_send_input(execution)))
     try:
@@ -116,7 +111,7 @@ async def _attend(execution: Execution, *, stdin: bool, terminal: bool) -> int:
     return execution.code or 0
 
 
-async def _tell_sizes(execution: Execution, changed: asyncio.Event) -> None:
+async def _send_sizes(execution: Execution, changed: asyncio.Event) -> None:
     while True:
         await changed.wait()
         changed.clear()
@@ -132,9 +127,9 @@ async def _send_input(execution: Execution) -> None:
 
 
 async def _read() -> bytes:
-    """Return what comes next on standard input.
+    """Return the next bytes of standard input.
 
-    A file cannot be waited for, so it is read in a thread.
+    An event loop cannot wait for a file, so files are read in a thread.
     """
     loop = asyncio.get_running_loop()
     descriptor = sys.stdin.fileno()
@@ -152,7 +147,7 @@ async def _read() -> bytes:
 
 @contextmanager
 def _raw_terminal(wanted: bool) -> Iterator[None]:
-    """Pass every key on as it is, also Ctrl-C, which is meant for the command."""
+    """Send every key to the command unchanged, also Ctrl-C."""
     if not wanted:
         yield
         return

@@ -1,4 +1,4 @@
-"""`elasticjob init`: a job file to begin with."""
+"""`elasticjob init`: writes a job file to start from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elasticjob_cli.jobs.options import Framework, reported
 
 
 def init(
-    framework: Annotated[Framework, typer.Option(help="Whose environment the training reads.")],
+    framework: Annotated[Framework, typer.Option(help="Framework of the training.")],
     name: Annotated[
         str, typer.Option(help="Name of the job, and of the file: NAME.yaml.")
     ] = "train",
@@ -21,22 +21,20 @@ def init(
 ) -> None:
     """Write a commented job file for a framework.
 
-    It is NAME.yaml in this folder, for `elasticjob submit`. A file that is there is kept.
+    The file is NAME.yaml in this folder, for `elasticjob submit`. An existing file is kept.
     """
     path = Path(f"{name}.yaml")
     with reported():
         if path.name != str(path):
             raise ClientError(
-                f"name {name[:80]!r} is no name of a job: give letters, digits and dashes"
+                f"name {name[:80]!r} is not a job's name: give letters, digits and dashes"
             )
         text = starter(framework.value, name=name, image=image)
         try:
             with path.open("x") as file:
                 file.write(text)
         except FileExistsError as error:
-            raise ClientError(
-                f"{path} is there already; give another --name, or remove it"
-            ) from error
+            raise ClientError(f"{path} exists; give another --name, or remove it") from error
         except OSError as error:
             raise ClientError(f"{path} cannot be written: {error.strerror or error}") from error
     typer.echo(f"{path} is written; change image and command, then: elasticjob submit {path}")

@@ -1,95 +1,76 @@
-"""`elasticjob suspend`, `resume`, `stop`, `delete` and `wait`: a job's life."""
+"""`elasticjob suspend`, `resume`, `stop`, `delete` and `wait`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.jobs import delete_job, set_run_policy
-from elasticjob_client.milestones import wait_for
+from elasticjob_client.waiting import wait_for
 
-from elasticjob_cli.jobs.options import (
-    Context,
-    Job,
-    Kubeconfig,
-    Namespace,
-    Timeout,
-    Wait,
-    reported,
-    run,
-)
+from elasticjob_cli.jobs.options import Job, Timeout, Wait, for_cluster, reported, run
 from elasticjob_cli.run.lookup import local_run
 
 
-def suspend(
-    job: Job,
-    wait: Wait = False,
-    timeout: Timeout = None,
-    namespace: Namespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
-) -> None:
-    """Suspend a job: its members save, and its pods go.
+@dataclass(frozen=True)
+class _Outcome:
+    """The milestone that `--wait` waits for, and what the command prints with and without it."""
 
-    It keeps its size, and goes on from what it has saved when it is resumed.
+    milestone: str
+    reached: str
+    requested: str
+
+
+@for_cluster
+def suspend(job: Job, access: Access, wait: Wait = False, timeout: Timeout = None) -> None:
+    """Suspend a job: its members save, and its pods are deleted.
+
+    The job keeps its size. When it is resumed, it continues from what its members have saved.
     """
-    access = Access(kubeconfig, context, namespace)
-    _set_and_wait(access, job, {"suspend": True}, "suspended" if wait else None, timeout)
-    typer.echo(f"job {job} {'is' if wait else 'will be'} suspended")
+    outcome = _Outcome("suspended", "is suspended", "will be suspended")
+    _change(access, job, {"suspend": True}, outcome, wait=wait, timeout=timeout)
 
 
-def resume(
-    job: Job,
-    wait: Wait = False,
-    timeout: Timeout = None,
-    namespace: Namespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
-) -> None:
-    """Let a suspended job go on."""
-    access = Access(kubeconfig, context, namespace)
-    _set_and_wait(access, job, {"suspend": False}, "running" if wait else None, timeout)
-    typer.echo(f"job {job} {'is running again' if wait else 'will be resumed'}")
+@for_cluster
+def resume(job: Job, access: Access, wait: Wait = False, timeout: Timeout = None) -> None:
+    """Resume a suspended job."""
+    outcome = _Outcome("running", "is running again", "will be resumed")
+    _change(access, job, {"suspend": False}, outcome, wait=wait, timeout=timeout)
 
 
-def stop(
-    job: Job,
-    wait: Wait = False,
-    timeout: Timeout = None,
-    namespace: Namespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
-) -> None:
+@for_cluster
+def stop(job: Job, access: Access, wait: Wait = False, timeout: Timeout = None) -> None:
     """End a job for good, after its members have saved.
 
-    It is Failed then, with the reason Stopped, and is not retried.
+    The job is then Failed, with the reason Stopped, and is not retried.
     """
     with reported():
-        local = local_run(job, namespace, context, kubeconfig)
+        local = local_run(job, access.namespace, access.context, access.kubeconfig)
         if local is not None:
             from elasticjob_cli.run.local import stop_run
 
             typer.echo(stop_run(local, wait=wait, timeout=timeout))
             return
-    access = Access(kubeconfig, context, namespace)
-    _set_and_wait(access, job, {"stop": True}, "ended" if wait else None, timeout)
-    typer.echo(f"job {job} {'is' if wait else 'will be'} stopped")
+    outcome = _Outcome("ended", "is stopped", "will be stopped")
+    _change(access, job, {"stop": True}, outcome, wait=wait, timeout=timeout)
 
 
-def delete(
-    job: Job, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
-) -> None:
+@for_cluster
+def delete(job: Job, access: Access) -> None:
     """Delete a job and its pods.
 
-    What it has saved on storage of your own stays.
+    Checkpoints on storage of your own are kept.
     """
-    run(Access(kubeconfig, context, namespace), lambda cluster: delete_job(cluster, job))
+    run(access, lambda cluster: delete_job(cluster, job))
     typer.echo(f"job {job} is deleted")
 
 
+@for_cluster
 def wait(
     job: Job,
+    access: Access,
     milestone: Annotated[
         str,
         typer.Option(
@@ -97,26 +78,34 @@ def wait(
         ),
     ] = "succeeded",
     timeout: Timeout = None,
-    namespace: Namespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
 ) -> None:
     """Wait until a job has reached a phase or a step.
 
-    Exit code 3: it has ended without it; 4: not in time.
+    Exit code 3: the job has ended without reaching it; 4: not in time.
     """
-    access = Access(kubeconfig, context, namespace)
     reached = run(access, lambda cluster: wait_for(cluster, job, milestone, seconds=timeout))
-    steps = f", step {reached.status.progress.steps}" if reached.status.progress else ""
+    steps = ""
+    if reached.status.progress is not None:
+        steps = f", step {reached.status.progress.steps}"
     typer.echo(f"job {job} is {reached.status.phase}{steps}")
 
 
-def _set_and_wait(
-    access: Access, job: str, fields: dict[str, bool], until: str | None, timeout: float | None
+def _change(
+    access: Access,
+    job: str,
+    policy: dict[str, bool],
+    outcome: _Outcome,
+    *,
+    wait: bool,
+    timeout: float | None,
 ) -> None:
-    async def work(cluster: Cluster) -> None:
-        await set_run_policy(cluster, job, **fields)
-        if until is not None:
-            await wait_for(cluster, job, until, seconds=timeout)
+    """Set fields of a job's run policy, wait for the outcome if asked to, and print it."""
 
-    run(access, work)
+    async def work(cluster: Cluster) -> str:
+        await set_run_policy(cluster, job, **policy)
+        if not wait:
+            return outcome.requested
+        await wait_for(cluster, job, outcome.milestone, seconds=timeout)
+        return outcome.reached
+
+    typer.echo(f"job {job} {run(access, work)}")

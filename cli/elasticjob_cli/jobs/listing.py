@@ -1,7 +1,4 @@
-"""`elasticjob list`, `describe`, `plans` and `events`.
-
-What there is, for people or as the API server has it.
-"""
+"""`elasticjob list`, `describe`, `plans` and `events`."""
 
 from __future__ import annotations
 
@@ -19,15 +16,15 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import get_job, list_jobs
 from elasticjob_client.members import Ranks, ranks_of
-from elasticjob_client.milestones import parse_phase
 from elasticjob_client.related import Event, events_of, plans_of, pods_of
 from elasticjob_client.report import stored_answers
+from elasticjob_client.waiting import parse_phase
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from rich.console import RenderableType
 
 from elasticjob_cli.jobs import tables
 from elasticjob_cli.jobs.description import describe as page
-from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, run
+from elasticjob_cli.jobs.options import Job, for_cluster, run
 from elasticjob_cli.jobs.printing import (
     TABLES,
     Output,
@@ -39,10 +36,12 @@ from elasticjob_cli.jobs.printing import (
 
 Format = Annotated[Output, typer.Option("--output", "-o", help="Format.")]
 _RANKS_SECONDS = 3.0
-"""How long a page waits for ranks, without which it is the same but for a column."""
+"""How long `describe` waits for the ranks. Without them the page lacks a column."""
 
 
+@for_cluster
 def list_(
+    access: Access,
     phase: Annotated[
         str | None, typer.Option(help="Only jobs in this phase, such as running.")
     ] = None,
@@ -50,12 +49,9 @@ def list_(
         bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.")
     ] = False,
     local: Annotated[
-        bool, typer.Option("--local", help="What `elasticjob run` runs on this machine.")
+        bool, typer.Option("--local", help="Runs of `elasticjob run` on this machine.")
     ] = False,
     output: Format = Output.TABLE,
-    namespace: Namespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
 ) -> None:
     """List jobs with their phase, workers, step and rate."""
     if local:
@@ -68,80 +64,69 @@ def list_(
         chosen = None if phase is None else parse_phase(phase)
         return await list_jobs(cluster, all_namespaces=all_namespaces, phase=chosen)
 
-    found = run(Access(kubeconfig, context, namespace), work)
+    found = run(access, work)
     if output not in TABLES:
         print_objects(ELASTIC_JOBS, found, output)
         return
     jobs = readable(found, ElasticJob)
     wide = output is Output.WIDE
     table = tables.jobs_table(jobs, time.time(), all_namespaces=all_namespaces, wide=wide)
-    print_table(
-        table, none="no jobs" if all_namespaces else "no jobs; -A lists those of all namespaces"
-    )
+    none = "no jobs" if all_namespaces else "no jobs; -A lists those of all namespaces"
+    print_table(table, none=none)
 
 
-def plans(
-    job: Job,
-    output: Format = Output.TABLE,
-    namespace: Namespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
-) -> None:
-    """List a job's ScalePlans: who wanted what, what came of it."""
+@for_cluster
+def plans(job: Job, access: Access, output: Format = Output.TABLE) -> None:
+    """List a job's ScalePlans: source, change and outcome."""
 
     async def work(cluster: Cluster) -> list[Json]:
         return await plans_of(cluster, await get_job(cluster, job))
 
-    found = run(Access(kubeconfig, context, namespace), work)
-    if output in TABLES:
-        table = tables.plans_table(
-            readable(found, ScalePlan), time.time(), wide=output is Output.WIDE
-        )
-        print_table(table, none="no plans yet")
-    else:
+    found = run(access, work)
+    if output not in TABLES:
         print_objects(SCALE_PLANS, found, output)
+        return
+    wide = output is Output.WIDE
+    table = tables.plans_table(readable(found, ScalePlan), time.time(), wide=wide)
+    print_table(table, none="no plans yet")
 
 
-def events(
-    job: Job, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
-) -> None:
-    """List what has happened to a job and its pods.
+@for_cluster
+def events(job: Job, access: Access) -> None:
+    """List the events of a job and its pods.
 
-    In the order in which it happened. Most clusters keep events for an hour.
+    The oldest come first. Most clusters keep events for an hour.
     """
 
     async def work(cluster: Cluster) -> list[Event]:
         return await events_of(cluster, await get_job(cluster, job))
 
-    found = run(Access(kubeconfig, context, namespace), work)
-    print_table(tables.events_table(found, time.time()), none="no events")
+    print_table(tables.events_table(run(access, work), time.time()), none="no events")
 
 
-def describe(
-    job: Job, namespace: Namespace = None, context: Context = None, kubeconfig: Kubeconfig = None
-) -> None:
+@for_cluster
+def describe(job: Job, access: Access) -> None:
     """Show a job on a page: roles, pods, plans, failures, events.
 
-    Of a pod that does not run it says why. The plans are those under way; `elasticjob plans` lists
-    all.
+    The page shows why a pod does not run, and the unfinished plans. `elasticjob plans` lists all.
     """
 
     async def work(cluster: Cluster) -> RenderableType:
         found = await get_job(cluster, job)
-        pods, plans, said, report, ranks = await gather(
+        pods, plans, events, report, ranks = await gather(
             pods_of(cluster, found),
             plans_of(cluster, found),
             events_of(cluster, found),
             _report(cluster, found),
             _ranks(cluster, found),
         )
-        return page(found, pods, readable(plans, ScalePlan), said, time.time(), report, ranks)
+        return page(found, pods, readable(plans, ScalePlan), events, time.time(), report, ranks)
 
-    console().print(run(Access(kubeconfig, context, namespace), work))
+    console().print(run(access, work))
 
 
 async def _ranks(cluster: Cluster, job: ElasticJob) -> Ranks:
-    """Return the ranks of the present world; none where the master does not tell them soon."""
+    """Return the ranks of the present world; none if the master does not answer in time."""
     with suppress(TimeoutError):
         async with timeout(_RANKS_SECONDS):
             return await ranks_of(cluster, job)
@@ -149,10 +134,7 @@ async def _ranks(cluster: Cluster, job: ElasticJob) -> Ranks:
 
 
 async def _report(cluster: Cluster, job: ElasticJob) -> Report | None:
-    """Return what a job's master has last stored.
-
-    Without it the page is the same but for some lines.
-    """
+    """Return the report that the job's master has stored, if any."""
     with suppress(ClientError):
         return (await stored_answers(cluster, job)).report
     return None

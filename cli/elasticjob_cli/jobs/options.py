@@ -1,16 +1,15 @@
-"""What the commands for jobs have in common.
-
-Which cluster and namespace, how an answer is printed, how they end.
-"""
+"""What the commands for jobs share: options, the session with the cluster, errors and exit codes."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from elasticjob_api.frameworks import FRAMEWORKS
@@ -24,25 +23,55 @@ Framework = StrEnum("Framework", {name: name for name in FRAMEWORKS})  # type: i
 Job = Annotated[
     str, typer.Argument(help="Name of the ElasticJob.", metavar="JOB", autocompletion=complete_job)
 ]
-Namespace = Annotated[
-    str | None,
-    typer.Option("--namespace", "-n", help="Namespace of the job; default: the context's."),
-]
-Context = Annotated[
-    str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")
-]
-Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig file; default: $KUBECONFIG.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
 Timeout = Annotated[
     float | None, typer.Option(help="Seconds to wait at most; default: no bound.", min=0.0)
 ]
-Role = Annotated[str, typer.Option(help="The role that is meant.", autocompletion=complete_role)]
+AnyRole = Annotated[
+    str | None,
+    typer.Option(
+        help="A role's members only; master is the job's master.", autocompletion=complete_role
+    ),
+]
+_CLUSTER_OPTIONS = {
+    "namespace": Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", help="Namespace of the job; default: the context's."),
+    ],
+    "context": Annotated[
+        str | None, typer.Option(help="Context of the kubeconfig; default: its current one.")
+    ],
+    "kubeconfig": Annotated[
+        Path | None, typer.Option(help="Kubeconfig file; default: $KUBECONFIG.")
+    ],
+}
 EXIT_JOB_ENDED = 3
 EXIT_NOT_IN_TIME = 4
 
 
+def for_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that choose a cluster, in place of its parameter `access`."""
+
+    def with_options(
+        *, namespace: str | None, context: str | None, kubeconfig: Path | None, **others: Any
+    ) -> None:
+        command(**others, access=Access(kubeconfig, context, namespace))
+
+    parameters = dict(inspect.signature(command, eval_str=True).parameters)
+    del parameters["access"]
+    for name, option in _CLUSTER_OPTIONS.items():
+        parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option)
+    with_options.__doc__ = command.__doc__
+    with_options.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+    vars(with_options)["__signature__"] = inspect.Signature(list(parameters.values()))
+    return with_options
+
+
 def run(access: Access, work: Callable[[Cluster], Awaitable[T]]) -> T:
-    """Do something with a cluster; an error is one line, and an exit code by its kind."""
+    """Open a session with the cluster and return the result of `work`.
+
+    A `ClientError` becomes one line on standard error and an exit code.
+    """
 
     async def with_cluster() -> T:
         async with open_cluster(access) as cluster:
@@ -54,7 +83,7 @@ def run(access: Access, work: Callable[[Cluster], Awaitable[T]]) -> T:
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Turn an error into one line and an exit code by its kind, and Ctrl-C into its exit code."""
+    """Turn a `ClientError` into one line and an exit code by its kind, and Ctrl-C into 130."""
     try:
         yield
     except ClientError as error:
@@ -67,4 +96,6 @@ def reported() -> Iterator[None]:
 def _exit_code(error: ClientError) -> int:
     if isinstance(error, JobEnded):
         return EXIT_JOB_ENDED
-    return EXIT_NOT_IN_TIME if isinstance(error, NotInTime) else 1
+    if isinstance(error, NotInTime):
+        return EXIT_NOT_IN_TIME
+    return 1

@@ -1,4 +1,4 @@
-"""Prints objects: as tables for people, as the API server has them for programs."""
+"""Prints objects: as tables for people, as the API server returns them for programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PIPE_WIDTH = 200
 
 
 class Output(StrEnum):
-    """How objects are printed."""
+    """The formats of objects."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -35,21 +35,16 @@ TABLES = (Output.TABLE, Output.WIDE)
 
 
 def console() -> Console:
-    """Return a console of the terminal's width, or one that is wide enough for what reads its lines.
+    """Return a console of the terminal's width, or a wide one if the output is not a terminal.
 
-    Brackets in names and messages are printed as they are: what others write styles nothing, and is
-    no error.
+    Names and messages may contain brackets, which are not markup here.
     """
-    return (
-        Console(markup=False) if sys.stdout.isatty() else Console(markup=False, width=_PIPE_WIDTH)
-    )
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    return Console(markup=False, width=width)
 
 
 def readable(found: Sequence[Json], as_type: type[T]) -> Iterator[T]:
-    """Yield the objects that this version understands.
-
-    Of each other one a line on stderr says why not.
-    """
+    """Yield the objects that this version understands, and warn of the others on stderr."""
     for each in found:
         try:
             yield read(each, as_type)
@@ -58,7 +53,7 @@ def readable(found: Sequence[Json], as_type: type[T]) -> Iterator[T]:
 
 
 def print_table(table: Table, *, none: str) -> None:
-    """Print a table; one without lines is `none` on stderr."""
+    """Print a table, or `none` on stderr if the table has no lines."""
     if table.row_count:
         console().print(table)
     else:
@@ -66,16 +61,14 @@ def print_table(table: Table, *, none: str) -> None:
 
 
 def print_objects(resource: Resource, found: Sequence[Json], output: Output) -> None:
-    """Print a list of objects as the API server has it, or their names as kubectl takes them."""
+    """Print objects as a List of the API, or their names as kubectl accepts them."""
     if output is Output.NAME:
         for each in found:
             typer.echo(f"{resource.plural}.{resource.group}/{each['metadata']['name']}")
         return
     items = [{"apiVersion": resource.api_version, "kind": resource.kind, **each} for each in found]
     body = {"apiVersion": "v1", "kind": "List", "items": items}
-    as_json = output is Output.JSON
-    typer.echo(
-        json.dumps(body, indent=2, ensure_ascii=False)
-        if as_json
-        else yaml.safe_dump(body, sort_keys=False)
-    )
+    if output is Output.JSON:
+        typer.echo(json.dumps(body, indent=2, ensure_ascii=False))
+    else:
+        typer.echo(yaml.safe_dump(body, sort_keys=False))

@@ -1,4 +1,4 @@
-"""`elasticjob submit`: a job from a job file, or from a Python script."""
+"""`elasticjob submit`: creates a job from a job file, or from a Python script."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from elasticjob_api.meta import Json
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.logs import LogOptions
-from elasticjob_client.manifests import MAX_GPUS, Training, Workers, parse_env, parse_workers
+from elasticjob_client.manifests import MAX_GPUS, Training, parse_env, parse_workers
 from elasticjob_client.members import Choice
-from elasticjob_client.milestones import wait_for
 from elasticjob_client.submission import (
     Submission,
     in_namespace_of,
@@ -24,45 +23,49 @@ from elasticjob_client.submission import (
     read_job_file,
 )
 from elasticjob_client.submission import submit as create
+from elasticjob_client.waiting import wait_for
 from elasticjob_kube.resources import ELASTIC_JOBS
 
 from elasticjob_cli.jobs.logs import print_logs
-from elasticjob_cli.jobs.options import Context, Framework, Kubeconfig, Namespace, reported, run
+from elasticjob_cli.jobs.options import Framework, for_cluster, reported, run
 
 _SCRIPT = ".py"
 
 
 class DryRun(StrEnum):
-    """Who checks a job that is not created."""
+    """The program that checks a job without creating it."""
 
     CLIENT = "client"
     SERVER = "server"
 
 
 class Format(StrEnum):
-    """How what is created is printed."""
+    """The formats in which the created job is printed."""
 
     YAML = "yaml"
     NAME = "name"
 
 
+@for_cluster
 def submit(
     file: Annotated[
         str, typer.Argument(help="A job file (YAML; - for standard input), or a Python script.")
     ],
+    access: Access,
     args: Annotated[
         list[str] | None, typer.Argument(help="Arguments of the script, after --.")
     ] = None,
     image: Annotated[
-        str | None, typer.Option(help="Image for the script; it needs python.")
+        str | None, typer.Option(help="Image with Python in which the script runs.")
     ] = None,
     workers: Annotated[
         str | None,
-        typer.Option(help="Workers (4), or the fewest and the most (2:8).", metavar="N|MIN:MAX"),
+        typer.Option(help="Workers (4), or the least and the most (2:8).", metavar="N|MIN:MAX"),
     ] = None,
     framework: Annotated[Framework | None, typer.Option(help="Default: custom.")] = None,
     name: Annotated[
-        str | None, typer.Option(help="Name of the job; default: the script's and some letters.")
+        str | None,
+        typer.Option(help="Name of the job; default: the script's name and some letters."),
     ] = None,
     gpus: Annotated[
         int | None, typer.Option(help="GPUs of each worker.", min=0, max=MAX_GPUS)
@@ -75,7 +78,7 @@ def submit(
         list[str] | None, typer.Option(help="NAME=VALUE; may be given more than once.")
     ] = None,
     dry_run: Annotated[
-        DryRun | None, typer.Option(help="Create nothing; server: it checks the job.")
+        DryRun | None, typer.Option(help="Create nothing; server: let it check the job.")
     ] = None,
     output: Annotated[
         Format | None, typer.Option("--output", "-o", help="Print the job, or its name.")
@@ -83,14 +86,11 @@ def submit(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow rank 0, and end as the job does.")
     ] = False,
-    namespace: Namespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
 ) -> None:
     """Create a job from a job file or a Python script.
 
-    A script of at most 768 KiB goes with the job; what it imports is in the image. With --follow,
-    exit code 3: the job has failed; Ctrl-C leaves it running.
+    A script of at most 768 KiB is stored with the job. The image has the packages that it imports.
+    With --follow, exit code 3: the job has failed; Ctrl-C leaves it running.
     """
     given = {
         "--image": image,
@@ -108,8 +108,8 @@ def submit(
             training = Training(
                 command=args or (),
                 image=_needed(image),
-                workers=parse_workers(workers) if workers is not None else Workers(1),
-                framework=framework.value if framework else "custom",
+                workers=parse_workers(workers or "1"),
+                framework=framework or "custom",
                 gpus=gpus or 0,
                 cpu=cpu,
                 memory=memory,
@@ -119,26 +119,23 @@ def submit(
         else:
             submission = _of_file(file, [option for option, value in given.items() if value])
     if dry_run is DryRun.CLIENT:
-        _print(submission, submission.manifests(), output, dry_run)
+        _print(submission.manifests(), output, dry_run)
         return
 
     async def work(cluster: Cluster) -> None:
-        where = in_namespace_of(cluster, submission, chosen=namespace)
+        where = in_namespace_of(cluster, submission, chosen=access.namespace)
         made = await create(where, submission, dry_run=dry_run is not None)
         made["metadata"].pop("managedFields", None)
-        _print(submission, [made], output, dry_run)
+        _print([made], output, dry_run)
         if follow and dry_run is None:
             sys.stdout.flush()
             await _follow(where, made["metadata"]["name"])
 
-    run(Access(kubeconfig, context, namespace), work)
+    run(access, work)
 
 
 async def _follow(cluster: Cluster, name: str) -> None:
-    """Print what the member with rank 0 writes until the job has ended.
-
-    Raises `JobEnded` if it has not succeeded.
-    """
+    """Follow the logs of rank 0 until the job has ended. Raises `JobEnded` if it has failed."""
     await print_logs(cluster, name, Choice(), LogOptions(), follow=True)
     await wait_for(cluster, name, "succeeded")
     typer.echo(f"job {name} is Succeeded", err=True)
@@ -147,35 +144,32 @@ async def _follow(cluster: Cluster, name: str) -> None:
 def _needed(image: str | None) -> str:
     if not image:
         raise ClientError(
-            "give --image: a script runs in a container, in an image with what it imports"
+            "give --image: the script runs in a container of an image that has its packages"
         )
     return image
 
 
 def _of_file(file: str, options: list[str]) -> Submission:
-    """Return the submission of a job file, to which no options of scripts are given."""
+    """Return the submission of a job file. Raises `ClientError` if options of scripts are given."""
     if options:
         raise ClientError(
-            f"{', '.join(options)}: only for scripts ({_SCRIPT}); a job file says it itself"
+            f"{', '.join(options)}: only for scripts ({_SCRIPT}); a job file has its own fields"
         )
     if file == "-":
         return of_job_file(sys.stdin.read(), source="standard input")
     return read_job_file(Path(file))
 
 
-def _print(
-    submission: Submission, made: list[Json], output: Format | None, dry_run: DryRun | None
-) -> None:
+def _print(made: list[Json], output: Format | None, dry_run: DryRun | None) -> None:
     metadata = made[0]["metadata"]
     name = metadata.get("name") or f"{metadata.get('generateName', '')}…"
     if output is Format.NAME:
         typer.echo(f"{ELASTIC_JOBS.plural}.{ELASTIC_JOBS.group}/{name}")
     elif output is Format.YAML:
         typer.echo(yaml.safe_dump_all(made, sort_keys=False, allow_unicode=True), nl=False)
-    elif dry_run is not None:
-        by = (
-            "the API server takes it" if dry_run is DryRun.SERVER else "not shown to the API server"
-        )
-        typer.echo(f"job {name} would be created ({by})")
+    elif dry_run is DryRun.SERVER:
+        typer.echo(f"job {name} would be created (the API server accepts it)")
+    elif dry_run is DryRun.CLIENT:
+        typer.echo(f"job {name} would be created (not shown to the API server)")
     else:
         typer.echo(f"job {name} is submitted; elasticjob logs -f {name} follows it")

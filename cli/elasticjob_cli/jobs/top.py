@@ -1,7 +1,4 @@
-"""`elasticjob top`: how a job, or all jobs, are doing now.
-
-It goes on until the job has ended, or Ctrl-C.
-"""
+"""`elasticjob top`: shows a job, or all jobs, live until the job has ended, or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,32 +18,33 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from elasticjob_cli.jobs.options import Context, Kubeconfig, Namespace, run
+from elasticjob_cli.jobs.options import for_cluster, run
 from elasticjob_cli.jobs.printing import console, readable
-from elasticjob_cli.jobs.top_view import SPARK_WIDTH, job_view, jobs_view
+from elasticjob_cli.jobs.top_view import job_view, jobs_view
 
 _SECONDS = 2.0
 _RECONNECT_SECONDS = 1.0
 
 
+@for_cluster
 def top(
+    access: Access,
     job: Annotated[
         str | None,
-        typer.Argument(help="Name of the ElasticJob; default: all of them.", metavar="[JOB]"),
+        typer.Argument(help="Name of the ElasticJob; default: all jobs.", metavar="[JOB]"),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Show it once; always, where the output is no terminal.")
+        bool,
+        typer.Option("--once", help="Show it once; the default if the output is not a terminal."),
     ] = False,
-    namespace: Namespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Show live how jobs are doing: progress, rate, members.
+    """Show jobs live: progress, rate, members.
 
-    Of a job each member's rank, step time, CPU, memory and GPU, as its master tells them.
+    With the name of a job, show each member's rank, step time, CPU, memory and GPU, as the job's
+    master reports them.
     """
     live = not once and sys.stdout.isatty()
-    run(Access(kubeconfig, context, namespace), lambda cluster: _top(cluster, job, live=live))
+    run(access, lambda cluster: _top(cluster, job, live=live))
 
 
 async def _top(cluster: Cluster, job: str | None, *, live: bool) -> None:
@@ -59,30 +57,35 @@ async def _top(cluster: Cluster, job: str | None, *, live: bool) -> None:
         with Live(console=Console(), auto_refresh=False, screen=True) as screen:
             async for last in frames:
                 screen.update(last, refresh=True)
-        console().print(last)  # of a job that has ended; the screen is as it was before
+        console().print(last)  # leaving the screen has removed the last frame
 
 
 async def _jobs(cluster: Cluster) -> AsyncGenerator[RenderableType, None]:
-    """Yield all jobs of the namespace again and again.
+    """Yield a table of all jobs of the namespace every few seconds.
 
-    The course of their rates is what was seen meanwhile.
+    It also shows the rates that were seen since the command started.
     """
     rates: dict[str, list[float]] = {}
     while True:
         jobs = list(readable(await list_jobs(cluster), ElasticJob))
-        rates = {each.metadata.uid: _longer(rates, each) for each in jobs}
-        yield jobs_view(jobs, rates) if jobs else Text(f"no jobs in namespace {cluster.namespace}")
+        for each in jobs:
+            rates.setdefault(each.metadata.uid, []).append(_rate(each))
+        if jobs:
+            yield jobs_view(jobs, rates)
+        else:
+            yield Text(f"no jobs in namespace {cluster.namespace}")
         await asyncio.sleep(_SECONDS)
 
 
-def _longer(rates: dict[str, list[float]], job: ElasticJob) -> list[float]:
+def _rate(job: ElasticJob) -> float:
     progress = job.status.progress
-    rate = (progress.samples_per_second if progress else None) or 0.0
-    return [*rates.get(job.metadata.uid, []), rate][-SPARK_WIDTH:]
+    if progress is None:
+        return 0.0
+    return progress.samples_per_second or 0.0
 
 
 async def _job(cluster: Cluster, job: str, *, live: bool) -> AsyncGenerator[RenderableType, None]:
-    """Yield a job at each change, by one master after the other, until it has ended."""
+    """Yield a job at each change, from its present and later masters, until it has ended."""
     last: RenderableType | None = None
     while True:
         try:

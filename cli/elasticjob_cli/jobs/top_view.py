@@ -1,10 +1,10 @@
-"""A live view of a job: progress, the rate's latest course, and a row per member. Pure."""
+"""Renders a job live: progress, latest rates, and a row per member. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.elasticjob import ElasticJob, Progress
 from elasticjob_api.v1 import agent_pb2, job_pb2
 from elasticjob_client.master_queries import JobSnapshot
 from rich.console import Group, RenderableType
@@ -15,22 +15,31 @@ from elasticjob_cli.query.formatting import (
     UNKNOWN,
     format_bytes,
     format_duration,
-    format_enum,
+    format_gpu,
+    format_member_state,
+    format_metrics,
+    format_phase,
+    format_rank,
+    format_step_time,
     plain_table,
 )
 
 MOST_MEMBERS = 30
-"""Rows; of more members it is said how many there are."""
+"""Rows; a last line has the number of further members."""
 BAR_WIDTH = 30
 SPARK_WIDTH = 40
 _BARS = "▁▂▃▄▅▆▇█"
+_PARTS = " ▏▎▍▌▋▊▉"
 
 
 def bar(done: float, width: int = BAR_WIDTH) -> str:
-    """Return a bar that is filled up to a part, which is 0 to 1."""
+    """Return a bar that is filled up to a part from 0 to 1."""
     eighths = round(max(0.0, min(done, 1.0)) * width * 8)
     whole, rest = divmod(eighths, 8)
-    return ("█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width, "░")
+    filled = "█" * whole
+    if rest:
+        filled += _PARTS[rest]
+    return filled.ljust(width, "░")
 
 
 def sparkline(values: Sequence[float], width: int = SPARK_WIDTH) -> str:
@@ -43,38 +52,32 @@ def sparkline(values: Sequence[float], width: int = SPARK_WIDTH) -> str:
 
 
 def job_view(snapshot: JobSnapshot, history: Sequence[job_pb2.Sample]) -> RenderableType:
-    """Return a job as its master tells it."""
+    """Return the view of a job from the answers of its master."""
     status = snapshot.status
-    progress = snapshot.status.progress
-    phase = format_enum(job_pb2.JobPhase.Name(status.phase), "JOB_PHASE_")
-    head = Text.assemble(
-        (f"{status.namespace}/{status.job_name}", "bold"),
-        f"  {phase}, world of {status.world_size}",
-    )
-    parts: list[RenderableType] = [head]
-    if progress.total_steps:
-        done = progress.step / progress.total_steps
-        left = (
-            f"  {format_duration(progress.eta_seconds)} to go" if progress.eta_seconds >= 0 else ""
-        )
-        steps = f"  {progress.step}/{progress.total_steps} ({100 * done:.0f} %)"
-        parts.append(Text.assemble((bar(done), "cyan"), steps, left))
-    else:
-        parts.append(Text(f"step {progress.step}"))
+    progress = status.progress
+    name = f"{status.namespace}/{status.job_name}"
+    state = f"  {format_phase(status.phase)}, world of {status.world_size}"
+    parts: list[RenderableType] = [Text.assemble((name, "bold"), state), _steps(progress)]
     rates = [sample.samples_per_second for sample in history]
     if rates:
         most = max(progress.samples_per_second, *rates[-SPARK_WIDTH:])
         now = f"  {progress.samples_per_second:.5g} samples/s, at most {most:.5g}"
         parts.append(Text.assemble((sparkline(rates), "green"), now))
     if progress.metrics:
-        parts.append(
-            Text(
-                ", ".join(f"{name} {value:.4g}" for name, value in sorted(progress.metrics.items()))
-            )
-        )
+        parts.append(Text(format_metrics(progress.metrics)))
     if progress.stalled_since:
         parts.append(Text("stalled: no step is finished although members live", style="red"))
     return Group(*parts, _members(snapshot))
+
+
+def _steps(progress: job_pb2.Progress) -> Text:
+    if not progress.total_steps:
+        return Text(f"step {progress.step}")
+    done = progress.step / progress.total_steps
+    steps = f"  {progress.step}/{progress.total_steps} ({100 * done:.0f} %)"
+    if progress.eta_seconds >= 0:
+        steps += f"  {format_duration(progress.eta_seconds)} to go"
+    return Text.assemble((bar(done), "cyan"), steps)
 
 
 def _members(snapshot: JobSnapshot) -> RenderableType:
@@ -82,43 +85,45 @@ def _members(snapshot: JobSnapshot) -> RenderableType:
 
     def place(member: agent_pb2.Member) -> tuple[int, str, int]:
         rank = snapshot.rank(member)
-        return (len(snapshot.members) if rank is None else rank, member.role, member.index)
+        if rank is None:
+            rank = len(snapshot.members)
+        return rank, member.role, member.index
 
     members = sorted(snapshot.members, key=place)
     for each in members[:MOST_MEMBERS]:
-        rank = snapshot.rank(each)
-        usage = each.usage
         cells = (
-            UNKNOWN if rank is None else str(rank),
+            format_rank(snapshot.rank(each)),
             f"{each.role}-{each.index}",
-            format_enum(agent_pb2.MemberState.Name(each.state), "MEMBER_STATE_"),
+            format_member_state(each.state),
             str(each.step),
-            f"{each.step_seconds:.3g} s" if each.step_seconds else UNKNOWN,
-            f"{usage.cpu_cores:.2f}",
-            format_bytes(usage.memory_bytes),
-            f"{usage.gpu_percent} %" if usage.gpu_memory_bytes else UNKNOWN,
+            format_step_time(each.step_seconds),
+            f"{each.usage.cpu_cores:.2f}",
+            format_bytes(each.usage.memory_bytes),
+            format_gpu(each.usage),
         )
         table.add_row(*map(Text, cells), style="red" if each.straggler else "")
     more = len(members) - MOST_MEMBERS
-    return Group(table, Text(f"and {more} more members")) if more > 0 else table
+    if more <= 0:
+        return table
+    return Group(table, Text(f"and {more} more members"))
 
 
 def jobs_view(jobs: Sequence[ElasticJob], rates: dict[str, list[float]]) -> Table:
-    """Return a row per job, with the course of its rate; `rates`: by the job's UID."""
+    """Return a row per job with its latest rates, which are given by the job's UID."""
     table = plain_table("NAME", "PHASE", "WORKERS", "PROGRESS", "RATE", "", "ETA")
     for job in jobs:
-        progress = job.status.progress
-        total = (progress.total_steps if progress else None) or 0
-        filled = bar(progress.step / total, 10) if progress and total else ""
-        steps = progress.steps if progress else ""
+        progress = job.status.progress or Progress()
+        steps = progress.steps
+        if progress.total_steps:
+            steps = f"{bar(progress.step / progress.total_steps, 10)} {steps}".strip()
         cells = (
             job.metadata.name,
             job.status.phase or "Pending",
             job.status.workers or UNKNOWN,
-            f"{filled} {steps}".strip() or UNKNOWN,
-            (progress.rate if progress else "") or UNKNOWN,
+            steps or UNKNOWN,
+            progress.rate or UNKNOWN,
             sparkline(rates.get(job.metadata.uid, []), 12),
-            (progress.eta if progress else "") or UNKNOWN,
+            progress.eta or UNKNOWN,
         )
         table.add_row(*map(Text, cells))
     return table

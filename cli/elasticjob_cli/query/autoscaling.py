@@ -1,4 +1,4 @@
-"""Shows what a job's auto-scaler knows, what it does, and why no more. Pure."""
+"""Renders the auto-scaler's measurements, its present activity and its pauses. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from elasticjob_cli.query.formatting import (
     UNKNOWN,
     format_bytes,
     format_duration,
+    format_rate,
     format_timestamp,
     key_value_table,
     plain_table,
@@ -20,12 +21,12 @@ from elasticjob_cli.query.formatting import (
 
 
 def is_of_interest(known: job_pb2.Autoscaling) -> bool:
-    """Return whether there is anything to show: auto-scaling is on, or sizes were measured."""
+    """Return whether auto-scaling is on, or sizes have been measured."""
     return known.enabled or any(size.samples_per_second for size in known.sizes)
 
 
 def render_autoscaling(known: job_pb2.Autoscaling) -> RenderableType:
-    """Return a few lines about what it does, a row per size, and a row per role that was changed."""
+    """Return lines about the activity, a row per size, and a row per role with changed resources."""
     if not is_of_interest(known):
         return Text("Auto-scaling is off, and no size has been measured.")
     parts: list[RenderableType] = [key_value_table(_lines(known))]
@@ -38,40 +39,38 @@ def render_autoscaling(known: job_pb2.Autoscaling) -> RenderableType:
 
 
 def _lines(known: job_pb2.Autoscaling) -> Iterable[tuple[str, str]]:
-    state = "off, measures only" if not known.enabled else "on"
-    if known.enabled and known.settled_size:
-        state += f", settled at {known.settled_size}"
-    yield "Auto-scaling", state
-    yield (
-        "Sizes",
-        f"{known.role} has {known.size}, may have {known.minimum} to {known.maximum} ({known.limit})",
-    )
+    yield "Auto-scaling", _state(known)
+    allowed = f"{known.minimum} to {known.maximum} ({known.limit})"
+    yield "Sizes", f"{known.role} has {known.size}, may have {allowed}"
     if known.objective:
         yield "Objective", known.objective
     if known.best_to:
-        best = (
-            str(known.best_to)
-            if known.best_from == known.best_to
-            else f"{known.best_from} to {known.best_to}"
-        )
+        best = str(known.best_to)
+        if known.best_from != known.best_to:
+            best = f"{known.best_from} to {best}"
         yield "Best size", f"{best}, with a likelihood of at least 90 %"
     yield "Now", _activity(known)
     if known.retry_time:
-        again = format_timestamp(known.retry_time)
-        yield (
-            "Pause",
-            f"no more than {known.had_size} members could be had; more are requested from {again} on",
-        )
+        problem = f"no more than {known.had_size} members could start"
+        yield "Pause", f"{problem}; more are requested from {format_timestamp(known.retry_time)} on"
     if known.resources_retry_time:
-        again = format_timestamp(known.resources_retry_time)
+        retry = format_timestamp(known.resources_retry_time)
         yield (
             "Pause",
-            f"a plan for CPU or memory has failed; the next one may be made from {again} on",
+            f"a plan for CPU or memory has failed; the next one may follow from {retry} on",
         )
     if known.rescale_seconds:
         yield "Rescale", f"costs {format_duration(known.rescale_seconds)} of training"
     if known.decided:
         yield "Decided", f"{format_timestamp(known.decided)}: {known.reason}"
+
+
+def _state(known: job_pb2.Autoscaling) -> str:
+    if not known.enabled:
+        return "off, measures only"
+    if known.settled_size:
+        return f"on, settled at {known.settled_size}"
+    return "on"
 
 
 def _activity(known: job_pb2.Autoscaling) -> str:
@@ -84,24 +83,37 @@ def _activity(known: job_pb2.Autoscaling) -> str:
 
 
 def _sizes(known: job_pb2.Autoscaling) -> Table:
-    means = ("MEANS",) if any(each.means for each in known.sizes) else ()
-    rows = plain_table("SIZE", "MEASURED", "WINDOWS", "ERROR", "EXPECTED", "BELIEVED TO BE", *means)
+    titles = ["SIZE", "MEASURED", "WINDOWS", "ERROR", "EXPECTED", "BELIEVED TO BE"]
+    has_meanings = any(each.means for each in known.sizes)
+    if has_meanings:
+        titles.append("MEANS")
+    rows = plain_table(*titles)
     for each in known.sizes:
-        measured = bool(each.samples_per_second)
-        rows.add_row(
-            f"{each.size} *" if each.size == known.size else str(each.size),
-            f"{each.samples_per_second:.5g} samples/s" if measured else UNKNOWN,
-            f"{each.windows:.1f}" if measured else UNKNOWN,
-            f"{100 * each.relative_error:.1f} %" if measured else UNKNOWN,
-            f"{each.expected_from:.4g} to {each.expected_to:.4g}" if each.expected else UNKNOWN,
-            _belief(each) if each.expected else UNKNOWN,
-            *([each.means or UNKNOWN] if means else []),
-        )
+        size = str(each.size)
+        if each.size == known.size:
+            size += " *"
+        row = [size, *_measurement(each), *_expectation(each)]
+        if has_meanings:
+            row.append(each.means or UNKNOWN)
+        rows.add_row(*row)
     return rows
 
 
+def _measurement(size: job_pb2.SizeBelief) -> tuple[str, str, str]:
+    if not size.samples_per_second:
+        return UNKNOWN, UNKNOWN, UNKNOWN
+    error = f"{100 * size.relative_error:.1f} %"
+    return format_rate(size.samples_per_second), f"{size.windows:.1f}", error
+
+
+def _expectation(size: job_pb2.SizeBelief) -> tuple[str, str]:
+    if not size.expected:
+        return UNKNOWN, UNKNOWN
+    return f"{size.expected_from:.4g} to {size.expected_to:.4g}", _belief(size)
+
+
 def _belief(size: job_pb2.SizeBelief) -> str:
-    """Return the likeliest of three answers."""
+    """Return the likeliest of three judgements of a size."""
     right = max(0.0, 1 - size.too_small - size.too_large)
     likelihood, text = max(
         (right, "about right"), (size.too_small, "too small"), (size.too_large, "too large")

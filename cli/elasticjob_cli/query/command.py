@@ -1,6 +1,6 @@
-"""`elasticjob query JOB`: requests a job's state from its master, not from the API server.
+"""`elasticjob query`: requests a job's state from its master, not from the API server.
 
-The status in Kubernetes is a summary a few seconds old; only the master has members, shards and the
+The status in Kubernetes is a summary a few seconds old. Only the master has members, shards and the
 world.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, TypeVar
@@ -17,12 +17,12 @@ from typing import Annotated, TypeVar
 import typer
 from elasticjob_client.cluster import Access
 from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObject
-from elasticjob_client.master_queries import JobSnapshot, Master
+from elasticjob_client.master_queries import Master
 from elasticjob_client.report import StoredMaster, open_master_or_report
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
 
-from elasticjob_cli.jobs.options import Context, Job, Kubeconfig, Namespace, reported, run
+from elasticjob_cli.jobs.options import Job, for_cluster, reported, run
 from elasticjob_cli.jobs.printing import console
 from elasticjob_cli.query import topics
 from elasticjob_cli.query.job_view import as_json, as_text
@@ -31,34 +31,31 @@ from elasticjob_cli.run.lookup import local_run
 
 T = TypeVar("T")
 Connect = Callable[[], AbstractAsyncContextManager[Master | StoredMaster]]
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Show each change until the job has ended.")
+]
 _RECONNECT_SECONDS = 1.0
 
 
 class Output(StrEnum):
-    """How an answer is printed."""
+    """The formats of an answer."""
 
     TABLE = "table"
     JSON = "json"
 
 
 @dataclass(frozen=True)
-class _Question:
-    """What is asked, and how it is printed."""
-
-    topic: Topic
-    output: Output
-
-
-@dataclass(frozen=True)
 class _Answer:
-    """An answer as people and as programs read it."""
+    """An answer in both formats."""
 
     text: RenderableType
     json: str
 
 
+@for_cluster
 def query(
     job: Job,
+    access: Access,
     topic: Annotated[
         Topic, typer.Argument(help="What to show; default: the whole job.")
     ] = Topic.STATUS,
@@ -68,33 +65,48 @@ def query(
             help="HOST:PORT of the master, such as a forwarded port; default: as in the status."
         ),
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Go on until the job has ended.")
-    ] = False,
+    watch: Watch = False,
     output: Annotated[
         Output, typer.Option("--output", "-o", help="Format; json with --watch: one a line.")
-    ] = (Output.TABLE),
-    namespace: Namespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
+    ] = Output.TABLE,
 ) -> None:
-    """Ask a job's master: world, members, shards, auto-scaling.
+    """Query a job's master: world, members, shards, auto-scaling.
 
-    It knows more, and sooner, than the status in Kubernetes. A topic shows one of these in detail.
-    Of a job that has ended, or is suspended, it shows what its master has last said.
+    The master knows more than the status in Kubernetes, and earlier. A topic shows one part in
+    detail. If the job has ended or is suspended, the last answers of its master are shown.
     """
-    question = _Question(topic, output)
-    show = _watch if watch else _show
-    access = Access(kubeconfig, context, namespace)
-    ask_master(job, access, lambda connect: show(connect, question), address=address)
+    show(job, access, topic, output, watch=watch, address=address)
+
+
+def show(
+    job: str,
+    access: Access,
+    topic: Topic,
+    output: Output,
+    *,
+    watch: bool,
+    address: str | None = None,
+) -> None:
+    """Print the answer to a topic, or with `watch` each answer until the job has ended."""
+
+    async def work(connect: Connect) -> None:
+        if watch:
+            await _Watch(connect, topic, output).run()
+            return
+        async with connect() as master:
+            note_source(master)
+            answer = await _answer(master, topic)
+        _print(answer, output, console())
+
+    ask_master(job, access, work, address=address)
 
 
 def ask_master(
     job: str, access: Access, work: Callable[[Connect], Awaitable[T]], *, address: str | None = None
 ) -> T:
-    """Do something with a job's master, or with what it has stored.
+    """Return the result of `work` on a job's master, or on the answers that it has stored.
 
-    An error is one line, and an exit code.
+    A `ClientError` becomes one line on standard error and an exit code.
     """
     with reported():
         local = local_run(job, address, access.namespace, access.context, access.kubeconfig)
@@ -111,75 +123,96 @@ async def _awaited(work: Awaitable[T]) -> T:
     return await work
 
 
-async def _show(connect: Connect, question: _Question) -> None:
-    async with connect() as master:
-        if isinstance(master, StoredMaster):
-            typer.echo(master.why, err=True)
-        if question.topic is Topic.STATUS:
-            _print(_status_answer(await master.snapshot()), question.output)
+def note_source(master: Master | StoredMaster) -> None:
+    """Print a line on standard error if stored answers replace those of the master."""
+    if isinstance(master, StoredMaster):
+        typer.echo(master.why, err=True)
+
+
+async def _answer(master: Master | StoredMaster, topic: Topic) -> _Answer:
+    if topic is Topic.STATUS:
+        snapshot = await master.snapshot()
+        return _Answer(as_text(snapshot), as_json(snapshot))
+    query = TOPIC_QUERIES[topic]
+    answer = await master.get(query.name)
+    return _Answer(query.render(answer), topics.as_json(answer))
+
+
+async def _answers(master: Master | StoredMaster, topic: Topic) -> AsyncGenerator[_Answer, None]:
+    """Yield an answer at each change, until the master ends."""
+    if topic is Topic.STATUS:
+        async with aclosing(master.watch("Status")) as statuses:
+            async for status in statuses:
+                snapshot = await master.snapshot(status)
+                yield _Answer(as_text(snapshot), as_json(snapshot))
+        return
+    query = TOPIC_QUERIES[topic]
+    async with aclosing(master.watch(query.name)) as answers:
+        async for answer in answers:
+            yield _Answer(query.render(answer), topics.as_json(answer))
+
+
+class _Watch:
+    """Prints each answer until the job has ended; reconnects to the next master."""
+
+    def __init__(self, connect: Connect, topic: Topic, output: Output) -> None:
+        self._connect = connect
+        self._topic = topic
+        self._output = output
+        self._incremental = topic in TOPIC_QUERIES and TOPIC_QUERIES[topic].incremental
+        self._console = console()
+        self._live: Live | None = None
+        self._last_answer_time: float | None = None
+
+    async def run(self) -> None:
+        redraw = self._console.is_terminal and self._output is Output.TABLE
+        if not redraw or self._incremental:
+            await self._follow_masters()
             return
-        topic = TOPIC_QUERIES[question.topic]
-        answer = await master.get(topic.name)
-    _print(_Answer(topic.render(answer), topics.as_json(answer)), question.output)
+        with Live(console=self._console, auto_refresh=False) as self._live:
+            await self._follow_masters()
 
-
-def _status_answer(snapshot: JobSnapshot) -> _Answer:
-    return _Answer(as_text(snapshot), as_json(snapshot))
-
-
-async def _watch(connect: Connect, question: _Question) -> None:
-    """Show every change until the job has ended; reconnect when the master was relaunched."""
-    screen = console()
-    answered = False
-    shown_at = 0.0
-    incremental = question.topic in TOPIC_QUERIES and TOPIC_QUERIES[question.topic].incremental
-    redraw = screen.is_terminal and question.output is Output.TABLE and not incremental
-    with Live(console=screen, auto_refresh=False) if redraw else nullcontext() as live:
+    async def _follow_masters(self) -> None:
         while True:
             try:
-                async with (
-                    connect() as master,
-                    aclosing(_answers(master, question.topic)) as answers,
-                ):
-                    stored = master if isinstance(master, StoredMaster) else None
-                    is_news = stored is None or (
-                        stored.answers.time > shown_at and not (answered and incremental)
-                    )
-                    if stored is not None and (is_news or stored.is_last):
-                        typer.echo(stored.why, err=True)
-                    while is_news and (answer := await anext(answers, None)) is not None:
-                        answered = True
-                        shown_at = time.time()
-                        if live is not None:
-                            live.update(answer.text, refresh=True)
-                        else:
-                            _print(answer, question.output)
-                if stored is not None and stored.is_last:
-                    return
+                async with self._connect() as master:
+                    if isinstance(master, StoredMaster):
+                        await self._show_stored(master)
+                        if master.is_last:
+                            return
+                    else:
+                        await self._show_all(master)
             except (MasterUnavailable, NoSuchObject) as error:
-                if not answered:
+                if self._last_answer_time is None:
                     raise
                 typer.echo(str(error), err=True)
                 return
             except ClientError:
-                if not answered:
+                if self._last_answer_time is None:
                     raise
             await asyncio.sleep(_RECONNECT_SECONDS)
 
+    async def _show_stored(self, master: StoredMaster) -> None:
+        """Show stored answers unless a master has already sent newer ones, or all increments."""
+        last = self._last_answer_time
+        is_news = last is None or (not self._incremental and master.answers.time > last)
+        if is_news or master.is_last:
+            note_source(master)
+        if is_news:
+            await self._show_all(master)
 
-async def _answers(master: Master | StoredMaster, topic: Topic) -> AsyncGenerator[_Answer, None]:
-    """Yield what the master says at each change, until it ends."""
-    name = "Status" if topic is Topic.STATUS else TOPIC_QUERIES[topic].name
-    async with aclosing(master.watch(name)) as said:
-        async for answer in said:
-            if topic is Topic.STATUS:
-                yield _status_answer(await master.snapshot(answer))
-            else:
-                yield _Answer(TOPIC_QUERIES[topic].render(answer), topics.as_json(answer))
+    async def _show_all(self, master: Master | StoredMaster) -> None:
+        async with aclosing(_answers(master, self._topic)) as answers:
+            async for answer in answers:
+                self._last_answer_time = time.time()
+                if self._live is not None:
+                    self._live.update(answer.text, refresh=True)
+                else:
+                    _print(answer, self._output, self._console)
 
 
-def _print(answer: _Answer, output: Output) -> None:
+def _print(answer: _Answer, output: Output, screen: Console) -> None:
     if output is Output.JSON:
         typer.echo(answer.json)
     else:
-        console().print(answer.text)
+        screen.print(answer.text)

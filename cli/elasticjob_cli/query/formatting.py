@@ -1,10 +1,11 @@
-"""Formats values and tables for people: durations, sizes, times, enumerations. Pure."""
+"""Formats values and tables for people. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from elasticjob_api.times import format_time
+from elasticjob_api.v1 import agent_pb2, job_pb2
 from rich.table import Table
 from rich.text import Text
 
@@ -27,40 +28,64 @@ def plain_table(*titles: str) -> Table:
     return result
 
 
-def format_enum(name: str, prefix: str) -> str:
-    """Return a protobuf enumeration's value without its prefix, capitalized."""
-    return name.removeprefix(prefix).capitalize()
+def format_phase(phase: job_pb2.JobPhase.ValueType) -> str:
+    """Return a phase of the training, such as `Training`."""
+    return job_pb2.JobPhase.Name(phase).removeprefix("JOB_PHASE_").capitalize()
+
+
+def format_member_state(state: agent_pb2.MemberState.ValueType) -> str:
+    """Return the state of a member, such as `Running`."""
+    return agent_pb2.MemberState.Name(state).removeprefix("MEMBER_STATE_").capitalize()
+
+
+def format_rank(rank: int | None) -> str:
+    """Return a rank; a dash for a member outside of the world."""
+    return UNKNOWN if rank is None else str(rank)
+
+
+def format_step_time(seconds: float) -> str:
+    """Return the seconds of a step; a dash for 0, which means unknown."""
+    return f"{seconds:.3g} s" if seconds else UNKNOWN
+
+
+def format_gpu(usage: agent_pb2.ResourceUsage) -> str:
+    """Return the use of the GPUs; a dash for a member without GPUs."""
+    return f"{usage.gpu_percent} %" if usage.gpu_memory_bytes else UNKNOWN
+
+
+def format_metrics(metrics: Mapping[str, float]) -> str:
+    """Return metrics on one line, in the order of their names."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in sorted(metrics.items()))
+
+
+def format_rate(samples_per_second: float) -> str:
+    """Return a rate; a dash for 0, which means unknown."""
+    return f"{samples_per_second:.5g} samples/s" if samples_per_second else UNKNOWN
 
 
 def format_bytes(count: int) -> str:
-    """Return a number of bytes as Kubernetes writes quantities, with three digits at most.
-
-    950, 12.5Mi, 3Gi.
-    """
+    """Return a number of bytes as a quantity with up to three digits, such as 950, 12.5Mi, 3Gi."""
     value = float(count)
     units = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
     while value >= 1000 and len(units) > 1:
         value /= 1024
         units.pop(0)
-    return f"{value:{'.2f' if 0 < value < 1 else '.3g'}}{units[0]}"
+    digits = ".2f" if 0 < value < 1 else ".3g"
+    return f"{value:{digits}}{units[0]}"
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds as 1h 02m, 3m 20s or 12s.
-
-    A dash for a negative number, which means unknown.
-    """
+    """Return seconds as 1h 02m, 3m 20s or 12s; a dash for a negative number, which means unknown."""
     if seconds < 0:
         return UNKNOWN
     minutes, rest = divmod(round(seconds), 60)
     if minutes >= 60:
         return f"{minutes // 60}h {minutes % 60:02}m"
-    return f"{minutes}m {rest:02}s" if minutes else f"{rest}s"
+    if minutes:
+        return f"{minutes}m {rest:02}s"
+    return f"{rest}s"
 
 
 def format_timestamp(seconds: float) -> str:
-    """Return seconds since the epoch as Kubernetes writes times.
-
-    A dash for 0, which means never.
-    """
+    """Return seconds since the epoch as Kubernetes writes times; a dash for 0, which means never."""
     return format_time(seconds) if seconds else UNKNOWN

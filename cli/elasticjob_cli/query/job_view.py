@@ -1,4 +1,4 @@
-"""Shows a job's status: as tables for people, as JSON for programs. Pure."""
+"""Renders a job's status: as tables for people, as JSON for programs. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
 from elasticjob_client.master_queries import JobSnapshot
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -17,34 +18,38 @@ from elasticjob_cli.query.formatting import (
     UNKNOWN,
     format_bytes,
     format_duration,
-    format_enum,
+    format_member_state,
+    format_metrics,
+    format_phase,
+    format_rank,
+    format_rate,
     format_timestamp,
     key_value_table,
     plain_table,
 )
 
+_COUNTS = ("total", "done", "leased", "waiting", "returned", "failed")
+
 
 def as_json(snapshot: JobSnapshot) -> str:
-    """Return one line.
+    """Return one line: the fields of the status, and `members` and `autoscaling`.
 
-    The status in protobuf's own JSON (64-bit numbers as text), `members` and `autoscaling`.
+    Fields have the form of protobuf's own JSON, in which 64-bit numbers are text.
     """
+    members = [
+        _fields(member) | {"rank": snapshot.rank(member)} for member in in_order(snapshot.members)
+    ]
+    more = {"members": members, "autoscaling": _fields(snapshot.autoscaling)}
+    return json.dumps(_fields(snapshot.status) | more)
 
-    def fields(
-        message: job_pb2.JobStatus | agent_pb2.Member | job_pb2.Autoscaling,
-    ) -> dict[str, object]:
-        result: dict[str, object] = MessageToDict(
-            message, always_print_fields_with_no_presence=True
-        )
-        return result
 
-    members = [fields(member) | {"rank": snapshot.rank(member)} for member in _ordered(snapshot)]
-    more = {"members": members, "autoscaling": fields(snapshot.autoscaling)}
-    return json.dumps(fields(snapshot.status) | more)
+def _fields(message: Message) -> dict[str, object]:
+    fields: dict[str, object] = MessageToDict(message, always_print_fields_with_no_presence=True)
+    return fields
 
 
 def as_text(snapshot: JobSnapshot) -> RenderableType:
-    """Return a few lines about the job, a row per member, a row per data set, and what the auto-scaler knows."""
+    """Return a summary, a row per member, a row per data set, and the auto-scaler's knowledge."""
     parts: list[RenderableType] = [_summary(snapshot.status), Text(), _members(snapshot)]
     if snapshot.status.datasets:
         parts += [Text(), _datasets(snapshot.status.datasets)]
@@ -57,26 +62,14 @@ def _summary(status: job_pb2.JobStatus) -> Table:
     progress = status.progress
     rows = [
         ("Job", f"{status.namespace}/{status.job_name}"),
-        ("Phase", format_enum(job_pb2.JobPhase.Name(status.phase), "JOB_PHASE_")),
+        ("Phase", format_phase(status.phase)),
         ("World", f"round {status.round}, size {status.world_size}"),
         ("Step", _steps(progress)),
-        (
-            "Rate",
-            f"{progress.samples_per_second:.5g} samples/s"
-            if progress.samples_per_second
-            else UNKNOWN,
-        ),
+        ("Rate", format_rate(progress.samples_per_second)),
         ("To go", format_duration(progress.eta_seconds) if progress.last_report_time else UNKNOWN),
     ]
     if progress.metrics:
-        rows.append(
-            (
-                "Metrics",
-                ", ".join(
-                    f"{name} {value:.4g}" for name, value in sorted(progress.metrics.items())
-                ),
-            )
-        )
+        rows.append(("Metrics", format_metrics(progress.metrics)))
     if progress.stalled_since:
         rows.append(("Stalled", f"since {format_timestamp(progress.stalled_since)}"))
     if progress.stragglers:
@@ -87,27 +80,30 @@ def _summary(status: job_pb2.JobStatus) -> Table:
 
 
 def _steps(progress: job_pb2.Progress) -> str:
-    if not progress.total_steps:
+    total = progress.total_steps
+    if not total:
         return str(progress.step)
-    return (
-        f"{progress.step}/{progress.total_steps} ({100 * progress.step // progress.total_steps} %)"
-    )
+    return f"{progress.step}/{total} ({100 * progress.step // total} %)"
 
 
 def _members(snapshot: JobSnapshot) -> Table:
     rows = plain_table("ROLE", "INDEX", "RANK", "POD", "STATE", "ADDRESS", "STEP", "CPU", "MEMORY")
-    for member in _ordered(snapshot):
-        rank = snapshot.rank(member)
+    for member in in_order(snapshot.members):
+        cpu = UNKNOWN
+        memory = UNKNOWN
+        if member.HasField("usage"):
+            cpu = f"{member.usage.cpu_cores:.2f}"
+            memory = format_bytes(member.usage.memory_bytes)
         rows.add_row(
             member.role,
             str(member.index),
-            UNKNOWN if rank is None else str(rank),
+            format_rank(snapshot.rank(member)),
             member.pod_name,
-            format_enum(agent_pb2.MemberState.Name(member.state), "MEMBER_STATE_"),
+            format_member_state(member.state),
             member.address,
             str(member.step),
-            f"{member.usage.cpu_cores:.2f}" if member.HasField("usage") else UNKNOWN,
-            format_bytes(member.usage.memory_bytes) if member.HasField("usage") else UNKNOWN,
+            cpu,
+            memory,
         )
     return rows
 
@@ -115,19 +111,10 @@ def _members(snapshot: JobSnapshot) -> Table:
 def _datasets(ledgers: Iterable[shards_pb2.Ledger]) -> Table:
     rows = plain_table("DATASET", "SHARDS", "DONE", "LEASED", "WAITING", "RETURNED", "FAILED")
     for ledger in ledgers:
-        counts = (
-            ledger.total,
-            ledger.done,
-            ledger.leased,
-            ledger.waiting,
-            ledger.returned,
-            ledger.failed,
-        )
-        rows.add_row(ledger.dataset, *map(str, counts))
+        rows.add_row(ledger.dataset, *(str(getattr(ledger, count)) for count in _COUNTS))
     return rows
 
 
-def _ordered(snapshot: JobSnapshot) -> list[agent_pb2.Member]:
-    return sorted(
-        snapshot.members, key=lambda member: (member.role, member.index, member.incarnation)
-    )
+def in_order(members: Iterable[agent_pb2.Member]) -> list[agent_pb2.Member]:
+    """Return members by role, index and incarnation."""
+    return sorted(members, key=lambda member: (member.role, member.index, member.incarnation))

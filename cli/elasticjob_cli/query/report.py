@@ -1,4 +1,4 @@
-"""Shows what a training came to, and its course: as text for people, as CSV for programs. Pure."""
+"""Renders a training's report and history: as text for people, as CSV for programs. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from elasticjob_cli.query.formatting import (
     plain_table,
 )
 
-_SPENT = (
+_TIMES = (
     ("training", "training"),
     ("starting", "starting and changing worlds"),
     ("waiting", "waiting for members"),
@@ -27,55 +27,67 @@ _SPENT = (
     ("without_master", "without a master"),
     ("suspended", "suspended"),
 )
-"""Fields of the time that was spent, and how people call them."""
+"""Fields of the report's `time`, with the texts that are shown."""
 _CSV_COLUMNS = ("time", "round", "worldSize", "step", "samplesPerSecond")
+_CSV_EVENT_COLUMNS = ("event", "message")
 
 
 def render_report(report: job_pb2.Report) -> RenderableType:
-    """Return a line per value, and a row per pod that has failed."""
-    said = report.outcome
-    steps = f"{report.step}/{report.total_steps}" if report.total_steps else str(report.step)
-    rate = f"{report.mean_samples_per_second:.5g} a second of training"
+    """Return a line per value, and a row per failed pod."""
+    outcome = report.outcome
+    samples = UNKNOWN
+    if report.samples:
+        samples = f"{report.samples:.6g}, {report.mean_samples_per_second:.5g} a second of training"
     lines = [
-        ("Result", ": ".join(filter(None, (said.phase, said.message))) or UNKNOWN),
+        ("Result", ": ".join(filter(None, (outcome.phase, outcome.message))) or UNKNOWN),
         ("Began", format_timestamp(report.began)),
-        ("Ended", format_timestamp(said.completed)),
-        ("Steps", steps),
-        ("Samples", f"{report.samples:.6g}, {rate}" if report.samples else UNKNOWN),
+        ("Ended", format_timestamp(outcome.completed)),
+        ("Steps", steps_of(report)),
+        ("Samples", samples),
         *summary(report),
         ("Worlds", str(report.worlds)),
         ("Masters", str(report.masters)),
-        ("Restarts", f"{said.restarts}, and {said.uncounted_restarts} that are nobody's fault"),
+        ("Restarts", restarts(outcome.restarts, outcome.uncounted_restarts)),
     ]
-    if said.retries:
-        lines.append(("Retries", str(said.retries)))
+    if outcome.retries:
+        lines.append(("Retries", str(outcome.retries)))
     lines += [(name, f"{value:.6g}") for name, value in sorted(report.metrics.items())]
     parts: list[RenderableType] = [key_value_table(lines)]
-    if said.failures:
-        parts += [
-            Text(""),
-            Text("Failures, the newest first", style="bold"),
-            _failures(said.failures),
-        ]
+    if outcome.failures:
+        title = Text("Failures, the newest first", style="bold")
+        parts += [Text(""), title, _failures(outcome.failures)]
     return Group(*parts)
 
 
+def steps_of(counts: job_pb2.Report | job_pb2.Progress) -> str:
+    """Return the finished steps, and all steps if they are known."""
+    if not counts.total_steps:
+        return str(counts.step)
+    return f"{counts.step}/{counts.total_steps}"
+
+
+def restarts(counted: int, uncounted: int) -> str:
+    """Return the numbers of restarts that count against the limits, and of the others."""
+    return f"{counted}, and {uncounted} that do not count"
+
+
 def summary(report: job_pb2.Report) -> list[tuple[str, str]]:
-    """Return what the training cost: goodput, what the time was spent on, and resources."""
-    spent = [(text, getattr(report.time, field)) for field, text in _SPENT]
-    counted = sum(seconds for _, seconds in spent) - report.time.suspended
-    goodput = f"{100 * report.goodput:.0f} % of {format_duration(counted)} was training"
-    hours = f"{report.member_hours:.3g} of members, {report.cpu_hours:.3g} of CPUs used, {report.gpu_hours:.3g} of GPUs"
+    """Return the lines about the costs of the training: goodput, time, and resources."""
+    times = [(text, getattr(report.time, field)) for field, text in _TIMES]
+    goodput = f"{UNKNOWN}: no step was reported"
+    if report.goodput >= 0:
+        counted = sum(seconds for _, seconds in times) - report.time.suspended
+        goodput = f"{100 * report.goodput:.0f} % of {format_duration(counted)} was training"
+    shown = [f"{format_duration(seconds)} {text}" for text, seconds in times if seconds >= 1]
+    hours = (
+        f"{report.member_hours:.3g} of members",
+        f"{report.cpu_hours:.3g} of CPUs used",
+        f"{report.gpu_hours:.3g} of GPUs",
+    )
     return [
-        ("Goodput", goodput if report.goodput >= 0 else f"{UNKNOWN}: no step was reported"),
-        (
-            "Time",
-            ", ".join(
-                f"{format_duration(seconds)} {text}" for text, seconds in spent if seconds >= 1
-            )
-            or UNKNOWN,
-        ),
-        ("Hours", hours),
+        ("Goodput", goodput),
+        ("Time", ", ".join(shown) or UNKNOWN),
+        ("Hours", ", ".join(hours)),
     ]
 
 
@@ -84,12 +96,13 @@ def render_history(answer: job_pb2.History) -> RenderableType:
     lines = [(event.time, event.reason, event.message) for event in answer.events]
     for each in answer.samples:
         parts = (
+            f"round {each.round}",
             f"step {each.step}",
             f"world of {each.world_size}",
             f"{each.samples_per_second:.5g} samples/s",
             *(f"{name} {value:.5g}" for name, value in sorted(each.metrics.items())),
         )
-        lines.append((each.time, "", f"round {each.round}, {', '.join(parts)}"))
+        lines.append((each.time, "", ", ".join(parts)))
     return Text(
         "\n".join(
             f"{format_timestamp(time)}  {reason:18}  {text}" for time, reason, text in sorted(lines)
@@ -98,7 +111,7 @@ def render_history(answer: job_pb2.History) -> RenderableType:
 
 
 def history_csv(answer: job_pb2.History) -> str:
-    """Return a row per sample, with a column per metric, and a row per event, in the order of their times."""
+    """Return a row per sample and event in the order of their times, with a column per metric."""
     metrics = sorted({name for each in answer.samples for name in each.metrics})
     rows: list[tuple[float, Mapping[str, object]]] = []
     for each in answer.samples:
@@ -119,7 +132,7 @@ def history_csv(answer: job_pb2.History) -> str:
         }
         rows.append((event.time, row))
     text = io.StringIO()
-    columns = (*_CSV_COLUMNS, *map(_column, metrics), "event", "message")
+    columns = (*_CSV_COLUMNS, *map(_column, metrics), *_CSV_EVENT_COLUMNS)
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(row for _, row in sorted(rows, key=lambda pair: pair[0]))
@@ -127,18 +140,16 @@ def history_csv(answer: job_pb2.History) -> str:
 
 
 def _column(metric: str) -> str:
-    """Return the column of a metric, which may have the name of another column."""
-    return f"metric.{metric}" if metric in (*_CSV_COLUMNS, "event", "message") else metric
+    """Return the column of a metric; a metric may have the name of a fixed column."""
+    if metric in (*_CSV_COLUMNS, *_CSV_EVENT_COLUMNS):
+        return f"metric.{metric}"
+    return metric
 
 
 def _failures(failures: Iterable[job_pb2.PodFailure]) -> Table:
     table = plain_table("TIME", "POD", "REASON", "DONE", "LAST WORDS")
     for each in failures:
-        table.add_row(
-            *map(
-                Text,
-                (format_timestamp(each.time), each.pod, each.reason, each.action, each.message),
-            )
-        )
+        row = (format_timestamp(each.time), each.pod, each.reason, each.action, each.message)
+        table.add_row(*map(Text, row))
     table.columns[-1].no_wrap = False
     return table

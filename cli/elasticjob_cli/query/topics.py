@@ -1,4 +1,4 @@
-"""The topics of `elasticjob query` besides the job's status, such as members, progress and history."""
+"""The topics of `elasticjob query` besides the job's status, such as members and history."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from elasticjob_api.v1 import agent_pb2, job_pb2
+from elasticjob_api.v1 import job_pb2
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.console import RenderableType
@@ -19,16 +19,24 @@ from elasticjob_cli.query.formatting import (
     UNKNOWN,
     format_bytes,
     format_duration,
-    format_enum,
+    format_gpu,
+    format_member_state,
+    format_rate,
+    format_step_time,
     format_timestamp,
     key_value_table,
     plain_table,
 )
-from elasticjob_cli.query.report import render_history, render_report
+from elasticjob_cli.query.job_view import in_order
+from elasticjob_cli.query.report import render_history, render_report, steps_of
+
+_MEMBER_TITLES = (
+    "ROLE", "INDEX", "POD", "NODE", "STATE", "STEP", "STEP TIME", "CPU", "MEMORY", "GPU", "REMARK",
+)  # fmt: skip
 
 
 class Topic(StrEnum):
-    """What to show of a job."""
+    """The part of a job that a query shows."""
 
     STATUS = "status"
     MEMBERS = "members"
@@ -41,12 +49,12 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True)
 class TopicQuery:
-    """How a topic is requested from the master and shown.
+    """The query and the rendering of a topic.
 
     Attributes:
         name: of the RPCs: `Get<name>` and `Watch<name>`.
-        render: returns an answer as people read it.
-        incremental: each answer of a watch adds to the ones before, in place of replacing them.
+        render: returns an answer for people.
+        incremental: each answer of a watch adds to the earlier ones instead of replacing them.
     """
 
     name: str
@@ -60,55 +68,37 @@ def as_json(answer: Message) -> str:
 
 
 def render_members(answer: job_pb2.MemberList) -> RenderableType:
-    """Return a row per member.
-
-    State, step time, resource usage, and whether it is a straggler or its node unfit.
-    """
-    rows = plain_table(
-        "ROLE",
-        "INDEX",
-        "POD",
-        "NODE",
-        "STATE",
-        "STEP",
-        "STEP TIME",
-        "CPU",
-        "MEMORY",
-        "GPU",
-        "REMARK",
-    )
-    for each in sorted(
-        answer.members, key=lambda member: (member.role, member.index, member.incarnation)
-    ):
-        usage = each.usage
+    """Return a row per member: state, step time, resource usage, straggler and unfit node."""
+    rows = plain_table(*_MEMBER_TITLES)
+    for each in in_order(answer.members):
+        remarks = [each.check_problem] if each.check_problem else []
+        if each.straggler:
+            remarks.insert(0, "straggler")
         rows.add_row(
             each.role,
             str(each.index),
             each.pod_name,
             each.node_name or UNKNOWN,
-            format_enum(agent_pb2.MemberState.Name(each.state), "MEMBER_STATE_"),
+            format_member_state(each.state),
             str(each.step),
-            f"{each.step_seconds:.3g} s" if each.step_seconds else UNKNOWN,
-            f"{usage.cpu_cores:.2f}",
-            format_bytes(usage.memory_bytes),
-            f"{usage.gpu_percent} %" if usage.gpu_memory_bytes else UNKNOWN,
-            "; ".join(filter(None, ("straggler" if each.straggler else "", each.check_problem))),
+            format_step_time(each.step_seconds),
+            f"{each.usage.cpu_cores:.2f}",
+            format_bytes(each.usage.memory_bytes),
+            format_gpu(each.usage),
+            "; ".join(remarks),
         )
     return rows
 
 
 def render_progress(answer: job_pb2.Progress) -> RenderableType:
     """Return a line per value."""
+    steps_rate = UNKNOWN
+    if answer.steps_per_second:
+        steps_rate = f"{answer.steps_per_second:.4g} a second"
     lines = [
-        ("Step", f"{answer.step}/{answer.total_steps}" if answer.total_steps else str(answer.step)),
-        (
-            "Rate",
-            f"{answer.samples_per_second:.5g} samples/s" if answer.samples_per_second else UNKNOWN,
-        ),
-        (
-            "Steps",
-            f"{answer.steps_per_second:.4g} a second" if answer.steps_per_second else UNKNOWN,
-        ),
+        ("Step", steps_of(answer)),
+        ("Rate", format_rate(answer.samples_per_second)),
+        ("Steps", steps_rate),
         ("To go", format_duration(answer.eta_seconds) if answer.last_report_time else UNKNOWN),
         ("Last report", format_timestamp(answer.last_report_time)),
     ]
@@ -124,14 +114,14 @@ def render_plans(answer: job_pb2.PlanList) -> RenderableType:
     """Return a row per plan."""
     rows = plain_table("CREATED", "NAME", "SOURCE", "PHASE", "COMPLETED", "REASON", "MESSAGE")
     for plan in answer.plans:
-        texts = (Text(plan.reason, no_wrap=False), Text(plan.message, no_wrap=False))
         rows.add_row(
             format_timestamp(plan.created),
             plan.name,
             plan.source,
             plan.phase,
             format_timestamp(plan.completed),
-            *texts,
+            Text(plan.reason, no_wrap=False),
+            Text(plan.message, no_wrap=False),
         )
     return rows
 

@@ -89,8 +89,8 @@ def test_people_see_why_no_more_is_done() -> None:
         "Auto-scaling on, settled at 8",
         "Best size 8, with a likelihood of at least 90 %",
         "Now waits for the end of the present ScalePlan",
-        "Pause no more than 20 members could be had; more are requested from 2030-01-01T00:00:00Z on",
-        "Pause a plan for CPU or memory has failed; the next one may be made from 2030-01-01T00:00:00Z on",
+        "Pause no more than 20 members could start; more are requested from 2030-01-01T00:00:00Z on",
+        "Pause a plan for CPU or memory has failed; the next one may follow from 2030-01-01T00:00:00Z on",
         "Rescale costs 12s of training",
         "ps 1.50 1Gi more CPU did not help",
     ):

@@ -45,7 +45,7 @@ def test_a_report_is_told_with_what_the_time_was_spent_on_and_why_pods_have_fail
         "Samples 9600, 4 a second of training",
         "Goodput 80 % of 50m 00s was training",
         "Hours 1.5 of members, 2.25 of CPUs used, 6 of GPUs",
-        "Restarts 1, and 0 that are nobody's fault",
+        "Restarts 1, and 0 that do not count",
         "loss 0.125",
         "2023-11-14T22:13:20Z digits-worker-1 OOMKilled Restart bye",
     ):

@@ -85,7 +85,9 @@ def access(directory: Path, url: str) -> Access:
 
 async def test_a_reader_that_has_enough_ends_it_although_many_lines_wait(tmp_path: Path) -> None:
     async with ApiServer() as url, open_cluster(access(tmp_path, url)) as cluster:
-        followed = job_logs(cluster, "a", Choice(every=True), LogOptions(), follow=True, tell=print)
+        followed = job_logs(
+            cluster, "a", Choice(every=True), LogOptions(), follow=True, notify=print
+        )
         async with asyncio.timeout(30), aclosing(followed) as lines:
             assert (await anext(lines)).text == "line 0"
             for _ in range(
@@ -96,6 +98,6 @@ async def test_a_reader_that_has_enough_ends_it_although_many_lines_wait(tmp_pat
 
 async def test_who_may_not_list_pods_is_told_so_once(tmp_path: Path) -> None:
     async with ApiServer(lists_pods=False) as url, open_cluster(access(tmp_path, url)) as cluster:
-        followed = job_logs(cluster, "a", Choice(), LogOptions(), follow=True, tell=print)
+        followed = job_logs(cluster, "a", Choice(), LogOptions(), follow=True, notify=print)
         with pytest.raises(ClientError, match="pods of ns"):
             await anext(followed)

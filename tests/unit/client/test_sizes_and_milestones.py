@@ -8,8 +8,8 @@ import pytest
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec, ElasticJobStatus, Progress
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_client.errors import ClientError
-from elasticjob_client.milestones import parse_milestone
 from elasticjob_client.scaling import SizeChange, parse_size, removal, size_change
+from elasticjob_client.waiting import parse_milestone
 
 
 @pytest.mark.parametrize(
