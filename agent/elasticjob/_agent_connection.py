@@ -85,7 +85,8 @@ class AgentConnection:
                 "compute_seconds": 0.0,
                 "metrics": {},
             }
-            report["step"], report["total"], report["time"] = step, total, time.time()
+            report["step"] = step
+            report["total"] = total
             if self._step is not None and step > self._step:
                 report["steps"] += step - self._step
             report["samples"] += samples

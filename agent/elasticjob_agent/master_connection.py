@@ -178,8 +178,6 @@ class MasterConnection:
         writer = asyncio.create_task(self._write(stream))
         try:
             async for command in stream:
-                if command.command_id:
-                    self.send(pb.AgentMessage(ack=pb.CommandAck(command_id=command.command_id)))
                 if command.HasField("configure"):
                     self._configure(command.configure)
                 else:
@@ -234,7 +232,6 @@ class MasterConnection:
             samples=report.samples,
             seconds=report.seconds,
             metrics=report.metrics,
-            time=report.time,
             steps=report.steps,
             compute_seconds=report.compute_seconds,
         )

@@ -28,7 +28,6 @@ class StepReport:
     samples: float = 0.0
     seconds: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
-    time: float = 0.0
     steps: int = 0
     compute_seconds: float = 0.0
     local_rank: int = 0
@@ -48,7 +47,6 @@ def merge(older: StepReport, newer: StepReport) -> StepReport:
         samples=older.samples + newer.samples,
         seconds=older.seconds + newer.seconds,
         metrics=dict(metrics[-MAX_METRICS:]),
-        time=newer.time,
         steps=min(older.steps + newer.steps, MAX_STEP),
         compute_seconds=older.compute_seconds + newer.compute_seconds,
         local_rank=newer.local_rank,
@@ -66,7 +64,6 @@ def combine(first: StepReport, other: StepReport) -> StepReport:
     return replace(
         merged,
         seconds=first.seconds,
-        time=max(first.time, other.time),
         steps=first.steps,
         compute_seconds=max(first.compute_seconds, slower),
     )
@@ -124,7 +121,7 @@ class _Round:
         self.reports = {}
         newest = max(reports.values(), key=lambda report: report.step)
         # Without the leader's only what adds up is known: the master measures the time by itself.
-        nothing = StepReport(newest.round, newest.step, time=newest.time, local_rank=self.leader)
+        nothing = StepReport(newest.round, newest.step, local_rank=self.leader)
         combined = self._count(reports.pop(self.leader)) if self.leader in reports else nothing
         for _, other in sorted(reports.items()):
             combined = combine(combined, other)

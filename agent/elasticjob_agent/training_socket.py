@@ -287,7 +287,6 @@ class TrainingSocket:
                     _text(name): float(value)
                     for name, value in (message.get("metrics") or {}).items()
                 },
-                time=float(message.get("time", 0)),
                 steps=_count(message.get("steps", 0)),
                 compute_seconds=float(message.get("compute_seconds", 0)),
             )

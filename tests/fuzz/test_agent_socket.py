@@ -70,7 +70,6 @@ KEYS: dict[str, tuple[Any, ...]] = {
     "compute_seconds": (0.1, "x"),
     "steps": (1, "x"),
     "metrics": ({"loss": 0.5}, {"loss": "x"}, {5: 5}, [1], "x"),
-    "time": (1.0, "x"),
     "stoppable": (False, 1, "x"),
     "stopping": (False, 1, "x"),
 }  # fmt: skip

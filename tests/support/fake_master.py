@@ -74,7 +74,7 @@ class FakeMaster(
         )
         self.answers_watches = True
         self._hosts_changed = asyncio.Event()
-        self._command = 0
+        self._markers = 0
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
@@ -140,11 +140,18 @@ class FakeMaster(
         self._hosts_changed.set()
         self._hosts_changed = asyncio.Event()
 
-    async def order(self, **command: Any) -> int:
+    async def order(self, **command: Any) -> None:
         await self.received.wait(lambda received: received.stream)
-        self._command += 1
-        await self.received.stream.write(pb.MasterMessage(command_id=self._command, **command))
-        return self._command
+        await self.received.stream.write(pb.MasterMessage(**command))
+
+    async def handled(self) -> None:
+        """Wait until the agent has handled all commands sent so far, and the messages it sent before have arrived."""
+        self._markers += 1
+        marker = f"marker-{self._markers}"
+        await self.order(run_script=pb.RunScript(id=marker, script="true", timeout_seconds=SECONDS))
+        await self.received.wait(
+            lambda received: [s for s in received.of_kind("script") if s.id == marker]
+        )
 
     async def begin(self, round_: int, **environment: str) -> None:
         world = pb.World(round=round_, members=[pb.Member(pod_name="job-worker-0")])

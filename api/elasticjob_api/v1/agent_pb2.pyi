@@ -134,7 +134,6 @@ class AgentMessage(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     STARTED_FIELD_NUMBER: _builtins.int
     EXITED_FIELD_NUMBER: _builtins.int
-    ACK_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     CHECK_FIELD_NUMBER: _builtins.int
     JOINED_FIELD_NUMBER: _builtins.int
@@ -149,8 +148,6 @@ class AgentMessage(_message.Message):
     def started(self) -> Global___ProcessStarted: ...
     @_builtins.property
     def exited(self) -> Global___ProcessExited: ...
-    @_builtins.property
-    def ack(self) -> Global___CommandAck: ...
     @_builtins.property
     def leaving(self) -> Global___Leaving: ...
     @_builtins.property
@@ -167,17 +164,16 @@ class AgentMessage(_message.Message):
         step: Global___StepReport | None = ...,
         started: Global___ProcessStarted | None = ...,
         exited: Global___ProcessExited | None = ...,
-        ack: Global___CommandAck | None = ...,
         leaving: Global___Leaving | None = ...,
         check: Global___CheckResult | None = ...,
         joined: Global___Joined | None = ...,
         script: Global___ScriptResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "ack", "leaving", "check", "joined", "script"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "leaving", "check", "joined", "script"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -334,7 +330,6 @@ class StepReport(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
-    TIME_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
     round: _builtins.int
@@ -346,8 +341,6 @@ class StepReport(_message.Message):
     """Samples trained by this process since its last report."""
     seconds: _builtins.float
     """Seconds the training process spent since its last report."""
-    time: _builtins.float
-    """Seconds since the epoch, by the agent's clock."""
     steps: _builtins.int
     """Steps this report stands for; 0 when not known."""
     compute_seconds: _builtins.float
@@ -365,13 +358,12 @@ class StepReport(_message.Message):
         samples: _builtins.float = ...,
         seconds: _builtins.float = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        time: _builtins.float = ...,
         steps: _builtins.int = ...,
         compute_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "metrics", b"metrics", "round", b"round", "samples", b"samples", "seconds", b"seconds", "step", b"step", "steps", b"steps", "time", b"time", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "metrics", b"metrics", "round", b"round", "samples", b"samples", "seconds", b"seconds", "step", b"step", "steps", b"steps", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -476,25 +468,6 @@ class Leaving(_message.Message):
 Global___Leaving: _TypeAlias = Leaving  # noqa: Y015
 
 @_typing.final
-class CommandAck(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    COMMAND_ID_FIELD_NUMBER: _builtins.int
-    command_id: _builtins.int
-    def __init__(
-        self,
-        *,
-        command_id: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CommandAck: _TypeAlias = CommandAck  # noqa: Y015
-
-@_typing.final
 class CheckResult(_message.Message):
     """CheckResult answers a Check."""
 
@@ -563,7 +536,6 @@ Global___ScriptResult: _TypeAlias = ScriptResult  # noqa: Y015
 class MasterMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    COMMAND_ID_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
@@ -573,7 +545,6 @@ class MasterMessage(_message.Message):
     HOSTS_UPDATED_FIELD_NUMBER: _builtins.int
     WORLD_CHANGED_FIELD_NUMBER: _builtins.int
     RUN_SCRIPT_FIELD_NUMBER: _builtins.int
-    command_id: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start:
         """Start the training process in a world. None runs at that time: the agent runs at most one."""
@@ -613,7 +584,6 @@ class MasterMessage(_message.Message):
     def __init__(
         self,
         *,
-        command_id: _builtins.int = ...,
         start: Global___Start | None = ...,
         stop: Global___Stop | None = ...,
         drain: Global___Drain | None = ...,
@@ -626,7 +596,7 @@ class MasterMessage(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "run_script", b"run_script", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "command_id", b"command_id", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "run_script", b"run_script", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "command", b"command", "configure", b"configure", "drain", b"drain", "exit", b"exit", "hosts_updated", b"hosts_updated", "run_script", b"run_script", "start", b"start", "stop", b"stop", "world_changed", b"world_changed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "stop", "drain", "exit", "configure", "check", "hosts_updated", "world_changed", "run_script"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015

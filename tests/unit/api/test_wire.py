@@ -1,8 +1,9 @@
 """What another version may speak.
 
-Nothing of gRPC is ever removed, renumbered or given another type. `wire.txt` lists all of it, one
-line a field, value or method. What is new is added there; a line that has to be changed or removed
-would break masters and agents of another version that meet in one job during an upgrade.
+Masters and agents of two versions meet in one job during an upgrade. So no field, value or method
+that either of them reads is removed, renumbered or given another type. `wire.txt` lists them all,
+one a line. Add the lines of what is new. A field that no version reads may be removed if its number
+is reserved.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from elasticjob_api import v1
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto
 
 LIST = Path(__file__).with_name("wire.txt")
 TYPES = {
@@ -27,7 +29,7 @@ TYPES = {
 def test_all_of_the_wire_is_as_other_versions_know_it_and_what_is_new_is_listed() -> None:
     listed = set(LIST.read_text().splitlines())
     found = {line for file in files() for line in of_file(file)}
-    assert sorted(listed - found) == [], "gone or changed, which other versions cannot know"
+    assert sorted(listed - found) == [], "removed or changed, which other versions do not know"
     assert sorted(found - listed) == [], (
         f"new: add these lines to {LIST.name}, from now on they stay"
     )
@@ -58,6 +60,12 @@ def of_message(message: Descriptor) -> Iterator[str]:
         many = "repeated " if field.is_repeated else ""
         one_of = f" of {field.containing_oneof.name}" if field.containing_oneof else ""
         yield f"{field.full_name} = {field.number}: {many}{kind}{one_of}"
+    proto = DescriptorProto()
+    message.CopyToProto(proto)
+    for reserved in proto.reserved_range:
+        yield from (
+            f"{message.full_name}: {n} is reserved" for n in range(reserved.start, reserved.end)
+        )
     for enum in message.enum_types:
         yield from (f"{enum.full_name}.{value.name} = {value.number}" for value in enum.values)
     for inner in message.nested_types:

@@ -31,10 +31,9 @@ def members(slots: list[int]) -> list[Member]:
     framework=st.sampled_from(sorted(FRAMEWORKS)),
     slots=st.lists(st.integers(min_value=1, max_value=5), min_size=1, max_size=20),
     process_round=st.integers(min_value=1, max_value=2**53),
-    command=st.integers(min_value=1, max_value=2**63),
 )
 def test_the_bytes_of_a_start_are_those_of_the_whole_message(
-    framework: str, slots: list[int], process_round: int, command: int
+    framework: str, slots: list[int], process_round: int
 ) -> None:
     world = members(slots)
     starts = StartMessages(process_round, world, FRAMEWORKS[framework])
@@ -48,7 +47,6 @@ def test_the_bytes_of_a_start_are_those_of_the_whole_message(
         others = [environment(rank + local_rank) for local_rank in range(1, slots[position])]
         assert member.uid in starts
         whole = pb.MasterMessage(
-            command_id=command,
             start=pb.Start(
                 world=pb.World(round=process_round, members=shown),
                 rank=rank,
@@ -58,5 +56,5 @@ def test_the_bytes_of_a_start_are_those_of_the_whole_message(
                 ],
             ),
         )
-        assert pb.MasterMessage.FromString(starts.start(command, member.uid)) == whole
+        assert pb.MasterMessage.FromString(starts.start(member.uid)) == whole
     assert "a-stranger" not in starts

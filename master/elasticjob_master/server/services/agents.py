@@ -53,7 +53,6 @@ class AgentService:
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
-        self._next_command = 1
         self._start_messages: StartMessages | None = None
         self._turns = asyncio.Semaphore(CONCURRENT_WRITES)
 
@@ -161,26 +160,22 @@ class AgentService:
 
     def _render(self, command: Command) -> Render | None:
         """Return what renders a command as a message, when it is its turn; None ends the stream."""
-        number = self._next_command
-        self._next_command = self._next_command + 1
         match command:
             case Start(uid=uid):
                 excused = command.crash_excused
                 continues = command.continues
                 start = self._start_messages_with(uid).start
-                return partial(start, number, uid, crash_excused=excused, goes_on=continues)
+                return partial(start, uid, crash_excused=excused, goes_on=continues)
             case WorldChanged(uid=uid):
-                return partial(self._start_messages_with(uid).world_changed, number, uid)
+                return partial(self._start_messages_with(uid).world_changed, uid)
             case Stop():
                 stop = pb.Stop(round=command.round, grace_seconds=command.grace_seconds)
-                return pb.MasterMessage(command_id=number, stop=stop).SerializeToString
+                return pb.MasterMessage(stop=stop).SerializeToString
             case Drain():
                 drain = pb.Drain(grace_seconds=command.grace_seconds)
-                return pb.MasterMessage(command_id=number, drain=drain).SerializeToString
+                return pb.MasterMessage(drain=drain).SerializeToString
             case Exit():
-                return pb.MasterMessage(
-                    command_id=number, exit=pb.Exit(problem=command.problem)
-                ).SerializeToString
+                return pb.MasterMessage(exit=pb.Exit(problem=command.problem)).SerializeToString
             case Check():
                 check = pb.Check(
                     number=command.number,
@@ -188,16 +183,16 @@ class AgentService:
                     command=command.command,
                     timeout_seconds=command.timeout_seconds,
                 )
-                return pb.MasterMessage(command_id=number, check=check).SerializeToString
+                return pb.MasterMessage(check=check).SerializeToString
             case Configure():
                 configure = pb.Configure(
                     heartbeat_seconds=command.heartbeat_seconds,
                     report_seconds=command.report_seconds,
                 )
-                return pb.MasterMessage(command_id=number, configure=configure).SerializeToString
+                return pb.MasterMessage(configure=configure).SerializeToString
             case HostsUpdated():
                 updated = pb.HostsUpdated(round=command.round)
-                return pb.MasterMessage(command_id=number, hosts_updated=updated).SerializeToString
+                return pb.MasterMessage(hosts_updated=updated).SerializeToString
             case RunScript():
                 run = pb.RunScript(
                     id=command.id,
@@ -206,7 +201,7 @@ class AgentService:
                     pods=command.pods,
                     timeout_seconds=command.timeout_seconds,
                 )
-                return pb.MasterMessage(command_id=number, run_script=run).SerializeToString
+                return pb.MasterMessage(run_script=run).SerializeToString
             case ReleaseLeases() | MemberRemoved() | CloseStream():
                 return None
 

@@ -39,9 +39,7 @@ class StartMessages:
     def __contains__(self, uid: str) -> bool:
         return uid in self._ranks
 
-    def start(
-        self, number: int, uid: str, *, crash_excused: bool = False, goes_on: bool = False
-    ) -> bytes:
+    def start(self, uid: str, *, crash_excused: bool = False, goes_on: bool = False) -> bytes:
         """Return one member's MasterMessage.
 
         Two halves of a message, one after the other, are read as the whole.
@@ -55,12 +53,9 @@ class StartMessages:
             crash_excused=crash_excused,
             goes_on=goes_on,
         )
-        return pb.MasterMessage(command_id=number, start=start).SerializeToString() + self._shared
+        return pb.MasterMessage(start=start).SerializeToString() + self._shared
 
-    def world_changed(self, number: int, uid: str) -> bytes:
+    def world_changed(self, uid: str) -> bytes:
         """Return the MasterMessage for a member whose process goes on."""
         change = pb.WorldChanged(rank=self._ranks[uid].start)
-        return (
-            pb.MasterMessage(command_id=number, world_changed=change).SerializeToString()
-            + self._shared_change
-        )
+        return pb.MasterMessage(world_changed=change).SerializeToString() + self._shared_change
