@@ -136,6 +136,15 @@ async def test_helm_installs_and_upgrades_and_keeps_definitions_and_jobs(
     await wait_for_no_new_objects(tools, before)
 
 
+def test_a_packaged_chart_contains_the_definitions(tools: Tools, tmp_path: Path) -> None:
+    tools.helm("package", str(CHART), "--destination", str(tmp_path))
+    [package] = tmp_path.glob("elasticjob-*.tgz")
+    template = ("template", "elasticjob", "--kube-version", "1.36.0")
+    packaged = _by_name(yaml.safe_load_all(tools.helm(*template, str(package))))
+    assert packaged == _by_name(yaml.safe_load_all(tools.helm(*template, str(CHART))))
+    assert ("CustomResourceDefinition", JOBS) in packaged
+
+
 def test_helm_and_kustomize_install_the_same(tools: Tools) -> None:
     chosen = ["--namespace", SYSTEM, "--set", "namespace.create=true,crds.install=false"]
     template = tools.helm("template", "elasticjob", str(CHART), *chosen, "--kube-version", "1.36.0")

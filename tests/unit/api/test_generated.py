@@ -37,6 +37,11 @@ JOB = {
 }
 
 
+def test_the_kustomization_of_the_crds_lists_all_of_them() -> None:
+    kustomization = msgspec.yaml.decode((generate.CRDS / "Kustomization").read_bytes())
+    assert kustomization["resources"] == sorted(f"{plural}.yaml" for plural in DEFINITIONS)
+
+
 def schema_of(plural: str) -> dict[str, Any]:
     found: dict[str, Any] = DEFINITIONS[plural]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return found
