@@ -63,9 +63,9 @@ def test_processes_rendezvous_through_a_master_that_is_killed_meanwhile(
     assert [one.returncode for one in agents] == [0, 0], log
     assert "rank 0 of 2 is done" in log, log
     assert "rank 1 of 2 is done" in log, log
-    assert "late: after 0.3 s: barrier 'alone': 1 of 2 have not come, such as job-worker-" in log, (
-        log
-    )
+    assert (
+        "late: after 0.3 s: barrier 'alone': 1 of 2 have not arrived, such as job-worker-" in log
+    ), log
     assert (
         "refused: INVALID_ARGUMENT: value of 'big' has 70000 bytes; it must have at most 65536"
         in log

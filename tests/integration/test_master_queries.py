@@ -23,7 +23,7 @@ from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_master.persistence.stored_state import decode
-from elasticjob_master.server.services.job import MOST_WATCHES
+from elasticjob_master.server.services.job_service import MOST_WATCHES
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.support.grpc_agent import Agent, world_of_two
@@ -201,7 +201,7 @@ async def test_watches_are_bounded_and_one_that_ends_makes_room(master: Master) 
                 .read()
             )
         assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert f"{MOST_WATCHES} watches are open, the most there may be" in (
+        assert f"{MOST_WATCHES} watches are open, which is the limit" in (
             refused.value.details() or ""
         )
         assert await JobServiceStub(two).GetStatus(job_pb2.GetStatusRequest(), timeout=SECONDS)

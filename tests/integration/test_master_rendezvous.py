@@ -80,7 +80,7 @@ async def test_a_barrier_opens_when_all_have_arrived(channel: grpc.aio.Channel) 
         await refused(
             stub.Barrier(at(first, number, 0)),
             grpc.StatusCode.DEADLINE_EXCEEDED,
-            "barrier 'epoch': 1 of 2 have not come, such as job-worker-1",
+            "barrier 'epoch': 1 of 2 have not arrived, such as job-worker-1",
         )
         assert not waiting.done()
         await stub.Barrier(at(second, number))
@@ -171,7 +171,7 @@ async def test_values_and_passed_barriers_outlive_the_master(tmp_path: Path) -> 
         await refused(
             stub.Barrier(pb.BarrierRequest(round=1, name="b", number=1, pod_uid=first.uid)),
             grpc.StatusCode.DEADLINE_EXCEEDED,
-            "1 of 2 have not come",
+            "1 of 2 have not arrived",
         )
 
 

@@ -181,7 +181,7 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_reported_its_l
         code, details = await refusal(lease(stub, first, 1))
         assert (code, details) == (
             grpc.StatusCode.UNAVAILABLE,
-            f"what is leased to {second.name} is not known yet: not connected",
+            f"the leases of {second.name} are not known yet: not connected",
         )
         assert (await refusal(report(stub, second, [], returned=[6], round_=1)))[
             0

@@ -30,7 +30,7 @@ from elasticjob_api.v1.remote_shell_pb2_grpc import (
     add_RemoteShellServiceServicer_to_server,
 )
 from elasticjob_master.controller import Controller
-from elasticjob_master.server.services.remote_shell import RemoteShellService
+from elasticjob_master.server.services.remote_shell_service import RemoteShellService
 
 from tests.support.agent_process import alive
 from tests.support.wait import until

@@ -1,6 +1,7 @@
-"""Who may call what.
+"""Which calls a token permits.
 
-The job's token all, the token that follows from it what reads, and everybody the health.
+The job's token permits all calls. The query token, which is derived from it, permits calls that only
+read. Without a token a caller may only check the master's health.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ _DISCOVERY = discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"]
 _SHARDS = shards_pb2.DESCRIPTOR.services_by_name["ShardService"]
 
 OPEN_TO_ALL = frozenset({"/grpc.health.v1.Health/Check"})
-"""What needs no token: whether the master lives is no secret. To watch it is not free, so that
-wants one.
-"""
+"""Calls that need no token. Health/Watch needs one, because each watch occupies memory."""
 READING = frozenset(
     {
         *(f"/{_JOB.full_name}/{method.name}" for method in _JOB.methods),
@@ -28,13 +27,13 @@ READING = frozenset(
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
     }
 )
-"""What the token that reads may call: nothing here joins the job, changes anything, or waits beyond
-a limit.
+"""Calls that the query token permits. None of them joins the job, changes it, or waits without a
+limit.
 """
 
 
 class Access(Enum):
-    """What a caller may do."""
+    """What a caller is permitted."""
 
     NONE = "none"
     READ = "read"
@@ -45,15 +44,19 @@ class Tokens:
     """The tokens of one job."""
 
     def __init__(self, token: str | None) -> None:
-        """Take the job's token; None: everybody may do everything, as with `--insecure`."""
+        """Take the job's token. None permits every call to everyone, as with `--insecure`."""
         self._all = None if token is None else f"Bearer {token}".encode()
         self._read = b"" if token is None else f"Bearer {query_token(token)}".encode()
 
     def access(self, shown: str | bytes | None) -> Access:
-        """Return what a caller's `authorization` permits; compared in constant time."""
+        """Return what a caller's `authorization` permits; it is compared in constant time."""
         if self._all is None:
             return Access.ALL
-        given = shown.encode() if isinstance(shown, str) else shown or b""
+        given = shown or b""
+        if isinstance(given, str):
+            given = given.encode()
         if hmac.compare_digest(given, self._all):
             return Access.ALL
-        return Access.READ if hmac.compare_digest(given, self._read) else Access.NONE
+        if hmac.compare_digest(given, self._read):
+            return Access.READ
+        return Access.NONE

@@ -1,6 +1,7 @@
-"""What the master answers when it is asked about the job, as messages.
+"""The messages that describe the job.
 
-By JobService, on the dashboard, and stored.
+JobService answers with them, the dashboard shows them, and the master stores them for the time after
+the job's end.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from elasticjob_dashboard.data import phase_name
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.server import protobuf
-from elasticjob_master.server.autoscaling import autoscaling as known_to_autoscaler
+from elasticjob_master.server.autoscaling import autoscaling_at
 
 _PHASES = {phase_name(phase): phase for phase in pb.JobPhase.values()}
 
@@ -37,7 +38,7 @@ def status(controller: Controller, config: Config) -> pb.JobStatus:
 
 
 def progress(controller: Controller) -> pb.Progress:
-    """Return step, rates and what is wrong with the training."""
+    """Return step, rates and problems of the training."""
     source = controller.progress
     now = controller.now()
     eta = source.eta_seconds(now)
@@ -63,10 +64,8 @@ def members(controller: Controller) -> pb.MemberList:
 def world(controller: Controller) -> agent_pb2.World:
     """Return the members that train together, in the order of their ranks."""
     rendezvous = controller.rendezvous
-    present = [
-        member for member in map(controller.members.get, rendezvous.world) if member is not None
-    ]
-    return agent_pb2.World(round=rendezvous.round, members=map(protobuf.member, present))
+    members = map(protobuf.member, rendezvous.world_members())
+    return agent_pb2.World(round=rendezvous.round, members=members)
 
 
 def plans(controller: Controller) -> pb.PlanList:
@@ -76,14 +75,15 @@ def plans(controller: Controller) -> pb.PlanList:
 
 def autoscaling(controller: Controller) -> pb.Autoscaling:
     """Return what the auto-scaler knows and does."""
-    return known_to_autoscaler(controller.scaling, controller, controller.now(), wall=time.time())
+    return autoscaling_at(controller, controller.now(), wall=time.time())
 
 
 def report(controller: Controller, config: Config) -> pb.Report:
-    """Return the sum of the training up to now."""
+    """Return the totals of the training up to now."""
     account = controller.accounting
     source = controller.progress
     training = account.seconds("training")
+    mean_rate = source.samples / training if training else 0.0
     goodput = account.goodput
     hours = account.hours
     return pb.Report(
@@ -92,14 +92,9 @@ def report(controller: Controller, config: Config) -> pb.Report:
         step=source.step,
         total_steps=source.total_steps,
         samples=source.samples,
-        mean_samples_per_second=source.samples / training if training else 0.0,
+        mean_samples_per_second=mean_rate,
         time=pb.TimeSpent(
-            waiting=account.seconds("waiting"),
-            starting=account.seconds("starting"),
-            training=training,
-            stalled=account.seconds("stalled"),
-            without_master=account.seconds("without_master"),
-            suspended=account.seconds("suspended"),
+            **{field.name: account.seconds(field.name) for field in pb.TimeSpent.DESCRIPTOR.fields}
         ),
         goodput=-1.0 if goodput is None else goodput,
         member_hours=hours.members,
@@ -112,7 +107,7 @@ def report(controller: Controller, config: Config) -> pb.Report:
 
 
 def stored_answers(controller: Controller, config: Config) -> pb.StoredAnswers:
-    """Return all of it, of a bounded number of members."""
+    """Return all messages, with a bounded number of members."""
     known = sorted(
         controller.members, key=lambda member: (member.identity.role, member.identity.index)
     )

@@ -1,4 +1,4 @@
-"""What the auto-scaler knows and does, as a message."""
+"""The message that describes the auto-scaler."""
 
 from __future__ import annotations
 
@@ -6,31 +6,28 @@ import math
 
 from elasticjob_api.v1 import job_pb2 as pb
 
+from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.belief import SizeBelief
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.objective_text import meaning_text, objective_text
 from elasticjob_master.core.autoscale.outcomes import outcome
 from elasticjob_master.core.autoscale.scaling_memory import RolePeaks
-from elasticjob_master.monitors.view import JobView
-from elasticjob_master.scaling_control import ScalingControl
 
 
-def autoscaling(
-    control: ScalingControl, job: JobView, now: float, *, wall: float
-) -> pb.Autoscaling:
-    """Return what is known; nothing of a job that has no role to scale.
+def autoscaling_at(controller: Controller, now: float, *, wall: float) -> pb.Autoscaling:
+    """Return what the auto-scaler knows and does; almost empty if the job has no role to scale.
 
     Args:
-        control: what scales the job.
-        job: the job.
-        now: the clock of all decisions.
+        controller: of the job.
+        now: the monotonic time.
         wall: seconds since the epoch.
     """
+    control = controller.scaling
     scaling = control.job_scaling
     memory = control.autoscaler.memory
     if scaling is None:
         return pb.Autoscaling(decision_seconds=-1.0)
-    activity = control.activity(job, scaling, now)
+    activity = control.activity(controller, scaling, now)
     belief = control.belief(scaling)
     bounds = control.bounds(scaling)
     objective = control.autoscaler.objective(scaling)
@@ -44,7 +41,7 @@ def autoscaling(
         maximum=bounds.maximum,
         limit=bounds.limit.removesuffix("; that").rstrip(","),
         waiting_for=activity.waiting_for,
-        # Rounded, so that who watches is not told of every instant.
+        # Rounded, so that a watch does not send a message each second.
         window_part=round(activity.window_part, 2),
         decision_seconds=-1.0 if seconds is None else math.ceil(seconds),
         reason=control.autoscaler.reason,

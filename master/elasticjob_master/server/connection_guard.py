@@ -1,9 +1,9 @@
-"""Closes connections of strangers to the master's ports, in time and beyond a bound.
+"""Closes connections of strangers to the master's ports, after a time and beyond a number.
 
-gRPC can refuse connections beyond a number, but then it refuses the job's own agents as well, and
-it tells of none before there is a call on it. But its sockets are this process' own. So they are
-found in /proc, and closed by a shutdown, upon which gRPC, or the HTTP server, gives the connection
-up as if the other end had closed it.
+gRPC can bound the number of connections, but then it refuses the job's own agents as well, and it
+reports a connection only after a call on it. So this module finds the sockets of this process in
+/proc and shuts them down. For gRPC and the HTTP server this looks as if the other end had closed
+the connection.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 1.0
 _SHARE_OF_TIME = 0.02
-"""That sweeps may take, at most: one looks at every open file, and with thousands of them comes
-less often.
+"""The most CPU time that sweeps may use. A sweep reads every open file, so with thousands of files
+sweeps become rarer.
 """
 
 _HANDLERS: Mapping[tuple[bool, bool], Callable[..., Any]] = {
@@ -37,42 +37,47 @@ _HANDLERS: Mapping[tuple[bool, bool], Callable[..., Any]] = {
     (True, False): grpc.stream_unary_rpc_method_handler,
     (True, True): grpc.stream_stream_rpc_method_handler,
 }
-"""By whether requests are streamed, and answers."""
+"""By whether the requests are a stream, and whether the answers are."""
 
 KindOf = Callable[[Peer], Kind]
 Behaviour = Callable[[Any, Any], Awaitable[Any]]
 
 
 class Callers:
-    """The other ends of gRPC connections on which a call has shown a token."""
+    """Records the clients of gRPC connections that have shown a token."""
 
     def __init__(self) -> None:
         self._callers: dict[str, Peer | None] = {}
-        """By what gRPC calls it; None: it has not been parsed yet, as nothing is to be done at each
-        call.
-        """
+        """By the client's name in gRPC; None: not parsed yet, which would slow down each call."""
         self._streams: dict[str, int] = {}
+        """The number of open streams of each agent."""
 
     def kinds(self) -> KindOf:
-        """Return a function that tells who is at the other end, as it is known now."""
+        """Return a function that tells agents, other callers and strangers apart, as of now."""
         for text in [text for text, peer in self._callers.items() if peer is None]:
             self._callers[text] = peer_of(text)
         callers = set(self._callers.values())
         agents = {self._callers.get(text) for text in self._streams}
-        return lambda peer: (
-            "agent" if peer in agents else "caller" if peer in callers else "stranger"
-        )
+
+        def kind_of(peer: Peer) -> Kind:
+            if peer in agents:
+                return "agent"
+            if peer in callers:
+                return "caller"
+            return "stranger"
+
+        return kind_of
 
     def forget_all_but(self, present: set[Peer]) -> None:
-        """Forget whose connections have ended."""
+        """Forget the clients whose connections are closed."""
         self._callers = {
             text: peer for text, peer in self._callers.items() if peer is None or peer in present
         }
 
     def noting(self, handler: Any, *, agents: bool) -> Any:
-        """Return a method's handler that notes its callers.
+        """Return a handler like this one that records its callers.
 
-        `agents`: those of its calls that last are agents.
+        If `agents`, a caller is an agent for as long as its call lasts.
         """
         behave = (
             handler.unary_unary
@@ -107,13 +112,13 @@ class Callers:
 
 
 def peer_of(text: str) -> Peer:
-    """Return the other end of a connection, from gRPC's `ipv4:10.0.0.1:80` or `ipv6:%5B::1%5D:80`."""
+    """Parse a client's name in gRPC, such as `ipv4:10.0.0.1:80` or `ipv6:%5B::1%5D:80`."""
     address, _, port = unquote(text).partition(":")[2].rpartition(":")
     return normalized(address.strip("[]"), int(port) if port.isdecimal() else 0)
 
 
 def normalized(address: str, port: int) -> Peer:
-    """Return an address and a port, with IPv4 in its own notation."""
+    """Return address and port, with an IPv4-mapped IPv6 address as IPv4."""
     with suppress(ValueError):
         parsed = ipaddress.ip_address(address.partition("%")[0])
         mapped = getattr(parsed, "ipv4_mapped", None)
@@ -122,10 +127,10 @@ def normalized(address: str, port: int) -> Peer:
 
 
 class ConnectionGuard:
-    """Looks at the connections to some ports again and again.
+    """Watches the connections to some ports.
 
     Attributes:
-        closed: how many it has closed.
+        closed: the number of connections it has closed.
     """
 
     def __init__(
@@ -135,18 +140,18 @@ class ConnectionGuard:
         members: Callable[[], int],
         on_sweep: Callable[[set[Peer]], None] = lambda _present: None,
     ) -> None:
-        """Watch over ports.
+        """Watch these ports.
 
         Args:
-            ports: for each port what returns a function that tells who is at the other end of a connection.
-            members: returns how many members the job has, or shall have.
-            on_sweep: is called with the other ends of all connections there are.
+            ports: by port, a function that returns a function which classifies clients.
+            members: returns the number of members that the job has or will have.
+            on_sweep: is called with the clients of all open connections.
         """
         self._ports = ports
         self._members = members
         self._since: dict[int, tuple[int, Peer, float] | None] = {}
-        """By inode of a socket: its port, other end, and when it was found; None: it is of no
-        concern.
+        """By the socket's inode: its port, its client, and when it was found; None: not a connection
+        to one of the ports.
         """
         self._on_sweep = on_sweep
         self.closed = 0
@@ -159,7 +164,7 @@ class ConnectionGuard:
             await asyncio.sleep(max(_SWEEP_SECONDS, (time.thread_time() - began) / _SHARE_OF_TIME))
 
     def sweep(self, now: float) -> None:
-        """Close what is to be closed now."""
+        """Close the connections that must be closed now."""
         files = _socket_files()
         self._since = {inode: known for inode, known in self._since.items() if inode in files}
         for inode, file in files.items():
@@ -190,7 +195,7 @@ class ConnectionGuard:
 
 
 def _socket_files() -> dict[int, int]:
-    """Return the open sockets of this process: their files by inode."""
+    """Return the file descriptors of this process' open sockets, by inode."""
     found: dict[int, int] = {}
     with os.scandir("/proc/self/fd") as files:
         for file in files:
@@ -202,7 +207,7 @@ def _socket_files() -> dict[int, int]:
 
 
 def _shut_down(file: int, peer: Peer) -> None:
-    """End a connection, unless the file is another one's by now."""
+    """Shut a connection down, unless the file descriptor belongs to another one by now."""
     with suppress(OSError), socket.socket(fileno=os.dup(file)) as found:
         address, port = found.getpeername()[:2]
         if normalized(address, port) == peer:

@@ -35,15 +35,15 @@ from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server.access import OPEN_TO_ALL, READING, Access, Tokens
 from elasticjob_master.server.connection_guard import Callers
 from elasticjob_master.server.metrics import CallCounts
-from elasticjob_master.server.services.agents import NAME as AGENT_SERVICE
-from elasticjob_master.server.services.agents import AgentService
+from elasticjob_master.server.services.agent_service import NAME as AGENT_SERVICE
+from elasticjob_master.server.services.agent_service import AgentService
 from elasticjob_master.server.services.decoding import refusing_undecodable
-from elasticjob_master.server.services.discovery import DiscoveryService
-from elasticjob_master.server.services.horovod import HorovodService
-from elasticjob_master.server.services.job import JobService
-from elasticjob_master.server.services.remote_shell import RemoteShellService
-from elasticjob_master.server.services.rendezvous import RendezvousService
-from elasticjob_master.server.services.shards import ShardService
+from elasticjob_master.server.services.discovery_service import DiscoveryService
+from elasticjob_master.server.services.horovod_service import HorovodService
+from elasticjob_master.server.services.job_service import JobService
+from elasticjob_master.server.services.remote_shell_service import RemoteShellService
+from elasticjob_master.server.services.rendezvous_service import RendezvousService
+from elasticjob_master.server.services.shard_service import ShardService
 
 LONGEST_MESSAGE = 1024 * 1024
 _OPTIONS = [
@@ -51,13 +51,13 @@ _OPTIONS = [
     ("grpc.max_send_message_length", -1),  # a world of thousands of members is large
     ("grpc.max_metadata_size", 16 * 1024),
     ("grpc.max_concurrent_streams", 256),  # of one connection; an agent needs two
-    # A node that is gone says nothing: find it out before its members would be taken for lost.
+    # Detect an unreachable node before its members count as lost.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 4_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
-    # Whoever opens a connection has to say what for; strangers even sooner, see `connection_guard`.
+    # Close connections without calls. `connection_guard` closes those without a token even sooner.
     ("grpc.server_handshake_timeout_ms", 20_000),
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.so_reuseport", 0),
@@ -79,7 +79,7 @@ _LAST_HEALTH_SECONDS = 0.5
 
 
 class TokenInterceptor(grpc.aio.ServerInterceptor):
-    """Refuses every call that does not show the token, before its message is read."""
+    """Refuses a call without the right token, before its message is read."""
 
     def __init__(self, token: str | None, calls: CallCounts, callers: Callers) -> None:
         self._tokens = Tokens(token)
@@ -92,7 +92,7 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
-        """Pass the call on, or refuse it."""
+        """Return the handler of the call, or one that refuses it."""
         shown = dict(details.invocation_metadata or ()).get(names.TOKEN_METADATA)
         access = self._tokens.access(shown)
         if access is Access.NONE and details.method not in OPEN_TO_ALL:
@@ -106,12 +106,12 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
             handler = await continuation(details)
             if handler is None:
                 self._calls.refused["method"] += 1
-                return None  # there is no such method
+                return None  # no such method exists
             handler = refusing_undecodable(handler, details.method)
             if access is not Access.NONE:
                 handler = self._callers.noting(handler, agents=details.method == _AGENTS_STREAM)
             self._handlers[key] = handler
-        self._calls.taken[details.method.removeprefix("/")] += 1
+        self._calls.accepted[details.method.removeprefix("/")] += 1
         return self._handlers[key]
 
 
@@ -129,20 +129,20 @@ async def _refuse_reader(_messages: Any, context: Any) -> None:
 
 
 def leave_gone_callers_out_of_the_log() -> None:
-    """Keep grpc from logging an error, with a traceback, for each answer that nobody waits for any more.
+    """Keep grpc from logging a traceback for each answer whose caller has disconnected.
 
-    It means to be silent about them, but often learns only after the failed write that the caller
-    has gone.
+    grpc is silent about callers that it knows to be disconnected, but it often finds out only by the
+    failed write.
     """
-    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_no_gone_caller)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_not_a_gone_caller)
 
 
-def _is_no_gone_caller(record: logging.LogRecord) -> bool:
+def _is_not_a_gone_caller(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("ExecuteBatchError raised in core")
 
 
 class CannotListen(Exception):
-    """A port or the certificate cannot be used; the message says which."""
+    """A port or the certificate cannot be used; the message names it."""
 
 
 class GrpcServer:
@@ -152,7 +152,6 @@ class GrpcServer:
         self._config = config
         self.calls = CallCounts()
         self.callers = Callers()
-        """Who is at the other ends of the connections."""
         interceptors = [TokenInterceptor(config.token, self.calls, self.callers)]
         self._server = server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
         server.add_generic_rpc_handlers((AgentService(controller).handler(),))
@@ -188,7 +187,7 @@ class GrpcServer:
         except RuntimeError as error:
             raise CannotListen(
                 f"cannot listen on {at}: the port is in use, the address is not this host's, "
-                f"or {names.ENV_TLS_CERT} and {names.ENV_TLS_KEY} are no certificate and its key ({error})"
+                f"or {names.ENV_TLS_CERT} and {names.ENV_TLS_KEY} are not a certificate and its key ({error})"
             ) from error
         await self._server.start()
         for service in ("", *_SERVICES):
@@ -202,11 +201,10 @@ class GrpcServer:
         return self._server.add_secure_port(at, grpc.ssl_server_credentials([pair]))
 
     async def stop(self) -> None:
-        """Refuse new calls, give the present ones a moment, and end."""
+        """Refuse new calls, give the running ones a moment to finish, and stop."""
         self._job_service.end_watches()
-        with suppress(
-            TimeoutError
-        ):  # somebody who watches the health and does not read holds it up
+        # A client that watches the health and does not read would delay this.
+        with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_HEALTH_SECONDS):
                 await self._health.enter_graceful_shutdown()
         await self._server.stop(0.2)

@@ -32,13 +32,13 @@ MOST_CONNECTIONS = 256
 _HANDSHAKE_SECONDS = 10.0
 _PROBES = ("/healthz", "/readyz")
 _NOT_READY_AFTER_SECONDS = 5.0
-"""One request of many may fail; if the next ones fail, too, nothing can be stored."""
+"""A single failed write of the state does not make the master unready."""
 _NO_STATE_YET = "the stored state has not been read yet\n"
 _ERRORS_OF_SENDERS = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
 
 
 class HttpServer:
-    """The HTTP server of one master."""
+    """Serves host list, status, dashboard, probes and metrics of one master."""
 
     def __init__(
         self, controller: Controller, state_writer: StateWriter, metrics: Metrics, config: Config
@@ -70,14 +70,16 @@ class HttpServer:
         self._runner.server.request_factory = _accepting_no_path(
             self._runner.server.request_factory
         )
-        context = None if self._config.tls is None else _context(self._config.tls)
+        tls = self._config.tls
+        security: dict[str, Any] = {}
+        if tls is not None:
+            security = {"ssl": _context(tls), "ssl_handshake_timeout": _HANDSHAKE_SECONDS}
         try:
             self._listening = await asyncio.get_running_loop().create_server(
                 self._admit,
                 [self._config.address, *self._config.more_addresses],
                 self._config.http_port,
-                ssl=context,
-                ssl_handshake_timeout=None if context is None else _HANDSHAKE_SECONDS,
+                **security,
             )
         except OSError as error:
             raise CannotListen(
@@ -87,34 +89,30 @@ class HttpServer:
         return port
 
     def serve_job(self) -> None:
-        """Answer everything: the state of the job is there.
+        """Answer all requests from now on: the job's state has been read.
 
-        Before, only the probes are answered.
+        Before that, only the probes are answered.
         """
         self._serves_job = True
 
     async def stop(self) -> None:
-        """End."""
+        """Stop listening and close all connections."""
         if self._listening is not None:
             self._listening.close()
         await self._runner.cleanup()
 
     def kinds(self) -> KindOf:
-        """Return a function that tells who is at the other end.
-
-        A stranger, until there has been a request.
-        """
+        """Return a function that tells callers, which have sent a request, from strangers."""
         server = self._runner.server
-        present = (
-            set() if server is None else {_peer(each.transport) for each in server.connections}
-        )
-        self._callers = callers = self._callers & present
+        connections = [] if server is None else server.connections
+        callers = self._callers & {_peer(each.transport) for each in connections}
+        self._callers = callers
         return lambda peer: "caller" if peer in callers else "stranger"
 
     def _admit(self) -> asyncio.Protocol:
-        """Serve a new connection.
+        """Serve a new connection, and close the oldest one if there are too many.
 
-        For one too many the oldest is closed, so that idle clients keep nobody out.
+        So idle clients cannot keep others out.
         """
         server = self._runner.server
         assert server is not None
@@ -131,9 +129,8 @@ class HttpServer:
 
     async def _hosts(self, request: web.Request) -> web.Response:
         self._check_token(request)
-        return web.Response(
-            text=self._controller.hosts.value.text(addresses="addresses" in request.query)
-        )
+        hosts = self._controller.hosts.value
+        return web.Response(text=hosts.text(addresses="addresses" in request.query))
 
     async def _dashboard(self, _request: web.Request) -> web.Response:
         return web.Response(
@@ -153,10 +150,10 @@ class HttpServer:
             raise web.HTTPUnauthorized(headers={"WWW-Authenticate": "Bearer"}, text=message)
 
     async def _healthy(self, _request: web.Request) -> web.Response:
-        """Answer: that alone says that the event loop, in which everything happens, goes round.
+        """Answer, which shows that the event loop runs.
 
-        It depends on nothing else. A master whose API server is away still serves its agents, and
-        another one in its place could do no more.
+        The probe depends on nothing else: without the API server the master still serves its agents,
+        and a restart would not help.
         """
         return web.Response(text="ok\n")
 
@@ -166,14 +163,14 @@ class HttpServer:
         return web.Response(text="ok\n")
 
     def _not_ready(self) -> str | None:
-        """Return why no world can be started now, if so."""
+        """Return why the master cannot start a world now; None: it can."""
         if not self._serves_job:
             return _NO_STATE_YET
         if self._controller.rendezvous.sizes is None:
             return "the ElasticJob has not been read yet\n"
         failing = self._state_writer.failing_seconds()
         if failing > _NOT_READY_AFTER_SECONDS:
-            return f"the state has not been storable for {failing:.0f} s\n"
+            return f"the state could not be stored for {failing:.0f} s\n"
         return None
 
     async def _show_metrics(self, _request: web.Request) -> web.Response:
@@ -182,25 +179,27 @@ class HttpServer:
 
 
 def _peer(transport: asyncio.BaseTransport | None) -> Peer | None:
-    """Return the other end of a connection; None: it has ended."""
-    name = None if transport is None else transport.get_extra_info("peername")
+    """Return the other end of a connection; None: it is closed."""
+    name = transport.get_extra_info("peername") if transport is not None else None
     return normalized(*name[:2]) if name else None
 
 
 def _accepting_no_path(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Make requests also of CONNECT without a target, over which aiohttp fails and keeps the connection."""
+    """Return a request factory that accepts CONNECT without a target.
+
+    aiohttp fails on such a request and does not close its connection.
+    """
 
     def request(message: Any, *more: Any) -> Any:
-        return make(message._replace(url=URL("/")) if message.url is None else message, *more)
+        if message.url is None:
+            message = message._replace(url=URL("/"))
+        return make(message, *more)
 
     return request
 
 
 def _log() -> logging.Logger:
-    """What is no HTTP is its sender's mistake.
-
-    Status 400, and no traceback in the log, which anybody could fill.
-    """
+    """Return a logger that drops errors of clients, which could otherwise fill the log."""
     log = logging.getLogger(f"{__name__}.server")
     log.addFilter(_is_our_error)
     return log
@@ -212,8 +211,8 @@ def _is_our_error(record: logging.LogRecord) -> bool:
 
 def _context(tls: Tls) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    # The ssl module reads keys from files only: these are in memory, and there is no other place in
-    # a pod to write to.
+    # The ssl module reads keys from files only. /dev/shm is in memory, and the pod's root file
+    # system is read-only.
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         certificate = Path(folder, "tls.crt")
         key = Path(folder, "tls.key")

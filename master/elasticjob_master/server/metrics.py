@@ -1,11 +1,10 @@
-"""Prometheus metrics, read from the state when somebody scrapes; nothing is counted twice.
+"""Prometheus metrics, computed from the job's state at each scrape.
 
-docs/metrics.md lists them; a test compares it with what is served.
+docs/metrics.md lists them; a test compares the list with the served metrics.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,19 +17,16 @@ from prometheus_client.registry import Collector
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.members import MemberState
 from elasticjob_master.persistence.state_writer import StateWriter
-from elasticjob_master.server.autoscaling import autoscaling
+from elasticjob_master.server.answers import autoscaling
 
 _SHARD_STATES = ("done", "leased", "waiting", "failed")
 
 
 @dataclass(frozen=True)
 class CallCounts:
-    """Numbers of gRPC calls since this master's start.
+    """The number of gRPC calls since this master's start, by existing method or by reason."""
 
-    Methods that do not exist do not become keys.
-    """
-
-    taken: Counter[str] = field(default_factory=Counter)
+    accepted: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=lambda: Counter(token=0, right=0, method=0))
 
 
@@ -48,15 +44,15 @@ class Metrics(Collector):
         ProcessCollector(registry=self._registry)
 
     def describe(self) -> Iterable[Metric]:
-        """Name nothing in advance: the names are in `collect`."""
+        """Return nothing: the registry takes the names from `collect`."""
         return ()
 
     def render(self) -> tuple[bytes, str]:
-        """Return the exposition and its content type."""
+        """Return the metrics as text, and its content type."""
         return exposition.generate_latest(self._registry), exposition.CONTENT_TYPE_LATEST
 
     def collect(self) -> Iterator[Metric]:
-        """Read the state."""
+        """Yield all metrics."""
         yield from self._job()
         yield from self._autoscaling()
         yield from self._training()
@@ -96,14 +92,14 @@ class Metrics(Collector):
         yield plans
         yield _counters(
             "elasticjob_events",
-            "What has happened since this master's start.",
+            "Events since this master's start.",
             "reason",
             controller.history.event_totals,
         )
 
     def _autoscaling(self) -> Iterator[Metric]:
         controller = self._controller
-        known = autoscaling(controller.scaling, controller, controller.now(), wall=time.time())
+        known = autoscaling(controller)
         measured = sum(size.samples_per_second > 0 for size in known.sizes)
         yield _gauge(
             "elasticjob_autoscaling_enabled",
@@ -148,7 +144,7 @@ class Metrics(Collector):
         reported = progress.reported_at or 0
         yield _gauge(
             "elasticjob_last_report_timestamp_seconds",
-            "When a step was last told; 0: never.",
+            "When a step was last reported; 0: never.",
             reported,
         )
         yield _gauge(
@@ -167,7 +163,7 @@ class Metrics(Collector):
             "elasticjob_shards", "Shards by data set and state.", labels=["dataset", "state"]
         )
         returned = CounterMetricFamily(
-            "elasticjob_shards_returned", "Shards given or taken back.", labels=["dataset"]
+            "elasticjob_shards_returned", "Leases that ended without a result.", labels=["dataset"]
         )
         for ledger in self._controller.ledgers:
             account = ledger.account()
@@ -184,15 +180,15 @@ class Metrics(Collector):
         yield _gauge(
             "elasticjob_master_starts", "Starts of this job's master.", controller.master_starts
         )
-        yield _counter("elasticjob_heartbeats", "Heartbeats taken.", controller.heartbeats)
-        yield _counters("elasticjob_grpc_calls", "Calls by method.", "method", calls.taken)
-        yield _counters("elasticjob_grpc_refused_calls", "Calls not taken.", "why", calls.refused)
+        yield _counter("elasticjob_heartbeats", "Heartbeats received.", controller.heartbeats)
+        yield _counters("elasticjob_grpc_calls", "Calls by method.", "method", calls.accepted)
+        yield _counters("elasticjob_grpc_refused_calls", "Refused calls.", "why", calls.refused)
         yield _gauge(
             "elasticjob_state_bytes", "Size of the stored state.", state_writer.stored_bytes
         )
         yield _gauge(
             "elasticjob_state_left_out",
-            "Parts the stored state has no room for.",
+            "Parts that were left out of the stored state.",
             len(state_writer.left_out),
         )
         yield _counter(

@@ -1,9 +1,10 @@
-"""Conversions between the protobuf messages and the core's values."""
+"""Converts between protobuf messages and the values of the core."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from elasticjob_api.frameworks import Peer
 from elasticjob_api.limits import MAX_SLOTS
@@ -35,9 +36,11 @@ _STATES = {
 
 
 def identity(request: agent.RegisterRequest, roles: Iterable[str]) -> Identity:
-    """Return the identity that an agent registers with.
+    """Return the identity with which an agent registers. Raises `BadRequest`.
 
-    Raises `BadRequest`; `roles` empty means any.
+    Args:
+        request: the registration.
+        roles: the roles of the job; empty: any role is accepted.
     """
     for field, longest in (("pod_name", 253), ("pod_uid", 128), ("role", 20), ("node_name", 253)):
         value = getattr(request, field)
@@ -75,10 +78,10 @@ def identity(request: agent.RegisterRequest, roles: Iterable[str]) -> Identity:
 
 
 def usage(message: agent.ResourceUsage) -> Usage:
-    """Return the resource usage in a heartbeat; what no node can have is held to what one can."""
-    cores = (
-        message.cpu_cores if 0.0 <= message.cpu_cores <= MOST_CORES else 0.0
-    )  # nor is it a number if it is NaN
+    """Return the resource usage in a heartbeat, within the bounds of what a node can have."""
+    cores = message.cpu_cores
+    if not 0.0 <= cores <= MOST_CORES:  # also NaN
+        cores = 0.0
     return Usage(
         cores,
         min(message.memory_bytes, MOST_BYTES),
@@ -102,64 +105,39 @@ def report(message: agent.StepReport) -> Report:
 
 
 def member(source: Member) -> agent.Member:
-    """Return a member as clients and other members get it."""
-    who = source.identity
-    used = source.usage
+    """Return a member as clients and other members see it."""
     return agent.Member(
-        pod_name=who.pod_name,
-        pod_uid=who.pod_uid,
-        role=who.role,
-        index=who.index,
-        incarnation=who.incarnation,
-        address=who.address,
-        node_name=who.node_name,
-        slots=who.slots,
+        **asdict(source.identity),
         state=_STATES[source.state],
         step=source.step,
         step_seconds=source.step_times.step_seconds,
         straggler=source.step_times.straggler,
         check_problem=source.node_check.problem,
-        usage=agent.ResourceUsage(
-            cpu_cores=used.cpu_cores,
-            memory_bytes=used.memory_bytes,
-            gpu_percent=used.gpu_percent,
-            gpu_memory_bytes=used.gpu_memory_bytes,
-        ),
+        usage=agent.ResourceUsage(**asdict(source.usage)),
     )
 
 
 def peer(source: Member) -> Peer:
-    """Return a member as the frameworks' environments need it."""
+    """Return a member in the form that the frameworks' environments are made from."""
     who = source.identity
     return Peer(who.pod_name, who.role, who.index, who.address, who.slots)
 
 
 def host_list(source: HostList) -> discovery.HostList:
     """Return a published host list."""
-    hosts = [
-        discovery.Host(name=host.name, slots=host.slots, address=host.address)
-        for host in source.hosts
-    ]
+    hosts = [discovery.Host(**asdict(host)) for host in source.hosts]
     return discovery.HostList(version=source.version, hosts=hosts)
 
 
 def ledger(source: Ledger) -> shards.Ledger:
-    """Return where a data set's shards are."""
-    account = source.account()
+    """Return the number of shards in each state."""
     return shards.Ledger(
-        dataset=source.dataset.name,
-        total=account.total,
-        done=account.done,
-        leased=account.leased,
-        waiting=account.waiting,
-        returned=account.returned,
-        failed=account.failed,
-        growing=source.dataset.growing,
+        dataset=source.dataset.name, growing=source.dataset.growing, **asdict(source.account())
     )
 
 
 def history(source: History, after: int = 0) -> job.History:
-    """Return what has happened; `after`: only what has a higher number."""
+    """Return the samples and events whose number is higher than `after`."""
     return job.History(
         samples=[
             job.Sample(
@@ -180,18 +158,10 @@ def history(source: History, after: int = 0) -> job.History:
 
 
 def leases(message: agent.LeasedShards) -> LeasesOfRound:
-    """Return what a member has leased."""
+    """Return the shards that a member reports as leased."""
     return LeasesOfRound(message.dataset, message.round, message.shards, message.ended)
 
 
 def plan(source: PlanSummary) -> job.Plan:
-    """Return a ScalePlan, in short."""
-    return job.Plan(
-        name=source.name,
-        source=source.source,
-        phase=source.phase,
-        reason=source.reason,
-        message=source.message,
-        created=source.created,
-        completed=source.completed,
-    )
+    """Return the summary of a ScalePlan."""
+    return job.Plan(**asdict(source))

@@ -48,7 +48,7 @@ from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import StoreFailed, TakenOver
 from elasticjob_master.persistence.stored_state import decode
-from elasticjob_master.server.services.shards import ShardService
+from elasticjob_master.server.services.shard_service import ShardService
 
 ROLE = "worker"
 DATASET = "data"

@@ -12,7 +12,7 @@ from typing import Any
 import grpc.aio
 import pytest
 from elasticjob_api.v1 import agent_pb2 as pb
-from elasticjob_master.server.services.stream import CONCURRENT_WRITES, AgentStream
+from elasticjob_master.server.services.agent_stream import CONCURRENT_WRITES, AgentStream
 
 SECONDS = 20.0
 

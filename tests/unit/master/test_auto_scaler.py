@@ -37,7 +37,7 @@ from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore
 from elasticjob_master.persistence.stored_state import EncodedState
 from elasticjob_master.server.answers import stored_answers
-from elasticjob_master.server.autoscaling import autoscaling
+from elasticjob_master.server.autoscaling import autoscaling_at
 from elasticjob_master.server.metrics import CallCounts, Metrics
 from msgspec.structs import replace as replaced
 
@@ -257,7 +257,7 @@ def test_a_plan_that_is_found_counts_as_asked_for() -> None:
 
 
 def known(job: Job) -> job_pb2.Autoscaling:
-    return autoscaling(job.scaling, job.controller, float(job.second), wall=1e9 + job.second)
+    return autoscaling_at(job.controller, float(job.second), wall=1e9 + job.second)
 
 
 def test_of_a_job_without_a_role_to_scale_nothing_is_told() -> None:

@@ -36,7 +36,7 @@ from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.persistence.store import NoStore, StoreFailed
 from elasticjob_master.persistence.stored_ledger import StoredLedger
 from elasticjob_master.server import grpc_server, http_server
-from elasticjob_master.server.services import discovery, job, remote_shell
+from elasticjob_master.server.services import discovery_service, job_service, remote_shell_service
 from elasticjob_shards import Dataset, dataset, ledgers
 from elasticjob_shards import ledger as core_ledger
 
@@ -48,8 +48,8 @@ LIMITS: dict[str, tuple[int, ...]] = {
         limits.MAX_METRICS,
         limits.MAX_METRIC_NAME_CHARACTERS,
     ),
-    "Watches of status, members, progress, history and plans": (job.MOST_WATCHES,),
-    "Watches of hosts": (discovery.MOST_HOST_WATCHES,),
+    "Watches of status, members, progress, history and plans": (job_service.MOST_WATCHES,),
+    "Watches of hosts": (discovery_service.MOST_HOST_WATCHES,),
     "Data sets; their parts, all together": (ledgers.MOST_DATASETS, dataset.MOST_PARTS),
     "Shards asked for at a time; leased at a time, all together": (
         limits.MAX_LEASED_SHARDS,
@@ -65,9 +65,9 @@ LIMITS: dict[str, tuple[int, ...]] = {
     "Open HTTP connections": (http_server.MOST_CONNECTIONS,),
     "Sessions of a worker at a time": (worker.MOST_SESSIONS,),
     "Messages of the remote shell: bytes of one; of all that wait; calls that wait": (
-        remote_shell.LONGEST_DATA,
-        remote_shell.MOST_DATA,
-        remote_shell.MOST_WAITING,
+        remote_shell_service.LONGEST_DATA,
+        remote_shell_service.MOST_DATA,
+        remote_shell_service.MOST_WAITING,
     ),
     "Connections to the agent's socket": (training_socket.MAX_CONNECTIONS,),
     "A line on the agent's socket": (training_socket.MAX_LINE_BYTES,),

@@ -36,7 +36,7 @@ async def _served() -> dict[str, tuple[str, tuple[str, ...]]]:
     plan = ScalePlan(metadata=ObjectMeta(name="p"), spec=ScalePlanSpec(job_name="job"))
     controller.observe_job(JobFacts(sizes={}, plans=PlanFacts((ObservedPlan(plan),))))
     calls = CallCounts()
-    calls.taken["elasticjob.v1.JobService/GetStatus"] += 1
+    calls.accepted["elasticjob.v1.JobService/GetStatus"] += 1
     body, _ = Metrics(controller, StateWriter(NoStore(), lambda: EncodedState(b"")), calls).render()
     found = {}
     for family in text_string_to_metric_families(body.decode()):

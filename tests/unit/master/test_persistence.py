@@ -19,7 +19,7 @@ from elasticjob_master.persistence import snapshot
 from elasticjob_master.persistence.state_writer import NotStored, StateWriter
 from elasticjob_master.persistence.store import NoStore
 from elasticjob_master.persistence.stored_state import EncodedState, StoredState
-from elasticjob_master.server.services.shards import ShardService
+from elasticjob_master.server.services.shard_service import ShardService
 from elasticjob_shards import Dataset
 
 STORED = Path(__file__).with_name("stored_state.json")

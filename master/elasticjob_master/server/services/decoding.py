@@ -1,7 +1,7 @@
-"""Answers bytes that cannot be decoded with INVALID_ARGUMENT.
+"""Refuses bytes that cannot be decoded with INVALID_ARGUMENT.
 
-grpc by itself treats them as an error of the server: it answers UNKNOWN and logs a traceback for
-each of them.
+Without this, grpc treats them as an error of the server: it answers UNKNOWN and logs a traceback
+each time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Behaviour = Callable[[Any, Any], Awaitable[Any]]
 
 
 def refusing_undecodable(handler: Any, method: str) -> Any:
-    """Return a method's handler that refuses such bytes.
+    """Return a handler like this one that refuses bytes that cannot be decoded.
 
-    One that reads its stream by itself is not changed.
+    A handler that reads its stream itself is returned unchanged.
     """
     read = handler.request_deserializer
     write = handler.response_serializer
@@ -38,7 +38,7 @@ def refusing_undecodable(handler: Any, method: str) -> Any:
 
 
 def _decoding(behave: Behaviour, read: Callable[[bytes], Any], method: str) -> Behaviour:
-    """Decode the request here, where it can be refused."""
+    """Return a behaviour that decodes the request itself, so that it can refuse it."""
 
     async def answer(data: bytes, context: Any) -> Any:
         try:
@@ -47,12 +47,9 @@ def _decoding(behave: Behaviour, read: Callable[[bytes], Any], method: str) -> B
             return await _refuse(context, method)
         try:
             return await behave(request, context)
-        except (
-            NotImplementedError
-        ):  # what the generated code raises for a method that nobody has written
-            return await context.abort(
-                grpc.StatusCode.UNIMPLEMENTED, f"{method} is not served here"
-            )
+        except NotImplementedError:  # from the generated code of a method without an implementation
+            problem = f"{method} is not served here"
+            return await context.abort(grpc.StatusCode.UNIMPLEMENTED, problem)
 
     return answer
 
@@ -68,12 +65,12 @@ def _with_decoding_errors(behave: Behaviour, method: str) -> Behaviour:
 
 
 def _writing_answers(behave: Callable[[Any, Any], Any]) -> Behaviour:
-    """Write what the method yields."""
+    """Return a behaviour that writes what the method yields."""
 
     async def write(request: Any, context: Any) -> None:
         answers = behave(request, context)
         if not inspect.isasyncgen(answers):
-            await answers  # it writes by itself
+            await answers  # the method writes its answers itself
             return
         async with aclosing(answers):
             async for each in answers:
@@ -83,4 +80,5 @@ def _writing_answers(behave: Callable[[Any, Any], Any]) -> Behaviour:
 
 
 async def _refuse(context: Any, method: str) -> None:
-    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"these bytes are no request of {method}")
+    problem = f"these bytes are not a request of {method}"
+    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)

@@ -25,7 +25,7 @@ _CODES: dict[type[Exception], grpc.StatusCode] = {
     UnknownName: grpc.StatusCode.NOT_FOUND,
     DeclaredDifferently: grpc.StatusCode.ALREADY_EXISTS,
     TimeoutError: grpc.StatusCode.DEADLINE_EXCEEDED,
-    # Agents try again what is unavailable, as they do while there is no master at all.
+    # Agents repeat calls that are UNAVAILABLE, as they do while no master runs.
     NotReadyYet: grpc.StatusCode.UNAVAILABLE,
     NotStored: grpc.StatusCode.UNAVAILABLE,
 }
@@ -33,7 +33,7 @@ _CODES: dict[type[Exception], grpc.StatusCode] = {
 
 @asynccontextmanager
 async def abort_on_refusal(context: Any) -> AsyncIterator[None]:
-    """Abort the call with the status of the refusal that is raised inside."""
+    """Abort the call with the status of a refusal that is raised in this context."""
     try:
         yield
     except tuple(_CODES) as error:

@@ -1,4 +1,4 @@
-"""AgentService: registration, and one stream per agent."""
+"""AgentService: registration, and one stream for each agent."""
 
 from __future__ import annotations
 
@@ -40,8 +40,13 @@ from elasticjob_master.core.rendezvous.events import (
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.server import protobuf
 from elasticjob_master.server.services import errors
-from elasticjob_master.server.services.start_messages import StartMessages
-from elasticjob_master.server.services.stream import CONCURRENT_WRITES, AgentStream, Context, Render
+from elasticjob_master.server.services.agent_stream import (
+    CONCURRENT_WRITES,
+    AgentStream,
+    Context,
+    Render,
+)
+from elasticjob_master.server.services.world_messages import WorldMessages
 
 log = logging.getLogger(__name__)
 
@@ -49,17 +54,17 @@ NAME = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
 
 
 class AgentService:
-    """Registration and the agents' streams."""
+    """Serves the agents' registrations and streams."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
-        self._start_messages: StartMessages | None = None
+        self._world_messages: WorldMessages | None = None
         self._turns = asyncio.Semaphore(CONCURRENT_WRITES)
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """Return what serves the calls.
+        """Return the handler of the service's methods.
 
-        As the generated code does it, but for Connect, which writes bytes.
+        The generated code would do, except that Connect writes messages that are serialized already.
         """
         return grpc.method_handlers_generic_handler(
             NAME,
@@ -78,16 +83,13 @@ class AgentService:
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
         controller = self._controller
         async with errors.abort_on_refusal(context):
-            controller.register(
-                protobuf.identity(
-                    request, controller.rendezvous.sizes or controller.framework.roles
-                )
-            )
-        often = controller.intervals
+            roles = controller.rendezvous.sizes or controller.framework.roles
+            controller.register(protobuf.identity(request, roles))
+        intervals = controller.intervals
         return pb.RegisterResponse(
-            heartbeat_seconds=often.heartbeat,
+            heartbeat_seconds=intervals.heartbeat,
             lost_seconds=controller.rendezvous.timing.lost,
-            report_seconds=often.report,
+            report_seconds=intervals.report,
         )
 
     async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:
@@ -107,7 +109,7 @@ class AgentService:
             self._controller.disconnect(member.uid, send)
 
     def _welcome(self, first: pb.AgentMessage, send: Send) -> Member:
-        """Take a stream, which begins with a hello."""
+        """Connect the member whose stream begins with this message, which must be a hello."""
         if first.WhichOneof("message") != "hello":
             raise BadRequest("the first message of a stream must be hello")
         uid = first.hello.pod_uid
@@ -116,14 +118,16 @@ class AgentService:
         latest = self._controller.rendezvous.latest_given_round
         for field, claimed in (("running_round", round_), ("joined_round", joined)):
             if claimed > latest:
-                latest_given = f"{latest}, the latest that a master of this job can have given"
-                raise BadRequest(f"{field} is {claimed}; it must be at most {latest_given}")
+                raise BadRequest(
+                    f"{field} is {claimed}; it must be at most {latest}, "
+                    "the latest that a master of this job can have given"
+                )
         event = MemberConnected(uid, round_, joined, first.hello.draining)
         leases = [protobuf.leases(each) for each in first.hello.leased]
         member = self._controller.connect(event, send, leases)
         if member is None:
             raise UnknownName(
-                f"pod UID {uid[:128]!r} is no member of this job; call Register first"
+                f"pod UID {uid[:128]!r} is not a member of this job; call Register first"
             )
         return member
 
@@ -155,76 +159,80 @@ class AgentService:
                 self._leave(member)
 
     def _leave(self, member: Member) -> None:
-        log.info("%s is told by its node to end", member.identity.pod_name)
+        log.info("%s was asked by its node to end", member.identity.pod_name)
         self._controller.handle(MemberLeaving(member.uid))
 
     def _render(self, command: Command) -> Render | None:
-        """Return what renders a command as a message, when it is its turn; None ends the stream."""
+        """Return a function that serializes the message of a command; None ends the stream."""
         match command:
             case Start(uid=uid):
-                excused = command.crash_excused
-                continues = command.continues
-                start = self._start_messages_with(uid).start
-                return partial(start, uid, crash_excused=excused, goes_on=continues)
+                return partial(
+                    self._messages_of_world_with(uid).start,
+                    uid,
+                    crash_excused=command.crash_excused,
+                    goes_on=command.continues,
+                )
             case WorldChanged(uid=uid):
-                return partial(self._start_messages_with(uid).world_changed, uid)
-            case Stop():
-                stop = pb.Stop(round=command.round, grace_seconds=command.grace_seconds)
-                return pb.MasterMessage(stop=stop).SerializeToString
-            case Drain():
-                drain = pb.Drain(grace_seconds=command.grace_seconds)
-                return pb.MasterMessage(drain=drain).SerializeToString
-            case Exit():
-                return pb.MasterMessage(exit=pb.Exit(problem=command.problem)).SerializeToString
-            case Check():
-                check = pb.Check(
-                    number=command.number,
-                    peers=command.peers,
-                    command=command.command,
-                    timeout_seconds=command.timeout_seconds,
-                )
-                return pb.MasterMessage(check=check).SerializeToString
-            case Configure():
-                configure = pb.Configure(
-                    heartbeat_seconds=command.heartbeat_seconds,
-                    report_seconds=command.report_seconds,
-                )
-                return pb.MasterMessage(configure=configure).SerializeToString
-            case HostsUpdated():
-                updated = pb.HostsUpdated(round=command.round)
-                return pb.MasterMessage(hosts_updated=updated).SerializeToString
-            case RunScript():
-                run = pb.RunScript(
-                    id=command.id,
-                    script=command.script,
-                    environment=dict(command.environment),
-                    pods=command.pods,
-                    timeout_seconds=command.timeout_seconds,
-                )
-                return pb.MasterMessage(run_script=run).SerializeToString
+                return partial(self._messages_of_world_with(uid).world_changed, uid)
             case ReleaseLeases() | MemberRemoved() | CloseStream():
                 return None
+            case _:
+                return _message(command).SerializeToString
 
-    def _start_messages_with(self, uid: str) -> StartMessages:
+    def _messages_of_world_with(self, uid: str) -> WorldMessages:
         rendezvous = self._controller.rendezvous
-        starts = self._start_messages
-        if starts is None or starts.process_round != rendezvous.round or uid not in starts:
-            members = [
-                m for m in map(self._controller.members.get, rendezvous.world) if m is not None
-            ]
-            starts = self._start_messages = StartMessages(
-                rendezvous.round, members, self._controller.framework
+        messages = self._world_messages
+        if messages is None or messages.process_round != rendezvous.round or uid not in messages:
+            members = list(rendezvous.world_members())
+            messages = WorldMessages(rendezvous.round, members, self._controller.framework)
+            self._world_messages = messages
+        return messages
+
+
+def _message(
+    command: Stop | Drain | Exit | Check | Configure | HostsUpdated | RunScript,
+) -> pb.MasterMessage:
+    match command:
+        case Stop():
+            stop = pb.Stop(round=command.round, grace_seconds=command.grace_seconds)
+            return pb.MasterMessage(stop=stop)
+        case Drain():
+            return pb.MasterMessage(drain=pb.Drain(grace_seconds=command.grace_seconds))
+        case Exit():
+            return pb.MasterMessage(exit=pb.Exit(problem=command.problem))
+        case Check():
+            check = pb.Check(
+                number=command.number,
+                peers=command.peers,
+                command=command.command,
+                timeout_seconds=command.timeout_seconds,
             )
-        return starts
+            return pb.MasterMessage(check=check)
+        case Configure():
+            configure = pb.Configure(
+                heartbeat_seconds=command.heartbeat_seconds, report_seconds=command.report_seconds
+            )
+            return pb.MasterMessage(configure=configure)
+        case HostsUpdated():
+            return pb.MasterMessage(hosts_updated=pb.HostsUpdated(round=command.round))
+        case RunScript():
+            script = pb.RunScript(
+                id=command.id,
+                script=command.script,
+                environment=dict(command.environment),
+                pods=command.pods,
+                timeout_seconds=command.timeout_seconds,
+            )
+            return pb.MasterMessage(run_script=script)
 
 
 def _process_exited(member: Member, exited: pb.ProcessExited) -> ProcessExited:
     log.info(
-        "%s: process of round %d ended with %d%s",
+        "%s: process of round %d exited with %d (requested: %s)",
         member.identity.pod_name,
         exited.round,
         exited.exit_code,
-        ", as asked" if exited.asked else "",
+        exited.asked,
     )
     return ProcessExited(
         member.uid,

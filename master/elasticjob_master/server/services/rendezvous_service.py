@@ -1,8 +1,8 @@
 """RendezvousService: the key-value store and the barriers of a world.
 
-A change is answered when it is stored, and a value is returned when it is stored: a restarted
-master knows all that it has ever answered. Who waits is woken by what it waits for, and by the end
-of the round.
+The service answers a change, and returns a value, only after the state has been stored. So a
+restarted master knows everything that an earlier one has answered. A waiting call continues when its
+key or barrier changes, and fails when its round ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from elasticjob_api.refusals import BadRequest, LimitReached, NotCurrent, NotReadyYet, UnknownName
+from elasticjob_api.refusals import BadRequest, NotCurrent, NotReadyYet, UnknownName
 from elasticjob_api.v1 import rendezvous_pb2 as pb
 from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceServicer
 
@@ -21,23 +21,24 @@ from elasticjob_master.core.rendezvous.current_process import check_may_commit
 from elasticjob_master.core.sync.key_value import check_keys
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server.services import errors
+from elasticjob_master.server.services.waiters import Waiters
 
 MOST_WAITING = 20_000
-"""Requests that wait at a time: one of each member of the largest job, and as many again."""
+"""Two requests of each member of the largest job."""
 LONGEST_WAIT_SECONDS = 3600.0
 
 
 class RendezvousService(RendezvousServiceServicer):
-    """Values by key, and barriers."""
+    """Serves the values and the barriers of the present round."""
 
     def __init__(self, controller: Controller, state_writer: StateWriter) -> None:
         self._controller = controller
         self._state_writer = state_writer
-        self._changed_at = 0
-        self._waiting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
-        """By what they wait for: a key's value, or a barrier's end."""
-        self._count = 0
-        controller.subscribe("new_round", self._wake_all)
+        self._last_change = 0
+        """The state writer's number of the latest change."""
+        self._waiters = Waiters(MOST_WAITING)
+        """By ("key", its name) or ("barrier", its name)."""
+        controller.subscribe("new_round", self._waiters.wake_all)
 
     async def SetValue(self, request: pb.SetValueRequest, context: Any) -> pb.SetValueResponse:
         async with errors.abort_on_refusal(context):
@@ -61,10 +62,9 @@ class RendezvousService(RendezvousServiceServicer):
             while (absent := store.first_missing(keys)) is not None:
                 if request.wait_seconds == 0:
                     raise UnknownName(f"key {keys[absent]!r} has no value")
-                while (
-                    absent is not None
-                ):  # goes on where it has come to: many may wait for many keys
-                    await self._wait("key", keys[absent])
+                # The search continues after the keys that it has found: a call may wait for many.
+                while absent is not None:
+                    await self._waiters.wait(("key", keys[absent]))
                     self._check_round(request.round)
                     absent = store.first_missing(keys, absent)
             values = store.get_all(keys)
@@ -126,7 +126,7 @@ class RendezvousService(RendezvousServiceServicer):
                 return
             if request.wait_seconds == 0:
                 raise TimeoutError
-            await self._wait("barrier", name)
+            await self._waiters.wait(("barrier", name))
             self._check_round(request.round)
 
     def _missing_members(self, name: str) -> str:
@@ -137,8 +137,11 @@ class RendezvousService(RendezvousServiceServicer):
             for uid in self._controller.barriers.absent(name, world)
             if (member := members.get(uid))
         ]
-        shown = ", ".join(member.identity.pod_name for member in absent[:5])
-        return f"barrier {name!r}: {len(absent)} of {len(world)} have not come, such as {shown or 'some that are gone'}"
+        pods = ", ".join(member.identity.pod_name for member in absent[:5])
+        examples = pods or "pods that were removed"
+        return (
+            f"barrier {name!r}: {len(absent)} of {len(world)} have not arrived, such as {examples}"
+        )
 
     def _check_round(self, round_: int) -> None:
         present = self._controller.keyvalue.round
@@ -149,46 +152,16 @@ class RendezvousService(RendezvousServiceServicer):
 
     def _changed(self, kind: str, name: str) -> None:
         self._controller.changed()
-        self._changed_at = self._state_writer.changes
-        for waiter in self._waiting.pop((kind, name), ()):
-            _wake(waiter)
+        self._last_change = self._state_writer.changes
+        self._waiters.wake((kind, name))
 
     async def _stored(self) -> None:
-        await self._state_writer.wait_until_stored(self._changed_at)
-
-    async def _wait(self, kind: str, name: str) -> None:
-        """Wait until something happens there."""
-        if self._count >= MOST_WAITING:
-            raise LimitReached(f"{MOST_WAITING} requests are waiting already")
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiters = self._waiting.setdefault((kind, name), set())
-        waiters.add(waiter)
-        self._count += 1
-        try:
-            await waiter
-        finally:
-            self._count -= 1
-            waiters.discard(waiter)
-            if not waiters and self._waiting.get((kind, name)) is waiters:
-                del self._waiting[kind, name]
-
-    def _wake_all(self) -> None:
-        """A round has ended: nobody waits for it any more."""
-        waiting = self._waiting
-        self._waiting = {}
-        for waiters in waiting.values():
-            for waiter in waiters:
-                _wake(waiter)
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+        await self._state_writer.wait_until_stored(self._last_change)
 
 
 @asynccontextmanager
 async def _within(seconds: float) -> AsyncIterator[None]:
-    """Give up after the time a request may wait; one that may not wait never does."""
+    """Raise TimeoutError after a request's wait_seconds. With 0 the request does not wait at all."""
     if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
         raise BadRequest(f"wait_seconds is {seconds:g}; it must be 0 to {LONGEST_WAIT_SECONDS:g}")
     try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Any
 
 from elasticjob_api.frameworks import horovod
-from elasticjob_api.refusals import BadRequest, LimitReached, NotCurrent, NotReadyYet
+from elasticjob_api.refusals import BadRequest, NotCurrent, NotReadyYet
 from elasticjob_api.v1 import horovod_pb2 as pb
 from elasticjob_api.v1.horovod_pb2_grpc import HorovodServiceServicer
 
@@ -17,25 +18,26 @@ from elasticjob_master.core.rendezvous.events import PlaceRequested
 from elasticjob_master.core.sync.gloo_values import GlooValues
 from elasticjob_master.server import protobuf
 from elasticjob_master.server.services import errors
+from elasticjob_master.server.services.waiters import Waiters
 
 MOST_WAITING = 40_000
-"""Requests that wait at a time: two of each member that there can be."""
+"""Two requests of each member of the largest job."""
 LONGEST_WAIT_SECONDS = 60.0
+_NEXT_WORLD = None
+"""The key of calls that wait for a world. Calls that wait for a value have its key, a string."""
 
 
 class HorovodService(HorovodServiceServicer):
-    """Places in worlds, and the values with which their processes connect."""
+    """Gives processes their places in worlds, and the values with which they connect."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._values = GlooValues()
         self._slots: tuple[int, dict[str, list[pb.Slot]]] = (0, {})
-        """Of a round's processes, by the UID of their pod and by local rank: made when the round
-        begins.
+        """A round, and the places of its processes by the UID of their pod, in the order of the
+        local ranks.
         """
-        self._joining: set[asyncio.Future[None]] = set()
-        self._getting: dict[str, set[asyncio.Future[None]]] = {}
-        self._waiting = 0
+        self._waiters = Waiters(MOST_WAITING)
         controller.subscribe("decided", self._decided)
 
     async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinResponse:
@@ -50,15 +52,14 @@ class HorovodService(HorovodServiceServicer):
             while not self._has_place(request):
                 if self._leaves(request.pod_uid):
                     return pb.JoinResponse(removed=True)
-                await self._wait(self._joining)
+                await self._waiters.wait(_NEXT_WORLD)
             return pb.JoinResponse(round=job.round, slots=self._slots_of(request.pod_uid))
 
     async def Put(self, request: pb.PutRequest, context: Any) -> pb.PutResponse:
         async with errors.abort_on_refusal(context):
             self._check_round(request.round)
             self._values.put(request.round, request.key, request.value)
-            for waiter in self._getting.pop(request.key, ()):
-                _wake(waiter)
+            self._waiters.wake(request.key)
             return pb.PutResponse()
 
     async def Get(self, request: pb.GetRequest, context: Any) -> pb.GetResponse:
@@ -68,12 +69,7 @@ class HorovodService(HorovodServiceServicer):
         ):
             self._check_round(request.round)
             while (value := self._values.get(request.round, request.key)) is None:
-                waiters = self._getting.setdefault(request.key, set())
-                try:
-                    await self._wait(waiters)
-                finally:
-                    if not waiters and self._getting.get(request.key) is waiters:
-                        del self._getting[request.key]
+                await self._waiters.wait(request.key)
             return pb.GetResponse(value=value)
 
     async def Delete(self, request: pb.DeleteRequest, context: Any) -> pb.DeleteResponse:
@@ -83,7 +79,7 @@ class HorovodService(HorovodServiceServicer):
             return pb.DeleteResponse()
 
     def _has_place(self, request: pb.JoinRequest) -> bool:
-        """Return whether a process that has asked has a place in the present world."""
+        """Return whether the process has a place in the present world."""
         state = self._controller.rendezvous
         member = check_process(state, request.pod_uid, request.process_round)
         return elastic_driver.may_join(state, member, request.left_round)
@@ -94,7 +90,8 @@ class HorovodService(HorovodServiceServicer):
             raise NotReadyYet("the job's roles are not known yet")
         if not job.rules.elastic_driver:
             raise NotCurrent(
-                "this job has no elastic driver here: that is for framework horovod without a launcher"
+                "this master does not run Horovod's elastic driver: "
+                "it does so for framework horovod without a role launcher"
             )
 
     def _check_round(self, round_: int) -> None:
@@ -103,7 +100,7 @@ class HorovodService(HorovodServiceServicer):
             raise NotReadyYet(f"round is {round_}; this master knows of {present} so far")
 
     def _leaves(self, uid: str) -> bool:
-        """Return whether a member that asks belongs to no later world."""
+        """Return whether the member belongs to no later world."""
         member = self._controller.members.get(uid)
         return member is None or (member.leaving and not self._controller.rendezvous.in_world(uid))
 
@@ -112,50 +109,18 @@ class HorovodService(HorovodServiceServicer):
         if self._slots[0] != job.round:
             peers = [protobuf.peer(member) for member in job.world_members()]
             world = self._controller.framework.processes(peers)
-            found: dict[str, list[pb.Slot]] = {}
+            by_uid: dict[str, list[pb.Slot]] = {}
             uids = {member.identity.pod_name: member.uid for member in job.world_members()}
             for peer, slot in zip(world, horovod.slots(world), strict=True):
-                found.setdefault(uids[peer.name], []).append(_slot(slot))
-            self._slots = job.round, found
+                by_uid.setdefault(uids[peer.name], []).append(pb.Slot(**asdict(slot)))
+            self._slots = (job.round, by_uid)
         return self._slots[1].get(uid, [])
 
     def _decided(self) -> None:
         job = self._controller.rendezvous
         if job.rules.elastic_driver and 0 < job.begun_round == job.round:
-            self._slots_of("")  # now that all members of the world are there
-        waiting = self._joining
-        self._joining = set()
-        for waiter in waiting:
-            _wake(waiter)
-
-    async def _wait(self, waiters: set[asyncio.Future[None]]) -> None:
-        """Wait until something has happened there."""
-        if self._waiting >= MOST_WAITING:
-            raise LimitReached(f"{MOST_WAITING} requests are waiting already")
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiters.add(waiter)
-        self._waiting += 1
-        try:
-            await waiter
-        finally:
-            self._waiting -= 1
-            waiters.discard(waiter)
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-def _slot(slot: horovod.Slot) -> pb.Slot:
-    return pb.Slot(
-        rank=slot.rank,
-        size=slot.size,
-        local_rank=slot.local_rank,
-        local_size=slot.local_size,
-        cross_rank=slot.cross_rank,
-        cross_size=slot.cross_size,
-    )
+            self._slots_of("")  # computed now, while all members of the world exist
+        self._waiters.wake(_NEXT_WORLD)
 
 
 def _wait_seconds(seconds: float) -> float:

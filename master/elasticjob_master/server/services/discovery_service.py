@@ -1,4 +1,4 @@
-"""DiscoveryService: the published host list, now and as it changes."""
+"""DiscoveryService: the published host list, once or whenever it changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_HOST_WATCHES = 256
 
 
 class DiscoveryService(DiscoveryServiceServicer):
-    """Who can be trained on."""
+    """Serves the list of hosts that can train."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -29,7 +29,10 @@ class DiscoveryService(DiscoveryServiceServicer):
         self, request: pb.WatchHostsRequest, context: Any
     ) -> AsyncIterator[pb.HostList]:
         if self._watches >= MOST_HOST_WATCHES:
-            problem = f"{self._watches} watches of hosts are open, the most there may be; end one, or use GetHosts"
+            problem = (
+                f"{self._watches} watches of hosts are open, which is the limit; "
+                "end one, or use GetHosts"
+            )
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, problem)
         self._watches += 1
         try:

@@ -1,14 +1,14 @@
-"""ShardService: every change is answered when it is stored.
+"""ShardService: the data sets, whose shards are leased to the members.
 
-Leases are the exception while nothing can be stored: they are answered at once, since a training
-need not stand still. The members tell the next master what they have leased, and it leases nothing
-before all of them have.
+The service answers a change only after the state has been stored. The exception is a lease while
+the state cannot be stored: the service answers it at once, so that the training continues. The
+members report their leases to the next master, which leases nothing before all of them have done so.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -31,7 +31,7 @@ _LONGEST_NAME = 4096
 
 
 class ShardService(ShardServiceServicer):
-    """Dynamic data sharding."""
+    """Serves the data sets."""
 
     def __init__(self, controller: Controller, state_writer: StateWriter) -> None:
         self._controller = controller
@@ -50,7 +50,7 @@ class ShardService(ShardServiceServicer):
             if ledger.dataset not in known:
                 self._controller.changed()
                 self._declared_at[dataset.name] = self._state_writer.changes
-            # Once it is confirmed, the next master has to know it too.
+            # A data set that was confirmed must be known to the next master, too.
             await self._state_writer.wait_until_stored(self._declared_at.get(dataset.name, 0))
             return pb.CreateDatasetResponse(shards=ledger.dataset.total)
 
@@ -66,16 +66,7 @@ class ShardService(ShardServiceServicer):
             if leased:
                 self._controller.changed()
                 await self._store_if_possible()
-            shards = [
-                pb.Shard(
-                    id=shard.id,
-                    epoch=shard.epoch,
-                    start=shard.start,
-                    end=shard.end,
-                    part=shard.part,
-                )
-                for shard in leased
-            ]
+            shards = [pb.Shard(**shard._asdict()) for shard in leased]
             return pb.LeaseShardsResponse(shards=shards, finished=ledger.finished, most=most)
 
     async def ReportShards(
@@ -85,21 +76,18 @@ class ShardService(ShardServiceServicer):
             ledger = self._ledgers.get(request.dataset)
             if request.returned:
                 self._check_leases_known(self._controller.members.awaited & {request.pod_uid})
-            # An ended process' leases are free already; the same shards may have been leased to the
-            # next one here.
-            returned = (
-                request.returned
-                if runs(self._controller.members.get(request.pod_uid), request.round)
-                else ()
-            )
+            returned: Sequence[int] = request.returned
+            if not runs(self._controller.members.get(request.pod_uid), request.round):
+                # The leases ended with the process. The pod's next process may have leased the same
+                # shards.
+                returned = ()
             try:
                 stale = ledger.report(
                     request.pod_uid, request.done, returned, request.failed, round_=request.round
                 )
             except BadRequest as error:
-                if (
-                    self._state_writer.failing_seconds()
-                ):  # a later master may have leased what this one has not
+                # A later master may have leased these shards while this one cannot store anything.
+                if self._state_writer.failing_seconds():
                     raise NotReadyYet(str(error)) from error
                 raise
             if request.failed:
@@ -135,13 +123,12 @@ class ShardService(ShardServiceServicer):
             member = check_current(self._controller.rendezvous, request.pod_uid, request.round)
             if self._controller.rendezvous.is_notified(member):
                 raise BadRequest(
-                    f"role {member.identity.role} has onWorldChange: Notify; its processes go on with what they have "
-                    f"trained, so data set {request.dataset} cannot go back to a checkpoint: use Restart for that"
+                    f"role {member.identity.role} has onWorldChange: Notify; its processes continue with what "
+                    f"they have trained, so data set {request.dataset} cannot go back to a checkpoint: "
+                    "use Restart for that"
                 )
-            only = (
-                self._controller.rendezvous.world == (request.pod_uid,)
-                and member.identity.slots == 1
-            )
+            alone = self._controller.rendezvous.world == (request.pod_uid,)
+            only = alone and member.identity.slots == 1
             ledger.restore(request.state, request.round, only=only)
             self._controller.changed()
             await self._state_writer.wait_until_stored(self._state_writer.changes)
@@ -155,25 +142,28 @@ class ShardService(ShardServiceServicer):
             return protobuf.ledger(self._ledgers.get(request.dataset))
 
     def _check_if_named(self, uid: str, round_: int) -> None:
-        """Refuse a process that is not of the present world.
+        """Refuse a process that is not in the present world.
 
-        Agents of an earlier version do not name theirs.
+        Agents of an earlier version name neither pod nor round.
         """
         if uid or round_:
             check_current(self._controller.rendezvous, uid, round_)
 
     def _check_leases_known(self, awaited: Collection[str]) -> None:
-        """Refuse while these members have not told what they have leased.
+        """Refuse the call until these members have reported their leases.
 
-        The earlier master may not have stored it.
+        The earlier master may not have been able to store them.
         """
-        if awaited:
-            members = map(self._controller.members.get, awaited)
-            pods = sorted(member.identity.pod_name for member in members if member is not None)
-            more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
-            raise NotReadyYet(
-                f"what is leased to {', '.join(pods[:3])}{more} is not known yet: not connected"
-            )
+        if not awaited:
+            return
+        members = map(self._controller.members.get, awaited)
+        pods = sorted(member.identity.pod_name for member in members if member is not None)
+        more = ""
+        if len(pods) > 3:
+            more = f" and {len(pods) - 3} more"
+        raise NotReadyYet(
+            f"the leases of {', '.join(pods[:3])}{more} are not known yet: not connected"
+        )
 
     async def _store_if_possible(self) -> None:
         if not self._state_writer.failing_seconds():
@@ -181,19 +171,21 @@ class ShardService(ShardServiceServicer):
                 await self._state_writer.wait_until_stored(self._state_writer.changes)
 
     def _record_failed(self, request: pb.ReportShardsRequest) -> None:
-        why = request.message[:MAX_SHARD_MESSAGE_CHARACTERS] or "no reason was given"
-        some = ", ".join(str(shard) for shard in request.failed[:5])
-        message = f"data set {request.dataset}: {len(request.failed)} shards failed ({some}): {why}"
+        reason = request.message[:MAX_SHARD_MESSAGE_CHARACTERS] or "no reason was given"
+        first = ", ".join(map(str, request.failed[:5]))
+        message = (
+            f"data set {request.dataset}: {len(request.failed)} shards failed ({first}): {reason}"
+        )
         log.warning("%s", message)
         self._controller.record_event("ShardsFailed", message)
 
 
 def _dataset(request: pb.CreateDatasetRequest) -> Dataset:
-    wrong = next((part.name for part in request.parts if len(part.name) > _LONGEST_NAME), None)
-    if wrong is not None:
-        raise BadRequest(
-            f"the name of a part has {len(wrong)} characters; at most {_LONGEST_NAME} are taken"
-        )
+    for part in request.parts:
+        if len(part.name) > _LONGEST_NAME:
+            raise BadRequest(
+                f"the name of a part has {len(part.name)} characters; it must have at most {_LONGEST_NAME}"
+            )
     sizes = tuple(part.size for part in request.parts)
     return Dataset(
         name=request.dataset,

@@ -1,7 +1,7 @@
-"""One agent's stream.
+"""The stream of one agent.
 
-Reads until either side ends it, and writes only while there is something to write. Most of the time
-there is nothing to write to most agents, so each of them costs only the one task that reads.
+A task reads the stream for as long as it is open. A second task exists only while messages wait to
+be written, because the master rarely has a message for most agents.
 """
 
 from __future__ import annotations
@@ -19,44 +19,40 @@ Context: TypeAlias = "grpc.aio.ServicerContext[pb.AgentMessage, bytes]"
 Render = Callable[[], bytes]
 
 CONCURRENT_WRITES = 32
-"""A new world is sent to all its members at the same time: so many copies of it are in memory, not
-one for each.
-"""
+"""A new world is sent to all its members at the same time. This bounds its copies in memory."""
 _WRITE_TURN_SECONDS = 0.1
-"""An agent that does not read keeps the others waiting no longer than this."""
+"""How long an agent that does not read delays the writes to others."""
 
 
 class AgentStream:
-    """The stream of one agent."""
+    """Reads and writes the stream of one agent."""
 
     def __init__(self, context: Context, turns: asyncio.Semaphore) -> None:
         self._context = context
         self._turns = turns
-        self._waiting: list[Render | None] = []  # a deque would take more memory than all the rest
+        self._waiting: list[Render | None] = []  # a deque would need more memory than all the rest
         self._writer: asyncio.Task[None] | None = None
         self._reading = asyncio.timeout(None)
         self._ended = False
 
     async def read(self) -> pb.AgentMessage | None:
-        """Return the agent's next message, or None at its end.
+        """Return the agent's next message, or None at the end of the stream.
 
-        Bytes that are no message end the stream.
+        Bytes that cannot be decoded end the stream.
         """
         try:
             message: object = await self._context.read()
         except DecodeError:
             self._ended = True
             if self._writer is not None:
-                await asyncio.wait(
-                    {self._writer}
-                )  # grpc cannot end a stream in the middle of a write
-            await self._context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, "these bytes are no elasticjob.v1.AgentMessage"
-            )
+                # grpc cannot end a stream during a write.
+                await asyncio.wait({self._writer})
+            problem = "these bytes are not an elasticjob.v1.AgentMessage"
+            await self._context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         return message if isinstance(message, pb.AgentMessage) else None
 
     def send(self, render: Render | None) -> None:
-        """Write what this renders, after what was sent before; None ends the stream."""
+        """Queue a message, which `render` serializes when its turn comes. None ends the stream."""
         if self._ended:
             return
         self._waiting.append(render)
@@ -64,10 +60,7 @@ class AgentStream:
             self._writer = asyncio.create_task(self._write())
 
     async def serve(self, take: Callable[[pb.AgentMessage], None]) -> None:
-        """Pass the agent's messages to `take` until the stream ends.
-
-        What was sent before that is still written.
-        """
+        """Pass the agent's messages to `take` until the stream ends, then write what is queued."""
         try:
             async with self._reading:
                 while (message := await self.read()) is not None:
@@ -95,7 +88,7 @@ class AgentStream:
             ended = False
         finally:
             if ended and not self._ended:
-                self._reading.reschedule(0.0)  # the time is over: nothing is read any more
+                self._reading.reschedule(0.0)  # ends the reading task
 
     async def _write_in_turn(self, render: Render) -> None:
         async with self._turns:
@@ -106,9 +99,6 @@ class AgentStream:
 
 
 def _retrieve_error(written: asyncio.Future[None]) -> None:
-    """Retrieve the error of a write, or asyncio would log it.
-
-    Nobody waits for the write once the stream has ended.
-    """
+    """Retrieve the error of a write, which asyncio would log after the stream has ended."""
     if not written.cancelled():
         written.exception()

@@ -1,7 +1,7 @@
-"""The messages that tell members a world, Start and WorldChanged.
+"""The messages that send a world to its members: Start and WorldChanged.
 
-What is the same for all is serialised once.
-A world of a thousand members takes a hundred kilobytes, and each member gets all of it.
+A world of a thousand members takes a hundred kilobytes, and each member receives all of it. So the
+part that is the same for all members is serialized once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.server import protobuf
 
 
-class StartMessages:
-    """The messages that tell one world to its members."""
+class WorldMessages:
+    """The messages that send one world to its members."""
 
     def __init__(self, process_round: int, members: Sequence[Member], framework: Framework) -> None:
         self.process_round = process_round
@@ -30,19 +30,19 @@ class StartMessages:
         world = pb.World(round=process_round, members=map(protobuf.member, members))
         for member in world.members:
             member.processes = len(self._ranks[member.pod_uid])
-        shared = pb.Start(world=world, elastic_driver=framework.elastic_driver)
-        self._shared = pb.MasterMessage(start=shared).SerializeToString()
-        self._shared_change = pb.MasterMessage(
-            world_changed=pb.WorldChanged(world=world)
-        ).SerializeToString()
+        start = pb.Start(world=world, elastic_driver=framework.elastic_driver)
+        self._shared_start = pb.MasterMessage(start=start).SerializeToString()
+        change = pb.WorldChanged(world=world)
+        self._shared_change = pb.MasterMessage(world_changed=change).SerializeToString()
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._ranks
 
     def start(self, uid: str, *, crash_excused: bool = False, goes_on: bool = False) -> bytes:
-        """Return one member's MasterMessage.
+        """Return the serialized Start for one member.
 
-        Two halves of a message, one after the other, are read as the whole.
+        The concatenation of two serialized messages is decoded as one message with the fields of
+        both.
         """
         ranks = self._ranks[uid]
         first, *others = map(self._environment, ranks)
@@ -53,9 +53,9 @@ class StartMessages:
             crash_excused=crash_excused,
             goes_on=goes_on,
         )
-        return pb.MasterMessage(start=start).SerializeToString() + self._shared
+        return pb.MasterMessage(start=start).SerializeToString() + self._shared_start
 
     def world_changed(self, uid: str) -> bytes:
-        """Return the MasterMessage for a member whose process goes on."""
+        """Return the serialized WorldChanged for a member whose process continues."""
         change = pb.WorldChanged(rank=self._ranks[uid].start)
         return pb.MasterMessage(world_changed=change).SerializeToString() + self._shared_change

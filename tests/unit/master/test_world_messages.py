@@ -9,7 +9,7 @@ from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.server import protobuf
-from elasticjob_master.server.services.start_messages import StartMessages
+from elasticjob_master.server.services.world_messages import WorldMessages
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,7 +36,7 @@ def test_the_bytes_of_a_start_are_those_of_the_whole_message(
     framework: str, slots: list[int], process_round: int
 ) -> None:
     world = members(slots)
-    starts = StartMessages(process_round, world, FRAMEWORKS[framework])
+    messages = WorldMessages(process_round, world, FRAMEWORKS[framework])
     processes = FRAMEWORKS[framework].processes(list(map(protobuf.peer, world)))
     environment = FRAMEWORKS[framework].environment(processes)
     shown = list(map(protobuf.member, world))
@@ -45,7 +45,7 @@ def test_the_bytes_of_a_start_are_those_of_the_whole_message(
     for position, member in enumerate(world):
         rank = sum(slots[:position])
         others = [environment(rank + local_rank) for local_rank in range(1, slots[position])]
-        assert member.uid in starts
+        assert member.uid in messages
         whole = pb.MasterMessage(
             start=pb.Start(
                 world=pb.World(round=process_round, members=shown),
@@ -56,5 +56,5 @@ def test_the_bytes_of_a_start_are_those_of_the_whole_message(
                 ],
             ),
         )
-        assert pb.MasterMessage.FromString(starts.start(member.uid)) == whole
-    assert "a-stranger" not in starts
+        assert pb.MasterMessage.FromString(messages.start(member.uid)) == whole
+    assert "a-stranger" not in messages

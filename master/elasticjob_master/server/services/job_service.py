@@ -1,7 +1,8 @@
-"""JobService: questions about the running job, asked once or watched.
+"""JobService: the state of the running job, once or as a watch.
 
-A watch costs one comparison a second. Its message is made once for all who watch the same, and only
-sent when it is new; a slow reader misses values in between and delays nobody.
+Each watch compares its message once a second. The message is made once for all watches of the same
+method and sent only if it has changed. A slow reader misses messages in between and delays no
+other client.
 """
 
 from __future__ import annotations
@@ -27,20 +28,17 @@ T = TypeVar("T")
 
 
 class _Shared(Generic[T]):
-    """A value that many watch.
-
-    Made once for all of them, and the same object for as long as nothing has changed.
-    """
+    """A message that all watches of one method share. It stays the same object until it changes."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._value: T | None = None
         self._made_at = 0.0
 
-    def get(self, fresh: bool) -> T:
-        """Return the value; a little old unless it must be fresh."""
+    def get(self, current: bool) -> T:
+        """Return the value; unless it must be current, it may be up to half a second old."""
         now = asyncio.get_running_loop().time()
-        if self._value is None or fresh or now - self._made_at >= _SHARED_SECONDS:
+        if self._value is None or current or now - self._made_at >= _SHARED_SECONDS:
             value = self._make()
             self._made_at = now
             if value != self._value:
@@ -50,7 +48,7 @@ class _Shared(Generic[T]):
 
 
 class JobService(JobServiceServicer):
-    """Status, members, world, progress, history, plans, auto-scaling and report."""
+    """Serves status, members, world, progress, history, plans, auto-scaling and report."""
 
     def __init__(self, controller: Controller, config: Config) -> None:
         self._controller = controller
@@ -65,10 +63,7 @@ class JobService(JobServiceServicer):
         self._shared_report = _Shared(lambda: answers.report(controller, config))
 
     def end_watches(self) -> None:
-        """Send the last values to those who watch, and end their watches.
-
-        The master itself is about to end.
-        """
+        """Send the last message of each watch and end it, before the master ends."""
         self._ending.set()
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.JobStatus:
@@ -95,12 +90,14 @@ class JobService(JobServiceServicer):
     async def WatchHistory(self, request: pb.WatchHistoryRequest, context: Any) -> None:  # type: ignore[override]
         last_number = -1
 
-        def new_history(fresh: bool) -> pb.History | None:
+        def new_history(_current: bool) -> pb.History | None:
             nonlocal last_number
             history = self._controller.history
-            before = last_number
+            if history.number == last_number:
+                return None
+            message = protobuf.history(history, last_number)
             last_number = history.number
-            return protobuf.history(history, before) if last_number != before else None
+            return message
 
         await self._watch(context, new_history)
 
@@ -127,28 +124,30 @@ class JobService(JobServiceServicer):
     async def WatchReport(self, request: pb.WatchReportRequest, context: Any) -> None:  # type: ignore[override]
         await self._watch(context, self._shared_report.get)
 
-    async def _watch(self, context: Any, current: Callable[[bool], object | None]) -> None:
-        """Write the message.
-
-        At once, then when it is new at most once a second, and the last one when the master ends.
+    async def _watch(self, context: Any, message: Callable[[bool], object | None]) -> None:
+        """Write a message at once, after each change, and a last time when the master ends.
 
         Args:
-            context: of the call.
-            current: returns the message, fresh or a little old; None, or the same object as before: nothing new.
+            context: the call's context.
+            message: returns the message, which must be current if the argument is true. Nothing is written if it
+                returns None or the same object again.
         """
         if self._watches >= MOST_WATCHES:
-            problem = f"{self._watches} watches are open, the most there may be; end one, or use the Get methods"
+            problem = (
+                f"{self._watches} watches are open, which is the limit; "
+                "end one, or use the Get methods"
+            )
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, problem)
         self._watches += 1
         try:
             last_sent = None
             while True:
-                last = self._ending.is_set()
-                message = current(last_sent is None or last)
-                if message is not None and message is not last_sent:
-                    await context.write(message)
-                    last_sent = message
-                if last:
+                ending = self._ending.is_set()
+                new = message(last_sent is None or ending)
+                if new is not None and new is not last_sent:
+                    await context.write(new)
+                    last_sent = new
+                if ending:
                     return
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._ending.wait(), _WATCH_SECONDS)

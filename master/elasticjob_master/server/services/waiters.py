@@ -1,0 +1,44 @@
+"""Calls that wait until something happens, and whose number is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+
+from elasticjob_api.refusals import LimitReached
+
+
+class Waiters:
+    """The waiting calls of one service, by what they wait for."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._futures: dict[Hashable, set[asyncio.Future[None]]] = {}
+        self._count = 0
+
+    async def wait(self, key: Hashable) -> None:
+        """Wait until the key is woken. Raises `LimitReached` if too many calls wait already."""
+        if self._count >= self._limit:
+            raise LimitReached(f"{self._limit} requests are waiting already")
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        futures = self._futures.setdefault(key, set())
+        futures.add(future)
+        self._count += 1
+        try:
+            await future
+        finally:
+            self._count -= 1
+            futures.discard(future)
+            if not futures and self._futures.get(key) is futures:
+                del self._futures[key]
+
+    def wake(self, key: Hashable) -> None:
+        """Continue all calls that wait for a key."""
+        for future in self._futures.pop(key, ()):
+            if not future.done():
+                future.set_result(None)
+
+    def wake_all(self) -> None:
+        """Continue all calls."""
+        for key in list(self._futures):
+            self.wake(key)
