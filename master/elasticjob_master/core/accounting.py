@@ -1,8 +1,7 @@
-"""What a job's time and resources were spent on, over all its masters: the source of its goodput.
+"""Counts what a job spends time and resources on, over all its masters, to compute its goodput.
 
-Time is counted for what the job does at the moment. What it did while no master ran is found out
-afterwards: if the world of before still trains when all its members are back, it has trained all
-the time.
+Time counts for the job's present activity. The time without a master is classified afterwards: if
+the same world still trains when all its members have reconnected, it has trained all the time.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from typing import Literal, NamedTuple
 import msgspec
 
 Activity = Literal["waiting", "starting", "training", "stalled", "suspended", "finished"]
-"""No world; a world without a finished step; one that trains; one that hangs; the user's will;
-nothing to train.
+"""waiting: there is no world. starting: the world has not finished a step yet. stalled: the training
+hangs. suspended: by the user. finished: there is nothing left to train.
 """
 MEASURE_SECONDS = 5.0
-"""Between two looks at what the members use, of which there may be thousands."""
-_LONGEST_GAP = 10 * 365 * 86_400.0
-"""Seconds: a longer time without a master is a wrong clock."""
+"""The time between two sums over the members, of which there may be thousands."""
+_LONGEST_GAP_SECONDS = 10 * 365 * 86_400.0
+"""A longer time without a master means that a clock was wrong."""
 
 
-class Held(NamedTuple):
-    """What the job has at the moment: members, the CPU cores they use, and the GPUs they have."""
+class Resources(NamedTuple):
+    """Members, CPU cores that they use, and GPUs that they have; or the seconds of each."""
 
     members: float = 0.0
     cpus: float = 0.0
@@ -32,16 +31,16 @@ class Held(NamedTuple):
 
 
 class StoredAccounting(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a later master goes on from.
+    """The account from which a later master continues.
 
     Attributes:
-        began: when the first master began, in seconds since the epoch.
-        until: up to when everything is counted, in seconds since the epoch.
-        activity: at that time.
-        round: of the world at that time.
+        began: when the first master started, in seconds since the epoch.
+        until: the time up to which everything is counted, in seconds since the epoch.
+        activity: the activity at that time.
+        round: the round of the world at that time.
         seconds: by activity, and `without_master`.
         held: seconds of members, of CPU cores, and of GPUs.
-        worlds: that were formed.
+        worlds: the number of worlds that were formed.
     """
 
     began: float = 0.0
@@ -49,19 +48,19 @@ class StoredAccounting(msgspec.Struct, frozen=True, omit_defaults=True):
     activity: Activity = "waiting"
     round: int = 0
     seconds: dict[str, float] = {}
-    held: Held = Held()
+    held: Resources = Resources()
     worlds: int = 0
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What the job does at a moment.
+    """What the job does at one moment.
 
     Attributes:
-        activity: see there.
-        round: of the present world, or the last one.
-        complete: no member is waited for, as after a restart of the master.
-        stalled_since: since when it is stalled, in seconds since the epoch; None: it is not.
+        activity: the present activity.
+        round: the round of the present world, or of the last one.
+        complete: all members have reconnected since the master's start.
+        stalled_since: since when the training is stalled, in seconds since the epoch; None: it is not.
     """
 
     activity: Activity
@@ -74,83 +73,86 @@ class Accounting:
     """The account of one job.
 
     Attributes:
-        began: when the first master began, in seconds since the epoch.
-        worlds: that were formed.
+        began: when the first master started, in seconds since the epoch.
+        worlds: the number of worlds that were formed.
     """
 
     def __init__(self) -> None:
         self.began = 0.0
         self.worlds = 0
         self._seconds: dict[str, float] = {}
-        self._held = Held()
-        """Seconds of each."""
-        self._holds = Held()
-        """What was held when it was last measured."""
+        self._resource_seconds = Resources()
+        """The seconds of each resource, up to the last measurement."""
+        self._resources = Resources()
+        """The last measurement."""
         self._last = Moment("waiting")
         self._last_now: float | None = None
         self._last_wall = 0.0
-        self._stretch = 0.0
+        self._uninterrupted = 0.0
         """Seconds of training without a pause until now."""
         self._unmeasured = 0.0
-        """Seconds in which something was held that is not counted yet."""
-        self._gap: float | None = None
-        """Seconds of which it is not known yet whether the world has trained: those without a
-        master, and since.
+        """Seconds since the last measurement."""
+        self._unclassified: float | None = None
+        """Seconds without a master, and since, of which it is not known yet whether the world has
+        trained; None: all time is classified.
         """
         self._restored: StoredAccounting | None = None
 
-    def advance(self, now: float, wall: float, moment: Moment, held: Callable[[], Held]) -> None:
-        """Count the time since the last call for what the job did then.
+    def advance(
+        self, now: float, wall: float, moment: Moment, measure: Callable[[], Resources]
+    ) -> None:
+        """Count the time since the last call for what the job did during it.
 
         Args:
             now: the time of the monotonic clock.
             wall: the time in seconds since the epoch.
             moment: what the job does now.
-            held: is called when it is time to measure what the job has.
+            measure: returns the job's present resources; it is called every few seconds.
         """
         if self._last_now is None:
-            self._begin(wall, held)
+            self._begin(wall, measure)
         else:
             self._count(max(0.0, now - self._last_now), moment, wall)
         self.worlds += moment.round > self._last.round
-        changes = moment.activity != self._last.activity
+        changed = moment.activity != self._last.activity
         if moment.activity == "training":
             self._seconds.setdefault("training", 0.0)
         self._last = moment
         self._last_now = now
         self._last_wall = wall
-        if self._gap is None and (self._unmeasured >= MEASURE_SECONDS or changes):
-            self._measure(held())
+        if self._unclassified is None and (self._unmeasured >= MEASURE_SECONDS or changed):
+            self._record(measure())
 
     def seconds(self, of: str) -> float:
-        """Return the seconds that were spent on something: an activity, or `without_master`."""
+        """Return the seconds of an activity, or of `without_master`."""
         counted = self._seconds.get(of, 0.0)
-        return counted + (self._gap or 0.0) if of == "training" else counted
+        if of == "training" and self._unclassified is not None:
+            return counted + self._unclassified
+        return counted
 
     @property
     def total_seconds(self) -> float:
-        """The time that counts: not while suspended, and none after the end."""
+        """The time of the job without the time when it was suspended or finished."""
         spent = ("waiting", "starting", "training", "stalled", "without_master")
         return sum(map(self.seconds, spent))
 
     @property
     def goodput(self) -> float | None:
-        """The part of the time that was training; None: no step was ever reported."""
+        """The share of the time that was training; None: no step was reported yet."""
         if "training" not in self._seconds or not self.total_seconds:
             return None
         return self.seconds("training") / self.total_seconds
 
     @property
-    def hours(self) -> Held:
-        """Hours of members, of CPUs used, and of GPUs."""
-        return Held(*(seconds / 3600 for seconds in self._held_so_far(self._holds)))
+    def hours(self) -> Resources:
+        """Hours of members, of CPU cores used, and of GPUs."""
+        return Resources(*(seconds / 3600 for seconds in self._resource_seconds_now()))
 
     def stored(self) -> StoredAccounting:
-        """Return what is to be stored.
-
-        Nothing new as long as it is not known what an earlier gap was.
-        """
-        if self._restored is not None and (self._last_now is None or self._gap is not None):
+        """Return the account to store: the restored one until all time is classified."""
+        if self._restored is not None and (
+            self._last_now is None or self._unclassified is not None
+        ):
             return self._restored
         return StoredAccounting(
             began=self.began,
@@ -158,71 +160,70 @@ class Accounting:
             activity=self._last.activity,
             round=self._last.round,
             seconds={what: round(each, 3) for what, each in self._seconds.items()},
-            held=self._held_so_far(self._holds),
+            held=self._resource_seconds_now(),
             worlds=self.worlds,
         )
 
     def restore(self, stored: StoredAccounting) -> None:
-        """Go on from what an earlier master has counted."""
+        """Continue from the account of an earlier master."""
         self.began = stored.began
         self.worlds = stored.worlds
         self._seconds = dict(stored.seconds)
-        self._held = stored.held
+        self._resource_seconds = stored.held
         self._last = Moment(stored.activity, stored.round)
         self._restored = stored if stored.until else None
 
-    def _begin(self, wall: float, held: Callable[[], Held]) -> None:
-        """Count the time without a master, as far as it is known what it was."""
+    def _begin(self, wall: float, measure: Callable[[], Resources]) -> None:
+        """Count the time without a master, if it can be classified already."""
         self.began = self.began or wall
         if self._restored is None:
             return
         gap = max(0.0, wall - self._restored.until)
-        if gap > _LONGEST_GAP:
+        if gap > _LONGEST_GAP_SECONDS:
             return
-        self._unmeasured = gap if self._restored.activity not in ("suspended", "finished") else 0.0
-        if self._restored.activity == "training":
-            self._gap = gap
-        elif self._restored.activity in ("waiting", "suspended", "finished"):
-            self._add(self._restored.activity, gap)
+        activity = self._restored.activity
+        if activity not in ("suspended", "finished"):
+            self._unmeasured = gap
+        if activity == "training":
+            self._unclassified = gap
+            return
+        if activity in ("waiting", "suspended", "finished"):
+            self._add(activity, gap)
         else:
             self._add("without_master", gap)
-        if self._gap is None:
-            self._measure(held())
+        self._record(measure())
 
     def _count(self, passed: float, moment: Moment, wall: float) -> None:
         self._unmeasured += passed
-        if self._gap is not None:
-            self._gap += passed
+        if self._unclassified is not None:
+            self._unclassified += passed
             if moment.activity != "training" or moment.round != self._last.round:
-                self._add("without_master", self._gap)
-                self._gap = None
+                self._add("without_master", self._unclassified)
+                self._unclassified = None
             elif moment.complete:
-                self._add("training", self._gap)
-                self._gap = None
+                self._add("training", self._unclassified)
+                self._unclassified = None
             return
         self._add(self._last.activity, passed)
         if self._last.activity == "training":
-            self._stretch += passed
+            self._uninterrupted += passed
         if moment.activity == "stalled" and moment.stalled_since is not None:
-            hung = min(max(0.0, wall - moment.stalled_since), self._stretch)
+            hung = min(max(0.0, wall - moment.stalled_since), self._uninterrupted)
             self._add("training", -hung)
             self._add("stalled", hung)
         if moment.activity != "training":
-            self._stretch = 0.0
+            self._uninterrupted = 0.0
 
     def _add(self, what: str, seconds: float) -> None:
         self._seconds[what] = max(0.0, self._seconds.get(what, 0.0) + seconds)
 
-    def _measure(self, holds: Held) -> None:
-        self._held = self._held_so_far(holds)
-        self._holds = holds
+    def _record(self, resources: Resources) -> None:
+        """Record a measurement, which counts for the time since the last one."""
+        self._resources = resources
+        self._resource_seconds = self._resource_seconds_now()
         self._unmeasured = 0.0
 
-    def _held_so_far(self, holds: Held) -> Held:
-        """Return the seconds until now, if this was held since they were last counted."""
-        return Held(
-            *(
-                total + self._unmeasured * each
-                for total, each in zip(self._held, holds, strict=True)
-            )
-        )
+    def _resource_seconds_now(self) -> Resources:
+        """Return the seconds of each resource until now, by the last measurement."""
+        pairs = zip(self._resource_seconds, self._resources, strict=True)
+        return Resources(*(total + self._unmeasured * each for total, each in pairs))

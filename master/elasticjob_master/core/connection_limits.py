@@ -1,7 +1,8 @@
-"""Which connections to a port are closed, so that strangers take bounded memory and keep nobody out.
+"""Decides which connections to a port are closed, so that strangers cannot exhaust the master.
 
-A connection is a stranger's until a call on it has shown a token. Strangers have little time. Of
-too many, the oldest are closed: the newest one may be an agent that is about to show its token.
+A client is a stranger until a call on its connection has shown a token. Strangers have little time
+for that. If there are too many of them, the oldest connections are closed, because the newest may
+belong to an agent that is about to show its token.
 """
 
 from __future__ import annotations
@@ -11,23 +12,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 STRANGER_SECONDS = 10.0
-"""For the handshake and the first call."""
+"""The time for the handshake and the first call."""
 SPARE_CONNECTIONS = 256
-"""Beyond those of the job's members: for queries, probes and Prometheus."""
+"""Connections beyond those of the job's members: for queries, probes and Prometheus."""
 
 Peer = tuple[str, int]
 Kind = Literal["agent", "caller", "stranger"]
-"""At the other end: an agent with its stream, another one who has shown a token, or nobody knows
-who.
-"""
+"""An agent with an open stream, another client that has shown a token, or a client that has not."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """An open connection.
-
-    Its socket's number in the kernel, the other end, and since when it has been known.
-    """
+    """An open connection: the inode of its socket, its client, and when it was found."""
 
     inode: int
     peer: Peer
@@ -36,17 +32,14 @@ class Connection:
 
 
 def most_connections(members: int) -> int:
-    """Return how many connections there may be of strangers, and of callers that are no agents, in so large a job."""
+    """Return the most connections of strangers, and the most of callers other than agents, in a job."""
     return members + SPARE_CONNECTIONS
 
 
 def connections_to_close(
     connections: Iterable[Connection], *, members: int, now: float
 ) -> list[Connection]:
-    """Return the connections to close now.
-
-    Those of agents are not asked for: a member has one stream.
-    """
+    """Return the connections to close now. Those of agents stay: each member has one stream."""
     by_age = sorted(connections, key=lambda connection: connection.since)
     strangers = [each for each in by_age if each.kind == "stranger"]
     late = [each for each in strangers if now - each.since > STRANGER_SECONDS]

@@ -1,9 +1,9 @@
 """The job's history: its events, and samples of its progress.
 
-Users see it, and it survives restarts of the master. The number of both is bounded. The sample
-whose removal loses least is dropped first, so that the last minutes have a sample every few seconds
-and the first day one every hour. The oldest event of the most frequent reason is dropped first, so
-that a thousand registrations do not displace the only stall.
+The history is stored, and the number of events and samples is bounded. The sample whose removal
+loses the least is dropped first, so that the last minutes have a sample every few seconds and the
+first day has one every hour. The oldest event of the most frequent reason is dropped first, so that
+a thousand registrations do not displace the only stall.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 SAMPLE_SECONDS = 5.0
-"""Time between two samples while anything changes."""
+"""The time between two samples while values change."""
 MOST_SAMPLES = 240
 MOST_EVENTS = 200
 MOST_SERIES = 8
-"""Metrics that are recorded with the samples: those that were reported first."""
+"""The most metrics recorded with the samples. Those reported first are recorded."""
 LONGEST_REASON = 40
 LONGEST_MESSAGE = 200
-"""In bytes; bounded because the events are stored with the master's state."""
+"""In bytes. The bound keeps the master's stored state small."""
 
 
 class Sample(NamedTuple):
@@ -59,9 +59,9 @@ class Event(NamedTuple):
 
 
 class History:
-    """Samples and events in their order.
+    """The samples and events of a job.
 
-    They share one growing number, by which clients ask for newer ones.
+    Each gets the next number of one common sequence. A client asks for those after a number.
     """
 
     def __init__(self) -> None:
@@ -70,9 +70,9 @@ class History:
         """The number of events by reason since the start of this master."""
         self._samples: list[Sample] = []
         self._metrics: dict[int, dict[str, float]] = {}
-        """By the number of the sample with which they were taken."""
+        """By the number of their sample."""
         self._series: dict[str, None] = {}
-        """The names of the metrics that are recorded, in their order."""
+        """The names of the recorded metrics, in the order of their first report."""
         self._events: dict[str, deque[Event]] = {}
         self._event_count = 0
 
@@ -80,8 +80,8 @@ class History:
         """Add an event; a repetition of the last event of its reason only increases its count.
 
         Args:
-            reason: in CamelCase, one of a few constants.
-            message: for users; it is cut to `LONGEST_MESSAGE` bytes.
+            reason: one of a few constants in CamelCase.
+            message: a text for users, which is cut to `LONGEST_MESSAGE` bytes.
             wall: seconds since the epoch.
         """
         reason = _line(reason, LONGEST_REASON)
@@ -96,36 +96,28 @@ class History:
         kept.append(Event(self.number, wall, reason, message))
         self._event_count += 1
         if self._event_count > MOST_EVENTS:
-            most = max(
-                self._events,
-                key=lambda reason: (len(self._events[reason]), -self._events[reason][0].number),
-            )
-            self._events[most].popleft()
-            self._event_count -= 1
-            if not self._events[most]:
-                del self._events[most]
+            self._drop_an_event()
 
     def add_sample(
         self, sample: Sample, metrics: Mapping[str, float] = MappingProxyType({})
     ) -> None:
-        """Add a sample, unless it has the same values as the last one; it gets its number here.
+        """Add a sample, unless it has the same values as the last one.
 
         Args:
-            sample: see there.
-            metrics: the last value of each metric; those beyond `MOST_SERIES` are left out.
+            sample: the sample; its number is replaced.
+            metrics: the last value of each metric. Metrics beyond `MOST_SERIES` are left out.
         """
         new = sample._replace(number=self.number + 1)
         if self._samples and new.same_values_as(self._samples[-1]):
             return
         self.number += 1
         self._samples.append(new)
-        self._series |= dict.fromkeys(
-            islice((name for name in metrics if name not in self._series), self._room())
-        )
-        if taken := {
-            name: float(f"{metrics[name]:.5g}") for name in self._series if name in metrics
-        }:
-            self._metrics[new.number] = taken
+        for name in metrics:
+            if len(self._series) < MOST_SERIES:
+                self._series.setdefault(name)
+        recorded = {name: float(f"{metrics[name]:.5g}") for name in self._series if name in metrics}
+        if recorded:
+            self._metrics[new.number] = recorded
         if len(self._samples) > MOST_SAMPLES:
             self._thin_out()
 
@@ -139,11 +131,11 @@ class History:
         return [sample for sample in self._samples if sample.number > after]
 
     def metrics(self, number: int) -> Mapping[str, float]:
-        """Return the metrics that were taken with the sample of this number."""
+        """Return the metrics that were recorded with the sample of this number."""
         return self._metrics.get(number, {})
 
     def series(self) -> dict[str, list[float | None]]:
-        """Return by metric its values, one for each sample; None: it had none."""
+        """Return the values of each metric, one for each sample; None: the sample has none."""
         return {
             name: [self.metrics(each.number).get(name) for each in self._samples]
             for name in self._series
@@ -162,7 +154,7 @@ class History:
         events: Iterable[Event],
         series: Mapping[str, Sequence[float | None]] = MappingProxyType({}),
     ) -> None:
-        """Restore the history of an earlier master, whose bounds may have been larger."""
+        """Restore the history of an earlier master, whose bounds may have been higher."""
         numbered = list(samples)
         self._samples = numbered[-MOST_SAMPLES:]
         self._series = dict.fromkeys(islice(series, MOST_SERIES))
@@ -172,36 +164,44 @@ class History:
                 if value is not None:
                     self._metrics.setdefault(sample.number, {})[name] = value
         latest = list(events)[-MOST_EVENTS:]
-        self._events, self._event_count = {}, len(latest)
+        self._events = {}
+        self._event_count = len(latest)
         for event in latest:
             self._events.setdefault(event.reason, deque()).append(event)
-        self.number = max(
-            [0, *(each.number for each in self._samples), *(each.number for each in latest)]
-        )
+        numbers = [sample.number for sample in self._samples] + [event.number for event in latest]
+        self.number = max(numbers, default=0)
+
+    def _drop_an_event(self) -> None:
+        """Drop the oldest event of the most frequent reason."""
+
+        def frequency(reason: str) -> tuple[int, int]:
+            events = self._events[reason]
+            return len(events), -events[0].number
+
+        most_frequent = max(self._events, key=frequency)
+        self._events[most_frequent].popleft()
+        self._event_count -= 1
+        if not self._events[most_frequent]:
+            del self._events[most_frequent]
 
     def _thin_out(self) -> None:
         """Drop the sample whose neighbours are closest together relative to its age.
 
-        Never the first or the last.
+        The first and the last sample stay.
         """
         samples = self._samples
         now = self._samples[-1].time
 
         def relative_gap(position: int) -> float:
-            age = now - samples[position].time
-            return (samples[position + 1].time - samples[position - 1].time) / max(
-                age, SAMPLE_SECONDS
-            )
+            age = max(now - samples[position].time, SAMPLE_SECONDS)
+            return (samples[position + 1].time - samples[position - 1].time) / age
 
         dropped = samples.pop(min(range(1, len(samples) - 1), key=relative_gap))
         self._metrics.pop(dropped.number, None)
 
-    def _room(self) -> int:
-        return MOST_SERIES - len(self._series)
-
 
 def _line(text: str, longest: int) -> str:
-    """Return one printable line of at most so many bytes."""
+    """Return the text as one printable line of at most `longest` bytes."""
     printable = "".join(
         character if character.isprintable() else " " for character in text[:longest]
     )

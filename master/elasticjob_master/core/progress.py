@@ -1,9 +1,8 @@
 """The training's step and speed, from the members' step reports.
 
-A report contains the seconds that it stands for, so a burst of reports after a reconnection counts
-like reports that arrive in time. Adding a report takes constant time; sums over all members are
-computed on request. The speed is that of training: pauses for an evaluation, a checkpoint or the
-compilation of the first step are left out.
+Each report contains the seconds that it covers. So a burst of reports after a reconnection counts
+like reports that arrive in time. The speed excludes pauses for an evaluation, a checkpoint or the
+compilation of the first step.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from elasticjob_api.limits import MAX_METRIC_NAME_CHARACTERS, MAX_METRICS, MAX_S
 
 _DECAY_SECONDS = 5.0
 _KEPT = 0.75
-"""The least part of the older sums that a report keeps, so that several reports count even if steps
-take long.
+"""The smallest share of the older sums that remains after a report, so that several reports count even
+if steps take long.
 """
 _SILENT_SECONDS = 15.0
 _OUTLIER_FACTOR = 5.0
@@ -34,9 +33,9 @@ class Report:
     Attributes:
         step: the number of the last step, counted from the beginning of the training.
         total_steps: the number of steps of the whole training; 0: not known.
-        samples: trained since the last report.
-        seconds: passed since the last report; 0: not known.
-        steps: finished since the last report; 0: not known.
+        samples: samples trained since the last report.
+        seconds: seconds since the last report; 0: not known.
+        steps: steps finished since the last report; 0: not known.
         compute_seconds: the part of `seconds` in which the member did not wait for others; 0: not known.
     """
 
@@ -51,28 +50,22 @@ class Report:
 
     def validation_error(self) -> str | None:
         """Return an error that names field, value and bound; None: the report is valid."""
-        for name, value in (
-            ("step", self.step),
-            ("total_steps", self.total_steps),
-            ("steps", self.steps),
-        ):
+        for name in ("step", "total_steps", "steps"):
+            value = getattr(self, name)
             if not 0 <= value <= MAX_STEP:
                 return f"{name} is {value}; it must be between 0 and {MAX_STEP}"
-        amounts = (
-            ("samples", self.samples),
-            ("seconds", self.seconds),
-            ("compute_seconds", self.compute_seconds),
-        )
-        for name, amount in amounts:
-            if not (math.isfinite(amount) and 0.0 <= amount <= 1e15):
-                return f"{name} is {amount}; it must be a number between 0 and 1e15"
+        for name in ("samples", "seconds", "compute_seconds"):
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1e15:  # also NaN
+                return f"{name} is {value}; it must be a number between 0 and 1e15"
         if len(self.metrics) > MAX_METRICS:
-            return f"metrics has {len(self.metrics)} entries; at most {MAX_METRICS} are taken"
-        long = next(
-            (name for name in self.metrics if not 0 < len(name) <= MAX_METRIC_NAME_CHARACTERS), None
-        )
-        if long is not None:
-            return f"metrics has a name of {len(long)} characters; it must have 1 to {MAX_METRIC_NAME_CHARACTERS}"
+            return f"metrics has {len(self.metrics)} entries; it must have at most {MAX_METRICS}"
+        for name in self.metrics:
+            if not 0 < len(name) <= MAX_METRIC_NAME_CHARACTERS:
+                return (
+                    f"metrics has a name of {len(name)} characters; "
+                    f"it must have 1 to {MAX_METRIC_NAME_CHARACTERS}"
+                )
         return None
 
 
@@ -81,8 +74,8 @@ class MemberSpeed:
     """Recent samples and steps of one member: sums that decay with time.
 
     A report whose steps took far more or far less time than usual is an outlier. A single outlier
-    is skipped, because it was a pause. After two in a row, or in the second report of all, the sums
-    begin again: the speed has changed, or the first report contained the start-up.
+    is skipped: it contains a pause. Two consecutive outliers reset the sums: the speed has changed.
+    So does an outlier in the second report: the first one contained the start-up.
     """
 
     step: int
@@ -100,8 +93,7 @@ class MemberSpeed:
         elapsed = report.seconds or max(0.0, now - self.received_at)
         self.received_at = now
         self.step = report.step
-        # Reports without `seconds` that arrive in a burst seem to take no time, so they are never
-        # outliers.
+        # Reports without `seconds` are never outliers: in a burst they seem to take no time.
         if report.seconds and self._is_outlier(elapsed, steps):
             if self.reports > 1 and not self.outlier:
                 self.outlier = True
@@ -128,7 +120,7 @@ class MemberSpeed:
 
 
 class StoredProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The training's progress."""
+    """The stored progress of the training."""
 
     round: int = 0
     step: int = 0
@@ -144,7 +136,7 @@ class Progress:
     Attributes:
         round: the latest round in which a step was reported.
         step: the highest step reported in this round.
-        samples: trained so far, over all rounds.
+        samples: samples trained so far, in all rounds.
         metrics: the last value of each metric.
         reported_at: when the last report of the present round arrived, in seconds since the epoch.
     """
@@ -159,7 +151,7 @@ class Progress:
         self._speeds: dict[str, MemberSpeed] = {}
 
     def stored(self) -> StoredProgress:
-        """Return what is to be stored."""
+        """Return the progress to store."""
         return StoredProgress(
             round=self.round,
             step=self.step,
@@ -170,7 +162,7 @@ class Progress:
         )
 
     def restore(self, stored: StoredProgress) -> None:
-        """Go on with what was stored; how fast the members are is measured anew."""
+        """Continue with the stored progress. The members' speeds are measured again."""
         self.round = stored.round
         self.step = stored.step
         self.total_steps = stored.total_steps
@@ -179,13 +171,13 @@ class Progress:
         self.metrics.update(stored.metrics)
 
     def add_report(self, uid: str, report: Report, *, now: float, wall: float) -> bool:
-        """Add a member's valid report; of a report of an earlier round only the samples count.
+        """Add a member's report; return whether the member has finished a step of this round.
 
-        Returns whether the member has finished a step of this round.
+        If the report belongs to an earlier round, only its samples count.
 
         Args:
-            uid: of the member.
-            report: its report.
+            uid: the UID of the member's pod.
+            report: a valid report.
             now: the time of the monotonic clock.
             wall: the time in seconds since the epoch.
         """
@@ -193,7 +185,7 @@ class Progress:
         if report.round < self.round:
             return False
         if report.round > self.round:
-            # A new world may have gone back to a checkpoint.
+            # A new world may continue from an earlier step, that of a checkpoint.
             self.round = report.round
             self.step = report.step
             self._speeds = {}
@@ -213,7 +205,7 @@ class Progress:
         return stepped
 
     def remove_member(self, uid: str) -> None:
-        """Remove a member whose process has ended from the speed."""
+        """Exclude a member whose process has ended from the speed."""
         self._speeds.pop(uid, None)
 
     def reporter_count(self) -> int:
@@ -229,9 +221,9 @@ class Progress:
         return _steps_per_second(self._reporting(now))
 
     def eta_seconds(self, now: float) -> float | None:
-        """Return the remaining seconds at the present rate, or None when they are not known.
+        """Return the remaining seconds at the present rate; None: not known.
 
-        A member's first report in a world tells nothing of it: it contains the start-up.
+        A member's first report in a world does not count, because it contains the start-up.
         """
         rate = _steps_per_second([s for s in self._reporting(now) if s.reports > 1])
         if not self.total_steps or rate <= 0:
@@ -253,11 +245,13 @@ def format_rate(rate: float) -> str:
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if rate >= limit:
             return f"{rate / limit:.1f}{unit}/s"
-    return f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+    if rate >= 10:
+        return f"{rate:.0f}/s"
+    return f"{rate:.1f}/s"
 
 
 def format_eta(seconds: int) -> str:
-    """Return the time to go for people: 45s, 12m, 3h05m, 2d04h."""
+    """Return the remaining time as text: 45s, 12m, 3h05m, 2d04h."""
     minutes = seconds // 60
     hours = seconds // 3600
     days = seconds // 86_400
@@ -265,9 +259,13 @@ def format_eta(seconds: int) -> str:
         return f"{days}d{hours % 24:02}h"
     if hours:
         return f"{hours}h{minutes % 60:02}m"
-    return f"{minutes}m" if minutes else f"{seconds}s"
+    if minutes:
+        return f"{minutes}m"
+    return f"{seconds}s"
 
 
 def format_steps(step: int, total: int) -> str:
-    """Return steps as text for a table, such as `123/480`, or `123` when the total is not known."""
-    return f"{step}/{total}" if total else str(step)
+    """Return steps as text for a table, such as `123/480`, or `123` if the total is not known."""
+    if not total:
+        return str(step)
+    return f"{step}/{total}"

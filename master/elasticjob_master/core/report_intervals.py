@@ -1,16 +1,16 @@
-"""How often agents send heartbeats and step reports, so that the load of the master is bounded for any number."""
+"""Chooses how often agents send heartbeats and step reports, so that the master's load is bounded."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MESSAGES_PER_SECOND = 1000
-"""The most heartbeats of all agents together, and the most step reports."""
+"""The most heartbeats of all agents together, and also the most step reports."""
 HEARTBEAT_SECONDS = 2.0
 REPORT_SECONDS = 0.2
 LONGEST_REPORT_SECONDS = 5.0
 _HEARTBEATS_UNTIL_LOST = 3
-"""How many consecutive heartbeats must be missing before a member counts as lost."""
+"""The number of consecutive heartbeats that must be missing before a member counts as lost."""
 _SIGNIFICANT_FACTOR = 1.5
 
 
@@ -23,9 +23,9 @@ class Intervals:
 
 
 def intervals_for(agents: int, *, lost: float) -> Intervals:
-    """Return the intervals for so many agents.
+    """Return the intervals for a number of agents.
 
-    `lost` is the silence in seconds after which one counts as lost.
+    A member counts as lost after `lost` seconds without a heartbeat.
     """
     share = agents / MESSAGES_PER_SECOND
     return Intervals(
@@ -35,11 +35,9 @@ def intervals_for(agents: int, *, lost: float) -> Intervals:
 
 
 def differ_much(sent: Intervals, now: Intervals) -> bool:
-    """Return whether the new intervals justify a message to every agent.
+    """Return whether the intervals have changed so much that every agent needs a message."""
+    return _differs(sent.heartbeat, now.heartbeat) or _differs(sent.report, now.report)
 
-    One differs by more than half.
-    """
-    return any(
-        max(before, after) > _SIGNIFICANT_FACTOR * min(before, after)
-        for before, after in ((sent.heartbeat, now.heartbeat), (sent.report, now.report))
-    )
+
+def _differs(before: float, after: float) -> bool:
+    return max(before, after) > _SIGNIFICANT_FACTOR * min(before, after)

@@ -1,9 +1,9 @@
-"""Whether the training hangs.
+"""Detects that the training hangs.
 
-No step for much longer than usual, although all members of the world are connected. Only time in
-which a step could have been reported counts: not while a world changes, a member is disconnected,
-or the master itself is suspended. So neither a network failure nor a restart of the master looks
-like a stall.
+The training is stalled if no step was finished for much longer than usual although all members of
+the world are connected. Time counts only while a step could have been reported: not while the world
+changes, while a member is disconnected, or while the master does not run. So neither a network
+failure nor a restart of the master looks like a stall.
 """
 
 from __future__ import annotations
@@ -14,25 +14,23 @@ from typing import Literal
 import msgspec
 
 TrainingActivity = Literal["training", "paused", "finished"]
-"""The world trains with all its members; something keeps it from training; there is nothing left to
-train.
+"""training: the world trains with all its members. paused: it cannot train at the moment. finished:
+there is nothing left to train.
 """
 
 MOST_RESTARTS = 5
 _START_UP = 3
-"""How many times longer the first step of a round may take, as frameworks load and compile before
-it.
-"""
-_LONGEST_ADVANCE = 2.0
+"""The limit of the first step of a round is multiplied by this: frameworks load and compile before it."""
+_LONGEST_ADVANCE_SECONDS = 2.0
 _CATCH_UP_SECONDS = 10.0
-"""The time in which members report to a restarted master what they have done meanwhile."""
+"""The time that members have to report to a restarted master what they have done meanwhile."""
 _RECOVERED_FACTOR = 10
-"""After so many times the limit without a stall, earlier restarts no longer count."""
+"""After this multiple of the limit without a stall, earlier restarts do not count any more."""
 
 
 @dataclass(frozen=True)
 class StallRule:
-    """When training counts as stalled, and whether it is restarted then; from `spec.health`."""
+    """When training counts as stalled, and whether it is restarted, from `spec.health`."""
 
     factor: float = 10.0
     seconds: float = 300.0
@@ -40,7 +38,7 @@ class StallRule:
 
 
 class StoredStall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stored fields of the stall detector."""
+    """The stored part of the stall detector."""
 
     stepped_at: float | None = None
     usual: float = 0.0
@@ -55,15 +53,15 @@ class StallDetector:
     """Measures the time since the last step.
 
     Attributes:
-        round: of the present world.
-        stepped_at: when the last step was reported, in seconds since the epoch; None before the job's first one, for
-            which there is nothing to compare with.
-        usual: recent average of the seconds between a member's step reports.
+        round: the round of the present world.
+        stepped_at: when the last step was reported, in seconds since the epoch; None: the job has not finished one, and
+            so it cannot stall.
+        usual: the recent average of the seconds between a member's step reports.
         start_up: the longest time to the first step of a round so far, in seconds.
         since: since when the training is stalled, in seconds since the epoch; None: it is not stalled.
-        restarts: the number of restarts because of stalls, without a long time of training in between.
-        restarted_at: when the last of them was made, in seconds since the epoch.
-        idle: seconds without a step, as far as they count.
+        restarts: the number of restarts because of stalls since the last long time of training.
+        restarted_at: when the last of them happened, in seconds since the epoch.
+        idle: the seconds without a step that count.
         first: no step of this round has been reported yet.
     """
 
@@ -81,14 +79,13 @@ class StallDetector:
     _advanced_at: float | None = field(default=None, repr=False)
 
     def step_finished(self, seconds: float, wall: float, *, process_round: int) -> bool:
-        """Record a step report that stands for so many seconds; return whether it ends a stall."""
+        """Record a step report that covers these seconds; return whether it ends a stall."""
         self._set_round(process_round)
         if self.first:
             self.start_up = max(self.start_up, self.idle)
         elif self.usual:
-            self.usual += 0.1 * (
-                min(seconds, 4 * self.usual) - self.usual
-            )  # bounded because of pauses
+            bounded = min(seconds, 4 * self.usual)  # it may contain a pause
+            self.usual += 0.1 * (bounded - self.usual)
         else:
             self.usual = seconds
         ended = self.since is not None
@@ -102,7 +99,9 @@ class StallDetector:
     def limit(self, rule: StallRule) -> float:
         """Return the seconds without a step after which the training is stalled."""
         longest = max(rule.factor * self.usual, rule.seconds)
-        return _START_UP * max(longest, self.start_up) if self.first else longest
+        if self.first:
+            return _START_UP * max(longest, self.start_up)
+        return longest
 
     def advance(
         self,
@@ -113,18 +112,18 @@ class StallDetector:
         process_round: int,
         rule: StallRule,
     ) -> bool:
-        """Count the time since the last call; return whether the training is to be restarted now.
+        """Count the time since the last call; return whether the master must restart the training now.
 
         Args:
             now: the time of the monotonic clock.
             wall: the time in seconds since the epoch.
-            activity: whether a step could have been reported.
-            process_round: of the present world.
+            activity: what the world does now.
+            process_round: the round of the present world.
             rule: the job's settings.
         """
-        passed = (
-            0.0 if self._advanced_at is None else min(now - self._advanced_at, _LONGEST_ADVANCE)
-        )
+        passed = 0.0
+        if self._advanced_at is not None:
+            passed = min(now - self._advanced_at, _LONGEST_ADVANCE_SECONDS)
         self._advanced_at = now
         self._set_round(process_round)
         if activity == "finished":
@@ -132,39 +131,34 @@ class StallDetector:
             self.idle = 0.0
         if activity != "training":
             return False
-        if (
-            self._stepped and self.stepped_at is not None
-        ):  # what had passed before the step does not count
+        if self._stepped and self.stepped_at is not None:
+            # The time before the step does not count.
             self.idle += min(passed, max(0.0, wall - self.stepped_at))
         else:
             self.idle += passed
         self._stepped = False
         self._observed_seconds += passed
         limit = self.limit(rule)
-        if (
-            self.stepped_at is None
-            or self.idle <= limit
-            or self._observed_seconds < _CATCH_UP_SECONDS
-        ):
-            if (
-                self.restarts
-                and self.since is None
-                and wall - self.restarted_at > _RECOVERED_FACTOR * limit
-            ):
+        if not self._exceeds(limit):
+            recovered = wall - self.restarted_at > _RECOVERED_FACTOR * limit
+            if self.since is None and recovered:
                 self.restarts = 0
             return False
         if self.since is None:
             self.since = self.stepped_at
-        if (
-            not rule.restart
-            or self.restarts >= MOST_RESTARTS
-            or self.idle <= limit * 2**self.restarts
-        ):
+        if not rule.restart or self.restarts >= MOST_RESTARTS:
+            return False
+        if self.idle <= limit * 2**self.restarts:
             return False
         self.restarts += 1
         self.restarted_at = wall
         self.idle = 0.0
         return True
+
+    def _exceeds(self, limit: float) -> bool:
+        if self.stepped_at is None or self._observed_seconds < _CATCH_UP_SECONDS:
+            return False
+        return self.idle > limit
 
     def _set_round(self, process_round: int) -> None:
         if process_round != self.round:
@@ -173,7 +167,7 @@ class StallDetector:
             self.first = True
 
     def stored(self) -> StoredStall:
-        """Return what is to be stored."""
+        """Return the fields to store."""
         return StoredStall(
             stepped_at=self.stepped_at,
             usual=self.usual,
@@ -186,12 +180,12 @@ class StallDetector:
     def restore(
         self, stored: StoredStall, *, process_round: int, stepped_in_round: bool, wall: float
     ) -> None:
-        """Go on with what was stored.
+        """Continue with the fields that an earlier master stored.
 
         Args:
-            stored: what an earlier master knew.
-            process_round: of the world that there was.
-            stepped_in_round: a step of that world was reported.
+            stored: the stored fields.
+            process_round: the round of the last world.
+            stepped_in_round: whether that world has reported a step.
             wall: seconds since the epoch.
         """
         self.round = process_round

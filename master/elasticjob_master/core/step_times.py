@@ -1,4 +1,4 @@
-"""How long a member's steps take, from its step reports; `stragglers` compares these times."""
+"""Measures how long a member's steps take, from its step reports; `stragglers` compares these times."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class StepTimes:
     """The step times of one member in this round: sums that decay with time.
 
     Attributes:
-        steps: number of steps.
-        seconds: their time.
-        own_work: the time is that of the member's own work, without waiting for others.
-        interval: the seconds that the last report stands for.
+        steps: the number of steps.
+        seconds: the time of these steps.
+        own_work: whether this is the time of the member's own work, without waiting for others.
+        interval: the seconds that the last report covers.
         straggler: the member is marked as a straggler.
         change_pending_since: since when its times have contradicted the mark.
     """
@@ -40,14 +40,11 @@ class StepTimes:
         return self.seconds / self.steps if self.steps else 0.0
 
     def add(self, report: Report, steps: int, now: float) -> None:
-        """Add a report of so many steps.
-
-        The first report of a round includes the start-up and is skipped.
-        """
-        by_itself = report.compute_seconds > 0
-        if report.round != self.round or by_itself != self.own_work:
+        """Add a report of some steps. The first report of a round is skipped: it contains the start-up."""
+        own_work = report.compute_seconds > 0
+        if report.round != self.round or own_work != self.own_work:
             self.round = report.round
-            self.own_work = by_itself
+            self.own_work = own_work
             self.steps = self.seconds = 0.0
             return
         seconds = report.compute_seconds or report.seconds
@@ -60,5 +57,5 @@ class StepTimes:
         self.interval = report.seconds
 
     def is_known(self, now: float) -> bool:
-        """Return whether there are times, and recent ones."""
+        """Return whether the member has reported its times recently."""
         return self.steps > 0 and now - self.reported_at <= max(_SILENT_SECONDS, 5 * self.interval)

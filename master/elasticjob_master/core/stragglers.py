@@ -1,9 +1,8 @@
-"""Stragglers.
+"""Finds stragglers: members that take much longer for a step than the others of their role, for a while.
 
-Members that take much longer for a step than the others of their role, for a sustained time.
-Members that wait for each other at every step all take as long as the slowest one. Then only the
-time of each member's own work shows which one that is. Where no member reports that time, no
-straggler is found.
+If members wait for each other at every step, all of them take as long as the slowest one. Only the
+time of a member's own work shows which one is slow. If no member reports that time, no straggler is
+found.
 """
 
 from __future__ import annotations
@@ -17,19 +16,22 @@ from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.core.step_times import StepTimes
 
 LEAST_MEMBERS = 3
-"""With fewer members the median says nothing."""
+"""With fewer members the median is meaningless."""
+
+_Group = tuple[str, bool]
+"""A role, and whether the times are those of the members' own work."""
 
 
 @dataclass(frozen=True)
 class Slowness:
-    """How much slower than the others a straggler is at present.
+    """Compares a straggler with the other members of its role at present.
 
     Attributes:
         member: the straggler.
-        median: the median time for a step of its role's members.
-        slowest_other: the longest time of a member that is no straggler.
-        stragglers: how many members of its role are marked.
-        members: how many of its role report their times.
+        median: the median time of a step.
+        slowest_other: the longest time of a step of a member that is not a straggler.
+        stragglers: the number of members that are marked as stragglers.
+        members: the number of members that report their times.
     """
 
     member: Member
@@ -40,22 +42,18 @@ class Slowness:
 
 
 def slownesses(members: Iterable[Member], *, factor: float, now: float) -> list[Slowness]:
-    """Return the marked members whose time is over `factor` times the median of their role at this moment."""
+    """Return the marked members whose time is over `factor` times the median of their role now."""
     everyone = list(members)
-    by_group: dict[tuple[str, bool], list[Member]] = {}
-    for member in everyone:
-        if member.step_times.is_known(now):
-            by_group.setdefault((member.identity.role, member.step_times.own_work), []).append(
-                member
-            )
+    groups = _groups(everyone, now)
     marked = Counter(member.identity.role for member in everyone if member.step_times.straggler)
     found = []
-    for group, middle in _medians(by_group).items():
-        times = [m.step_times.step_seconds for m in by_group[group] if not m.step_times.straggler]
+    for group, middle in _medians(groups).items():
+        present = groups[group]
+        times = [m.step_times.step_seconds for m in present if not m.step_times.straggler]
         slowest = max(times, default=middle)
         found += [
-            Slowness(member, middle, slowest, marked[group[0]], len(by_group[group]))
-            for member in by_group[group]
+            Slowness(member, middle, slowest, marked[group[0]], len(present))
+            for member in present
             if member.step_times.straggler and member.step_times.step_seconds > factor * middle
         ]
     return found
@@ -64,23 +62,20 @@ def slownesses(members: Iterable[Member], *, factor: float, now: float) -> list[
 def update_stragglers(
     members: Iterable[Member], *, factor: float, seconds: float, now: float
 ) -> list[Member]:
-    """Mark members that were over `factor` times the median of their role for so many seconds.
+    """Mark members as stragglers or remove their marks; return those whose mark has changed.
 
-    Return changed ones.
-    A mark is removed when the member was below half that excess over the median for as long.
+    A member is marked after its time was over `factor` times the median of its role for `seconds`.
+    Its mark is removed after its time was below half that excess over the median for as long.
     """
-    by_group: dict[tuple[str, bool], list[Member]] = {}
-    for member in members:
-        if member.step_times.is_known(now):
-            by_group.setdefault((member.identity.role, member.step_times.own_work), []).append(
-                member
-            )
-        else:
+    everyone = list(members)
+    groups = _groups(everyone, now)
+    for member in everyone:
+        if not member.step_times.is_known(now):
             member.step_times.change_pending_since = None
-    medians = _medians(by_group)
+    medians = _medians(groups)
     changed = []
-    for group, in_group in by_group.items():
-        for member in in_group:
+    for group, present in groups.items():
+        for member in present:
             step_times = member.step_times
             bound = (1 + factor) / 2 if step_times.straggler else factor
             slow = group in medians and step_times.step_seconds > bound * medians[group]
@@ -89,15 +84,25 @@ def update_stragglers(
     return changed
 
 
-def _medians(by_group: Mapping[tuple[str, bool], list[Member]]) -> dict[tuple[str, bool], float]:
-    """Return each role's median step time.
+def _groups(members: Iterable[Member], now: float) -> dict[_Group, list[Member]]:
+    """Return the members with recent step times, by what their times can be compared with."""
+    groups: dict[_Group, list[Member]] = {}
+    for member in members:
+        if member.step_times.is_known(now):
+            group = (member.identity.role, member.step_times.own_work)
+            groups.setdefault(group, []).append(member)
+    return groups
 
-    Of its members that report their own work, if there are any.
+
+def _medians(groups: Mapping[_Group, list[Member]]) -> dict[_Group, float]:
+    """Return the median step time of each role.
+
+    If members of a role report the time of their own work, only they count.
     """
     return {
         (role, own_work): median(member.step_times.step_seconds for member in present)
-        for (role, own_work), present in by_group.items()
-        if len(present) >= LEAST_MEMBERS and (own_work or (role, True) not in by_group)
+        for (role, own_work), present in groups.items()
+        if len(present) >= LEAST_MEMBERS and (own_work or (role, True) not in groups)
     }
 
 

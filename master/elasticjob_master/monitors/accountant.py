@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticjob_master.core.accounting import Activity, Held, Moment
+from elasticjob_master.core.accounting import Activity, Moment, Resources
 from elasticjob_master.monitors.view import JobView
 
 
@@ -16,13 +16,13 @@ def moment(job: JobView, *, stalled_since: float | None) -> Moment:
     )
 
 
-def held(job: JobView) -> Held:
+def held(job: JobView) -> Resources:
     """Return the members, the CPU cores that they use, and the GPUs that they have."""
     cpus = gpus = 0.0
     for member in job.members:
         cpus += member.usage.cpu_cores
         gpus += job.gpus.get(member.identity.role, 0)
-    return Held(len(job.members), cpus, gpus)
+    return Resources(len(job.members), cpus, gpus)
 
 
 def _activity(job: JobView, *, stalled: bool) -> Activity:

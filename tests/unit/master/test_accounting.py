@@ -5,7 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 from elasticjob_master.controller import Controller
-from elasticjob_master.core.accounting import Accounting, Activity, Held, Moment, StoredAccounting
+from elasticjob_master.core.accounting import (
+    Accounting,
+    Activity,
+    Moment,
+    Resources,
+    StoredAccounting,
+)
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.events import StateRestored
 from elasticjob_master.core.rendezvous.members import Identity
@@ -28,7 +34,7 @@ class Job:
         self.account = Accounting()
         self.now = 50.0
         self.wall = 1_000_000.0
-        self.holds = Held(2.0, 1.0, 8.0)
+        self.holds = Resources(2.0, 1.0, 8.0)
 
     def at(
         self, activity: Activity, seconds: float = 0.0, *, round_: int = 1, **more: object
@@ -152,7 +158,7 @@ def test_suspended_time_is_nobodys_loss_and_costs_nothing() -> None:
     hours = job.account.hours
     job.at("suspended", 3)
     job.restarted_after(10 * HOUR)
-    job.holds = Held()
+    job.holds = Resources()
     job.at("waiting")
     job.at("training", 100, round_=2)
     assert job.spent() == {"training": 100, "suspended": 10 * HOUR + 3, "waiting": 100}
@@ -165,7 +171,7 @@ def test_hours_are_of_what_was_held_at_the_time() -> None:
     job.at("training")
     for _ in range(60):
         job.at("training", 60)
-    job.holds = Held(4.0, 3.0, 0.0)
+    job.holds = Resources(4.0, 3.0, 0.0)
     for _ in range(60):
         job.at("training", 60)
     assert job.account.hours == pytest.approx((6.0, 4.0, 8.0))
