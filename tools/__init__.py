@@ -1,4 +1,1 @@
-"""Generators of files in this repository: CRDs, docs/api.md, stubs, manifests.
-
-Run by `make generate`; not shipped.
-"""
+"""Generators of CRDs, admission policies, gRPC stubs, docs and manifests. `make generate` runs them; they are not shipped."""

@@ -1,6 +1,6 @@
 """Generates CRDs, policies, gRPC stubs, docs/api.md and docs/guarantees.md from their sources.
 
-`python -m tools.generate` writes them; with `--check` it only compares and lists what is out of
+`python -m tools.generate` writes the files. With `--check` it only lists the ones that are out of
 date.
 """
 
@@ -41,7 +41,7 @@ def definitions() -> dict[str, Json]:
     """Return the four CustomResourceDefinitions by plural."""
     group = names.GROUP
     version = names.VERSION
-    made = (
+    crds = (
         crd(
             ElasticJob,
             group=group,
@@ -79,18 +79,18 @@ def definitions() -> dict[str, Json]:
             selectable=_JOB,
         ),
     )
-    return {definition["spec"]["names"]["plural"]: definition for definition in made}
+    return {definition["spec"]["names"]["plural"]: definition for definition in crds}
 
 
 def generate(crds: Path, docs: Path, stubs: Path) -> None:
     """Write CRDs into `crds`, pages into `docs`, and stubs into `stubs`/elasticjob_api/v1."""
     for folder in (crds, docs):
         folder.mkdir(parents=True, exist_ok=True)
-    made = definitions()
-    for plural, definition in made.items():
+    by_plural = definitions()
+    for plural, definition in by_plural.items():
         text = msgspec.yaml.encode(definition).decode()
         (crds / f"{plural}.yaml").write_text(_GENERATED + text)
-    (docs / "api.md").write_text(reference(made))
+    (docs / "api.md").write_text(reference(by_plural))
     (docs / "guarantees.md").write_text(guarantees.page())
     _compile_protos(stubs)
 
@@ -122,23 +122,23 @@ def _compile_protos(stubs: Path) -> None:
         raise SystemExit(f"protoc ended with {status}")
 
 
-def _differences(fresh: Path, present: Path, patterns: tuple[str, ...]) -> list[str]:
-    names_ = {
-        path.name
-        for pattern in patterns
-        for folder in (fresh, present)
-        for path in folder.glob(pattern)
-    }
+def _stale(fresh: Path, present: Path, *patterns: str) -> list[str]:
+    """Return the files in `present` that differ from those in `fresh`."""
+    folders = (fresh, present)
+    names_ = {path.name for p in patterns for folder in folders for path in folder.glob(p)}
     return [
         str(present / name)
         for name in sorted(names_)
-        if not ((fresh / name).exists() and (present / name).exists())
-        or (fresh / name).read_bytes() != (present / name).read_bytes()
+        if _content(fresh / name) != _content(present / name)
     ]
 
 
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
 def main(arguments: list[str]) -> int:
-    """Generate, or check; returns the exit code."""
+    """Generate the files, or check them; return the exit code."""
     if "--check" not in arguments:
         generate(CRDS, DOCS, STUBS)
         generate_policies(POLICIES)
@@ -147,15 +147,15 @@ def main(arguments: list[str]) -> int:
         fresh = Path(folder)
         generate(fresh / "crds", fresh / "docs", fresh)
         generate_policies(fresh / "policies")
-        stale = _differences(fresh / "crds", CRDS, ("*.yaml",))
-        stale += _differences(fresh / "policies", POLICIES, ("*.yaml",))
-        stale += _differences(fresh / "docs", DOCS, ("api.md", "guarantees.md"))
-        stale += _differences(
-            fresh / "elasticjob_api" / "v1", STUBS / "elasticjob_api" / "v1", ("*_pb2*",)
-        )
+        stale = _stale(fresh / "crds", CRDS, "*.yaml")
+        stale += _stale(fresh / "policies", POLICIES, "*.yaml")
+        stale += _stale(fresh / "docs", DOCS, "api.md", "guarantees.md")
+        version = Path("elasticjob_api", "v1")
+        stale += _stale(fresh / version, STUBS / version, "*_pb2*")
     if stale:
         sys.stderr.write("out of date, run `make generate`: " + ", ".join(stale) + "\n")
-    return 1 if stale else 0
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

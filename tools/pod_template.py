@@ -2,14 +2,13 @@
 
     kubectl get --raw /openapi/v3/api/v1 | .venv/bin/python -m tools.pod_template
 
-writes tools/pod_template.json: what PodTemplateSpec and ResourceRequirements consist of in that
-version of Kubernetes, one definition a line. `make generate` puts it into the CRDs, so that the API
-server refuses a field of a template that is misspelled or of a wrong type when the job is created,
-and stores nothing that is nested deeper than a pod.
+writes tools/pod_template.json: the definitions of PodTemplateSpec and ResourceRequirements in that
+version of Kubernetes, one a line. `make generate` copies them into the CRDs. So the API server
+refuses a misspelled field of a template, or one of a wrong type, when the job is created, and stores
+nothing that is nested deeper than a pod.
 
-Only names, types and enumerations are taken over: a CRD must fit into etcd, and into an annotation
-of `kubectl apply`. Values are checked by the API server as those of any pod, when the pod is
-created.
+The file contains only names, types and enumerations, because a CRD must fit into etcd and into an
+annotation of `kubectl apply`. The API server checks the values when the pod is created.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from elasticjob_api.meta import QUANTITY_SCHEMA, Json
 FILE = Path(__file__).with_suffix(".json")
 ROOTS = ("PodTemplateSpec", "ResourceRequirements")
 MAX_ENTRIES = 4096
-"""Of a list or map in a template."""
+"""The most entries of a list or map in a template."""
 MAX_CHARACTERS = 262_144
-"""Of a text in a template: as many as all annotations of an object may have together."""
+"""The most characters of a text in a template. All annotations of an object have the same limit."""
 _INTEGER_OR_STRING: Json = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "x-kubernetes-int-or-string": True,
 }
 _NAME: Json = {"type": "string", "maxLength": 253}
 _OWN: dict[str, Json] = {
-    "ObjectMeta": {  # without what only stored objects have, such as owners
+    "ObjectMeta": {  # without fields that only stored objects have, such as owners
         "type": "object",
         "properties": {
             "name": _NAME,
@@ -50,10 +49,8 @@ _OWN: dict[str, Json] = {
                 "maxProperties": MAX_ENTRIES,
             },
             "finalizers": {"type": "array", "items": _NAME, "maxItems": 16},
-            "creationTimestamp": {
-                "type": "string",
-                "format": "date-time",
-            },  # which Go programs write, as null
+            # Go programs write it as null.
+            "creationTimestamp": {"type": "string", "format": "date-time"},
         },
     },
     "Quantity": _INTEGER_OR_STRING | QUANTITY_SCHEMA,
@@ -61,7 +58,7 @@ _OWN: dict[str, Json] = {
 }
 """Definitions that replace those of the API server."""
 _LEFT_OUT = ("ephemeralContainers",)
-"""Fields of a pod's spec that no template can have."""
+"""Fields of a pod's spec that a template cannot have."""
 _RESTART_POLICY: Json = {
     "type": "string",
     "maxLength": 9,
@@ -73,7 +70,7 @@ _RESTART_POLICY: Json = {
         }
     ],
 }
-"""What the operator cannot honour is refused, not replaced in silence."""
+"""Refuses a policy that the operator cannot honour, in place of silently replacing it."""
 
 
 def main() -> None:
@@ -82,61 +79,57 @@ def main() -> None:
 
 
 def render(document: Json) -> bytes:
-    """Return the file for what an API server serves at /openapi/v3/api/v1."""
+    """Return the file's content for the document that an API server serves at /openapi/v3/api/v1."""
     served = {
         name.rpartition(".")[2]: schema
         for name, schema in document["components"]["schemas"].items()
     }
     found: dict[str, Json] = {}
-    wanted = list(ROOTS)
-    while wanted:
-        name = wanted.pop()
+    needed = list(ROOTS)
+    while needed:
+        name = needed.pop()
         if name not in found:
             found[name] = _OWN.get(name) or _definition(name, served[name])
-            wanted += _references(found[name])
+            needed += _references(found[name])
     lines = [f"{_json(name)}:{_json(found[name])}" for name in sorted(found)]
     head = '{"kubernetes":' + _json(document["info"]["version"]) + ',"definitions":{'
     return "\n".join((head, ",\n".join(lines), "}}", "")).encode()
 
 
 def _definition(name: str, schema: Json) -> Json:
-    made = _structural(schema)
+    found = _structural(schema)
     if name == "PodSpec":
-        del made[
-            "required"
-        ]  # a master's template has no containers; a member's must have one (ReplicaSpec)
-        made["properties"] = {
-            key: value for key, value in made["properties"].items() if key not in _LEFT_OUT
-        }
-        made["properties"]["restartPolicy"] = _RESTART_POLICY
-    return made
+        # A master's template needs no containers. ReplicaSpec requires them of a member's template.
+        del found["required"]
+        for left_out in _LEFT_OUT:
+            found["properties"].pop(left_out, None)
+        found["properties"]["restartPolicy"] = _RESTART_POLICY
+    return found
 
 
 def _structural(schema: Json) -> Json:
-    """Return the part of a schema that is taken over, with bounds."""
+    """Return a schema's names, types and enumerations, with bounds."""
     if "allOf" in schema:
         (schema,) = schema["allOf"]
     if "$ref" in schema:
         return {"$ref": schema["$ref"].rpartition(".")[2]}
-    made: Json = {key: schema[key] for key in ("type", "format", "required") if key in schema}
+    found: Json = {key: schema[key] for key in ("type", "format", "required") if key in schema}
     match schema["type"]:
         case "object" if "additionalProperties" in schema:
             values = _structural(schema["additionalProperties"])
-            made |= {"additionalProperties": values, "maxProperties": MAX_ENTRIES}
+            found |= {"additionalProperties": values, "maxProperties": MAX_ENTRIES}
         case "object":
-            made["properties"] = {
+            found["properties"] = {
                 key: _structural(value) for key, value in schema.get("properties", {}).items()
             }
         case "array":
-            made |= {"items": _structural(schema["items"]), "maxItems": MAX_ENTRIES}
+            found |= {"items": _structural(schema["items"]), "maxItems": MAX_ENTRIES}
         case "string" if "enum" in schema:
-            made["enum"] = [
-                *schema["enum"],
-                "",
-            ]  # to Kubernetes, an empty text is a field that is not set
+            # Kubernetes treats an empty text like a field that is not set.
+            found["enum"] = [*schema["enum"], ""]
         case "string" if "format" not in schema:
-            made["maxLength"] = MAX_CHARACTERS
-    return made
+            found["maxLength"] = MAX_CHARACTERS
+    return found
 
 
 def _references(schema: Json) -> Iterator[str]:
@@ -154,7 +147,7 @@ def _json(value: object) -> str:
 
 
 def embedded(name: str) -> Json:
-    """Return the schema of a definition in the file, with all that it refers to put in place."""
+    """Return the schema of a definition in the file, with its references resolved."""
     return _resolved({"$ref": name}, msgspec.json.decode(FILE.read_bytes())["definitions"])
 
 

@@ -1,6 +1,6 @@
-"""The admission policies for masters, from the types.
+"""Builds the admission policies for masters from the resource types.
 
-RBAC cannot restrict a patch to fields, nor a create to names.
+RBAC can restrict neither a patch to some fields nor a create to some names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import structs
 STATUS_POLICY = "elasticjob-masters-write-progress-only"
 PLANS_POLICY = "elasticjob-masters-plan-for-their-own-job"
 PROGRESS = "progress"
-"""The field of a job's status that its master writes."""
+"""The only field of a job's status that its master may write."""
 _BY_A_MASTER = {
     "name": "by-a-master",
     "expression": f"request.userInfo.username.matches('^system:serviceaccount:[^:]+:.+{names.master_service('')}$')",
@@ -22,18 +22,15 @@ _BY_A_MASTER = {
 
 def policies() -> dict[str, tuple[Json, Json]]:
     """Return each policy and its binding, by name."""
-    made = {
+    specs = {
         STATUS_POLICY: _policy("UPDATE", "elasticjobs/status", _only_progress()),
         PLANS_POLICY: _policy("CREATE", "scaleplans", _only_own_plans()),
     }
-    return {name: (_named(name, "", spec), _binding(name)) for name, spec in made.items()}
+    return {name: (_named(name, "", spec), _binding(name)) for name, spec in specs.items()}
 
 
 def _only_progress() -> list[Json]:
-    """Compare every field of the status that is not the master's.
-
-    A field that is added is compared as well.
-    """
+    """Return rules that each other field of the status stays the same."""
     fields = [
         field.encode_name
         for field in structs.fields(ElasticJobStatus)

@@ -1,7 +1,4 @@
-"""Custom resource definitions from the resource types.
-
-One source for what is read and what is accepted.
-"""
+"""Builds the CustomResourceDefinitions from the resource types, so that both have one source."""
 
 from __future__ import annotations
 
@@ -40,20 +37,23 @@ def crd(
 
     Args:
         resource: the type; its name is the kind.
-        group: API group.
-        version: API version.
-        plural: plural of the kind, as in URLs.
-        short_name: what people type.
-        columns: what `kubectl get` prints.
-        selectable: paths of the fields that lists and watches can be filtered by.
-        scale: paths of the scale subresource; None for no such subresource.
+        group: the API group.
+        version: the API version.
+        plural: the plural of the kind, as in URLs.
+        short_name: the short name for kubectl.
+        columns: the columns of `kubectl get`.
+        selectable: the paths of the fields by which clients can filter.
+        scale: the paths of the scale subresource; None: the kind has no such subresource.
     """
     kind = resource.__name__
+    subresources: Json = {"status": {}}
+    if scale:
+        subresources["scale"] = dict(scale)
     served: Json = {
         "name": version,
         "served": True,
         "storage": True,
-        "subresources": {"status": {}} | ({"scale": dict(scale)} if scale else {}),
+        "subresources": subresources,
         "additionalPrinterColumns": [_column(column) for column in columns],
     }
     if selectable:
@@ -80,22 +80,22 @@ def crd(
 
 
 def _column(column: Column) -> Json:
-    found = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    found: Json = {"name": column.name, "type": column.type, "jsonPath": column.path}
     if column.description:
         found["description"] = column.description
-    return cast(Json, found | ({"priority": column.priority} if column.priority else {}))
+    if column.priority:
+        found["priority"] = column.priority
+    return found
 
 
 def _root(resource: type[Object]) -> Json:
-    """Return the schema of a whole object; the API server itself knows metadata and the type."""
+    """Return the schema of a whole object. The API server adds the schema of its metadata."""
     schema = _struct(cast(mi.StructType, mi.type_info(resource)))
     schema["properties"] = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
-        "metadata": {
-            "type": "object",
-            "properties": {"name": {"type": "string"}},
-        },  # so that a rule can point at it
+        # A rule can name only a field that the schema contains.
+        "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
         "spec": schema["properties"]["spec"],
         "status": _without_defaults(schema["properties"]["status"]),
     }
@@ -106,22 +106,15 @@ def _root(resource: type[Object]) -> Json:
 
 
 def _without_defaults(schema: Json) -> Json:
-    """Return the schema without defaults.
-
-    What a controller has not written stays unwritten, whoever reads it.
-    """
-    nested = {
-        "properties": {
-            key: _without_defaults(value) for key, value in schema.get("properties", {}).items()
-        }
-    }
-    nested |= {
-        key: _without_defaults(schema[key])
-        for key in ("items", "additionalProperties")
-        if key in schema
-    }
-    kept = {key: value for key, value in schema.items() if key != "default"}
-    return kept | {key: value for key, value in nested.items() if value}
+    """Return the schema without defaults, so that a status shows only what a controller has written."""
+    found = {key: value for key, value in schema.items() if key != "default"}
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            found[key] = _without_defaults(schema[key])
+    if "properties" in schema:
+        properties = schema["properties"].items()
+        found["properties"] = {key: _without_defaults(value) for key, value in properties}
+    return found
 
 
 def _struct(info: mi.StructType) -> Json:
@@ -138,23 +131,25 @@ def _struct(info: mi.StructType) -> Json:
 
 def _rule(rule: Rule) -> Json:
     found: Json = {"rule": rule.rule}
-    if (
-        rule.values
-    ):  # by format: the API server knows no bound for the cost of putting strings together with +
-        found["messageExpression"] = (
-            f"{msgspec.json.encode(rule.message).decode()}.format([{', '.join(rule.values)}])"
-        )
+    if rule.values:
+        # With `+` in place of `format`, the API server could not bound the cost of the expression.
+        message = msgspec.json.encode(rule.message).decode()
+        found["messageExpression"] = f"{message}.format([{', '.join(rule.values)}])"
     else:
         found["message"] = rule.message
-    found |= {"fieldPath": rule.field} if rule.field else {}
-    return found | ({"optionalOldSelf": True} if rule.optional_old_self else {})
+    if rule.field:
+        found["fieldPath"] = rule.field
+    if rule.optional_old_self:
+        found["optionalOldSelf"] = True
+    return found
 
 
 def _field(field: mi.Field) -> Json:
     schema = _schema(field.type)
-    default = field.default if field.default_factory is NODEFAULT else field.default_factory()
-    # An empty default says nothing, except for a structure: there it lets the defaults inside take
-    # effect.
+    default = field.default
+    if field.default_factory is not NODEFAULT:
+        default = field.default_factory()
+    # An empty default is omitted, except for a structure, whose own defaults take effect by it.
     if isinstance(default, msgspec.Struct) or default not in (NODEFAULT, None, "", [], {}):
         schema["default"] = msgspec.to_builtins(default)
     return schema
@@ -175,8 +170,10 @@ def _schema(info: mi.Type) -> Json:
         case mi.DictType():
             return _map(info)
         case mi.ListType():
-            limit = {} if info.max_length is None else {"maxItems": info.max_length}
-            return {"type": "array", "items": _schema(info.item_type)} | limit | _list_kind(info)
+            array: Json = {"type": "array", "items": _schema(info.item_type)}
+            if info.max_length is not None:
+                array["maxItems"] = info.max_length
+            return array | _list_kind(info)
         case mi.LiteralType():
             return {"type": "string", "enum": list(info.values)}
         case mi.StrType():
@@ -186,10 +183,9 @@ def _schema(info: mi.Type) -> Json:
         case mi.IntType():
             return {"type": "integer", "format": "int64"} | bounds
         case mi.FloatType():
-            exclusive = (
-                {"minimum": info.gt, "exclusiveMinimum": True} if info.gt is not None else {}
-            )
-            return {"type": "number"} | bounds | exclusive
+            if info.gt is not None:
+                bounds |= {"minimum": info.gt, "exclusiveMinimum": True}
+            return {"type": "number"} | bounds
     raise TypeError(f"no schema for {info}")
 
 
@@ -197,11 +193,8 @@ def _union(info: mi.UnionType) -> Json:
     members = [member for member in info.types if not isinstance(member, mi.NoneType)]
     if len(members) == 1:
         return _schema(members[0])
-    kinds = {type(member) for member in members}
-    if kinds == {
-        mi.IntType,
-        mi.StrType,
-    }:  # a quantity; the type follows from x-kubernetes-int-or-string
+    if {type(member) for member in members} == {mi.IntType, mi.StrType}:
+        # A quantity; the type follows from x-kubernetes-int-or-string.
         return {"anyOf": [{"type": "integer"}, {"type": "string"}]}
     raise TypeError(f"no schema for {info}")
 
@@ -217,7 +210,7 @@ def _map(info: mi.DictType) -> Json:
 
 
 def _list_kind(info: mi.ListType) -> Json:
-    """Conditions are a map by type, so that several writers can each apply their own."""
+    """Return the list type of conditions, a map by type, so that several writers can apply their own."""
     if isinstance(info.item_type, mi.StructType) and info.item_type.cls.__name__ == "Condition":
         return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     return {}
