@@ -277,7 +277,7 @@ class SimulatedJob:
         """Play the operator."""
         outcome = self.outcome
         number = self._round
-        if self.autoscaler.memory.moves == 0 and outcome.plans[-1]:
+        if self.autoscaler.memory.search.plans == 0 and outcome.plans[-1]:
             outcome.sizes.append([self._scaling.desired])
             outcome.plans.append([])
         outcome.plans[-1].append(Plan(self.now, decision.reason))

@@ -86,7 +86,7 @@ class ScalingControl:
             wall=time.time(),
             plan_requested=self.wish is not None,
         )
-        if self.autoscaler.memory is not memory:
+        if self.autoscaler.memory != memory:
             self._changed()
         if self.job_scaling is not None and decision is not None:
             self._want(self.job_scaling.role, decision)
@@ -108,7 +108,7 @@ class ScalingControl:
             now,
             wall=time.time(),
             plan_under_way=unfinished or (scaling is not None and scaling.plan_unfinished),
-            cost=self.autoscaler.memory.cost,
+            cost=self.autoscaler.memory.rates.rescale_seconds,
             horizon=training_left(view, now),
         )
         if verdict is not None and verdict.replace is not None:
@@ -198,7 +198,7 @@ class ScalingControl:
             self._replacement_ended(plan)
         else:
             self.autoscaler.plan_ended(plan, wall=time.time())
-        if memory is not self.autoscaler.memory or replacements is not self.replacer.memory:
+        if (memory, replacements) != (self.autoscaler.memory, self.replacer.memory):
             self._changed()
 
     def _replacement_ended(self, plan: EndedPlan) -> None:
@@ -219,8 +219,8 @@ class ScalingControl:
 
     def belief(self, scaling: JobScaling) -> Belief:
         """Return what the measurements say about the sizes."""
-        rates = self.autoscaler.memory.measured_rates()
-        noise = self.autoscaler.memory.noise
+        rates = self.autoscaler.memory.rates.by_size
+        noise = self.autoscaler.memory.rates.noise
         objective = self.autoscaler.objective(scaling)
         return self._belief.form(
             Evidence(rates, noise, scaling.desired, self.bounds(scaling), objective)
@@ -228,4 +228,4 @@ class ScalingControl:
 
     def bounds(self, scaling: JobScaling) -> Bounds:
         """Return the sizes that may be requested, given the known needs of the members."""
-        return needs.bounds_by_need(scaling, self.autoscaler.memory.peaks)
+        return needs.bounds_by_need(scaling, self.autoscaler.memory.resources.peaks)

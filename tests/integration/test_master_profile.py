@@ -25,10 +25,11 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.job_scaling import JobScaling, RoleResources
 from elasticjob_master.core.autoscale.profile import read_profile
-from elasticjob_master.core.autoscale.scaling_memory import RolePeaks, ScalingMemory
+from elasticjob_master.core.autoscale.scaling_memory import RolePeaks
 from elasticjob_master.job_facts import JobFacts
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 
+from tests.support.master.scaling_memories import memory_of
 from tests.support.service_accounts import kubeconfig_of
 from tests.support.wait import until
 
@@ -71,8 +72,8 @@ class Master:
         self.control.job_scaling = JobScaling(
             role="worker", desired=size, bounds=Bounds(1, 64), roles={"worker": RoleResources()}
         )
-        peaks = {"worker": RolePeaks(steady=1.5, memory=10**9)}
-        self.settled = ScalingMemory(rates={size: 100.0 * size}, settled=size, peaks=peaks)
+        peaks = {"worker": RolePeaks(window_cpu=1.5, memory=10**9)}
+        self.settled = memory_of(rates={size: 100.0 * size}, settled=size, peaks=peaks)
         self.keeper = ProfileKeeper(kube, config, controller)
 
     def settle(self) -> None:

@@ -73,7 +73,7 @@ class ProfileKeeper:
                 is_read = (
                     self._profile is not None and await self._read()
                 ) or time.monotonic() - began > _READING_SECONDS
-            settled = self._scaling.autoscaler.memory.settled
+            settled = self._scaling.autoscaler.memory.search.settled_size
             if (
                 settled is not None
                 and settled != self._written_size
@@ -114,7 +114,7 @@ class ProfileKeeper:
         try:
             for _ in range(_ATTEMPTS):
                 if await self._add(latest):
-                    self._written_size = memory.settled
+                    self._written_size = memory.search.settled_size
                     return True
         except NotFound:
             log.info(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elasticjob_master.core.autoscale.job_scaling import JobScaling
@@ -15,9 +16,9 @@ class Activity:
     """What the auto-scaler does at present.
 
     Attributes:
-        waiting_for: what it needs to measure or to decide; empty: nothing.
-        window_part: how much of the present window is over, up to 1.
-        decision_seconds: the most seconds until its end, when it decides; None: not known.
+        waiting_for: what it needs to measure or to decide; empty if it needs nothing.
+        window_part: the part of the present window that has passed, up to 1.
+        decision_seconds: the most seconds until the next decision; None if unknown.
     """
 
     waiting_for: str = ""
@@ -33,49 +34,47 @@ def present_activity(
     *,
     plan_requested: bool,
 ) -> Activity:
-    """Return what the auto-scaler does, for people.
+    """Return what the auto-scaler does, for users.
 
     Args:
-        window: what it measures.
-        job: the job that it measures.
+        window: the present measurement.
+        job: the job that is measured.
         scaling: how the job may be scaled.
         now: the clock of all decisions.
-        plan_requested: a plan of an earlier decision is being created.
+        plan_requested: the plan of an earlier decision is being created.
     """
-    missing = awaited(job, scaling, available_members(job))
+    missing = missing_for_measurement(job, scaling, available_members(job))
     if missing or window.window_start is None or window.size != scaling.desired:
         return Activity(missing)
     end = window.window_start + scaling.cooldown
     part = min(1.0, 1 - (end - now) / scaling.cooldown)
     if part >= 1 and (window.measured_from is None or window.last_growth == window.measured_from):
         return Activity("samples, of which the training reports none", part)
-    if scaling.enabled and (scaling.plan_unfinished or plan_requested):
+    if not scaling.enabled:
+        return Activity("", part)
+    if scaling.plan_unfinished or plan_requested:
         return Activity("the end of the present ScalePlan", part)
-    return Activity("", part, max(0.0, end - now) if scaling.enabled else None)
+    return Activity("", part, max(0.0, end - now))
 
 
-def awaited(job: JobView, scaling: JobScaling, available: list[Member]) -> str:
-    """Return what is missing for the whole job to train at its size.
-
-    Empty, if everything is in place.
-    """
+def missing_for_measurement(job: JobView, scaling: JobScaling, available: Sequence[Member]) -> str:
+    """Return what is missing for the whole job to train at its size; empty if nothing is."""
     rendezvous = job.rendezvous
-    if rendezvous.phase != "training" or rendezvous.confirmed_at is None:
-        return (
-            f"the world to train, which is {rendezvous.phase}"
-            if rendezvous.phase != "training"
-            else "all processes"
-        )
+    if rendezvous.phase != "training":
+        return f"the world to train, which is {rendezvous.phase}"
+    if rendezvous.confirmed_at is None:
+        return "all processes"
     if job.members.disconnected:
         return f"{len(job.members.disconnected)} members to connect again"
     if job.progress.round != rendezvous.round or not job.progress.reporter_count():
         return "the first step of the present world"
-    there = sum(m.identity.role == scaling.role for m in available)
-    return (
-        "" if there == scaling.desired else f"{scaling.desired} members, of which {there} are there"
-    )
+    present = sum(member.identity.role == scaling.role for member in available)
+    if present != scaling.desired:
+        return f"{scaling.desired} members, of which {present} are available"
+    return ""
 
 
 def available_members(job: JobView) -> list[Member]:
     """Return the members of the present world that are available, by rank."""
-    return [m for m in map(job.members.get, job.rendezvous.world) if m is not None and m.available]
+    members = map(job.members.get, job.rendezvous.world)
+    return [member for member in members if member is not None and member.available]

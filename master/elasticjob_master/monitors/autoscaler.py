@@ -1,9 +1,9 @@
-"""Measures the throughput of the sizes the job has had, and decides on changes when the rules say so."""
+"""Measures the throughput of the sizes the job has had, and applies the rules of `core.autoscale`."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import structs
@@ -20,20 +20,22 @@ from elasticjob_master.core.autoscale.decision import (
 from elasticjob_master.core.autoscale.first_plan import first_plan
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
 from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
-from elasticjob_master.core.autoscale.objective import Objective
-from elasticjob_master.core.autoscale.parameter_servers import SERVER_ROLES
-from elasticjob_master.core.autoscale.scaling_memory import (
-    ScalingMemory,
+from elasticjob_master.core.autoscale.measurements import (
+    Measurement,
     adjusted_to,
     with_measurement,
     without_rates_since,
 )
+from elasticjob_master.core.autoscale.objective import Objective
+from elasticjob_master.core.autoscale.parameter_servers import SERVER_ROLES
+from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 from elasticjob_master.core.autoscale.usage import UsageSamples
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.monitors.activity import (
     Activity,
     available_members,
-    awaited,
+    missing_for_measurement,
     present_activity,
 )
 from elasticjob_master.monitors.training_rest import TrainingRest
@@ -41,118 +43,89 @@ from elasticjob_master.monitors.view import JobView
 
 log = logging.getLogger(__name__)
 
-_HORIZON = 3600.0
-"""Seconds of training that a change can pay in, when the training does not report how long it will
-take.
-"""
-_USAGE_SAMPLES = 20
-"""In one measurement, at least."""
-_LONGEST_USAGE_PAUSE = 15.0
-_EARLY_PAUSE = 0.1
-"""The part of a window between two looks at what it has measured so far."""
-
 
 class AutoScaler:
     """Measures always; decides only while it is enabled and nothing else changes.
 
     Attributes:
-        memory: what it has learned; stored with the master's state. Whoever calls a method stores it when it is another
-            object afterwards.
-        reason: of the latest decision that this master made, also of one that changes nothing. While nothing changes at
-            a settled size, it is still that for which the size was settled or changed.
-        profile: what earlier jobs needed, the oldest first; it is used before anything is measured of this one.
-        decided_at: when, in seconds since the epoch; 0: not yet.
+        memory: what it has learned; the caller stores it whenever it differs after a call.
+        reason: the reason of this master's latest decision, also of one that changes nothing. At a
+            settled size it remains the reason for which the search settled.
+        decided_at: when that decision was made, in seconds since the epoch; 0 before the first.
+        profile: what earlier jobs needed, the oldest first.
     """
 
     def __init__(self) -> None:
         self.memory = ScalingMemory()
-        self._window = MeasurementWindow()
-        self._usage = UsageSamples()
-        self._usage_sampled_at = 0.0
-        self._roles: dict[str, RoleUsage] = {}
-        self._resources: Mapping[str, RoleResources] = {}
-        """What the members may use, in the present window."""
-        self._missing_since: float | None = None
-        self._considered: JobScaling | None = None
-        """What the last decision was made for: there is no other one until that or a measurement is
-        new.
-        """
         self.reason = ""
-        self.profile: tuple[profile.ProfiledJob, ...] = ()
         self.decided_at = 0.0
-        self._early_at = 0.0
+        self.profile: tuple[profile.ProfiledJob, ...] = ()
+        self._window = MeasurementWindow()
+        self._samples = UsageSamples()
+        self._sampled_at = 0.0
+        self._usage: dict[str, RoleUsage] = {}
+        self._resources: Mapping[str, RoleResources] = {}
+        self._missing_since: float | None = None
+        self._decided_for: JobScaling | None = None
+        self._early_decision_at = 0.0
         self._rest = TrainingRest()
 
     def restore(self, memory: ScalingMemory) -> None:
-        """Go on with what an earlier master had learned."""
+        """Continue with what an earlier master has learned."""
         self.memory = memory
 
-    # --- plans
-    # -------------------------------------------------------------------------------------------------------
-
     def plan_created(self, decision: ScalingDecision) -> None:
-        """The plan of a decision exists."""
+        """Keep the memory of a decision whose plan exists."""
         self.memory = decision.memory
-        self._considered = None
+        self._decided_for = None
 
     def plan_not_created(self) -> None:
-        """The plan of the latest decision could not be created: decide again."""
-        self._considered = None
+        """Decide again, because the plan of the latest decision could not be created."""
+        self._decided_for = None
 
     def plan_adopted(self, requested_size: int | None) -> None:
-        """A plan exists that an earlier master created and had no time to remember.
+        """Take over a plan that an earlier master created but did not remember.
 
         Args:
-            requested_size: the size it asks for; None when it is about something else.
+            requested_size: the size that it requests; None if it does not change the size.
         """
-        memory = self.memory
-        before = self.memory.asked
+        search = structs.replace(self.memory.search, plans=self.memory.search.plans + 1)
+        before = search.requested_size
         if requested_size is not None:
-            heading = (
-                0
-                if before is None or requested_size == before
-                else 1
-                if requested_size > before
-                else -1
-            )
-            turned = memory.turned or (heading != 0 and memory.heading == -heading)
-            memory = structs.replace(
-                memory, asked=requested_size, heading=heading or memory.heading, turned=turned
-            )
-        self.memory = structs.replace(memory, moves=memory.moves + 1)
+            search = structs.replace(search, requested_size=requested_size)
+            if before is not None and requested_size != before:
+                direction = 1 if requested_size > before else -1
+                turned = search.turned or search.direction == -direction
+                search = structs.replace(search, direction=direction, turned=turned)
+        self.memory = structs.replace(self.memory, search=search)
 
     def plan_ended(self, plan: EndedPlan, *, wall: float) -> None:
-        """Learn, once, from the end of the latest plan."""
+        """Learn from the end of the latest plan, once."""
         memory = self.memory
-        if plan.number <= memory.judged:
+        if plan.number <= memory.plans.last_ended:
             return
-        unmet = plan.phase in ("Failed", "PartiallySucceeded")
-        if unmet:
+        if plan.phase in ("Failed", "PartiallySucceeded"):
             log.warning("ScalePlan %d was not fulfilled: %s", plan.number, plan.message)
-        if unmet and (plan.requested_size is None or plan.resources):
-            memory = pending.after_failed_resource_plan(memory, wall)
-        if unmet and plan.requested_size is not None and plan.reached_size < plan.requested_size:
-            memory = pending.after_unfulfilled_plan(memory, plan.reached_size, wall)
+            if plan.requested_size is None or plan.resources:
+                memory = pending.after_failed_resource_plan(memory, wall)
+            if plan.requested_size is not None and plan.reached_size < plan.requested_size:
+                memory = pending.after_unfulfilled_plan(memory, plan.reached_size, wall)
         elif plan.phase == "Succeeded" and plan.requested_size is not None:
             memory = pending.after_fulfilled_plan(memory, plan.requested_size)
-        self.memory = structs.replace(memory, judged=plan.number)
-        self._measure_anew()  # the present window has measured the time of the change
-        self._considered = None
+        ended = structs.replace(memory.plans, last_ended=plan.number)
+        self.memory = structs.replace(memory, plans=ended)
+        # The present window includes the time of the change.
+        self._restart_measurement()
+        self._decided_for = None
 
     def straggler_replaced(self, *, since: float, size: int) -> None:
-        """A straggler has left.
-
-        What was measured while it slowed the others down says nothing any more.
-        """
-        self._measure_anew()
-        self._considered = None
+        """Drop what was measured while a straggler slowed the other members down."""
+        self._restart_measurement()
+        self._decided_for = None
         self.memory = without_rates_since(self.memory, since, size)
 
-    # --- time
-    # --------------------------------------------------------------------------------------------------------
-
     def world_changed(self) -> None:
-        """Something has changed in the world; what was measured so far does not count."""
+        """Drop the present window, because the world has changed."""
         self._window.restart()
 
     def tick(
@@ -164,16 +137,14 @@ class AutoScaler:
         wall: float,
         plan_requested: bool,
     ) -> ScalingDecision | None:
-        """Go on measuring.
-
-        Return a decision that a plan is to be created of, when it is time for one.
+        """Continue to measure; return a decision when it is time to create a plan.
 
         Args:
             job: what is measured.
-            scaling: how the job may be scaled; None: not at all, or not known yet.
+            scaling: how the job may be scaled; None if it may not, or if that is unknown.
             now: the clock of all decisions.
             wall: seconds since the epoch.
-            plan_requested: a plan of an earlier decision is being created.
+            plan_requested: the plan of an earlier decision is being created.
         """
         progress = job.progress
         self._window.record_samples(
@@ -182,185 +153,195 @@ class AutoScaler:
         if scaling is None:
             return None
         may_decide = scaling.enabled and not scaling.plan_unfinished and not plan_requested
+        if may_decide and self.profile:
+            first = self._first_decision(job, scaling, now, wall)
+            if first is not None:
+                return self._with_reason(first, wall)
         available = available_members(job)
-        if (
-            may_decide
-            and self.profile
-            and (first := self._first_decision(job, scaling, now, wall)) is not None
-        ):
-            return self._decided(first, wall)
-        if now - self._usage_sampled_at >= min(
-            _LONGEST_USAGE_PAUSE, scaling.cooldown / _USAGE_SAMPLES
-        ):
-            self._usage_sampled_at = now
-            self._sample_usage(scaling, available, wall)
-        if awaited(job, scaling, available):
-            self._measure_anew()
-            return self._without_missing(job, scaling, available, now, wall, may_decide=may_decide)
+        self._sample_usage(scaling, available, now, wall)
+        if missing_for_measurement(job, scaling, available):
+            self._restart_measurement()
+            decision = self._fall_back(job, scaling, available, now, wall, may_decide=may_decide)
+            return None if decision is None else self._with_reason(decision, wall)
         self._missing_since = None
         if scaling.roles != self._resources:
-            # Changed in place: how much of the old resources was used, and how fast the job was,
-            # says nothing now.
+            # Measurements with other resources do not count.
             self._resources = scaling.roles
-            self._roles = {}
-            self._measure_anew()
-        if self._measure(scaling, available, now, wall) or self._rest.latest is None:
+            self._usage = {}
+            self._restart_measurement()
+        if self._finish_window(scaling, available, now, wall) or self._rest.latest is None:
             self._rest.look(progress, self.memory, now, wall)
         if not may_decide:
             return None
-        if self._window.windows and scaling != self._considered:
-            self._considered = scaling
-            return self._decided(
-                decide(self.memory, self._inputs(job, scaling, now, wall, self.memory)), wall
-            )
+        if self._window.windows and scaling != self._decided_for:
+            self._decided_for = scaling
+            decision = decide(self.memory, self._inputs(job, scaling, now, wall, self.memory))
+            return self._with_reason(decision, wall)
         return self._early_decision(job, scaling, available, now, wall)
+
+    def activity(
+        self, job: JobView, scaling: JobScaling, now: float, *, plan_requested: bool
+    ) -> Activity:
+        """Return what the auto-scaler does at present; the arguments are those of `tick`."""
+        return present_activity(self._window, job, scaling, now, plan_requested=plan_requested)
+
+    def objective(self, scaling: JobScaling) -> Objective:
+        """Return what the size is chosen for, with the training that remains for a finish time."""
+        objective = scaling.objective
+        if objective.kind != "Deadline":
+            return objective
+        return replace(objective, rest=self._rest.latest)
 
     def _first_decision(
         self, job: JobView, scaling: JobScaling, now: float, wall: float
     ) -> ScalingDecision | None:
-        """Return with what the job begins by its profile, as long as nothing was measured or decided."""
+        """Return what the job begins with by its profile, before anything is measured or decided."""
         memory = self.memory
-        begun = memory.asked is not None or memory.rates
-        known = all(
-            len(each.indices) >= each.desired
-            for each in scaling.roles.values()
-            if each.is_unwritten
-        )
-        if begun or memory.moves or memory.judged or not known:
+        search = memory.search
+        begun = search.requested_size is not None or search.plans or memory.plans.last_ended
+        if begun or memory.rates.by_size:
             return None
-        peaks = profile.needed(self.profile)
-        inputs = self._inputs(job, scaling, now, wall, structs.replace(memory, peaks=peaks))
+        unwritten = [each for each in scaling.roles.values() if each.is_unwritten]
+        if any(len(each.indices) < each.desired for each in unwritten):
+            return None
+        peaks = profile.most_used(self.profile)
+        resources = structs.replace(memory.resources, peaks=peaks)
+        known = structs.replace(memory, resources=resources)
+        inputs = self._inputs(job, scaling, now, wall, known)
         earlier = profile.latest_size(self.profile, scaling.role)
-        return first_plan(peaks, earlier, memory, inputs, objective=profile.objective_text(scaling))
+        return first_plan(peaks, earlier, memory, inputs, objective=scaling.objective.key)
 
-    def _measure_anew(self) -> None:
-        """Drop what the present window has measured, of throughput and of use."""
+    def _restart_measurement(self) -> None:
+        """Drop what the present window has measured of throughput and use."""
         self._window.restart()
-        self._usage.clear()
+        self._samples.clear()
+
+    def _finish_window(
+        self, scaling: JobScaling, available: Sequence[Member], now: float, wall: float
+    ) -> bool:
+        """Add the measurement to the memory if a window has ended; return whether one has."""
+        measured = self._window.observe(size=scaling.desired, cooldown=scaling.cooldown, now=now)
+        if measured is None or measured.rate <= 0:
+            return False
+        if scaling.desired not in self.memory.rates.by_size:
+            rate = measured.rate
+            log.info("measured: %d members train %.1f samples/s", scaling.desired, rate)
+        self._usage = self._role_usage(scaling, available)
+        self.memory = self._with_measurement(scaling, measured, self._usage, wall)
+        self._samples.clear()
+        self._decided_for = None
+        return True
 
     def _early_decision(
-        self, job: JobView, scaling: JobScaling, available: list[Member], now: float, wall: float
+        self,
+        job: JobView,
+        scaling: JobScaling,
+        available: Sequence[Member],
+        now: float,
+        wall: float,
     ) -> ScalingDecision | None:
-        """Return a decision to grow, when the first window of a size says clearly, before its end, that it pays."""
-        if self._window.windows or now < self._early_at:
+        """Return a decision to grow if the first window of a size shows before its end that it pays."""
+        if self._window.windows or now < self._early_decision_at:
             return None
         measured = self._window.measured_so_far(cooldown=scaling.cooldown)
         if measured is None:
             return None
-        self._early_at = now + _EARLY_PAUSE * scaling.cooldown
-        memory = adjusted_to(self.memory, size=scaling.desired, setting=scaling.setting)
-        memory = with_measurement(memory, scaling.desired, replace(measured, at=wall))
-        memory = lowering.with_steady_use(memory, self._role_usage(scaling, available))
-        inputs = replace(self._inputs(job, scaling, now, wall, memory), window_is_over=False)
-        decision = decide(memory, inputs)
-        return (
-            self._decided(decision, wall)
-            if decision.size is not None and decision.size > scaling.desired
-            else None
-        )
+        self._early_decision_at = now + THRESHOLDS.early_pause * scaling.cooldown
+        usage = self._role_usage(scaling, available)
+        memory = self._with_measurement(scaling, measured, usage, wall)
+        inputs = self._inputs(job, scaling, now, wall, memory)
+        decision = decide(memory, replace(inputs, window_is_over=False))
+        if decision.size is None or decision.size <= scaling.desired:
+            return None
+        return self._with_reason(decision, wall)
 
-    def _measure(
-        self, scaling: JobScaling, available: list[Member], now: float, wall: float
-    ) -> bool:
-        """Take what was measured into the memory, when a window is over.
+    def _with_measurement(
+        self,
+        scaling: JobScaling,
+        measured: Measurement,
+        usage: Mapping[str, RoleUsage],
+        wall: float,
+    ) -> ScalingMemory:
+        """Return the memory with a measurement of the present size and its members' use."""
+        size = scaling.desired
+        memory = adjusted_to(self.memory, size=size, setting=scaling.setting)
+        memory = with_measurement(memory, size, replace(measured, at=wall))
+        return lowering.with_window_cpu(memory, usage)
 
-        Return whether there was anything.
-        """
-        measured = self._window.observe(size=scaling.desired, cooldown=scaling.cooldown, now=now)
-        if measured is None or measured.rate <= 0:
-            return False
-        measured = replace(measured, at=wall)
-        memory = adjusted_to(self.memory, size=scaling.desired, setting=scaling.setting)
-        if scaling.desired not in memory.rates:
-            log.info("measured: %d members train %.1f samples/s", scaling.desired, measured.rate)
-        self._roles = self._role_usage(scaling, available)
-        memory = with_measurement(memory, scaling.desired, measured)
-        self.memory = lowering.with_steady_use(memory, self._roles)
-        self._usage.clear()
-        self._considered = None
-        return True
-
-    def _decided(self, decision: ScalingDecision, wall: float) -> ScalingDecision | None:
-        """Return the decision if a plan is to be created of it.
-
-        Otherwise remember that nothing is to be done.
-        """
+    def _with_reason(self, decision: ScalingDecision, wall: float) -> ScalingDecision | None:
+        """Keep the reason of a decision; return the decision if it needs a plan."""
         if not decision.changes_nothing:
             self._explain(decision, wall, log_it=True)
             return decision
-        if self.memory.settled is None or not self.reason:
-            self._explain(decision, wall, log_it=decision.memory.settled is not None)
-        if decision.memory != self.memory:
-            self.memory = decision.memory
+        if self.memory.search.settled_size is None or not self.reason:
+            settled = decision.memory.search.settled_size is not None
+            self._explain(decision, wall, log_it=settled)
+        self.memory = decision.memory
         return None
 
     def _explain(self, decision: ScalingDecision, wall: float, *, log_it: bool) -> None:
-        """Keep the reason of a decision for those who ask."""
         self.reason = decision.reason
         self.decided_at = wall
         if log_it:
             log.info("auto-scaling: %s", decision.reason)
 
-    def _without_missing(
+    def _fall_back(
         self,
         job: JobView,
         scaling: JobScaling,
-        available: list[Member],
+        available: Sequence[Member],
         now: float,
         wall: float,
         *,
         may_decide: bool,
     ) -> ScalingDecision | None:
-        """Fall back to the members that are there when the others have been missing for too long."""
-        there = {
+        """Return the decision to continue without members that have been missing for too long."""
+        present = {
             member.identity.index for member in available if member.identity.role == scaling.role
         }
-        missing = scaling.indices - there
+        missing = scaling.indices - present
         if not missing or job.rendezvous.phase != "training" or scaling.plan_unfinished:
             self._missing_since = None
             return None
         if self._missing_since is None:
             self._missing_since = now
-        if now - self._missing_since < pending.MISSING_SECONDS or not may_decide:
+        if now - self._missing_since < THRESHOLDS.missing_seconds or not may_decide:
             return None
         self._missing_since = now
-        bounds = needs.bounds_by_need(scaling, self.memory.peaks)
-        decision = pending.fall_back(
-            self.memory, missing, size=scaling.desired, bounds=bounds, wall=wall
-        )
-        return None if decision is None else self._decided(decision, wall)
+        memory = self.memory
+        bounds = needs.bounds_by_need(scaling, memory.resources.peaks)
+        return pending.fall_back(memory, missing, size=scaling.desired, bounds=bounds, wall=wall)
 
-    def activity(
-        self, job: JobView, scaling: JobScaling, now: float, *, plan_requested: bool
-    ) -> Activity:
-        """Return what it does at present; the arguments are those of `tick`."""
-        return present_activity(self._window, job, scaling, now, plan_requested=plan_requested)
+    def _sample_usage(
+        self, scaling: JobScaling, available: Sequence[Member], now: float, wall: float
+    ) -> None:
+        """Sample what the members use, when it is time; peaks count in every phase of the job."""
+        pause = min(THRESHOLDS.longest_sample_pause, scaling.cooldown / THRESHOLDS.window_samples)
+        if now - self._sampled_at < pause:
+            return
+        self._sampled_at = now
+        by_role: dict[str, list[Member]] = {}
+        limits: dict[str, ContainerResources] = {}
+        for member in available:
+            resources = scaling.roles.get(member.identity.role)
+            if resources is not None:
+                by_role.setdefault(member.identity.role, []).append(member)
+                limits[member.uid] = resources.of_member(member)
+        sampled = [member for members in by_role.values() for member in members]
+        self._samples.add(sampled, limits, warm=self._window.measured_from is not None)
+        for role, members in by_role.items():
+            cpu = max(member.usage.cpu_cores for member in members)
+            used = max(member.usage.memory_bytes for member in members)
+            self.memory = lowering.with_peaks(self.memory, role, cpu=cpu, used=used, wall=wall)
 
-    # --- what the members use
-    # ----------------------------------------------------------------------------------------
-
-    def _sample_usage(self, scaling: JobScaling, available: list[Member], wall: float) -> None:
-        """Look at what the members use now.
-
-        Peaks count in every phase of the job, the rest while it is steady.
-        """
-        limits = {m.uid: _resources_of(scaling, m) for m in available}
-        self._usage.add(available, limits, warm=self._window.measured_from is not None)
-        for role in scaling.roles:
-            uses = [member.usage for member in available if member.identity.role == role]
-            if uses:
-                cpu = max(use.cpu_cores for use in uses)
-                used = max(use.memory_bytes for use in uses)
-                self.memory = lowering.with_peaks(self.memory, role, cpu=cpu, used=used, wall=wall)
-
-    def _role_usage(self, scaling: JobScaling, available: list[Member]) -> dict[str, RoleUsage]:
-        """Return what the members have used in the window that is over, by role."""
+    def _role_usage(self, scaling: JobScaling, available: Sequence[Member]) -> dict[str, RoleUsage]:
+        """Return what the members have used in the window that has ended, by role."""
         found: dict[str, RoleUsage] = {}
         for role, resources in scaling.roles.items():
             uses = [
-                self._usage.usage_of(m, resources.of_member(m))
-                for m in available
-                if m.identity.role == role
+                self._samples.usage_of(member, resources.of_member(member))
+                for member in available
+                if member.identity.role == role
             ]
             found[role] = RoleUsage(
                 tuple(use for use in uses if use),
@@ -370,36 +351,27 @@ class AutoScaler:
             )
         return found
 
-    def objective(self, scaling: JobScaling) -> Objective:
-        """Return what the size is chosen for.
-
-        With what was left when a window last ended, if that matters.
-        """
-        wanted = scaling.objective
-        return replace(wanted, rest=self._rest.latest) if wanted.kind == "Deadline" else wanted
-
     def _inputs(
         self, job: JobView, scaling: JobScaling, now: float, wall: float, memory: ScalingMemory
     ) -> ScalingInputs:
         self._rest.look(job.progress, self.memory, now, wall)
+        roles = scaling.roles
         return ScalingInputs(
             role=scaling.role,
             size=scaling.desired,
-            bounds=needs.bounds_by_need(scaling, memory.peaks),
+            bounds=needs.bounds_by_need(scaling, memory.resources.peaks),
             objective=self.objective(scaling),
             horizon=training_left(job, now),
             wall=wall,
-            roles=self._roles,
-            servers=tuple(
-                role for role in SERVER_ROLES if role in scaling.roles and role != scaling.role
-            ),
+            roles=self._usage,
+            servers=tuple(role for role in SERVER_ROLES if role in roles and role != scaling.role),
             free_resources=scaling.free_resources,
             unwritten={
                 role: UnwrittenRole(tuple(sorted(each.indices)), best_effort=not each.requests)
-                for role, each in scaling.roles.items()
+                for role, each in roles.items()
                 if each.is_unwritten
             },
-            server_counts={role: each.desired for role, each in scaling.roles.items()},
+            server_counts={role: each.desired for role, each in roles.items()},
             most_servers=scaling.most_servers,
             setting=scaling.setting,
         )
@@ -408,10 +380,4 @@ class AutoScaler:
 def training_left(job: JobView, now: float) -> float:
     """Return the seconds of training in which a change can pay."""
     eta = job.progress.eta_seconds(now)
-    return _HORIZON if eta is None else eta
-
-
-def _resources_of(scaling: JobScaling, member: Member) -> ContainerResources:
-    """Return what a member may use."""
-    resources = scaling.roles.get(member.identity.role)
-    return resources.of_member(member) if resources is not None else ContainerResources()
+    return THRESHOLDS.unknown_horizon_seconds if eta is None else eta

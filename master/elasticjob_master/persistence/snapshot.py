@@ -9,6 +9,7 @@ import time
 from typing import get_args
 
 from elasticjob_master.controller import Controller
+from elasticjob_master.core.autoscale import scaling_memory
 from elasticjob_master.core.rendezvous.events import StateRestored
 from elasticjob_master.core.rendezvous.rules import Phase
 from elasticjob_master.persistence import stored_state
@@ -39,7 +40,7 @@ def take(controller: Controller, *, job_uid: str) -> StoredState:
         progress=controller.progress.stored(),
         stall=controller.health_monitor.stall.stored(),
         ledgers=[store_ledger(each) for each in controller.ledgers],
-        memory=controller.scaling.autoscaler.memory,
+        memory=scaling_memory.stored(controller.scaling.autoscaler.memory),
         plans_emitted=controller.scaling.last_number,
         samples=controller.history.samples(),
         events=controller.history.events(),
@@ -85,7 +86,7 @@ def restore(controller: Controller, state: StoredState) -> None:
     )
     for each in state.ledgers:
         controller.ledgers.restore(restore_ledger(each, controller.members))
-    controller.scaling.autoscaler.restore(state.memory)
+    controller.scaling.autoscaler.restore(scaling_memory.restored(state.memory))
     controller.scaling.replacer.restore(state.replacements)
     controller.scaling.use_number(state.plans_emitted)
     controller.history.restore(state.samples, state.events, state.series)

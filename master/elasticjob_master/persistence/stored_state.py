@@ -8,12 +8,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from elasticjob_master.core.accounting import StoredAccounting
-from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
+from elasticjob_master.core.autoscale import scaling_memory
 from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.progress import StoredProgress
 from elasticjob_master.core.stall import StoredStall
@@ -64,7 +65,7 @@ class StoredState(msgspec.Struct, frozen=True):
     progress: StoredProgress = StoredProgress()
     stall: StoredStall = StoredStall()
     ledgers: list[StoredLedger] = []
-    memory: ScalingMemory = ScalingMemory()
+    memory: dict[str, Any] = {}
     plans_emitted: int = 0
     samples: list[Sample] = []
     events: list[Event] = []
@@ -149,6 +150,7 @@ def decode(data: bytes) -> StoredState:
                 f"the stored state has version {version}; this master reads version {VERSION}"
             )
         state = msgspec.json.decode(text, type=StoredState)
+        scaling_memory.restored(state.memory)  # refuses values of a wrong type
         return _with_uids(
             state, {f":{number}": member.pod_uid for number, member in enumerate(state.members)}
         )

@@ -32,7 +32,10 @@ def autoscaling_at(controller: Controller, now: float, *, wall: float) -> pb.Aut
     bounds = control.bounds(scaling)
     objective = control.autoscaler.objective(scaling)
     seconds = activity.decision_seconds
-    pauses = memory.had is not None and memory.retry_at > wall
+    present = memory.rates.by_size.get(scaling.desired)
+    plans = memory.plans
+    pauses = plans.reached_size is not None and plans.retry_at > wall
+    resources = memory.resources
     return pb.Autoscaling(
         enabled=scaling.enabled,
         role=scaling.role,
@@ -46,21 +49,19 @@ def autoscaling_at(controller: Controller, now: float, *, wall: float) -> pb.Aut
         decision_seconds=-1.0 if seconds is None else math.ceil(seconds),
         reason=control.autoscaler.reason,
         decided=control.autoscaler.decided_at,
-        settled_size=memory.settled or 0,
-        had_size=(memory.had or 0) if pauses else 0,
-        retry_time=memory.retry_at if pauses else 0.0,
-        resources_retry_time=memory.resources_at if memory.resources_at > wall else 0.0,
-        rescale_seconds=memory.cost if memory.costs else 0.0,
+        settled_size=memory.search.settled_size or 0,
+        had_size=(plans.reached_size or 0) if pauses else 0,
+        retry_time=plans.retry_at if pauses else 0.0,
+        resources_retry_time=resources.retry_at if resources.retry_at > wall else 0.0,
+        rescale_seconds=memory.rates.rescale_seconds if memory.rates.rescale_costs else 0.0,
         best_from=belief.best[0] if belief.best else 0,
         best_to=belief.best[1] if belief.best else 0,
         sizes=[_size(each, objective) for each in belief.sizes],
         roles=[
-            _role(role, memory.peaks.get(role, RolePeaks()), outcome(memory, role))
+            _role(role, resources.peaks.get(role, RolePeaks()), outcome(memory, role))
             for role in sorted(scaling.roles)
         ],
-        objective=objective_text(
-            objective, memory.rates.get(scaling.desired, 0.0), scaling.desired
-        ),
+        objective=objective_text(objective, present.mean if present else 0.0, scaling.desired),
     )
 
 

@@ -26,8 +26,7 @@ from elasticjob_master.core.autoscale.container_resources import ContainerResour
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
 from elasticjob_master.core.autoscale.job_scaling import EndedPlan, JobScaling, RoleResources
 from elasticjob_master.core.autoscale.objective import Objective
-from elasticjob_master.core.autoscale.pending import MISSING_SECONDS
-from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.events import StateRestored
@@ -40,6 +39,8 @@ from elasticjob_master.server.answers import stored_answers
 from elasticjob_master.server.autoscaling import autoscaling_at
 from elasticjob_master.server.metrics import CallCounts, Metrics
 from msgspec.structs import replace as replaced
+
+from tests.support.master.scaling_memories import memory_of
 
 COOLDOWN = 10.0
 GIB = 1024**3
@@ -130,12 +131,12 @@ def test_a_reached_size_is_measured_and_one_plan_is_asked_for_at_a_time() -> Non
     assert job.asked == []
     job.train(5, 40, 100.0)
     assert [decision.size for decision in job.asked] == [4]
-    assert job.scaling.autoscaler.memory.rates[2] == pytest.approx(100.0)
+    assert job.scaling.autoscaler.memory.rates.mean(2) == pytest.approx(100.0)
     job.fail_to_create_plan()
     job.train(40, 42, 100.0)
     assert len(job.asked) == 2, "a plan that could not be made is asked for again"
     job.create_plan()
-    assert job.scaling.autoscaler.memory.asked == 4
+    assert job.scaling.autoscaler.memory.search.requested_size == 4
 
 
 @pytest.mark.guarantee("resources-changed-in-place")
@@ -192,7 +193,9 @@ def test_what_only_a_phase_of_the_training_needs_is_not_taken_away(
         job.train_step(second, 1000.0, seconds=10.0)
         taken = [decision.reason for decision in job.asked if decision.resources]
         assert not taken
-    assert job.scaling.autoscaler.memory.settled == 2, "it has measured and could have decided"
+    assert job.scaling.autoscaler.memory.search.settled_size == 2, (
+        "it has measured and could have decided"
+    )
 
 
 def test_nothing_is_asked_for_while_a_plan_is_unfinished_or_scaling_is_off() -> None:
@@ -204,20 +207,20 @@ def test_nothing_is_asked_for_while_a_plan_is_unfinished_or_scaling_is_off() -> 
         )
         job.train(0, 30, 100.0)
         assert job.asked == []
-        assert 2 in job.scaling.autoscaler.memory.rates
+        assert 2 in job.scaling.autoscaler.memory.rates.by_size
 
 
 def test_members_that_stay_missing_while_the_others_train_are_given_up() -> None:
     job = Job(members=2, desired=4)
-    job.train(0, int(MISSING_SECONDS), 100.0)
+    job.train(0, int(THRESHOLDS.missing_seconds), 100.0)
     assert job.asked == []
-    assert job.scaling.autoscaler.memory.rates == {}, (
+    assert job.scaling.autoscaler.memory.rates.by_size == {}, (
         "an incomplete world says nothing about its size"
     )
-    job.train(int(MISSING_SECONDS), int(MISSING_SECONDS) + 2, 100.0)
+    job.train(int(THRESHOLDS.missing_seconds), int(THRESHOLDS.missing_seconds) + 2, 100.0)
     [decision] = job.asked
     assert decision.remove == (2, 3)
-    assert decision.memory.had == 2
+    assert decision.memory.plans.reached_size == 2
 
 
 def test_the_end_of_a_plan_is_learned_from_once() -> None:
@@ -228,28 +231,31 @@ def test_the_end_of_a_plan_is_learned_from_once() -> None:
     )
     for _ in range(2):
         job.scaling.plan_ended(unmet)
-    assert (job.scaling.autoscaler.memory.had, job.scaling.autoscaler.memory.pause) == (5, 600.0)
+    assert (
+        job.scaling.autoscaler.memory.plans.reached_size,
+        job.scaling.autoscaler.memory.plans.pause_seconds,
+    ) == (5, 600.0)
     job.scaling.plan_ended(replace(unmet, number=2, reached_size=1))
-    assert job.scaling.autoscaler.memory.had == 5, "an older plan changes nothing"
+    assert job.scaling.autoscaler.memory.plans.reached_size == 5, "an older plan changes nothing"
     job.scaling.use_number(4)
     job.scaling.plan_ended(replace(unmet, number=4, requested_size=None))
-    assert job.scaling.autoscaler.memory.resources_at > 0
+    assert job.scaling.autoscaler.memory.resources.retry_at > 0
     job.scaling.use_number(5)
     job.scaling.plan_ended(
         EndedPlan(number=5, phase="Succeeded", requested_size=8, reached_size=8, message="")
     )
-    assert job.scaling.autoscaler.memory.had is None
+    assert job.scaling.autoscaler.memory.plans.reached_size is None
 
 
 def test_a_plan_that_is_found_counts_as_asked_for() -> None:
     job = Job(members=2, desired=2)
-    job.scaling.autoscaler.restore(ScalingMemory(asked=4, heading=1))
+    job.scaling.autoscaler.restore(memory_of(asked=4, heading=1))
     plan = ScalePlan(metadata=ObjectMeta(name="p"), spec=ScalePlanSpec(job_name="j"))
     found = ObservedPlan(plan, 7, requested_size=2)
     job.scaling.observe(job.controller, PlanFacts((found,), scaling=job.scaling.job_scaling))
-    memory = job.scaling.autoscaler.memory
-    assert (job.scaling.last_number, memory.asked, memory.moves) == (7, 2, 1)
-    assert (memory.heading, memory.turned) == (-1, True)
+    search = job.scaling.autoscaler.memory.search
+    assert (job.scaling.last_number, search.requested_size, search.plans) == (7, 2, 1)
+    assert (search.direction, search.turned) == (-1, True)
 
 
 # --- what people are told
@@ -314,7 +320,7 @@ def test_a_finish_time_is_compared_with_what_is_left_of_the_reported_steps() -> 
 
 def test_a_decision_that_changes_nothing_is_told_with_its_reason() -> None:
     job = Job(members=4, desired=4)
-    job.scaling.autoscaler.restore(ScalingMemory(rates={2: 100.0}, asked=4, heading=1))
+    job.scaling.autoscaler.restore(memory_of(rates={2: 100.0}, asked=4, heading=1))
     job.train(0, 12, 141.0)
     assert job.asked == []
     assert "measuring 4 again" in known(job).reason
@@ -355,7 +361,7 @@ def test_while_it_is_off_it_tells_what_it_has_measured() -> None:
 def test_what_is_missing_for_a_measurement_is_told() -> None:
     job = Job(members=2, desired=4)
     job.train(0, 20, 100.0)
-    assert known(job).waiting_for == "4 members, of which 2 are there"
+    assert known(job).waiting_for == "4 members, of which 2 are available"
     job.controller.members.disconnected.add("0")
     assert known(job).waiting_for == "1 members to connect again"
     silent = Job(members=2, desired=2)
@@ -366,7 +372,7 @@ def test_what_is_missing_for_a_measurement_is_told() -> None:
 def test_a_pause_after_pods_that_could_not_be_had_is_told_until_it_is_over() -> None:
     job = Job(members=2, desired=2)
     job.scaling.autoscaler.restore(
-        ScalingMemory(had=2, retry_at=1e9 + 60, resources_at=1e9 + 30, costs=(12.0,))
+        memory_of(had=2, retry_at=1e9 + 60, resources_at=1e9 + 30, costs=(12.0,))
     )
     pauses = known(job)
     assert (pauses.had_size, pauses.retry_time, pauses.resources_retry_time) == (
@@ -385,8 +391,9 @@ def test_what_a_role_has_used_and_what_became_of_its_change_is_told() -> None:
     job.limit_memory(8 * GIB)
     job.use(memory=GIB)
     job.train(0, 5, 100.0)
-    peaks = {"worker": replaced(job.scaling.autoscaler.memory.peaks["worker"], kept=True)}
-    job.scaling.autoscaler.restore(replaced(job.scaling.autoscaler.memory, peaks=peaks))
+    memory = job.scaling.autoscaler.memory
+    peaks = replaced(memory.resources.peaks["worker"], keeps_resources=True)
+    job.scaling.autoscaler.restore(memory.with_peaks("worker", peaks))
     [role] = known(job).roles
     assert (role.role, role.cpu_cores, role.memory_bytes) == ("worker", 0.9, GIB)
     assert role.remark == "was lowered and needed it: has it back, and is not lowered again"
@@ -402,9 +409,7 @@ def test_the_dashboard_has_what_a_query_shows() -> None:
         [],
         [],
     )
-    job.scaling.autoscaler.restore(
-        ScalingMemory(rates={2: 100.0}, asked=4, heading=1, costs=(12.0,))
-    )
+    job.scaling.autoscaler.restore(memory_of(rates={2: 100.0}, asked=4, heading=1, costs=(12.0,)))
     job.limit_memory(8 * GIB)
     job.use(memory=GIB)
     job.train(0, 12, 141.0)
@@ -431,9 +436,7 @@ def test_the_dashboard_has_what_a_query_shows() -> None:
 def test_the_metrics_say_how_far_the_search_is() -> None:
     job = Job(members=4, desired=4)
     assert sum(autoscaling_metrics(job).values()) == 1.0, "it is enabled; nothing else is known"
-    job.scaling.autoscaler.restore(
-        ScalingMemory(rates={2: 100.0}, asked=4, settled=4, costs=(12.0,))
-    )
+    job.scaling.autoscaler.restore(memory_of(rates={2: 100.0}, asked=4, settled=4, costs=(12.0,)))
     job.train(0, 12, 141.0)
     told = known(job)
     metrics = autoscaling_metrics(job)

@@ -11,12 +11,13 @@ from elasticjob_master.core.autoscale.container_resources import ContainerResour
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.job_scaling import JobScaling, RoleResources
 from elasticjob_master.core.autoscale.needs import bounds_by_need
-from elasticjob_master.core.autoscale.scaling_memory import RolePeaks, ScalingMemory
+from elasticjob_master.core.autoscale.scaling_memory import RolePeaks
 from elasticjob_master.core.rendezvous.members import Usage
 
 from bench.autoscale_job import COOLDOWN
 from bench.autoscale_worlds import HOUR, World, linear, saturating
 from tests.support.bare_job import BareJob
+from tests.support.master.scaling_memories import memory_of
 
 MIB = 1024**2
 GIB = 1024**3
@@ -46,7 +47,7 @@ def test_the_first_growth_carries_cpu_and_memory_of_all_roles_in_one_plan() -> N
     assert job.at[0] <= COOLDOWN
     assert not any(each.resources or each.replace for each in others)
     assert [each.size for each in others] == [8, 11], "(24 cores - 2 servers of 0.6) / 2 cores"
-    assert list(job.autoscaler.memory.rates) == [2, 4, 8, 11], "requests change no rate"
+    assert list(job.autoscaler.memory.rates.by_size) == [2, 4, 8, 11], "requests change no rate"
 
 
 def test_what_resource_limits_leave_to_the_other_roles_is_left() -> None:
@@ -65,9 +66,9 @@ def test_a_job_that_does_not_grow_gets_its_requests_when_it_has_settled_if_that_
     job.run(2.0)
     [only] = job.decisions
     assert (only.size, set(only.resources)) == (None, {"ps", "worker"})
-    assert job.autoscaler.memory.settled == 2, "it stays settled"
+    assert job.autoscaler.memory.search.settled_size == 2, "it stays settled"
     costly = BareJob(dataclasses.replace(fixed, rescale=7200.0), limits={}, maximum=True)
-    costly.autoscaler.restore(ScalingMemory(costs=(7200.0,)))
+    costly.autoscaler.restore(memory_of(costs=(7200.0,)))
     costly.run(2.0)
     assert not costly.decisions, "4 hours of a day are more than it is worth"
 
@@ -94,7 +95,7 @@ def test_until_its_use_is_known_a_job_without_max_replicas_stays_and_says_so() -
     unknown = bounds_by_need(scaling, {})
     assert (unknown.maximum, unknown.limit_is_temporary) == (2, True)
     assert "not measured yet" in unknown.limit
-    known = bounds_by_need(scaling, {"worker": RolePeaks(cpu=9.0, steady=1.5, memory=GIB)})
+    known = bounds_by_need(scaling, {"worker": RolePeaks(cpu=9.0, window_cpu=1.5, memory=GIB)})
     assert (known.maximum, known.limit_is_temporary) == (8, False)
 
 
@@ -110,7 +111,7 @@ def test_what_a_template_says_is_never_overridden(written: ContainerResources) -
         free_resources={"cpu": 4.0, "memory": 4.0 * GIB},
     )
     assert (
-        bounds_by_need(scaling, {"worker": RolePeaks(cpu=9.0, steady=9.0, memory=GIB)})
+        bounds_by_need(scaling, {"worker": RolePeaks(cpu=9.0, window_cpu=9.0, memory=GIB)})
         == scaling.bounds
     )
 

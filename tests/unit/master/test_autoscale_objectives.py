@@ -15,14 +15,10 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_master.cluster import scaling_spec
 from elasticjob_master.core.autoscale.decide import decide
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingInputs
+from elasticjob_master.core.autoscale.measurements import Measurement, with_measurement
 from elasticjob_master.core.autoscale.objective import Objective, Rest
 from elasticjob_master.core.autoscale.objective_text import clock_text, meaning_text, objective_text
-from elasticjob_master.core.autoscale.scaling_memory import (
-    Measurement,
-    ScalingMemory,
-    with_measurement,
-)
-from msgspec.structs import replace
+from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate, ScalingMemory
 
 from bench.autoscale_job import WALL, Outcome, SimulatedJob
 from bench.autoscale_objectives import OBJECTIVES, Met, deadline
@@ -36,6 +32,7 @@ from bench.autoscale_worlds import (
     network_bound,
     saturating,
 )
+from tests.support.master.scaling_memories import changed, memory_of
 from tests.support.thorough import some_of
 
 MOST_PLANS = 10
@@ -46,7 +43,7 @@ NOON = 1767268800.0
 def measured(*rates: tuple[int, float], windows: int = 4) -> ScalingMemory:
     """A memory with these sizes and rates; the last one is the present size."""
     weights = {size: float(windows) for size, _ in rates}
-    return ScalingMemory(rates=dict(rates), weights=weights, asked=rates[-1][0])
+    return memory_of(rates=dict(rates), weights=weights, asked=rates[-1][0])
 
 
 def inputs(size: int, objective: Objective, *, high: int = 64, **more: Any) -> ScalingInputs:
@@ -83,7 +80,7 @@ def test_throughput_takes_more_members_than_efficiency_and_the_smaller_of_two_si
 
 
 def test_throughput_goes_back_to_a_size_that_was_faster_however_much_larger_it_is() -> None:
-    memory = replace(
+    memory = changed(
         measured((2, 200.0), (64, 300.0), (4, 250.0)), heading=-1, turned=True, moves=8
     )
     assert decide(memory, inputs(4, Objective("Throughput"))).size == 64
@@ -166,10 +163,7 @@ def test_a_deadline_without_a_total_of_steps_is_efficiency_and_says_so() -> None
         == outcome_of(Objective()).sizes
     )
     decision = decide(measured((4, 400.0), (8, 420.0)), inputs(8, objective))
-    assert (
-        "the training reports no total of steps that objective Deadline could go by"
-        in decision.reason
-    )
+    assert "the training reports no total of steps, which Deadline needs" in decision.reason
     assert "reports no total of steps, so it is as Efficiency with 50%" in objective_text(
         objective, 0.0, 8
     )
@@ -181,10 +175,10 @@ def test_a_deadline_without_a_total_of_steps_is_efficiency_and_says_so() -> None
 
 def settled(needed: float = 700.0) -> ScalingMemory:
     """At 8 members since a while, with 800 samples/s."""
-    memory = replace(
+    memory = changed(
         measured((4, 400.0), (8, 800.0)), settled=8, reference=800.0, needed=needed, waited=20
     )
-    return replace(memory, objective=until(10.0, 0.0).key)
+    return changed(memory, objective=until(10.0, 0.0).key)
 
 
 def size_for(memory: ScalingMemory, needed: float, **more: Any) -> int | None:
@@ -202,7 +196,7 @@ def test_a_settled_size_is_left_when_the_finish_time_needs_more_or_far_less() ->
 def test_a_settled_size_is_not_left_soon_nor_for_a_finish_time_that_could_not_be_made_anyway() -> (
     None
 ):
-    soon = replace(settled(), waited=2)
+    soon = changed(settled(), waited=2)
     assert size_for(soon, 820.0) is None
     assert size_for(soon, 300.0) is None
     assert size_for(settled(needed=900.0), 950.0) is None
@@ -211,13 +205,13 @@ def test_a_settled_size_is_not_left_soon_nor_for_a_finish_time_that_could_not_be
 def test_a_larger_maximum_is_used_for_a_finish_time_that_could_not_be_made_with_the_former_one_and_for_no_other() -> (
     None
 ):
-    assert (size_for(replace(settled(needed=900.0), bounded=True), 900.0) or 0) > 8
+    assert (size_for(changed(settled(needed=900.0), bounded=True), 900.0) or 0) > 8
     assert (
-        size_for(replace(settled(needed=900.0), bounded=True), 900.0, bounds=Bounds(1, 8)) is None
+        size_for(changed(settled(needed=900.0), bounded=True), 900.0, bounds=Bounds(1, 8)) is None
     )
-    made = replace(settled(), bounded=True)
+    made = changed(settled(), bounded=True)
     assert size_for(made, 700.0) is None
-    assert decide(made, inputs(8, until(10.0, 700.0 * 10 * HOUR))).memory.settled == 8
+    assert decide(made, inputs(8, until(10.0, 700.0 * 10 * HOUR))).memory.search.settled_size == 8
 
 
 def test_a_size_that_was_measured_too_slow_is_not_tried_for_a_finish_time_whatever_the_curves_say() -> (
@@ -226,16 +220,16 @@ def test_a_size_that_was_measured_too_slow_is_not_tried_for_a_finish_time_whatev
     """Five members share a node with nobody: they are slower than four."""
     objective = until(10.0, 350.0 * 10 * HOUR)
     memory = measured((4, 417.0), (5, 301.0), (8, 775.0))
-    at_eight = replace(
+    at_eight = changed(
         memory, settled=8, reference=775.0, needed=600.0, waited=20, objective=objective.key
     )
     assert decide(at_eight, inputs(8, objective, high=8)).size not in (4, 5)
-    at_five = replace(
+    at_five = changed(
         measured((4, 417.0), (8, 775.0), (5, 301.0)), heading=-1, turned=True, moves=1
     )
-    left = decide(replace(at_five, objective=objective.key), inputs(5, objective, high=8))
+    left = decide(changed(at_five, objective=objective.key), inputs(5, objective, high=8))
     assert left.size in (4, 8), "a size that makes it is known"
-    settled_late = replace(
+    settled_late = changed(
         at_five, settled=5, reference=301.0, needed=350.0, waited=3, objective=objective.key
     )
     assert decide(settled_late, inputs(5, objective, high=8)).size in (4, 8), (
@@ -247,10 +241,10 @@ def test_a_job_that_got_slower_for_good_does_not_wait_for_hours_when_it_has_to_e
     memory = settled()
     for _ in range(3):
         memory = with_measurement(memory, 8, Measurement(500.0))
-    assert memory.settled == 8, "without a finish time, members are kept for six hours"
+    assert memory.search.settled_size == 8, "without a finish time, members are kept for six hours"
     decision = decide(memory, inputs(8, until(10.0, 600.0 * 10 * HOUR)))
     assert decision.size == 16, decision.reason
-    assert decision.memory.rates == {8: 500.0}
+    assert decision.memory.rates.by_size == {8: MeasuredRate(500.0, 3.0)}
 
 
 @pytest.mark.guarantee("auto-scaling-objectives")
@@ -268,23 +262,23 @@ def test_another_objective_takes_effect_at_once_and_nothing_that_was_measured_is
     wanted: Objective, least: int, most: int
 ) -> None:
     curve = saturating(0.02)
-    memory = replace(
+    memory = changed(
         measured(*((n, curve(n)) for n in (2, 4, 8, 32, 16))),
         settled=16,
         objective="Efficiency 0.5",
     )
-    assert decide(replace(memory, objective=wanted.key), inputs(16, wanted)).size is None
+    assert decide(changed(memory, objective=wanted.key), inputs(16, wanted)).size is None
     decision = decide(memory, inputs(16, wanted))
     assert least <= (decision.size or 16) <= most, decision.reason
-    assert decision.memory.rates == memory.rates
-    assert decision.memory.objective == wanted.key
+    assert decision.memory.rates.by_size == memory.rates.by_size
+    assert decision.memory.search.objective_key == wanted.key
 
 
 def test_a_state_that_was_stored_before_there_were_objectives_begins_no_search() -> None:
-    memory = replace(settled(), objective="")
+    memory = changed(settled(), objective="")
     decision = decide(memory, inputs(8, Objective()))
     assert decision.changes_nothing
-    assert decision.memory == replace(memory, objective="Efficiency 0.5")
+    assert decision.memory == changed(memory, objective="Efficiency 0.5")
 
 
 @pytest.mark.guarantee("auto-scaling-objectives")

@@ -10,9 +10,15 @@ from typing import Any
 
 import pytest
 from elasticjob_api.limits import MAX_ROLES
-from elasticjob_master.core.autoscale.decision import Bounds, ScalingInputs, UnwrittenRole
-from elasticjob_master.core.autoscale.first_plan import MOST_INHERITED, compared, first_plan
+from elasticjob_master.core.autoscale.decision import (
+    Bounds,
+    ScalingDecision,
+    ScalingInputs,
+    UnwrittenRole,
+)
+from elasticjob_master.core.autoscale.first_plan import compare_with_earlier_job, first_plan
 from elasticjob_master.core.autoscale.job_scaling import JobScaling, RoleResources
+from elasticjob_master.core.autoscale.measurements import Measurement, adjusted_to, with_measurement
 from elasticjob_master.core.autoscale.profile import (
     MOST_CHARACTERS,
     MOST_JOBS,
@@ -20,22 +26,17 @@ from elasticjob_master.core.autoscale.profile import (
     RoleUse,
     UnreadableProfile,
     latest_size,
-    needed,
+    most_used,
     profiled,
     read_profile,
     write_profile,
 )
-from elasticjob_master.core.autoscale.scaling_memory import (
-    ExpectedRate,
-    Measurement,
-    RolePeaks,
-    ScalingMemory,
-    adjusted_to,
-    with_measurement,
-)
+from elasticjob_master.core.autoscale.scaling_memory import ExpectedRate, RolePeaks, ScalingMemory
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 from bench.autoscale_worlds import World
 from tests.support.bare_job import BareJob
+from tests.support.master.scaling_memories import memory_of
 
 MIB = 1024**2
 USES = {"worker": RoleUse(1.63, 1000 * MIB), "ps": RoleUse(0.42, 300 * MIB)}
@@ -106,13 +107,13 @@ def test_what_no_master_has_written_is_ignored_with_a_reason(text: str) -> None:
 
 def test_a_job_is_kept_with_what_it_used_and_the_size_at_which_it_settled() -> None:
     peaks = {
-        "worker": RolePeaks(cpu=60.0, steady=1.634, memory=1000 * MIB),
-        "gone": RolePeaks(steady=1.0, memory=1),
+        "worker": RolePeaks(cpu=60.0, window_cpu=1.634, memory=1000 * MIB),
+        "gone": RolePeaks(window_cpu=1.0, memory=1),
     }
     scaling = JobScaling(
         role="worker", desired=8, bounds=Bounds(1, 16), roles={"worker": RoleResources()}
     )
-    memory = ScalingMemory(rates={4: 400.0, 8: 743.92}, settled=8, peaks=peaks)
+    memory = memory_of(rates={4: 400.0, 8: 743.92}, settled=8, peaks=peaks)
     found = profiled(memory, scaling, job="digits", uid="u1", at="2026-11-20T10:00:00Z")
     assert found == profiled_job(rate=743.9, roles={"worker": RoleUse(1.63, 1000 * MIB)})
     assert profiled(ScalingMemory(), scaling, job="digits", uid="u1", at="") is None, (
@@ -126,7 +127,7 @@ def test_of_several_jobs_the_most_that_any_used_counts_and_the_size_of_the_lates
         profiled_job(2, size=8, roles={"worker": RoleUse(1.0, 20)}),
         profiled_job(3, size=0),
     )
-    assert needed(jobs)["worker"] == RolePeaks(steady=3.0, memory=1000 * MIB)
+    assert most_used(jobs)["worker"] == RolePeaks(window_cpu=3.0, memory=1000 * MIB)
     latest = latest_size(jobs, "worker")
     assert latest is not None
     assert latest.uid == "u2"
@@ -148,7 +149,7 @@ def begun(
 ) -> Any:
     now = ScalingInputs(role="worker", size=1, bounds=Bounds(1, high), unwritten=unwritten, **more)
     return first_plan(
-        needed(jobs), latest_size(jobs, "worker"), ScalingMemory(), now, objective=objective
+        most_used(jobs), latest_size(jobs, "worker"), ScalingMemory(), now, objective=objective
     )
 
 
@@ -170,44 +171,54 @@ def test_the_first_plan_has_the_size_and_the_resources_of_all_roles_with_the_num
 def test_what_is_written_stands_above_the_profile() -> None:
     plan = begun(profiled_job(), unwritten={}, high=5)
     assert (plan.size, plan.resources, plan.replace) == (5, {}, ())
-    assert plan.memory.expected is None, "at another size nothing can be compared"
+    assert plan.memory.inheritance.expected is None, "at another size nothing can be compared"
     cramped = begun(profiled_job(), free_resources={"cpu": 10.0})
     assert cramped.resources == {}, "8 x 2 cores are more than resourceLimits leave"
     assert begun() is None
 
 
-def measured(expected: ExpectedRate, rate: float, *, size: int = 8, whole: bool = True) -> Any:
-    memory = ScalingMemory(asked=8, expected=expected, undoing=True)
+def measured(
+    expected: ExpectedRate, rate: float, *, size: int = 8, whole: bool = True
+) -> tuple[ScalingMemory, ScalingDecision | None]:
+    memory = memory_of(asked=8, expected=expected, undoing=True)
     memory = with_measurement(
         adjusted_to(memory, size=size, setting="ps 1 x 0.6"), size, Measurement(rate)
     )
     now = ScalingInputs(
         role="worker", size=size, bounds=Bounds(1, 64), window_is_over=whole, setting="ps 1 x 0.6"
     )
-    return compared(memory, now)
+    return compare_with_earlier_job(memory, now)
 
 
 def test_a_job_that_trains_as_fast_as_the_earlier_one_has_settled_after_one_window() -> None:
-    expected = begun(profiled_job(inherited=2)).memory.expected
-    early = measured(expected, 800.0, whole=False)
-    assert early.changes_nothing
-    assert early.memory.settled is None
-    settled = measured(expected, 790.0)
-    assert (settled.memory.settled, settled.memory.inherited) == (8, 3)
+    expected = begun(profiled_job(inherited=2)).memory.inheritance.expected
+    assert expected is not None
+    early, decision = measured(expected, 800.0, whole=False)
+    assert decision is not None
+    assert decision.changes_nothing
+    assert early.search.settled_size is None
+    memory, settled = measured(expected, 790.0)
+    assert settled is not None
+    assert settled.memory == memory
+    assert (memory.search.settled_size, memory.inheritance.inherited) == (8, 3)
     assert (
         "790.0 samples/s, digits had trained 800.0: it is the same; settled at 8" in settled.reason
     )
 
 
 def test_a_job_that_trains_otherwise_searches_and_so_does_one_in_five() -> None:
-    expected = begun(profiled_job()).memory.expected
-    other = measured(expected, 500.0)
-    assert (other.expected, other.settled, list(other.rates)) == (None, None, [8])
-    assert measured(expected, 800.0, size=4).expected is None, (
-        "somebody else has chosen another size"
-    )
-    for changed in ({"inherited": MOST_INHERITED}, {"objective": "0.9"}, {"rate": 0.0}):
-        assert begun(profiled_job(**changed)).memory.expected is None
+    expected = begun(profiled_job()).memory.inheritance.expected
+    assert expected is not None
+    other, decision = measured(expected, 500.0)
+    assert decision is None
+    assert other.inheritance.expected is None
+    assert other.search.settled_size is None
+    assert list(other.rates.by_size) == [8]
+    elsewhere, decision = measured(expected, 800.0, size=4)
+    assert decision is None
+    assert elsewhere.inheritance.expected is None, "another actor chose another size"
+    for changed in ({"inherited": THRESHOLDS.inheritances}, {"objective": "0.9"}, {"rate": 0.0}):
+        assert begun(profiled_job(**changed)).memory.inheritance.expected is None
         assert begun(profiled_job(**changed)).size == 8, "where to begin it is nevertheless"
 
 
@@ -240,7 +251,7 @@ def test_the_second_job_of_a_profile_begins_where_the_first_one_has_settled() ->
     [only] = second.decisions
     assert (second.at, only.size) == ([0.0], 11)
     assert only.resources == first.decisions[0].resources
-    assert second.autoscaler.memory.settled == 11
+    assert second.autoscaler.memory.search.settled_size == 11
     assert second.outcome.first_hour > first.outcome.first_hour
 
 
@@ -258,7 +269,7 @@ def test_a_profile_that_is_wrong_this_time_costs_a_search_and_no_more() -> None:
     )
     job = a_job(profile=(wrong,))
     assert [decision.size for decision in job.decisions] == [3, 4, 8, 11]
-    assert job.autoscaler.memory.settled == 11
+    assert job.autoscaler.memory.search.settled_size == 11
 
 
 def test_a_job_of_which_something_is_measured_is_not_begun_again() -> None:

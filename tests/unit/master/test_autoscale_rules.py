@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from elasticjob_master.core.autoscale import lowering, pending
+from elasticjob_master.core.autoscale import lowering, pending, scaling_memory
 from elasticjob_master.core.autoscale.candidate_sizes import next_larger
 from elasticjob_master.core.autoscale.container_resources import (
     ContainerResources,
@@ -24,19 +26,21 @@ from elasticjob_master.core.autoscale.decision import (
 )
 from elasticjob_master.core.autoscale.lowering import with_peaks
 from elasticjob_master.core.autoscale.measurement_window import MeasurementWindow
-from elasticjob_master.core.autoscale.scaling_memory import (
-    MOST_SIZES,
-    ExpectedRate,
-    MeasuredRate,
+from elasticjob_master.core.autoscale.measurements import (
     Measurement,
-    Relief,
-    RolePeaks,
-    ScalingMemory,
     adjusted_to,
     with_measurement,
     with_settled,
 )
-from msgspec.structs import replace
+from elasticjob_master.core.autoscale.scaling_memory import (
+    MeasuredRate,
+    RolePeaks,
+    ScalingMemory,
+    ServerTrial,
+)
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
+
+from tests.support.master.scaling_memories import changed, memory_of
 
 MIB = 1024**2
 HUNDRED: Any = pytest.approx(100.0)
@@ -48,7 +52,7 @@ def measured(*rates: tuple[int, float], windows: int = 4) -> ScalingMemory:
     The last one is the present size, as somebody else chose it.
     """
     weights = {size: float(windows) for size, _ in rates}
-    return ScalingMemory(rates=dict(rates), weights=weights, asked=rates[-1][0])
+    return memory_of(rates=dict(rates), weights=weights, asked=rates[-1][0])
 
 
 def scaling_inputs(size: int, low: int = 1, high: int = 64, **more: Any) -> ScalingInputs:
@@ -87,20 +91,20 @@ def test_the_reason_contains_the_numbers() -> None:
 def test_the_best_size_between_two_measured_ones_is_found() -> None:
     """A hard bound at 12 between 8 and 16, when smaller sizes have shown that all is linear below."""
     memory = measured((2, 200.0), (4, 400.0), (8, 800.0), (16, 1200.0), (32, 1200.0))
-    decision = decide(replace(memory, heading=1, moves=4), scaling_inputs(32))
+    decision = decide(changed(memory, heading=1, moves=4), scaling_inputs(32))
     assert decision.size in range(12, 17)
-    assert decision.memory.turned
+    assert decision.memory.search.turned
 
 
 def test_a_size_is_measured_again_while_it_is_not_clear_what_to_do() -> None:
-    memory = replace(measured((4, 400.0), (8, 560.0), windows=1), heading=1, moves=1)
+    memory = changed(measured((4, 400.0), (8, 560.0), windows=1), heading=1, moves=1)
     first = decide(memory, scaling_inputs(8))
     assert first.changes_nothing
     assert "measuring 8 again" in first.reason
 
 
 def test_a_rescale_that_does_not_pay_in_the_time_left_is_not_made() -> None:
-    memory = replace(measured((4, 400.0)), costs=(60.0,))
+    memory = changed(measured((4, 400.0)), costs=(60.0,))
     assert decide(memory, scaling_inputs(4, horizon=600.0)).size == 8
     refused = decide(memory, scaling_inputs(4, horizon=100.0))
     assert refused.changes_nothing
@@ -108,7 +112,7 @@ def test_a_rescale_that_does_not_pay_in_the_time_left_is_not_made() -> None:
 
 
 def test_what_has_settled_stays_and_somebody_elses_size_opens_the_question_again() -> None:
-    memory = replace(measured((2, 200.0), (4, 400.0)), settled=4, reference=400.0)
+    memory = changed(measured((2, 200.0), (4, 400.0)), settled=4, reference=400.0)
     assert decide(memory, scaling_inputs(4)).changes_nothing
     memory = with_measurement(adjusted_to(memory, size=8, setting=""), 8, Measurement(800.0))
     assert decide(memory, scaling_inputs(8)).size == 16
@@ -116,87 +120,67 @@ def test_what_has_settled_stays_and_somebody_elses_size_opens_the_question_again
 
 def test_another_setting_makes_old_rates_worthless() -> None:
     memory = adjusted_to(
-        replace(measured((2, 200.0), (4, 210.0)), settled=2), size=4, setting="ps 2 x 8"
+        changed(measured((2, 200.0), (4, 210.0)), settled=2), size=4, setting="ps 2 x 8"
     )
-    assert memory.rates == {}
-    assert memory.settled is None
+    assert memory.rates.by_size == {}
+    assert memory.search.settled_size is None
 
 
 def test_repeated_windows_count_together_and_show_the_noise() -> None:
     memory = ScalingMemory()
     for rate in (90.0, 110.0) * 10:
         memory = with_measurement(memory, 4, Measurement(rate))
-    assert memory.rates[4] == pytest.approx(100.0, rel=0.05)
-    assert memory.noise == pytest.approx(0.1, rel=0.3)
+    assert memory.rates.mean(4) == pytest.approx(100.0, rel=0.05)
+    assert memory.rates.noise == pytest.approx(0.1, rel=0.3)
 
 
 def test_a_lasting_change_opens_the_question_again_and_a_short_one_does_not() -> None:
-    memory = replace(measured((2, 200.0), (4, 400.0)), settled=4, reference=400.0)
+    memory = changed(measured((2, 200.0), (4, 400.0)), settled=4, reference=400.0)
     for rate in (*[200.0] * 71, 400.0, *[200.0] * 71):
         memory = with_measurement(memory, 4, Measurement(rate))
-    assert memory.settled == 4
-    assert memory.rates[4] == pytest.approx(400.0), "strays are not averaged in"
+    assert memory.search.settled_size == 4
+    assert memory.rates.mean(4) == pytest.approx(400.0), "strays are not averaged in"
     memory = with_measurement(memory, 4, Measurement(200.0))
-    assert memory.settled is None
-    assert memory.measured_rates() == {4: MeasuredRate(200.0, 72)}
+    assert memory.search.settled_size is None
+    assert memory.rates.by_size == {4: MeasuredRate(200.0, 72)}
     assert decide(memory, scaling_inputs(4)).size == 3, "after a loss it looks downwards first"
 
 
 def test_a_throughput_that_changes_again_and_again_is_searched_for_less_and_less_often() -> None:
-    memory = replace(measured((4, 400.0)), settled=4, reference=400.0)
+    memory = changed(measured((4, 400.0)), settled=4, reference=400.0)
     waits = []
     for fast in (True, False, True):
         before = 0
-        while memory.settled is not None:
+        while memory.search.settled_size is not None:
             memory = with_measurement(memory, 4, Measurement(800.0 if fast else 400.0))
             before += 1
         waits.append(before)
         memory = with_settled(memory, 4)
     assert waits == [6, 144, 24]
-    assert with_settled(replace(memory, drifted_from=4, rates={8: 800.0}), 8).fruitless == 0
+    assert (
+        with_settled(changed(memory, drifted_from=4, rates={8: 800.0}), 8).search.unchanged_searches
+        == 0
+    )
 
 
 @pytest.mark.guarantee("rough-or-changing-throughput")
 def test_a_change_in_the_middle_of_a_search_begins_another_one_without_what_was_measured_before() -> (
     None
 ):
-    memory = replace(measured((2, 200.0), (4, 210.0), (2, 200.0)), heading=-1, turned=True, moves=2)
+    memory = changed(measured((2, 200.0), (4, 210.0), (2, 200.0)), heading=-1, turned=True, moves=2)
     memory = with_measurement(memory, 2, Measurement(100.0))
-    assert memory.rates[4] == 210.0, "one window may be noise"
+    assert memory.rates.mean(4) == 210.0, "one window may be noise"
     memory = with_measurement(memory, 2, Measurement(100.0))
-    assert memory.measured_rates() == {2: MeasuredRate(100.0, 2)}
-    assert (memory.heading, memory.turned, memory.moves) == (0, False, 0)
-
-
-def test_a_size_that_gets_faster_in_its_first_windows_was_warming_up_and_the_others_still_count() -> (
-    None
-):
-    memory = with_measurement(measured((3, 600.0)), 5, Measurement(400.0, first=True))
-    for _ in range(2):
-        memory = with_measurement(memory, 5, Measurement(620.0))
-    assert memory.measured_rates() == {3: MeasuredRate(600.0, 4), 5: MeasuredRate(620.0, 2)}
-    again = with_measurement(memory, 3, Measurement(900.0, first=True))
-    again = with_measurement(again, 3, Measurement(900.0))
-    assert list(again.rates) == [3], (
-        "a size that was known has not warmed up: the throughput has changed"
-    )
-
-
-def test_what_was_measured_long_ago_counts_less_beside_a_new_window() -> None:
-    old = replace(measured((4, 400.0), windows=8), times={4: 1000.0})
-    soon = with_measurement(old, 4, Measurement(440.0, at=1300.0))
-    late = with_measurement(old, 4, Measurement(440.0, at=1000.0 + 3600.0))
-    assert soon.rates[4] == pytest.approx(405.0)
-    assert late.rates[4] == pytest.approx((0.5 * 400.0 + 440.0) / 1.5)
-    assert late.rate(4).at == 4600.0
+    assert memory.rates.by_size == {2: MeasuredRate(100.0, 2)}
+    assert (memory.search.direction, memory.search.turned, memory.search.plans) == (0, False, 0)
 
 
 def test_a_slow_trend_is_followed_and_opens_no_question() -> None:
-    memory = replace(measured((2, 200.0), (4, 400.0)), settled=4, reference=400.0)
+    memory = changed(measured((2, 200.0), (4, 400.0)), settled=4, reference=400.0)
     for window in range(10):
         memory = with_measurement(memory, 4, Measurement(400.0 * 1.025**window))
-    assert memory.settled == 4
-    assert memory.strays == ()
+    assert memory.search.settled_size == 4
+    assert memory.rates.strays == ()
 
 
 # --- the climb
@@ -205,18 +189,19 @@ def test_a_slow_trend_is_followed_and_opens_no_question() -> None:
 
 def early(memory: ScalingMemory, size: int, part: float, **more: Any) -> ScalingDecision:
     """Return the decision when only a part of a window has been measured at this size."""
-    memory = replace(memory, weights={**memory.weights, size: part})
+    weights = {n: rate.weight for n, rate in memory.rates.by_size.items()}
+    memory = changed(memory, weights={**weights, size: part})
     return decide(memory, scaling_inputs(size, window_is_over=False, **more))
 
 
 def test_a_measured_gain_that_is_clear_is_followed_before_the_window_is_over() -> None:
-    memory = replace(measured((4, 400.0), (8, 790.0)), heading=1, moves=1)
+    memory = changed(measured((4, 400.0), (8, 790.0)), heading=1, moves=1)
     assert early(memory, 8, 0.2).size == 16
     assert "each of the last members added 98% of an average one" in early(memory, 8, 0.2).reason
 
 
 def test_a_poor_step_is_not_judged_before_the_window_is_over() -> None:
-    memory = replace(measured((4, 400.0), (8, 420.0)), heading=1, moves=1)
+    memory = changed(measured((4, 400.0), (8, 420.0)), heading=1, moves=1)
     assert early(memory, 8, 0.8).changes_nothing
     decision = decide(memory, scaling_inputs(8))
     assert decision.size is not None
@@ -224,7 +209,7 @@ def test_a_poor_step_is_not_judged_before_the_window_is_over() -> None:
 
 
 def test_a_step_from_a_single_member_is_not_judged() -> None:
-    memory = replace(measured((1, 100.0), (2, 90.0)), heading=1, moves=1)
+    memory = changed(measured((1, 100.0), (2, 90.0)), heading=1, moves=1)
     assert decide(memory, scaling_inputs(2)).size == 4
 
 
@@ -232,7 +217,7 @@ def test_sizes_are_multiples_where_that_is_asked_for() -> None:
     bounds = Bounds(4, 60, multiple_of=4)
     inputs = dataclasses.replace(scaling_inputs(12), bounds=bounds)
     assert decide(measured((12, 400.0)), inputs).size == 16
-    memory = replace(measured((12, 400.0), (24, 700.0), (48, 720.0)), heading=1, moves=2)
+    memory = changed(measured((12, 400.0), (24, 700.0), (48, 720.0)), heading=1, moves=2)
     decision = decide(memory, dataclasses.replace(inputs, size=48))
     assert decision.size is not None
     assert decision.size % 4 == 0
@@ -260,7 +245,7 @@ def test_the_next_larger_size_is_a_round_one(size: int, maximum: int, larger: in
 def test_it_goes_back_to_a_size_that_was_clearly_better_than_where_it_would_settle() -> None:
     """A node boundary: the curves put the best size between 8 and 16, and it is worse than both."""
     rates = ((2, 200.0), (4, 400.0), (8, 780.0), (16, 900.0), (12, 587.0))
-    memory = replace(measured(*rates, windows=6), heading=-1, turned=True, moves=5)
+    memory = changed(measured(*rates, windows=6), heading=-1, turned=True, moves=5)
     decision = decide(memory, scaling_inputs(12))
     assert decision.size == 8
     assert "back to 8, the best that was measured" in decision.reason
@@ -268,10 +253,10 @@ def test_it_goes_back_to_a_size_that_was_clearly_better_than_where_it_would_sett
 
 def test_only_so_many_sizes_are_remembered() -> None:
     memory = ScalingMemory()
-    for size in range(1, 3 * MOST_SIZES):
+    for size in range(1, 3 * THRESHOLDS.stored_sizes):
         memory = with_measurement(memory, size, Measurement(1.0))
-    assert len(memory.rates) == MOST_SIZES
-    assert min(memory.rates) == 2 * MOST_SIZES
+    assert len(memory.rates.by_size) == THRESHOLDS.stored_sizes
+    assert min(memory.rates.by_size) == 2 * THRESHOLDS.stored_sizes
 
 
 def test_a_fit_through_amdahls_law_knows_it() -> None:
@@ -335,9 +320,7 @@ def test_a_part_of_a_window_says_nothing_before_many_steps_are_done() -> None:
         assert window.measured_so_far(cooldown=300.0) is None
 
 
-def test_what_a_window_has_measured_so_far_counts_by_its_part_and_shows_how_much_the_rate_varies() -> (
-    None
-):
+def test_a_window_measures_a_part_and_shows_how_much_the_rate_varies() -> None:
     window = MeasurementWindow()
     samples = 0.0
     for second in range(161):
@@ -351,7 +334,7 @@ def test_what_a_window_has_measured_so_far_counts_by_its_part_and_shows_how_much
     assert found.part == pytest.approx(1 / 3, abs=0.01)
     assert found.spread == pytest.approx(0.14, abs=0.03)
     noisy = with_measurement(ScalingMemory(), 2, found)
-    assert noisy.noise > ScalingMemory().noise
+    assert noisy.rates.noise > ScalingMemory().rates.noise
 
 
 def test_a_cooldown_that_is_made_shorter_is_measured_from_then_on() -> None:
@@ -392,26 +375,26 @@ def test_after_a_plan_that_was_not_fulfilled_growth_is_tried_again_after_a_growi
     wall = 1_000.0
     for _ in range(8):
         memory = pending.after_unfulfilled_plan(memory, 4, wall)
-        waiting = decide(memory, scaling_inputs(4, wall=wall + memory.pause - 1))
+        waiting = decide(memory, scaling_inputs(4, wall=wall + memory.plans.pause_seconds - 1))
         assert waiting.changes_nothing
-        assert "no more than 4 could be had" in waiting.reason
-        pauses.append(memory.pause)
-        wall = memory.retry_at
+        assert "no more than 4 pods were available" in waiting.reason
+        pauses.append(memory.plans.pause_seconds)
+        wall = memory.plans.retry_at
         again = decide(memory, scaling_inputs(4, wall=wall))
         assert again.size == 8
         memory = again.memory
     assert pauses[:3] == [600.0, 1200.0, 2400.0]
     assert pauses[-1] == 6 * 3600.0
-    assert pending.after_fulfilled_plan(memory, 8).had is None
+    assert pending.after_fulfilled_plan(memory, 8).plans.reached_size is None
 
 
 def test_members_that_stay_missing_are_given_up_by_index_down_to_the_minimum() -> None:
     decision = pending.fall_back(
-        ScalingMemory(asked=8), {1, 5, 6}, size=8, bounds=Bounds(2, 64), wall=0.0
+        memory_of(asked=8), {1, 5, 6}, size=8, bounds=Bounds(2, 64), wall=0.0
     )
     assert decision is not None
     assert decision.remove == (1, 5, 6)
-    assert decision.memory.asked == 5
+    assert decision.memory.search.requested_size == 5
     assert (
         "3 of 8 members have been missing for 900 s (index 1, 5, 6): fall back to 5"
         in decision.reason
@@ -432,7 +415,7 @@ def used(memory: int, limit: int, tight: float, **more: float) -> RoleUsage:
 
 def resources(role: RoleUsage, *, settled: bool = False, **more: Any) -> ScalingDecision:
     memory = measured((2, 200.0), (4, 400.0))
-    memory = replace(memory, settled=4, reference=400.0) if settled else memory
+    memory = changed(memory, settled=4, reference=400.0) if settled else memory
     return decide(memory, scaling_inputs(4, roles={"worker": role}, **more))
 
 
@@ -461,8 +444,8 @@ def lowered(
     role: RoleUsage, peaks: RolePeaks = PEAKS, *, settled: bool = True, **more: Any
 ) -> ScalingDecision:
     """Return the decision about a role whose peaks are known, an hour after the first look at it."""
-    memory = replace(measured((2, 200.0), (4, 400.0)), peaks={"worker": peaks})
-    memory = replace(memory, settled=4, reference=400.0) if settled else memory
+    memory = changed(measured((2, 200.0), (4, 400.0)), peaks={"worker": peaks})
+    memory = changed(memory, settled=4, reference=400.0) if settled else memory
     return decide(memory, scaling_inputs(4, roles={"worker": role}, **{"wall": HOUR, **more}))
 
 
@@ -478,15 +461,15 @@ def test_what_nobody_uses_is_given_back_once_the_size_has_settled_and_if_it_pays
     assert decision.resources == {"worker": {"cpu": 2.0, "memory": 2048 * MIB}}, (
         "half of it, as nobody is in a hurry"
     )
-    after = decision.memory.peaks["worker"]
-    assert (after.before, after.lowered_at) == ((4.0, 4096 * MIB), HOUR)
+    after = decision.memory.resources.peaks["worker"]
+    assert (after.before_lowering, after.lowered_at) == ((4.0, 4096 * MIB), HOUR)
     half = used(200, 2048, 0.0, cpu_peak=0.5, cpu_request=2.0)
     assert lowered(half, after, wall=2 * HOUR - 1).resources == {}, (
         "the last lowering has to prove itself first"
     )
     again = lowered(half, after, wall=2 * HOUR)
     assert again.resources == {"worker": {"cpu": 1.0, "memory": 1024 * MIB}}
-    assert again.memory.peaks["worker"].before == (4.0, 4096 * MIB)
+    assert again.memory.resources.peaks["worker"].before_lowering == (4.0, 4096 * MIB)
     fitting = used(200, 448, 0.0, cpu_peak=0.5, cpu_request=0.8)
     assert lowered(fitting).changes_nothing
 
@@ -496,9 +479,9 @@ def test_what_a_role_has_once_needed_is_not_taken_away() -> None:
     peaks = RolePeaks(cpu=0.8, memory=1600 * MIB, since=0.0)
     assert lowered(quiet, peaks).resources == {"worker": {"cpu": 4.0, "memory": 4096 * MIB}}
     with_phase = with_peaks(
-        ScalingMemory(peaks={"worker": peaks}), "worker", cpu=6.0, used=5700 * MIB, wall=1800.0
+        memory_of(peaks={"worker": peaks}), "worker", cpu=6.0, used=5700 * MIB, wall=1800.0
     )
-    assert lowered(quiet, with_phase.peaks["worker"]).resources == {}
+    assert lowered(quiet, with_phase.resources.peaks["worker"]).resources == {}
     quiet_again = with_peaks(with_phase, "worker", cpu=0.8, used=1600 * MIB, wall=3600.0)
     assert quiet_again is with_phase
 
@@ -511,7 +494,7 @@ def test_what_was_lowered_comes_back_as_soon_as_it_is_needed_and_is_not_lowered_
     needs: dict[str, float],
 ) -> None:
     peaks = RolePeaks(
-        cpu=0.8, memory=1600 * MIB, since=0.0, lowered_at=HOUR, before=(8.0, 8192 * MIB)
+        cpu=0.8, memory=1600 * MIB, since=0.0, lowered_at=HOUR, before_lowering=(8.0, 8192 * MIB)
     )
     role = used(int(needs["memory"]), 4096, 0.1, cpu_peak=needs["cpu_peak"], cpu_request=4.0)
     decision = lowered(role, peaks, wall=HOUR + 300)
@@ -520,8 +503,8 @@ def test_what_was_lowered_comes_back_as_soon_as_it_is_needed_and_is_not_lowered_
         "worker was lowered, and job-worker-0 uses nearly all that is left: back to 8 cores"
         in decision.reason
     )
-    after = decision.memory.peaks["worker"]
-    assert (after.before, after.kept) == (None, True)
+    after = decision.memory.resources.peaks["worker"]
+    assert (after.before_lowering, after.keeps_resources) == (None, True)
     quiet = used(1600, 8192, 0.0, cpu_peak=0.8, cpu_request=8.0)
     assert lowered(quiet, after, wall=100 * HOUR).resources == {}
     some = lowered(
@@ -535,7 +518,7 @@ def test_what_was_lowered_comes_back_as_soon_as_it_is_needed_and_is_not_lowered_
 @pytest.mark.guarantee("resources-changed-in-place")
 def test_a_member_that_was_killed_for_lack_of_memory_ends_all_lowering_of_its_role() -> None:
     peaks = RolePeaks(
-        cpu=0.8, memory=1600 * MIB, since=0.0, lowered_at=HOUR, before=(8.0, 8192 * MIB)
+        cpu=0.8, memory=1600 * MIB, since=0.0, lowered_at=HOUR, before_lowering=(8.0, 8192 * MIB)
     )
     low, grown = (
         MemberUsage(
@@ -550,7 +533,7 @@ def test_a_member_that_was_killed_for_lack_of_memory_ends_all_lowering_of_its_ro
     killed = RoleUsage((low, grown), most_memory=64 * 1024 * MIB, own_memory=True)
     decision = lowered(killed, peaks, wall=HOUR + 300)
     assert decision.resources == {"worker": {"cpu": 8.0, "memory": 8192 * MIB}}
-    assert decision.memory.peaks["worker"].kept
+    assert decision.memory.resources.peaks["worker"].keeps_resources
     untouched = RolePeaks(cpu=0.8, memory=1600 * MIB, since=0.0)
     kept = lowered(killed, untouched)
     assert "memory" not in kept.resources.get("worker", {}), (
@@ -618,17 +601,17 @@ def test_hot_servers_that_can_get_no_more_cpu_bound_no_workers() -> None:
     assert decision.size == 8, "the workers' throughput is measured anyway"
 
 
-RELIEVED = Relief(role="ps", size=4, rate=380.0, before=2.0)
+RELIEVED = ServerTrial(role="ps", size=4, rate=380.0, cores_before=2.0)
 
 
 @pytest.mark.guarantee("fruitless-resources-are-taken-back")
 def test_cpu_that_has_not_helped_is_taken_back_and_not_given_again_at_any_size() -> None:
-    memory = replace(measured((2, 200.0), (4, 390.0)), relief=RELIEVED, setting="ps 2 x 4")
+    memory = changed(measured((2, 200.0), (4, 390.0)), relief=RELIEVED, setting="ps 2 x 4")
     decision = decide(memory, served(0.95, 0.95, setting="ps 2 x 4"))
     assert decision.resources == {"ps": {"cpu": 2.0}}
     assert "380.0 samples/s before ps got more CPU, 390.0 since: it did not help" in decision.reason
     after = adjusted_to(decision.memory, size=4, setting="ps 2 x 2")
-    assert after.rates == memory.rates, "the rates hold with and without it"
+    assert after.rates.by_size == memory.rates.by_size, "the rates hold with and without it"
     for size in (4, 8, 16):
         assert not decide(
             measured_at(after, size), served(0.97, 0.97, setting="ps 2 x 2")
@@ -636,22 +619,22 @@ def test_cpu_that_has_not_helped_is_taken_back_and_not_given_again_at_any_size()
 
 
 def measured_at(memory: ScalingMemory, size: int) -> ScalingMemory:
-    return with_measurement(replace(memory, asked=size), size, Measurement(390.0))
+    return with_measurement(changed(memory, asked=size), size, Measurement(390.0))
 
 
 def test_cpu_that_has_helped_stays_and_the_search_begins_anew() -> None:
-    memory = replace(measured((2, 200.0), (4, 500.0)), relief=RELIEVED, setting="ps 2 x 4")
+    memory = changed(measured((2, 200.0), (4, 500.0)), relief=RELIEVED, setting="ps 2 x 4")
     decision = decide(memory, served(0.7, 0.7, setting="ps 2 x 4"))
     assert decision.size == 8
-    assert decision.memory.relief is None
-    assert list(decision.memory.rates) == [4]
-    assert decision.memory.useless == ()
+    assert decision.memory.servers.trial is None
+    assert list(decision.memory.rates.by_size) == [4]
+    assert decision.memory.servers.cpu_did_not_help == ()
 
 
 def test_what_came_of_more_cpu_is_measured_before_anything_else_is_tried() -> None:
-    memory = replace(measured((2, 200.0), (4, 390.0)), relief=RELIEVED, setting="ps 2 x 2")
+    memory = changed(measured((2, 200.0), (4, 390.0)), relief=RELIEVED, setting="ps 2 x 2")
     memory = adjusted_to(memory, size=4, setting="ps 2 x 4")
-    assert list(memory.rates) == [2]
+    assert list(memory.rates.by_size) == [2]
     memory = with_measurement(memory, 4, Measurement(500.0))
     waiting = decide(memory, served(0.7, 0.7, setting="ps 2 x 4"))
     assert waiting.changes_nothing
@@ -677,22 +660,22 @@ def test_hot_servers_that_can_get_no_more_cpu_become_twice_as_many_where_they_ma
         "every ps uses at least 92% of its CPU with 4 members of worker (390.0 samples/s)"
         in decision.reason
     )
-    assert "no more CPU is to be had: 4 of them instead of 2" in decision.reason
+    assert "no more CPU is available: 4 of them instead of 2" in decision.reason
     assert decide(memory, crowded(0.95, 0.92, most=3)).servers == {"ps": 3}
     assert decide(memory, crowded(0.95, 0.92, most=2)).size == 8
     assert decide(memory, crowded(0.95, 0.5)).size == 8, "one hot server is not too few servers"
     assert decide(memory, crowded(0.95, 0.92, free_resources={"cpu": 16.0})).resources == {
         "ps": {"cpu": 8.0}
     }
-    useless = replace(memory, useless=("ps",))
+    useless = changed(memory, useless=("ps",))
     assert decide(useless, crowded(0.95, 0.92, free_resources={"cpu": 16.0})).servers == {"ps": 4}
 
 
-MORE = Relief(role="ps", size=4, rate=380.0, before=4.0, servers=2)
+MORE = ServerTrial(role="ps", size=4, rate=380.0, cores_before=4.0, servers_before=2)
 
 
 def test_servers_that_have_not_helped_are_removed_and_never_added_again() -> None:
-    memory = replace(measured((2, 200.0), (4, 390.0)), relief=MORE, setting="ps 4 x 16")
+    memory = changed(measured((2, 200.0), (4, 390.0)), relief=MORE, setting="ps 4 x 16")
     decision = decide(memory, crowded(0.95, 0.95, 0.95, 0.95, most=8, setting="ps 4 x 16"))
     assert (decision.servers, decision.resources) == ({"ps": 2}, {})
     assert (
@@ -700,7 +683,7 @@ def test_servers_that_have_not_helped_are_removed_and_never_added_again() -> Non
         in decision.reason
     )
     after = adjusted_to(decision.memory, size=4, setting="ps 2 x 8")
-    assert after.rates == memory.rates, "the rates hold with and without them"
+    assert after.rates.by_size == memory.rates.by_size, "the rates hold with and without them"
     for size in (4, 8, 16):
         assert not decide(
             measured_at(after, size), crowded(0.97, 0.97, most=8, setting="ps 2 x 8")
@@ -710,10 +693,10 @@ def test_servers_that_have_not_helped_are_removed_and_never_added_again() -> Non
 def test_servers_that_have_helped_stay_and_those_that_others_have_removed_are_not_removed_again() -> (
     None
 ):
-    helped = replace(measured((2, 200.0), (4, 500.0)), relief=MORE, setting="ps 4 x 16")
+    helped = changed(measured((2, 200.0), (4, 500.0)), relief=MORE, setting="ps 4 x 16")
     decision = decide(helped, crowded(0.7, 0.7, 0.7, 0.7, setting="ps 4 x 16"))
-    assert (decision.size, decision.servers, list(decision.memory.rates)) == (8, {}, [4])
-    gone = replace(measured((2, 200.0), (4, 390.0)), relief=MORE, setting="ps 2 x 8")
+    assert (decision.size, decision.servers, list(decision.memory.rates.by_size)) == (8, {}, [4])
+    gone = changed(measured((2, 200.0), (4, 390.0)), relief=MORE, setting="ps 2 x 8")
     assert not decide(gone, crowded(0.7, 0.7, setting="ps 2 x 8")).servers
 
 
@@ -726,7 +709,7 @@ def test_a_program_that_fills_whatever_memory_it_gets_gets_more_once() -> None:
         first.memory, scaling_inputs(4, roles={"worker": used(int(0.95 * given), given, 1.0)})
     )
     assert not filled.resources
-    assert filled.memory.peaks["worker"].filled
+    assert filled.memory.resources.peaks["worker"].fills_memory
     later = decide(
         filled.memory, scaling_inputs(4, roles={"worker": used(int(0.95 * given), given, 1.0)})
     )
@@ -753,41 +736,31 @@ def test_idle_servers_change_nothing() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_all_of_the_memory_is_stored_and_comes_back() -> None:
-    memory = ScalingMemory(
-        rates={4: 400.0, 2: 200.0},
-        weights={4: 3.0, 2: 1.0},
-        times={4: 1e9, 2: 2e9},
-        setting="ps 2 x 8",
-        asked=4,
-        settled=4,
-        reference=400.0,
-        fresh=True,
-        strays=(300.0, 310.0),
-        noise=0.01,
-        repeats=7,
-        heading=-1,
-        turned=True,
-        moves=3,
-        drifted_from=2,
-        fruitless=2,
-        costs=(12.0, 14.0),
-        had=6,
-        retry_at=1e9,
-        pause=1200.0,
-        relief=RELIEVED,
-        undoing=True,
-        useless=("server",),
-        enough=("ps",),
-        expected=ExpectedRate(4, 390.0, "digits", 2),
-        inherited=3,
-        resources_at=2e9,
-        judged=5,
-    )
-    text = msgspec.json.encode(memory)
-    back = msgspec.json.decode(text, type=ScalingMemory)
-    assert back == memory
-    assert list(back.rates) == [4, 2]
-    old = msgspec.json.decode(b'{"rates": {"2": 200.0}, "asked": 2}', type=ScalingMemory)
-    assert old == ScalingMemory(rates={2: 200.0}, asked=2)
-    assert old.rate(2) == MeasuredRate(200.0)
+def test_a_state_of_an_earlier_version_is_read_and_stored_under_the_same_names() -> None:
+    flat = json.loads(Path(__file__).with_name("stored_state.json").read_bytes())["memory"]
+    memory = scaling_memory.restored(flat)
+    assert memory.rates.by_size == {
+        4: MeasuredRate(400.0, 3.0, 1000.0),
+        2: MeasuredRate(200.0, 1.0, 900.0),
+    }
+    assert list(memory.rates.by_size) == [4, 2], "the size measured last comes last"
+    assert memory.search.requested_size == 4
+    assert memory.plans.last_ended == 5
+    assert memory.servers.trial == ServerTrial("ps", 4, 380.0, 2.0)
+    assert memory.resources.peaks["worker"].before_lowering == (4.0, 2 * 1024 * MIB)
+    assert json.loads(json.dumps(scaling_memory.stored(memory))) == flat
+
+
+def test_a_state_without_most_fields_or_with_former_ones_is_read() -> None:
+    old = scaling_memory.restored({"rates": {"2": 200.0}, "asked": 2, "fresh": True})
+    assert old == memory_of(rates={2: 200.0}, asked=2)
+    assert old.rates.by_size[2] == MeasuredRate(200.0)
+    assert scaling_memory.restored({}) == ScalingMemory()
+
+
+@pytest.mark.parametrize(
+    "damaged", [{"rates": 5}, {"rates": {"x": 1.0}}, {"asked": "4"}, {"peaks": [1]}]
+)
+def test_a_stored_field_of_another_type_is_refused(damaged: dict[str, Any]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        scaling_memory.restored(damaged)

@@ -104,7 +104,7 @@ def test_pods_that_cannot_be_had_are_asked_for_seldom() -> None:
     job = SimulatedJob(named("20 pods to be had"))
     outcome = job.run(hours=24.0)
     assert outcome.sizes[-1][-1] == 20, outcome
-    assert job.autoscaler.memory.pause == 6 * 3600.0, (
+    assert job.autoscaler.memory.plans.pause_seconds == 6 * 3600.0, (
         "the pauses have doubled up to the longest one"
     )
 
@@ -139,7 +139,7 @@ def test_where_the_largest_size_was_the_best_one_a_larger_maximum_is_searched_on
     outcome = job.run(hours=12.0)
     assert outcome.sizes[-1][-1] == size, outcome
     assert outcome.most_plans <= 3 + 2, outcome
-    assert job.autoscaler.memory.settled == size
+    assert job.autoscaler.memory.search.settled_size == size
 
 
 @pytest.mark.guarantee("edited-bounds-after-the-search")
@@ -175,12 +175,12 @@ def test_an_edit_of_the_bounds_that_cannot_matter_begins_no_search(
 ) -> None:
     job = SimulatedJob(World("edited", "bounds", curve, 2, 16))
     plans = len(job.run().plans[0])
-    settled = job.autoscaler.memory.settled
+    settled = job.autoscaler.memory.search.settled_size
     assert settled is not None
     for hour, (minimum, maximum) in enumerate(edits, 5):
         job.allow(minimum, maximum)
         job.run(hours=float(hour))
-        assert job.autoscaler.memory.settled == settled
+        assert job.autoscaler.memory.search.settled_size == settled
     assert [len(each) for each in job.outcome.plans] == [plans], job.outcome
 
 

@@ -54,4 +54,4 @@ def test_no_rate_that_was_measured_with_a_straggler_is_believed_after_it_is_repl
     while job.straggles is not None:
         job.run(hours=(job.now + 15) / 3600)
     known = job.autoscaler.memory
-    assert all(known.rate(size).at < 1e9 + 400.0 for size in known.rates)
+    assert all(rate.at < 1e9 + 400.0 for rate in known.rates.by_size.values())

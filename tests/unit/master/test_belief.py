@@ -20,12 +20,13 @@ from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.outcomes import outcome
 from elasticjob_master.core.autoscale.scaling_memory import (
-    MOST_SIZES,
     MeasuredRate,
-    Relief,
     RolePeaks,
-    ScalingMemory,
+    ServerTrial,
 )
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
+
+from tests.support.master.scaling_memories import memory_of
 
 GIB = 1024**3
 Curve = Callable[[int], float]
@@ -110,12 +111,12 @@ def test_a_longer_range_than_the_measured_one_is_doubted_more() -> None:
 
 @pytest.mark.guarantee("auto-scaler-explains-itself")
 def test_at_most_so_many_sizes_are_listed_and_the_present_one_is_among_them() -> None:
-    rates = {size: saturating(size) for size in range(1, MOST_SIZES + 1)}
+    rates = {size: saturating(size) for size in range(1, THRESHOLDS.stored_sizes + 1)}
     for size in (1, 20, 100):
         sizes = [each.size for each in form_belief(evidence(rates, size=size, high=100_000)).sizes]
-        assert len(sizes) <= MOST_SIZES
+        assert len(sizes) <= THRESHOLDS.stored_sizes
         assert sizes == sorted(set(sizes))
-        assert {size, MOST_SIZES, 100_000} <= set(sizes), "also the one measured last"
+        assert {size, THRESHOLDS.stored_sizes, 100_000} <= set(sizes), "also the one measured last"
     assert form_belief(evidence({1: 100.0, 2: 190.0}, size=0)).sizes, "a role without members"
 
 
@@ -141,22 +142,28 @@ def test_the_same_evidence_is_fitted_once(monkeypatch: pytest.MonkeyPatch) -> No
     ("peaks", "text"),
     [
         (RolePeaks(), ""),
-        (RolePeaks(before=(4.0, 8 * GIB)), "lowered: each had 4 cores and 8192 MiB"),
-        (RolePeaks(kept=True), "was lowered and needed it: has it back, and is not lowered again"),
-        (RolePeaks(raised_to=GIB), "memory raised to 1024 MiB"),
+        (RolePeaks(before_lowering=(4.0, 8 * GIB)), "lowered: each had 4 cores and 8192 MiB"),
         (
-            RolePeaks(raised_to=GIB, filled=True),
+            RolePeaks(keeps_resources=True),
+            "was lowered and needed it: has it back, and is not lowered again",
+        ),
+        (RolePeaks(raised_memory=GIB), "memory raised to 1024 MiB"),
+        (
+            RolePeaks(raised_memory=GIB, fills_memory=True),
             "memory raised to 1024 MiB: the program fills it, so it gets no more",
         ),
-        (RolePeaks(raised_to=GIB, roomy=True), "memory raised to 1024 MiB: that is enough"),
+        (
+            RolePeaks(raised_memory=GIB, memory_has_room=True),
+            "memory raised to 1024 MiB: that is enough",
+        ),
     ],
 )
 def test_what_became_of_changed_resources_is_said(peaks: RolePeaks, text: str) -> None:
-    assert outcome(ScalingMemory(peaks={"worker": peaks}), "worker") == text
+    assert outcome(memory_of(peaks={"worker": peaks}), "worker") == text
 
 
 def test_what_became_of_more_cpu_for_servers_is_said() -> None:
-    judging = ScalingMemory(relief=Relief(role="ps", size=4, rate=100.0, before=2.0))
+    judging = memory_of(relief=ServerTrial(role="ps", size=4, rate=100.0, cores_before=2.0))
     assert outcome(judging, "ps") == "has more than 2 cores: whether that helps is being measured"
-    assert outcome(ScalingMemory(useless=("ps",)), "ps") == "more CPU did not help"
-    assert outcome(ScalingMemory(useless=("ps",)), "worker") == ""
+    assert outcome(memory_of(useless=("ps",)), "ps") == "more CPU did not help"
+    assert outcome(memory_of(useless=("ps",)), "worker") == ""

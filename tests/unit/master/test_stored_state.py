@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.persistence import stored_state
 from elasticjob_master.persistence.stored_ledger import StoredHolder, StoredLedger
 from hypothesis import given
@@ -14,7 +13,11 @@ def test_a_stored_state_comes_back_as_it_was() -> None:
     holder = StoredHolder("u", "a request", latest=[1, 1])
     ledger = StoredLedger("d", 10, 2, 3, fresh=4, waiting=[2, 1], holders=[holder])
     kept = stored_state.StoredState(
-        job_uid="x", round=3, world=["u"], ledgers=[ledger], memory=ScalingMemory({2: 1.5}, asked=2)
+        job_uid="x",
+        round=3,
+        world=["u"],
+        ledgers=[ledger],
+        memory={"rates": {"2": 1.5}, "asked": 2},
     )
     assert stored_state.decode(stored_state.encode(kept)) == kept
 

@@ -13,7 +13,6 @@ from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec
 from elasticjob_master.core import straggler_replacement
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.job_scaling import JobScaling
-from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 from elasticjob_master.core.rendezvous.members import Identity, Member
 from elasticjob_master.core.straggler_replacement import ReplacementMemory, Straggler, judge
 from elasticjob_master.core.stragglers import Slowness
@@ -21,6 +20,7 @@ from elasticjob_master.job_facts import ObservedPlan, PlanFacts
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.support.master.scaling_memories import memory_of
 from tests.support.master.straggling_job import EPOCH, OwnSeconds, StragglingJob
 
 HOUR = 3600
@@ -160,13 +160,13 @@ def test_what_was_measured_with_a_straggler_is_forgotten_when_it_is_replaced(
     scaling.job_scaling = JobScaling("worker", 4, Bounds(1, 8), indices=frozenset(range(4)))
     rates = {2: 60.0, 4: 50.0}
     times = {2: EPOCH + 10, 4: EPOCH + 300}
-    scaling.autoscaler.restore(ScalingMemory(rates=rates, times=times, asked=4, settled=4, moves=3))
+    scaling.autoscaler.restore(memory_of(rates=rates, times=times, asked=4, settled=4, moves=3))
     job.train(200, lambda _member, _rank: 1.0)
     job.train(600, slow_nodes("node-2"))
     assert len(job.replaced) == 1
     memory = scaling.autoscaler.memory
-    assert dict(memory.rates) == {2: 60.0}, "this was measured before"
-    assert (memory.settled, memory.moves) == (None, 0), "the search begins anew"
+    assert list(memory.rates.by_size) == [2], "this was measured before"
+    assert (memory.search.settled_size, memory.search.plans) == (None, 0), "the search begins anew"
 
 
 def test_a_failed_replacement_is_no_failed_plan_of_the_auto_scaler(

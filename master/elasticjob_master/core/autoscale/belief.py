@@ -1,7 +1,4 @@
-"""What the measurements make believe about the sizes, for people.
-
-Decisions are made by `size_search`.
-"""
+"""What the measurements show about the sizes, for users; `size_search` makes the decisions."""
 
 from __future__ import annotations
 
@@ -18,15 +15,13 @@ from elasticjob_master.core.autoscale.curve import (
 )
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.objective import Objective
-from elasticjob_master.core.autoscale.scaling_memory import MOST_SIZES, MeasuredRate
+from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 _LOW = 0.05
 _HIGH = 0.95
-"""A range leaves out so much of the likelihood below it and above it: it holds with 90 %."""
 _ERRORS = 1.645
-"""So many standard errors to both sides hold with the same likelihood."""
-_LEAST_SIZES = 2
-"""Of so many measured sizes on, curves are believed."""
+"""A range holds with a likelihood of 90 %, which is this number of standard errors to each side."""
 T = TypeVar("T", int, float)
 
 
@@ -35,11 +30,11 @@ class Evidence:
     """All that a belief follows from.
 
     Attributes:
-        rates: by size, as measured; the one measured last is the last.
+        rates: the measured rates by size; the size measured last comes last.
         noise: the standard deviation of repeated windows, relative to the rate.
-        size: the present one.
+        size: the present size.
         bounds: the sizes that may be requested.
-        objective: see `ScalingInputs`.
+        objective: what the size is chosen for.
     """
 
     rates: Mapping[int, MeasuredRate]
@@ -55,10 +50,10 @@ class Expectation:
 
     Attributes:
         rate: samples per second.
-        low: the bounds between which it is with a likelihood of 90 %, as far as one of the curves is right.
+        low: the rate is between `low` and `high` with a likelihood of 90 %, if a curve is right.
         high: see `low`.
-        too_small: the likelihood that it is not enough for nearly the throughput of the best size.
-        too_large: the likelihood that it is well above the best size.
+        too_small: the likelihood that the size does not nearly reach the best size's throughput.
+        too_large: the likelihood that the size is well above the best one.
     """
 
     rate: float
@@ -73,9 +68,9 @@ class SizeBelief:
     """What is known of one size.
 
     Attributes:
-        measured: what was measured there; None: nothing.
-        error: the standard error of what was measured, relative to it.
-        expected: None: too little was measured to expect anything.
+        measured: the rate measured there; None if the size was not measured.
+        error: the standard error of the measured rate, relative to it.
+        expected: None if too little was measured to expect anything.
     """
 
     size: int
@@ -89,9 +84,9 @@ class Belief:
     """What is known of the sizes.
 
     Attributes:
-        sizes: in ascending order: those that were measured and, as soon as curves expect something, the present one,
-            the largest one allowed, and `best`.
-        best: the smallest and the largest of what is the best size with a likelihood of 90 %; None: not known.
+        sizes: the measured sizes in ascending order. As soon as curves expect something, also the
+            present size, the largest one allowed, and the ends of `best`.
+        best: the best size is between these two with a likelihood of 90 %; None if unknown.
     """
 
     sizes: tuple[SizeBelief, ...] = ()
@@ -99,10 +94,7 @@ class Belief:
 
 
 class BeliefOfLatestEvidence:
-    """Forms a belief once for the same evidence.
-
-    That costs far more than to show it, and anybody may ask for it.
-    """
+    """Keeps the belief of the latest evidence, because fitting the curves takes long."""
 
     def __init__(self) -> None:
         self._evidence: Evidence | None = None
@@ -117,55 +109,52 @@ class BeliefOfLatestEvidence:
 
 
 def form_belief(evidence: Evidence) -> Belief:
-    """Return what the measurements make believe.
+    """Return what the measurements show.
 
-    Curves through a single measured size would show no more than what they assume, so they are not
-    asked.
+    Curves through a single measured size would show only what they assume, so they are not fitted.
     """
     known = {size: rate for size, rate in evidence.rates.items() if rate.mean > 0}
     latest = max((rate.at for rate in known.values()), default=0.0)
     errors = {size: relative_error(rate, evidence.noise, latest) for size, rate in known.items()}
-    if len(known) < _LEAST_SIZES:
-        return Belief(
-            tuple(SizeBelief(size, known[size], errors[size], None) for size in sorted(known))
-        )
+    if len(known) < 2:
+        sizes = [SizeBelief(size, known[size], errors[size], None) for size in sorted(known)]
+        return Belief(tuple(sizes))
     size = max(1, evidence.size)
     bounds = evidence.bounds
     fitted = fit_curves(known, evidence.noise)
-    estimates = fitted.size_estimates(
-        max(1, min(bounds.minimum, size)), max(bounds.maximum, size), evidence.objective
-    )
+    lowest = max(1, min(bounds.minimum, size))
+    estimates = fitted.size_estimates(lowest, max(bounds.maximum, size), evidence.objective)
     best = _range((estimate.best, estimate.weight) for estimate in estimates.estimates)
     others = {size, max(1, bounds.maximum), *best}
     measured_only = [n for n in known if n not in others]
-    shown = sorted({*measured_only[-(MOST_SIZES - len(others)) :], *others})
-    inexact = _ERRORS * min(errors.values())
+    shown = sorted({*measured_only[-(THRESHOLDS.stored_sizes - len(others)) :], *others})
+    error = _ERRORS * min(errors.values())
     sizes = [
-        SizeBelief(n, known.get(n), errors.get(n, 0.0), _expectation(n, fitted, estimates, inexact))
+        SizeBelief(n, known.get(n), errors.get(n, 0.0), _expectation(n, fitted, estimates, error))
         for n in shown
     ]
     return Belief(tuple(sizes), best)
 
 
 def _expectation(
-    size: int, fitted: CurveFit, estimates: SizeEstimates, inexact: float
+    size: int, fitted: CurveFit, estimates: SizeEstimates, error: float
 ) -> Expectation:
-    """Return what is expected.
+    """Return what the curves expect of a size.
 
-    Each curve passes nearly through what was measured, so all are as wrong as that.
+    Each curve passes nearly through the measured rates, so all of them have at least that `error`.
     """
     low, high = _range((curve.rate(size), curve.weight) for curve in fitted.curves)
     return Expectation(
         rate=fitted.rate(size),
-        low=low / (1 + inexact),
-        high=high * (1 + inexact),
+        low=low / (1 + error),
+        high=high * (1 + error),
         too_small=min(1.0, estimates.too_small(size)),
         too_large=min(1.0, estimates.too_large(size)),
     )
 
 
 def _range(weighted: Iterable[tuple[T, float]]) -> tuple[T, T]:
-    """Return the values that leave out so much of the likelihood below and above."""
+    """Return the values between which 90 % of the weight is."""
     ordered = sorted(weighted)
     total = math.fsum(weight for _, weight in ordered)
     below = 0.0

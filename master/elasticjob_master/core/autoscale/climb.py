@@ -1,99 +1,99 @@
-"""The climb of a search: growing by about twice as long as the measured throughput grows enough."""
+"""The climb of a search: it grows by about twice while the measured throughput grows enough."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from statistics import NormalDist
 
 from elasticjob_master.core.autoscale.candidate_sizes import next_larger
 from elasticjob_master.core.autoscale.curve import error_of_ratio, relative_error
-from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
-from elasticjob_master.core.autoscale.measured_worth import compared_text, measured_text
+from elasticjob_master.core.autoscale.decision import ScalingDecision
+from elasticjob_master.core.autoscale.measured_worth import (
+    Situation,
+    compared_text,
+    measured_text,
+)
 from elasticjob_master.core.autoscale.moves import move, settle
 from elasticjob_master.core.autoscale.objective_text import threshold_text
-from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate, ScalingMemory
-
-_SURE = 0.8
-"""The likelihood of meeting the objective with which a step follows at once."""
-_WINDOWS = 2.0
-"""After so many windows the climb goes by the mean, however close it is to the objective."""
-_SLOWDOWN = 0.25
-"""By how much an elasticity must be below the one before to show that the throughput is reaching a
-limit.
-"""
-_EXACT_STEP = 0.15
-"""The first size is measured until its relative error is at most this part of the step to the next
-one.
-"""
+from elasticjob_master.core.autoscale.scaling_memory import MeasuredRate
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 
-def climb(
-    memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, known: dict[int, MeasuredRate]
-) -> tuple[ScalingDecision | None, bool]:
+def climb(at: Situation) -> ScalingDecision | None:
     """Grow while the measured elasticity of the throughput meets the objective.
 
-    None: it does not, or is not known. The second result is whether the last step was a poor one. A
-    single member communicates with nobody, so the step from it to a few says nothing about the next
-    one.
+    None: it does not, or it is unknown. A single member communicates with no other, so the step
+    from one member to a few says nothing about the next step.
     """
-    size = now.size
-    enough = now.objective.enough
-    if enough is not None and known[size].mean >= enough:
-        return None, True  # more would be of no use
-    target = next_larger(size, bounds)
+    size = at.size
+    known = at.known
+    present = known[size]
+    noise = at.memory.rates.noise
+    objective = at.now.objective
+    if objective.enough is not None and present.mean >= objective.enough:
+        return None
+    target = next_larger(size, at.bounds)
     lower = max((n for n in known if n < size), default=None)
-    if lower is None and target <= size:
-        return None, False
     if lower is None:
-        facts = f"{measured_text(memory, size, now)}, no smaller size is known"
-        if relative_error(known[size], memory.noise, known[size].at) > _EXACT_STEP * math.log(
-            target / size
-        ):
-            return ScalingDecision(f"{facts}; measuring {size} again", memory), False
-        return move(
-            memory, now, bounds, target, facts, expected=known[size].mean * target / size
-        ), False
-    elasticity, error = _elasticity(known, lower, size, memory.noise)
+        return _first_step(at, target)
+    elasticity, error = _elasticity(known, lower, size, noise)
     middle = math.sqrt(lower * size)
-    least = now.objective.threshold(middle)
-    likely = NormalDist().cdf((elasticity - least) / error)
-    about = NormalDist().cdf((elasticity - least + now.objective.tolerance) / error)
-    expected = known[size].mean * (target / size) ** max(0.0, min(1.0, elasticity))
+    least = objective.threshold(middle)
+    meets = NormalDist().cdf((elasticity - least) / error)
+    nearly_meets = NormalDist().cdf((elasticity - least + objective.tolerance) / error)
     facts = (
-        f"{compared_text(memory, size, now)}; each of the last members added {elasticity:.0%} of an average one "
-        f"({threshold_text(now.objective, middle)})"
+        f"{compared_text(at)}; each of the last members added {elasticity:.0%} of an average one "
+        f"({threshold_text(objective, middle)})"
     )
-    alone = lower == 1 and size <= 3  # 2 or 3 is what `next_larger` makes of 1
-    clear = likely >= _SURE or (known[size].weight >= _WINDOWS and about >= 1 / 2)
+    measured_long = present.weight >= THRESHOLDS.climb_windows
+    clear = meets >= THRESHOLDS.sure or (measured_long and nearly_meets >= 1 / 2)
+    alone = lower == 1 and size <= 3  # `next_larger` of 1 is 2 or 3
     if target <= size:
-        stays = (
-            clear and now.window_is_over and not _slows_down(known, lower, elasticity, memory.noise)
-        )
-        return (settle(memory, now, bounds, facts) if stays else None), not clear
-    if alone and not clear:
-        expected = known[size].mean * target / size
-    if alone or clear:
-        return move(memory, now, bounds, target, facts, expected=expected), False
-    if about > 1 - _SURE and known[size].weight < _WINDOWS:
-        return ScalingDecision(f"{facts}; not clear yet, measuring {size} again", memory), False
-    return None, True
+        if not clear or not at.now.window_is_over or _slows_down(known, lower, elasticity, noise):
+            return None
+        return settle(at, facts)
+    if clear:
+        expected = present.mean * (target / size) ** max(0.0, min(1.0, elasticity))
+        return move(at, target, facts, expected=expected)
+    if alone:
+        return move(at, target, facts, expected=present.mean * target / size)
+    if nearly_meets > 1 - THRESHOLDS.sure and not measured_long:
+        return ScalingDecision(f"{facts}; not clear yet, measuring {size} again", at.memory)
+    return None
+
+
+def _first_step(at: Situation, target: int) -> ScalingDecision | None:
+    """Grow from the smallest known size as soon as its rate is exact enough to show the gain."""
+    size = at.size
+    if target <= size:
+        return None
+    rate = at.known[size]
+    facts = f"{measured_text(at.memory, size, at.now)}, no smaller size is known"
+    error = relative_error(rate, at.memory.rates.noise, rate.at)
+    if error > THRESHOLDS.first_step_error * math.log(target / size):
+        return ScalingDecision(f"{facts}; measuring {size} again", at.memory)
+    return move(at, target, facts, expected=rate.mean * target / size)
 
 
 def _slows_down(
-    known: dict[int, MeasuredRate], lower: int, elasticity: float, noise: float
+    known: Mapping[int, MeasuredRate], lower: int, elasticity: float, noise: float
 ) -> bool:
     """Return whether the last step added clearly less than the one before.
 
     Then a size between may be as good.
     """
     before = max((n for n in known if n < lower), default=None)
-    return before is None or elasticity < _elasticity(known, before, lower, noise)[0] - _SLOWDOWN
+    if before is None:
+        return True
+    earlier, _error = _elasticity(known, before, lower, noise)
+    return elasticity < earlier - THRESHOLDS.slowdown
 
 
 def _elasticity(
-    known: dict[int, MeasuredRate], lower: int, size: int, noise: float
+    known: Mapping[int, MeasuredRate], lower: int, size: int, noise: float
 ) -> tuple[float, float]:
-    """Return the relative growth of the throughput per relative growth of the size, and its standard error."""
+    """Return the relative growth of the throughput per relative growth of the size, and its error."""
     step = math.log(size / lower)
     error = error_of_ratio(known[lower], known[size], noise, known[size].at)
     return math.log(known[size].mean / known[lower].mean) / step, max(1e-6, error / step)

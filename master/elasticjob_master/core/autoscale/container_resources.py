@@ -1,11 +1,8 @@
-"""The resources of a pod template.
-
-Those of the whole pod, and those of the container that trains.
-"""
+"""The resources of a pod template: those of the whole pod, and of the container that trains."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -16,19 +13,13 @@ from elasticjob_api.quantity import parse_quantity
 def pod_requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
     """Return what a pod of this template requests, by resource.
 
-    A limit without a request counts as a request. Only the containers' resources are read, which
-    the scheduler adds up. Malformed parts are skipped; the API server refuses them when the pod is
-    created.
+    A limit without a request counts as a request. Only the resources of `containers` are read. The
+    API server refuses malformed parts when the pod is created, so they are skipped here.
     """
     total: dict[str, Decimal] = {}
-    spec = template.get("spec")
-    containers = spec.get("containers") if isinstance(spec, Mapping) else None
-    for container in containers if isinstance(containers, list) else ():
-        resources = container.get("resources") if isinstance(container, Mapping) else None
-        if not isinstance(resources, Mapping):
-            continue
-        asked = {**_mapping(resources.get("limits")), **_mapping(resources.get("requests"))}
-        for name, value in asked.items():
+    for container in _containers(template):
+        requests, limits = _requests_and_limits(container)
+        for name, value in {**limits, **requests}.items():
             try:
                 total[name] = total.get(name, Decimal(0)) + parse_quantity(value)
             except ValueError:
@@ -36,22 +27,20 @@ def pod_requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
     return total
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 @dataclass(frozen=True)
 class ContainerResources:
-    """What the training container of a member may use: requested cores, memory limit in bytes.
+    """What the training container of a member may use.
 
-    None: not set.
+    Attributes:
+        cpu: the requested cores; None if not set.
+        memory: the memory limit in bytes; None if not set.
     """
 
     cpu: float | None = None
     memory: int | None = None
 
     def with_plan_resources(self, resources: Mapping[str, Any]) -> ContainerResources:
-        """Return the resources with the values that a plan has set, which are request and limit at once."""
+        """Return the resources with a plan's values, each of which is request and limit at once."""
         cpu = _quantity(resources.get("cpu"))
         memory = _quantity(resources.get("memory"))
         return ContainerResources(
@@ -62,18 +51,28 @@ class ContainerResources:
 def training_container_resources(template: Mapping[str, Any]) -> ContainerResources:
     """Return the resources of the first container, which trains.
 
-    A lone request or limit stands for both.
+    The scheduler counts requests, but a container is killed when it exceeds its memory limit. If
+    only one of the two is set, it stands for both.
     """
-    spec = template.get("spec")
-    containers = spec.get("containers") if isinstance(spec, Mapping) else None
-    first = containers[0] if isinstance(containers, list) and containers else None
-    resources = _mapping(first.get("resources") if isinstance(first, Mapping) else None)
-    asked = _mapping(resources.get("requests"))
-    limits = _mapping(resources.get("limits"))
-    # The scheduler counts requests; a container is killed when it exceeds its limit.
-    cpu = asked.get("cpu", limits.get("cpu"))
-    memory = limits.get("memory", asked.get("memory"))
+    containers = _containers(template)
+    requests, limits = _requests_and_limits(containers[0] if containers else None)
+    cpu = requests.get("cpu", limits.get("cpu"))
+    memory = limits.get("memory", requests.get("memory"))
     return ContainerResources().with_plan_resources({"cpu": cpu, "memory": memory})
+
+
+def _containers(template: Mapping[str, Any]) -> Sequence[Any]:
+    containers = _mapping(template.get("spec")).get("containers")
+    return containers if isinstance(containers, list) else ()
+
+
+def _requests_and_limits(container: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    resources = _mapping(_mapping(container).get("resources"))
+    return _mapping(resources.get("requests")), _mapping(resources.get("limits"))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _quantity(value: Any) -> Decimal | None:

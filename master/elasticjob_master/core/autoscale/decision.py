@@ -1,4 +1,4 @@
-"""The inputs of the auto-scaler's rules, and their decision."""
+"""The inputs of the auto-scaler's rules, and the decision that they return."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Bounds:
     """The sizes that the auto-scaler may request.
 
     Attributes:
-        limit: the name of what sets the maximum, for the reason of a decision.
+        limit: the name of the field that sets the maximum, for the reason of a decision.
         limit_is_temporary: the limit will be lifted, so the search does not settle at it.
-        multiple_of: only multiples of it are requested; minimum and maximum are some.
-        by_need: nothing but resourceLimits bounds the size, and what a member needs of them has yet to be measured.
+        multiple_of: only multiples of it are requested; minimum and maximum are multiples, too.
+        by_need: only resourceLimits bound the size, and the need of a member is not measured yet.
     """
 
     minimum: int
@@ -34,20 +34,20 @@ class MemberUsage:
     """What one member has used during a measurement window, and what it may use.
 
     Attributes:
-        name: of its pod.
+        name: the name of its pod.
         cpu: mean cores in use.
-        cpu_peak: most cores in use in any sample.
-        steady_cpu: mean cores in use after the warm-up; 0: not known.
-        memory: most bytes in use in any sample.
-        near_limit: the share of samples, 0 to 1, in which its memory was nearly used up.
-        cpu_request: cores; None: not set.
-        memory_limit: bytes; None: not set.
+        cpu_peak: most cores in use in one sample.
+        window_cpu: mean cores in use after the warm-up; 0 if unknown.
+        memory: most bytes in use in one sample.
+        near_limit: the part of the samples, 0 to 1, in which its memory was nearly used up.
+        cpu_request: cores; None if not set.
+        memory_limit: bytes; None if not set.
     """
 
     name: str
     cpu: float = 0.0
     cpu_peak: float = 0.0
-    steady_cpu: float = 0.0
+    window_cpu: float = 0.0
     memory: int = 0
     near_limit: float = 0.0
     cpu_request: float | None = None
@@ -60,8 +60,8 @@ class RoleUsage:
 
     Attributes:
         most_memory: the most bytes that one member may have.
-        memory_bound: the name of the field that sets that.
-        own_memory: members were given memory of their own, after they were killed for lack of it.
+        memory_bound: the name of the field that sets `most_memory`.
+        own_memory: single members have other memory, because they were killed for lack of it.
     """
 
     uses: tuple[MemberUsage, ...] = ()
@@ -75,9 +75,9 @@ class UnwrittenRole:
     """A role whose training containers request neither CPU nor memory.
 
     Attributes:
-        indices: of its members that train.
-        best_effort: no container of its pods requests anything; Kubernetes changes such a pod's requests only by
-            another pod.
+        indices: the indices of its members that train.
+        best_effort: no container of its pods requests anything. Kubernetes cannot add requests to
+            such a pod, so it must be replaced.
     """
 
     indices: tuple[int, ...] = ()
@@ -91,19 +91,21 @@ class ScalingInputs:
     Attributes:
         role: the role that is scaled.
         size: its present number of members.
+        bounds: the sizes that may be requested.
         objective: what the size is chosen for.
-        horizon: seconds of training that remain, in which the cost of a change must be regained.
+        horizon: seconds of training that remain, in which a change must regain its cost.
         wall: the present time in seconds since the epoch.
         roles: the measured usage by role.
         servers: the roles of parameter servers.
-        free_resources: cores and bytes that resourceLimits leave; a resource without a limit is missing.
+        free_resources: cores and bytes that resourceLimits leave; no entry means no limit.
         unwritten: the roles whose members request neither CPU nor memory.
-        server_counts: the number of members of each of these roles.
-        most_servers: how many they may have, where the framework can distribute its variables anew over more of them.
-        setting: identifies everything else that the throughput depends on; the rates of one setting do not hold for
-            another.
-        window_is_over: the latest measurement took a whole window; in the middle of one, only what clearly pays and can
-            be taken back is decided.
+        server_counts: the number of members of each role.
+        most_servers: the most members of each role of servers, where the framework can distribute
+            its variables over more of them.
+        setting: identifies everything else that the throughput depends on. Rates of one setting do
+            not hold for another.
+        window_is_over: the latest measurement took a whole window. In the middle of one, only what
+            clearly pays and can be undone is decided.
     """
 
     role: str
@@ -124,20 +126,19 @@ class ScalingInputs:
 
 @dataclass(frozen=True)
 class ScalingDecision:
-    """What to change and why.
-
-    Without `size`, `servers`, `resources`, `migrate` and `remove` nothing changes.
+    """What to change, and why.
 
     Attributes:
         reason: the numbers behind the decision, for users.
-        memory: the new state of the auto-scaler, to be kept once the plan exists, or at once if there is none.
+        memory: the auto-scaler's new state. It is kept once the plan exists, or at once if the
+            decision changes nothing.
         size: the new size of the scaled role.
-        servers: by role of parameter servers, their new number.
-        resources: by role, the new cores and bytes of each of its members.
-        migrate: by pod name, the new cores and bytes of single members, which are replaced.
-        replace: role and index of members that are replaced, all at once, to have what their role gets.
+        servers: the new number of parameter servers, by role.
+        resources: the new cores and bytes of each member, by role.
+        migrate: the new cores and bytes of single members, which are replaced, by pod name.
+        replace: role and index of members that are replaced together to get their role's requests.
         remove: indices of members of the scaled role to remove.
-        straggler: who is replaced for being slow; then it is no decision of the auto-scaler.
+        straggler: the member that is replaced because it is slow.
     """
 
     reason: str
@@ -152,6 +153,6 @@ class ScalingDecision:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether no ScalePlan follows from it."""
+        """Whether the decision needs no ScalePlan."""
         changes = (self.servers, self.resources, self.migrate, self.remove, self.straggler)
         return self.size is None and not any(changes)

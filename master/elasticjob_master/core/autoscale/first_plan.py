@@ -1,4 +1,4 @@
-"""The first plan of a job whose profile says what earlier jobs needed, and what the first measurement makes of it."""
+"""The first plan of a job, by what earlier jobs of its profile needed, and its first measurement."""
 
 from __future__ import annotations
 
@@ -10,21 +10,15 @@ from elasticjob_master.core.autoscale import needs
 from elasticjob_master.core.autoscale.candidate_sizes import allowed
 from elasticjob_master.core.autoscale.decision import ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.measured_worth import measured_text
+from elasticjob_master.core.autoscale.measurements import begin_search, with_settled
 from elasticjob_master.core.autoscale.profile import ProfiledJob
 from elasticjob_master.core.autoscale.scaling_memory import (
     ExpectedRate,
+    Inheritance,
     RolePeaks,
     ScalingMemory,
-    begin_search,
-    with_settled,
 )
-
-_SAME = 0.15
-"""A rate that differs by no more than this part from that of the earlier job is the same."""
-MOST_INHERITED = 4
-"""After so many jobs that took a size over, one searches by itself: a poor one must not be handed
-on for ever.
-"""
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 
 def first_plan(
@@ -35,35 +29,35 @@ def first_plan(
     *,
     objective: str,
 ) -> ScalingDecision | None:
-    """Return with what a job begins; None: the profile says nothing that could be used.
+    """Return the size and the requests with which a job begins; None if the profile has neither.
 
     Args:
-        peaks: what members of the roles have used at most.
+        peaks: the most that members of each role have used in earlier jobs.
         earlier: the latest job that has settled at a size.
-        memory: nothing is measured in it.
+        memory: the auto-scaler's state, without measurements.
         now: the job's state; its bounds follow from `peaks`.
-        objective: what it strives for: a size that was found for another objective is only where to begin.
+        objective: the key of the job's objective.
     """
     size = now.size if earlier is None else allowed(earlier.size, now.bounds)
     requests = needs.requests_of(peaks, now, size)
     if earlier is None and requests is None:
         return None
     expected = None
-    texts = [] if requests is None else [requests.text]
+    texts = []
     if earlier is not None:
-        texts.insert(
-            0,
-            f"as {earlier.job} needed on {earlier.at}, which settled at {earlier.size} with {earlier.rate:.1f} "
-            f"samples/s: begin with {size}",
+        texts.append(
+            f"as {earlier.job} needed on {earlier.at}, which settled at {earlier.size} with "
+            f"{earlier.rate:.1f} samples/s: begin with {size}"
         )
-        comparable = earlier.size == size and earlier.objective == objective and earlier.rate > 0
-        if comparable and earlier.inherited < MOST_INHERITED:
+        # A size found for another objective, or a size taken over too often, is only a beginning.
+        same = earlier.size == size and earlier.objective == objective and earlier.rate > 0
+        if same and earlier.inherited < THRESHOLDS.inheritances:
             expected = ExpectedRate(size, earlier.rate, earlier.job, earlier.inherited)
-    # Nothing is measured, so the setting, which is learned with the first measurement, begins no
-    # other search.
-    after = structs.replace(
-        begin_search(memory, size), expected=expected, undoing=bool(now.setting)
-    )
+    if requests is not None:
+        texts.append(requests.text)
+    after = structs.replace(begin_search(memory, size), inheritance=Inheritance(expected))
+    # The first measurement shows the setting, which must not begin another search.
+    after = after.with_servers(rates_stay_valid=bool(now.setting))
     return ScalingDecision(
         "; ".join(texts),
         after,
@@ -73,26 +67,27 @@ def first_plan(
     )
 
 
-def compared(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | ScalingMemory:
-    """Settle if the job trains as fast as the earlier one did at this size.
+def compare_with_earlier_job(
+    memory: ScalingMemory, now: ScalingInputs
+) -> tuple[ScalingMemory, ScalingDecision | None]:
+    """Return the memory after the first window is compared with the earlier job's throughput.
 
-    Else return the memory to search with.
+    If both are the same, the search settles, and the decision says so.
     """
-    expected = memory.expected
-    if expected is None or memory.settled is not None:
-        return memory
+    expected = memory.inheritance.expected
+    if expected is None or memory.search.settled_size is not None:
+        return memory, None
+    without = structs.replace(memory, inheritance=Inheritance())
     if expected.size != now.size:
-        return structs.replace(memory, expected=None)
-    facts = (
-        f"{measured_text(memory, now.size, now)}, {expected.job} had trained {expected.rate:.1f}"
-    )
+        return without, None
+    measured = measured_text(memory, now.size, now)
+    facts = f"{measured}, {expected.job} had trained {expected.rate:.1f}"
     if not now.window_is_over:
-        return ScalingDecision(f"{facts}; measuring {now.size} again", memory)
-    memory = structs.replace(memory, expected=None)
-    if abs(memory.rates[now.size] / expected.rate - 1) > _SAME:
-        return memory
-    bounded = now.size >= now.bounds.maximum
-    settled = structs.replace(
-        with_settled(memory, now.size, bounded=bounded), inherited=expected.inherited + 1
-    )
-    return ScalingDecision(f"{facts}: it is the same; settled at {now.size}", settled)
+        return memory, ScalingDecision(f"{facts}; measuring {now.size} again", memory)
+    if abs(memory.rates.mean(now.size) / expected.rate - 1) > THRESHOLDS.same_rate:
+        return without, None
+    settled = with_settled(memory, now.size, at_maximum=now.size >= now.bounds.maximum)
+    inheritance = Inheritance(inherited=expected.inherited + 1)
+    settled = structs.replace(settled, inheritance=inheritance)
+    reason = f"{facts}: it is the same; settled at {now.size}"
+    return settled, ScalingDecision(reason, settled)

@@ -1,4 +1,4 @@
-"""What the auto-scaler needs from the ElasticJob and its ScalePlans, beside its own measurements."""
+"""What the auto-scaler reads of the ElasticJob and of its ScalePlans."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class RoleResources:
     """The resources of a role's members, and how far they may grow.
 
     Attributes:
-        each: of every member that is not in `by_index`.
-        by_index: of single members.
+        each: the resources of every member that is not in `by_index`.
+        by_index: the resources of single members.
         most_memory: the most bytes that one member may have.
-        memory_bound: the name of the field that sets that.
+        memory_bound: the name of the field that sets `most_memory`.
         requests: cores and bytes that each pod requests, with all its containers.
         desired: the number of members that the operator maintains.
-        indices: of the members that have not succeeded.
+        indices: the indices of the members that have not succeeded.
     """
 
     each: ContainerResources = field(default_factory=ContainerResources)
@@ -35,12 +35,15 @@ class RoleResources:
 
     @property
     def is_unwritten(self) -> bool:
-        """Whether the training container requests neither CPU nor memory, so that the auto-scaler may say how much."""
+        """Whether the training container requests neither CPU nor memory.
+
+        The auto-scaler sets the requests of such a role.
+        """
         return self.each == ContainerResources()
 
     @property
     def own_memory(self) -> bool:
-        """Whether single members have memory of their own, which they are given after a kill for lack of it."""
+        """Whether single members have other memory, because they were killed for lack of it."""
         return any(own.memory != self.each.memory for own in self.by_index.values())
 
     def of_member(self, member: Member) -> ContainerResources:
@@ -56,11 +59,11 @@ class JobScaling:
         role: the role that is scaled.
         desired: the number of its members that the operator maintains.
         bounds: the sizes that may be requested.
-        enabled: the job wants to be scaled automatically.
-        objective: see `ScalingInputs`.
+        enabled: the job is scaled automatically.
+        objective: what the size is chosen for.
         cooldown: seconds that one measurement takes.
-        plan_unfinished: a ScalePlan waits or is being executed.
-        indices: of the role's members that have not succeeded.
+        plan_unfinished: a ScalePlan waits or is executed.
+        indices: the indices of the role's members that have not succeeded.
         roles: the resources of each role's members.
         free_resources: cores and bytes that resourceLimits leave.
         most_servers: see `ScalingInputs`.
@@ -83,13 +86,13 @@ class JobScaling:
 
 @dataclass(frozen=True)
 class EndedPlan:
-    """A ScalePlan of the auto-scaler that has ended.
+    """A ScalePlan of the master that has ended.
 
     Attributes:
         requested_size: the size it requested; None if it did not change the size.
         reached_size: the size at its end.
         resources: it also set CPU or memory.
-        replacement: the index of the member that has taken over from a straggler, if one has.
+        replacement: the index of the member that replaced a straggler, if one did.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""Measuring the throughput of one size, window after window, and the cost of the rescale that led to it."""
+"""Measures the throughput of one size, window after window, and the cost of the rescale before."""
 
 from __future__ import annotations
 
@@ -6,42 +6,26 @@ import math
 from dataclasses import dataclass, field, replace
 from statistics import stdev
 
-from elasticjob_master.core.autoscale.scaling_memory import Measurement
-
-_WARM_UP = 0.2
-"""The share of the first window that is not measured, because of compilation and the first steps.
-"""
-_LEAST_PART = 0.15
-_LEAST_STEPS = 10
-"""What is measured of a window so far says something when it is so much of it, and so many steps:
-members report each step one after the other, so a part of one may be missing.
-"""
-_PIECE = 1 / 15
-"""The least part of a window whose own rate is looked at, to see how much the rate varies."""
-_LEAST_PIECES = 4
-_RELATED = 1.5
-"""Consecutive pieces are alike, so their mean varies more than that of independent ones, about by
-this factor.
-"""
+from elasticjob_master.core.autoscale.measurements import Measurement
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 
 @dataclass
 class MeasurementWindow:
-    """The measuring of the present size, from the world's first step until anything changes.
+    """Measures the present size, from the world's first step until anything changes.
 
-    Samples are reported step by step, so a rate is measured from one report to another, not from
-    tick to tick.
+    Samples are reported step by step, so a rate is measured from one report to another.
 
     Attributes:
         size: the size that is measured.
         round: the latest round that has reported.
-        samples: the number of samples at the latest look.
-        window_start: when the present window began; None: not yet.
-        measured_from: the report from which on the window is measured, after the warm-up: when, and the samples then.
+        samples: the latest number of samples.
+        window_start: when the present window began; None if none has.
+        measured_from: time and samples of the report with which measuring began after the warm-up.
         step: the latest step.
-        step_from: the step then.
-        pieces: the rates of the parts of the window; the last one began at `piece_from`.
-        windows: how many windows of this size have ended.
+        step_from: the step at `measured_from`.
+        pieces: the rates of parts of the window; the present part began at `piece_from`.
+        windows: the number of windows of this size that have ended.
         last_growth: when the number of samples last grew in this round, and the number then.
         previous_growth: the same for the round before.
     """
@@ -60,15 +44,13 @@ class MeasurementWindow:
     previous_growth: tuple[float, float] | None = None
 
     def restart(self) -> None:
-        """Begin again, as something has changed.
-
-        The measurement so far would cover more than one size.
-        """
-        self.window_start = self.measured_from = None
+        """Begin again: the measurement so far would cover the time before and after a change."""
+        self.window_start = None
+        self.measured_from = None
         self.windows = 0
 
     def record_samples(self, *, world_round: int, samples: float, step: int, now: float) -> None:
-        """Record the samples trained so far and the latest step, whether or not the world is complete."""
+        """Record the progress, whether or not the world is complete."""
         if world_round != self.round:
             self.round = world_round
             self.previous_growth = self.last_growth
@@ -80,7 +62,7 @@ class MeasurementWindow:
         self.step = step
 
     def observe(self, *, size: int, cooldown: float, now: float) -> Measurement | None:
-        """Go on measuring; return the measurement when a window of `cooldown` seconds has ended.
+        """Continue to measure; return the measurement when a window of `cooldown` seconds has ended.
 
         Call it after `record_samples`, and only while the whole world trains.
         """
@@ -88,13 +70,13 @@ class MeasurementWindow:
             self.restart()
             self.size = size
             self.window_start = now
-        warm_up = 0.0 if self.windows else _WARM_UP * cooldown
+        warm_up = 0.0 if self.windows else THRESHOLDS.warm_up * cooldown
         if self.measured_from is None and now - self.window_start >= warm_up:
             self._measure_from(self.last_growth)
         self._add_piece(cooldown)
         if now - self.window_start < cooldown:
             return None
-        measured = self.measured_so_far(cooldown=cooldown, at_least=0.0)
+        measured = self._measured(cooldown)
         if measured is None:
             return None
         self.windows += 1
@@ -103,47 +85,56 @@ class MeasurementWindow:
         self.previous_growth = None
         return replace(measured, part=1.0)
 
-    def measured_so_far(
-        self, *, cooldown: float, at_least: float = _LEAST_PART
-    ) -> Measurement | None:
-        """Return what the present window has measured until now.
+    def measured_so_far(self, *, cooldown: float) -> Measurement | None:
+        """Return what the present window has measured, once that is enough to be of use.
 
-        None when that says nothing yet.
+        Members report each step one after the other, so a part of one may be missing.
         """
+        if self.step - self.step_from < THRESHOLDS.early_steps:
+            return None
+        measured = self._measured(cooldown)
+        if measured is None or measured.part < THRESHOLDS.early_part:
+            return None
+        return measured
+
+    def _measured(self, cooldown: float) -> Measurement | None:
         if self.measured_from is None or self.last_growth is None:
             return None
-        seconds, samples = (
-            end - begin for end, begin in zip(self.last_growth, self.measured_from, strict=True)
-        )
-        if samples <= 0 or seconds <= 0 or seconds < at_least * cooldown:
-            return None
-        if at_least and self.step - self.step_from < _LEAST_STEPS:
+        seconds = self.last_growth[0] - self.measured_from[0]
+        samples = self.last_growth[1] - self.measured_from[1]
+        if samples <= 0 or seconds <= 0:
             return None
         rate = samples / seconds
-        part = min(1.0, seconds / cooldown)
         spread = 0.0
-        if len(self.pieces) >= _LEAST_PIECES:
-            spread = _RELATED * stdev(self.pieces) / rate / math.sqrt(len(self.pieces))
-        rescale_seconds = None if self.windows else self._rescale_seconds(rate)
-        return Measurement(rate, rescale_seconds, part=part, spread=spread, first=not self.windows)
+        if len(self.pieces) >= THRESHOLDS.spread_pieces:
+            error = stdev(self.pieces) / rate / math.sqrt(len(self.pieces))
+            spread = THRESHOLDS.related_pieces * error
+        return Measurement(
+            rate,
+            rescale_seconds=self._rescale_seconds(rate),
+            part=min(1.0, seconds / cooldown),
+            spread=spread,
+        )
 
     def _measure_from(self, growth: tuple[float, float] | None) -> None:
-        self.measured_from = self.piece_from = growth
+        self.measured_from = growth
         self.step_from = self.step
+        self.piece_from = growth
         self.pieces = []
 
     def _add_piece(self, cooldown: float) -> None:
-        """Take the rate since `piece_from` among the pieces, if that was long enough ago."""
+        """Add the rate since `piece_from` to the pieces, if enough time has passed."""
         begin = self.piece_from
         end = self.last_growth
-        if begin is not None and end is not None and end[0] - begin[0] >= _PIECE * cooldown:
-            self.pieces.append((end[1] - begin[1]) / (end[0] - begin[0]))
-            self.piece_from = end
+        if begin is None or end is None or end[0] - begin[0] < THRESHOLDS.piece * cooldown:
+            return
+        self.pieces.append((end[1] - begin[1]) / (end[0] - begin[0]))
+        self.piece_from = end
 
     def _rescale_seconds(self, rate: float) -> float | None:
-        """Return the seconds since the previous round's last sample in which the job has not trained at this rate."""
+        """Return the seconds since the previous round's last sample without training at this rate."""
         before = self.previous_growth
         last = self.last_growth
-        if before is None or last is None:
+        if self.windows or before is None or last is None:
             return None
         return max(0.0, last[0] - before[0] - (last[1] - before[1]) / rate)

@@ -1,106 +1,98 @@
-"""The plans of a search.
-
-To another size, back to a measured one, or none any more, as it has settled.
-"""
+"""The plans of a search: to another size, back to a measured one, or none, because it settles."""
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
-from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
-from elasticjob_master.core.autoscale.measured_worth import clearly_better, size_between
+from elasticjob_master.core.autoscale.decision import ScalingDecision
+from elasticjob_master.core.autoscale.measured_worth import Situation, clearly_better
+from elasticjob_master.core.autoscale.measurements import with_settled
 from elasticjob_master.core.autoscale.objective_text import meaning_text
-from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, with_settled
-
-MOST_MOVES = 8
-_MOST_RETURNS = 2
-"""The most plans of one search, and how many more may bring it back to a size that was better."""
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 
-def move(
-    memory: ScalingMemory,
-    now: ScalingInputs,
-    bounds: Bounds,
-    target: int,
-    facts: str,
-    *,
-    expected: float,
-) -> ScalingDecision:
-    """Request a size if the change pays in the remaining training time; `expected` is its rate."""
-    size = now.size
-    cost = memory.cost
+def move(at: Situation, target: int, facts: str, *, expected: float) -> ScalingDecision:
+    """Request a size, if the change pays in the remaining training time.
+
+    Args:
+        at: the situation.
+        target: the size.
+        facts: the beginning of the reason.
+        expected: samples per second at that size.
+    """
+    size = at.size
+    objective = at.now.objective
+    cost = at.memory.rates.rescale_seconds
+    horizon = at.now.horizon
     grows = target > size
-    heading = 1 if grows else -1
-    gain = expected / memory.rates[size] - 1
-    # A smaller size that costs throughput frees members for other jobs.
-    saved = gain if grows else max(gain, 1 - target / size)
-    if saved * max(0.0, now.horizon - cost) < cost:
-        kind = "throughput" if grows or gain >= saved else "members"
-        why = f"a rescale costs {cost:.0f} s, more than {max(0.0, saved):.0%} of {kind} save in {now.horizon:.0f} s"
-        return ScalingDecision(f"{facts}; {target} members would be tried, but {why}", memory)
-    turned = memory.turned or memory.heading == -heading
-    after = replace(memory, asked=target, heading=heading, turned=turned, moves=memory.moves + 1)
-    bound = f", bounded by {bounds.limit}" if grows and target == bounds.maximum < 2 * size else ""
-    text = (
-        _expected_text(now, target, expected) if len(memory.rates) > 1 else "to see what they add"
+    gain = expected / at.rate(size) - 1
+    saved = gain
+    kind = "throughput"
+    if not grows and 1 - target / size > gain:  # fewer members are left for other jobs
+        saved = 1 - target / size
+        kind = "members"
+    if saved * max(0.0, horizon - cost) < cost:
+        why = (
+            f"a rescale costs {cost:.0f} s, more than {max(0.0, saved):.0%} of {kind} save in "
+            f"{horizon:.0f} s"
+        )
+        reason = f"{facts}; {target} members would be tried, but {why}"
+        return ScalingDecision(reason, at.memory)
+    direction = 1 if grows else -1
+    after = at.memory.with_search(
+        requested_size=target,
+        direction=direction,
+        turned=at.search.turned or at.search.direction == -direction,
+        plans=at.search.plans + 1,
     )
-    action = "grow to" if grows else "back to" if target in memory.rates else "shrink to"
+    action = "shrink to"
+    if grows:
+        action = "grow to"
+    elif target in at.memory.rates.by_size:
+        action = "back to"
+    bound = ""
+    if grows and target == at.bounds.maximum < 2 * size:
+        bound = f", bounded by {at.bounds.limit}"
+    text = "to see what they add"
+    if len(at.memory.rates.by_size) > 1:
+        text = f"{expected:.1f} samples/s expected"
+        if means := meaning_text(objective, expected, target):
+            text += f": {means}"
     return ScalingDecision(f"{facts}: {action} {target}{bound}, {text}", after, size=target)
 
 
-def go_back(
-    memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, size: int, facts: str
-) -> ScalingDecision:
-    """Go back to a measured size, to stay there unless measuring it again says otherwise.
-
-    On the way down the size between is tried first.
-    """
-    between = size_between(memory, now, bounds, size)
-    if between is not None and memory.moves < MOST_MOVES and not memory.turned:
-        return move(memory, now, bounds, between, facts, expected=memory.rates[size])
-    decision = move(memory, now, bounds, size, facts, expected=memory.rates[size])
+def go_back(at: Situation, size: int, facts: str) -> ScalingDecision:
+    """Go back to a measured size, to stay there unless measuring it again says otherwise."""
+    decision = move(at, size, facts, expected=at.rate(size))
     if decision.changes_nothing:
         return decision
-    after = replace(decision.memory, turned=True, moves=max(decision.memory.moves, MOST_MOVES))
+    plans = max(decision.memory.search.plans, THRESHOLDS.search_plans)
+    after = decision.memory.with_search(turned=True, plans=plans)
     return ScalingDecision(f"{facts}: back to {size}, the best that was measured", after, size=size)
 
 
-def settle(
-    memory: ScalingMemory, now: ScalingInputs, bounds: Bounds, facts: str
-) -> ScalingDecision:
-    """Settle at the present size, or return to a measured one that is worth clearly more.
+def settle(at: Situation, facts: str) -> ScalingDecision:
+    """Settle at the present size, or go back to a measured one that is clearly better.
 
-    At a temporary limit the search goes on.
+    At a temporary limit the search continues.
     """
-    if bounds.limit_is_temporary and now.size >= bounds.maximum:
-        return ScalingDecision(f"{facts}; {bounds.limit}", memory)
-    may_return = now.window_is_over and memory.moves < MOST_MOVES + _MOST_RETURNS
-    found = clearly_better(memory, now, bounds) if may_return else None
-    if found is not None:
-        returned = go_back(memory, now, bounds, found, facts)
-        if not returned.changes_nothing:
+    size = at.size
+    at_maximum = size >= at.bounds.maximum
+    if at.bounds.limit_is_temporary and at_maximum:
+        return ScalingDecision(f"{facts}; {at.bounds.limit}", at.memory)
+    most = THRESHOLDS.search_plans + THRESHOLDS.search_returns
+    if at.now.window_is_over and at.search.plans < most:
+        found = clearly_better(at)
+        returned = None if found is None else go_back(at, found, facts)
+        if returned is not None and not returned.changes_nothing:
             return returned
-    after = with_settled(
-        memory, now.size, bounded=now.size >= bounds.maximum, needed=now.objective.needed
-    )
-    bound = (
-        f"; {bounds.limit} allows no more than {bounds.maximum}"
-        if now.size == bounds.maximum
-        else ""
-    )
-    return ScalingDecision(f"{facts}{bound}; settled at {now.size}{_outlook(memory, now)}", after)
-
-
-def _expected_text(now: ScalingInputs, target: int, expected: float) -> str:
-    means = meaning_text(now.objective, expected, target)
-    return f"{expected:.1f} samples/s expected" + (f": {means}" if means else "")
-
-
-def _outlook(memory: ScalingMemory, now: ScalingInputs) -> str:
-    """Return what the size that was found means for the objective."""
-    rate = memory.rates[now.size]
-    means = meaning_text(now.objective, rate, now.size)
-    late = now.objective.needed is not None and rate < now.objective.needed
-    return (f": {means}" if means else "") + (
-        "; no size is expected to make it, so it is as Throughput" if late else ""
-    )
+    needed = at.now.objective.needed
+    after = with_settled(at.memory, size, at_maximum=at_maximum, needed=needed)
+    reason = facts
+    if size == at.bounds.maximum:
+        reason += f"; {at.bounds.limit} allows no more than {size}"
+    reason += f"; settled at {size}"
+    rate = at.rate(size)
+    if means := meaning_text(at.now.objective, rate, size):
+        reason += f": {means}"
+    if needed is not None and rate < needed:
+        reason += "; no size is expected to make it, so it is as Throughput"
+    return ScalingDecision(reason, after)

@@ -1,8 +1,8 @@
-"""CPU and memory of roles whose template requests none.
+"""CPU and memory for roles whose template requests none, and how many such members fit the limits.
 
-From what their members use, and how many fit the limits. Only requests are set, never limits. The
-first minutes may show too little, because an evaluation or a checkpoint comes later: a limit made
-from them would kill a member that trained well without one.
+Both follow from what the members use. Only requests are set, never limits: the first minutes may
+show too little, because an evaluation or a checkpoint comes later, and a limit made from them would
+kill a member that trained well without one.
 """
 
 from __future__ import annotations
@@ -12,46 +12,30 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from msgspec import structs
-
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.job_scaling import JobScaling
 from elasticjob_master.core.autoscale.resource_rules import mib, rounded
 from elasticjob_master.core.autoscale.scaling_memory import RolePeaks
-
-_MEMORY_RESERVE = 1.5
-_CPU_RESERVE = 1.2
-"""A request is the measured use times this: with too little CPU a member is slower, with too little
-memory evicted.
-"""
-_LEAST_MEMORY = 256 * 1024**2
-_LEAST_CPU = 0.1
-_WORTH = 0.05
-"""The part of the time left that the replacement of the members may cost."""
-_RESCALES = 2
-"""Changes of the world that the plan costs: members are added, then those without requests are
-replaced at once.
-"""
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 
 def need(peaks: RolePeaks | None) -> dict[str, float] | None:
-    """Return the cores and bytes to request for each member of a role.
-
-    None: its use is not known yet.
-    """
-    if peaks is None or peaks.memory <= 0 or peaks.steady <= 0:
+    """Return the cores and bytes to request for each member of a role; None if its use is unknown."""
+    if peaks is None or peaks.memory <= 0 or peaks.window_cpu <= 0:
         return None
+    cpu = math.ceil(round(peaks.window_cpu * THRESHOLDS.request_cpu_reserve * 10, 6)) / 10
+    memory = rounded(peaks.memory * THRESHOLDS.request_memory_reserve)
     return {
-        "cpu": max(_LEAST_CPU, math.ceil(round(peaks.steady * _CPU_RESERVE * 10, 6)) / 10),
-        "memory": max(_LEAST_MEMORY, rounded(peaks.memory * _MEMORY_RESERVE)),
+        "cpu": max(THRESHOLDS.least_cpu, cpu),
+        "memory": max(THRESHOLDS.least_memory, memory),
     }
 
 
 def bounds_by_need(scaling: JobScaling, peaks: Mapping[str, RolePeaks]) -> Bounds:
     """Return the sizes that resourceLimits allow where roles request nothing.
 
-    As many as fit by what members need.
-    Room is left for the other roles that request nothing.
+    The maximum is the number of members that fit by what each needs, beside the other roles that
+    request nothing.
     """
     bounds = scaling.bounds
     own = scaling.roles.get(scaling.role)
@@ -61,27 +45,26 @@ def bounds_by_need(scaling: JobScaling, peaks: Mapping[str, RolePeaks]) -> Bound
     if own is None or not needs or not scaling.free_resources:
         return bounds
     if own.is_unwritten and needs[scaling.role] is None:
-        return _not_yet(bounds, scaling.desired) if bounds.by_need else bounds
+        return _until_measured(bounds, scaling.desired) if bounds.by_need else bounds
     maximum = bounds.maximum
     limit = bounds.limit
     for resource, free in scaling.free_resources.items():
+        requested = own.requests.get(resource, 0.0)
+        needed = (needs.get(scaling.role) or {}).get(resource, 0.0)
+        each = requested + needed
+        if each <= 0:
+            continue
         others = sum(
             scaling.roles[role].desired * (wanted or {}).get(resource, 0.0)
             for role, wanted in needs.items()
+            if role != scaling.role
         )
-        more = (needs.get(scaling.role) or {}).get(resource, 0.0)
-        each = own.requests.get(resource, 0.0) + more
-        if each <= 0:
-            continue
-        room = (
-            free
-            + own.requests.get(resource, 0.0) * scaling.desired
-            - (others - more * scaling.desired)
-        )
+        room = free + requested * scaling.desired - others
         possible = max(0, math.floor(room / each + 1e-9))
         if possible < maximum:
             maximum = possible
-            limit = f"autoscaling.resourceLimits.{resource}, of which a member needs {_text(resource, each)},"
+            amount = mib(each) if resource == "memory" else f"{each:g} cores"
+            limit = f"autoscaling.resourceLimits.{resource}, of which a member needs {amount},"
     maximum -= maximum % bounds.multiple_of
     if maximum < bounds.minimum:
         size = max(1, scaling.desired)
@@ -89,13 +72,13 @@ def bounds_by_need(scaling: JobScaling, peaks: Mapping[str, RolePeaks]) -> Bound
     return dataclasses.replace(bounds, maximum=maximum, limit=limit, by_need=False)
 
 
-def _not_yet(bounds: Bounds, size: int) -> Bounds:
-    limit = "what a member needs of autoscaling.resourceLimits is not measured yet; that"
+def _until_measured(bounds: Bounds, size: int) -> Bounds:
+    """Return bounds that allow no growth until the need of a member is measured."""
     return dataclasses.replace(
         bounds,
         minimum=min(size, bounds.minimum),
         maximum=size,
-        limit=limit,
+        limit="what a member needs of autoscaling.resourceLimits is not measured yet; that",
         limit_is_temporary=True,
     )
 
@@ -105,9 +88,9 @@ class Requests:
     """CPU and memory for the roles that request none.
 
     Attributes:
-        resources: by role, cores and bytes of each of its members.
-        replace: role and index of the members that must be replaced for it.
-        text: why so much.
+        resources: cores and bytes of each member, by role.
+        replace: role and index of the members that must be replaced to get them.
+        text: the measured use that they follow from.
     """
 
     resources: Mapping[str, Mapping[str, float]]
@@ -116,66 +99,58 @@ class Requests:
 
 
 def requests_of(peaks: Mapping[str, RolePeaks], now: ScalingInputs, size: int) -> Requests | None:
-    """Return what roles that request nothing get when the scaled role has this size.
+    """Return the requests of roles that have none, when the scaled role has this size.
 
-    None: nothing, or no room.
+    None: no need is known, or the limits leave no room.
     """
-    wanted = {role: need(peaks.get(role)) for role in sorted(now.unwritten)}
-    resources = {role: each for role, each in wanted.items() if each is not None}
-    sizes = {
-        role: size if role == now.role else len(each.indices)
-        for role, each in now.unwritten.items()
-    }
+    needs = {role: need(peaks.get(role)) for role in sorted(now.unwritten)}
+    resources = {role: needed for role, needed in needs.items() if needed is not None}
+    sizes = {role: len(each.indices) for role, each in now.unwritten.items()}
+    if now.role in sizes:
+        sizes[now.role] = size
     for resource, free in now.free_resources.items():
         if sum(each[resource] * sizes[role] for role, each in resources.items()) > free:
             return None
     if not resources:
         return None
-    old = (
+    replaced = [
         (role, index)
         for role in resources
         if now.unwritten[role].best_effort
         for index in now.unwritten[role].indices
-    )
-    texts = (_use_text(role, peaks[role], each) for role, each in resources.items())
-    return Requests(resources, tuple(old), "; ".join(texts))
+    ]
+    texts = [
+        f"{role} requests nothing, and a member has used {peaks[role].window_cpu:.2f} cores and "
+        f"at most {mib(peaks[role].memory)}: {needed['cpu']:g} cores and "
+        f"{mib(needed['memory'])} each"
+        for role, needed in resources.items()
+    ]
+    return Requests(resources, tuple(replaced), "; ".join(texts))
 
 
 def with_first_requests(decision: ScalingDecision, now: ScalingInputs) -> ScalingDecision:
-    """Return the decision with CPU and memory for all roles that request none, if it changes the world anyway.
+    """Return the decision with CPU and memory for all roles that request none, if that pays.
 
-    That is when the job grows; when its search has settled without that, a plan of its own. It must
-    pay.
+    The requests come with a plan that grows the job, because it changes the world anyway. If the
+    search settles without one, they are a plan of their own.
     """
     memory = decision.memory
     grows = decision.size is not None and decision.size > now.size
-    settled = decision.changes_nothing and memory.settled == now.size
-    if (
-        not (grows or settled)
-        or now.wall < memory.resources_at
-        or _RESCALES * memory.cost > _WORTH * now.horizon
-    ):
+    settled = decision.changes_nothing and memory.search.settled_size == now.size
+    if not grows and not settled:
         return decision
-    requests = requests_of(memory.peaks, now, now.size if decision.size is None else decision.size)
+    cost = THRESHOLDS.requests_rescales * memory.rates.rescale_seconds
+    if now.wall < memory.resources.retry_at or cost > THRESHOLDS.resources_cost * now.horizon:
+        return decision
+    size = now.size if decision.size is None else decision.size
+    requests = requests_of(memory.resources.peaks, now, size)
     if requests is None:
         return decision
+    changes_setting = any(role != now.role for role in requests.resources)
     return dataclasses.replace(
         decision,
         reason=f"{decision.reason}; {requests.text}",
-        memory=structs.replace(
-            memory, undoing=any(role != now.role for role in requests.resources)
-        ),
+        memory=memory.with_servers(rates_stay_valid=changes_setting),
         resources=requests.resources,
         replace=requests.replace,
     )
-
-
-def _use_text(role: str, peaks: RolePeaks, wanted: Mapping[str, float]) -> str:
-    return (
-        f"{role} requests nothing, and a member has used {peaks.steady:.2f} cores and at most {mib(peaks.memory)}: "
-        f"{wanted['cpu']:g} cores and {mib(wanted['memory'])} each"
-    )
-
-
-def _text(resource: str, amount: float) -> str:
-    return mib(amount) if resource == "memory" else f"{amount:g} cores"

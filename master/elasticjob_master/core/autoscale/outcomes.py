@@ -1,4 +1,4 @@
-"""What became of the CPU and memory that the auto-scaler has changed, as people are told it."""
+"""What came of the CPU and memory that the auto-scaler has changed, in words for users."""
 
 from __future__ import annotations
 
@@ -7,42 +7,36 @@ from elasticjob_master.core.autoscale.scaling_memory import RolePeaks, ScalingMe
 
 
 def outcome(memory: ScalingMemory, role: str) -> str:
-    """Return what was changed of a role's members, and whether it has helped.
-
-    Empty: nothing was.
-    """
-    return "; ".join(
-        filter(
-            None,
-            (*_outcomes_of_plans(memory.peaks.get(role, RolePeaks())), _more_cpu(memory, role)),
-        )
-    )
-
-
-def _outcomes_of_plans(peaks: RolePeaks) -> tuple[str, str]:
-    lowered = ""
-    if peaks.before is not None:
-        lowered = f"lowered: each had {peaks.before[0]:g} cores and {mib(peaks.before[1])}"
-    elif peaks.kept:
-        lowered = "was lowered and needed it: has it back, and is not lowered again"
-    if not peaks.raised_to:
-        return lowered, ""
-    judged = (
-        "the program fills it, so it gets no more"
-        if peaks.filled
-        else "that is enough"
-        if peaks.roomy
-        else ""
-    )
-    return lowered, f"memory raised to {mib(peaks.raised_to)}" + (f": {judged}" if judged else "")
+    """Return what was changed of a role's members, and whether it helped; empty if nothing was."""
+    peaks = memory.resources.peaks.get(role, RolePeaks())
+    texts = []
+    if peaks.before_lowering is not None:
+        cpu, limit = peaks.before_lowering
+        texts.append(f"lowered: each had {cpu:g} cores and {mib(limit)}")
+    elif peaks.keeps_resources:
+        texts.append("was lowered and needed it: has it back, and is not lowered again")
+    if peaks.raised_memory:
+        text = f"memory raised to {mib(peaks.raised_memory)}"
+        if peaks.fills_memory:
+            text += ": the program fills it, so it gets no more"
+        elif peaks.memory_has_room:
+            text += ": that is enough"
+        texts.append(text)
+    return "; ".join([*texts, *_servers(memory, role)])
 
 
-def _more_cpu(memory: ScalingMemory, role: str) -> str:
-    if memory.relief is not None and memory.relief.role == role and memory.relief.servers:
-        return (
-            f"has more than {memory.relief.servers} members: whether that helps is being measured"
-        )
-    if memory.relief is not None and memory.relief.role == role:
-        return f"has more than {memory.relief.before:g} cores: whether that helps is being measured"
-    tried = (("more CPU", memory.useless), ("more members", memory.enough))
-    return "; ".join(f"{what} did not help" for what, roles in tried if role in roles)
+def _servers(memory: ScalingMemory, role: str) -> list[str]:
+    """Return the results of trials with the role's servers."""
+    servers = memory.servers
+    trial = servers.trial
+    if trial is not None and trial.role == role:
+        before = f"{trial.cores_before:g} cores"
+        if trial.servers_before:
+            before = f"{trial.servers_before} members"
+        return [f"has more than {before}: whether that helps is being measured"]
+    texts = []
+    if role in servers.cpu_did_not_help:
+        texts.append("more CPU did not help")
+    if role in servers.servers_did_not_help:
+        texts.append("more members did not help")
+    return texts

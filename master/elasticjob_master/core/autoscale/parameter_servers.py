@@ -1,11 +1,10 @@
-"""Parameter servers.
+"""More CPU for parameter servers that use all of theirs, or more servers.
 
-When they use all their CPU, they get more, and keep it only if the workers get faster. A server
-that is busy is not always the bottleneck: one that polls uses all it has. So it is measured what
-came of more CPU: if it did not help, it is taken back, and the role never gets more again. Where
-CPU cannot be had, or did not help, more servers are tried in the same way, if the framework can
-distribute its variables over them. The number of workers is not bounded by a busy server, as their
-throughput is measured anyway.
+A busy server is not always the bottleneck: one that polls uses all of its CPU. So each change is a
+trial. If the workers do not get faster, the change is taken back and the role does not get it
+again. More servers are tried where CPU is not available or did not help, if the framework can
+distribute its variables over them. A busy server does not bound the number of workers, because
+their throughput is measured anyway.
 """
 
 from __future__ import annotations
@@ -13,124 +12,132 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from msgspec import structs
-
 from elasticjob_master.core.autoscale.decision import MemberUsage, ScalingDecision, ScalingInputs
-from elasticjob_master.core.autoscale.scaling_memory import Relief, ScalingMemory, begin_search
+from elasticjob_master.core.autoscale.measurements import begin_search
+from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, ServerTrial
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 SERVER_ROLES = ("ps", "server")
-_OVERLOADED = 0.9
-"""CPU in use, relative to the request, from which on a server may slow the workers down."""
-_MORE_CPU = 2.0
-_LEAST_MORE_CPU = 1.1
-"""The factor by which one plan increases the CPU, and the least one that resourceLimits must allow.
-"""
-_MORE_SERVERS = 2
-_LEAST_GAIN = 0.1
-"""The relative throughput that it must have added; otherwise it was not the bottleneck."""
-_JUDGED_WINDOWS = 2.0
 
 
-def more_cpu(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
-    """Give overloaded servers more CPU while the search is on.
+def more_for_servers(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
+    """Return a trial for overloaded servers while the search climbs; None if there is none to make.
 
-    None if there are none, or they cannot get more.
+    More CPU is tried first, because it needs no new world.
     """
-    found = _overloaded(memory, now)
-    if found is None or memory.settled is not None or memory.turned:
+    if memory.search.settled_size is not None or memory.search.turned:
         return None
-    role, overloaded, all_servers = found
-    request = max(use.cpu_request or 0.0 for use in overloaded)
-    room = now.free_resources.get("cpu", math.inf) / len(overloaded)
-    cpu = math.floor(min(request * _MORE_CPU, request + room) * 10) / 10
-    if cpu < request * _LEAST_MORE_CPU:
-        return None
-    worst = max(overloaded, key=_load)
-    rate = memory.rates[now.size]
+    return _more_cpu(memory, now) or _more_servers(memory, now)
+
+
+def judge_trial(
+    memory: ScalingMemory, now: ScalingInputs
+) -> tuple[ScalingMemory, ScalingDecision | None]:
+    """Return the memory after the present trial was judged.
+
+    A decision is returned, too, if the trial must be measured longer or is taken back.
+    """
+    trial = memory.servers.trial
+    if trial is None:
+        return memory, None
+    if not now.window_is_over:
+        return memory, ScalingDecision("the servers' new resources are not judged yet", memory)
+    if trial.size != now.size:  # another actor changed the size, so nothing can be compared
+        return memory.with_servers(trial=None), None
+    measured = memory.rates.by_size[now.size]
+    change = "more members" if trial.servers_before else "more CPU"
     facts = (
-        f"{worst.name} uses {worst.cpu:.1f} of its {worst.cpu_request or 0:g} cores ({_load(worst):.0%}) with "
-        f"{now.size} members of {now.role} ({rate:.1f} samples/s)"
+        f"{now.size} members: {trial.rate:.1f} samples/s before {trial.role} got {change}, "
+        f"{measured.mean:.1f} since"
     )
-    relief = Relief(role=role, size=now.size, rate=rate, before=request)
-    after = structs.replace(memory, relief=relief, moves=memory.moves + 1)
-    return _changed_cpu(role, overloaded, all_servers, cpu, facts, after)
+    if measured.weight < THRESHOLDS.trial_windows:
+        return memory, ScalingDecision(f"{facts}; measuring {now.size} again", memory)
+    if measured.mean >= trial.rate * (1 + THRESHOLDS.trial_gain):
+        memory = memory.with_servers(trial=None)
+        # The other sizes were measured with the servers as they were before.
+        rates = {now.size: measured}
+        return begin_search(memory, now.size, rates=rates, direction=1), None
+    return _taken_back(memory, now, trial, f"{facts}: it did not help")
 
 
-def more_servers(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
-    """Double the number of servers, all of which are overloaded, while the search is on.
+def _taken_back(
+    memory: ScalingMemory, now: ScalingInputs, trial: ServerTrial, facts: str
+) -> tuple[ScalingMemory, ScalingDecision | None]:
+    """Return the memory after a trial that did not help, and the decision to undo it."""
+    servers = memory.servers
+    if trial.servers_before:
+        after = memory.with_servers(
+            trial=None,
+            rates_stay_valid=True,
+            servers_did_not_help=(*servers.servers_did_not_help, trial.role),
+        )
+        if now.server_counts.get(trial.role, 0) <= trial.servers_before:
+            return after, None
+        reason = f"{facts}; back to {trial.servers_before}"
+        return after, ScalingDecision(reason, after, servers={trial.role: trial.servers_before})
+    after = memory.with_servers(
+        trial=None,
+        rates_stay_valid=True,
+        cpu_did_not_help=(*servers.cpu_did_not_help, trial.role),
+    )
+    uses = _uses(now, trial.role)
+    raised = [use for use in uses if (use.cpu_request or 0.0) > trial.cores_before]
+    if not raised:
+        return after, None
+    return after, _changed_cpu(trial.role, raised, uses, trial.cores_before, facts, after)
 
-    None: there is no such role, or it may have no more. Ask `more_cpu` before: it costs no new
-    world.
-    """
-    if memory.settled is not None or memory.turned:
-        return None
+
+def _more_cpu(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
+    """Return the decision to give the overloaded servers of one role more CPU."""
     for role in now.servers:
-        uses = now.roles[role].uses if role in now.roles else ()
-        count = now.server_counts.get(role, 0)
-        target = min(_MORE_SERVERS * count, now.most_servers.get(role, 0))
-        if (
-            role in memory.enough
-            or target <= count
-            or not uses
-            or min(map(_load, uses)) < _OVERLOADED
-        ):
+        uses = _uses(now, role)
+        overloaded = [use for use in uses if _load(use) >= THRESHOLDS.overloaded]
+        if not overloaded or role in memory.servers.cpu_did_not_help:
             continue
-        worst = max(uses, key=_load)
-        rate = memory.rates[now.size]
-        why = "more CPU did not help" if role in memory.useless else "no more CPU is to be had"
+        request = max(use.cpu_request or 0.0 for use in overloaded)
+        room = now.free_resources.get("cpu", math.inf) / len(overloaded)
+        cpu = math.floor(min(request * THRESHOLDS.more_cpu, request + room) * 10) / 10
+        if cpu < request * THRESHOLDS.least_more_cpu:
+            return None
+        worst = max(overloaded, key=_load)
+        rate = memory.rates.mean(now.size)
         facts = (
-            f"every {role} uses at least {min(map(_load, uses)):.0%} of its CPU with {now.size} members of {now.role} "
-            f"({rate:.1f} samples/s), and {why}"
+            f"{worst.name} uses {worst.cpu:.1f} of its {worst.cpu_request or 0:g} cores "
+            f"({_load(worst):.0%}) with {now.size} members of {now.role} ({rate:.1f} samples/s)"
         )
-        relief = Relief(
-            role=role, size=now.size, rate=rate, before=worst.cpu_request or 0.0, servers=count
-        )
-        after = structs.replace(memory, relief=relief, moves=memory.moves + 1)
-        return ScalingDecision(
-            f"{facts}: {target} of them instead of {count}", after, servers={role: target}
-        )
+        after = _with_trial(memory, ServerTrial(role, now.size, rate, request))
+        return _changed_cpu(role, overloaded, uses, cpu, facts, after)
     return None
 
 
-def judged(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | ScalingMemory:
-    """Return the memory after what came of a relief was judged, or the decision to measure on or to take it back."""
-    relief = memory.relief
-    if relief is None:
-        return memory
-    if not now.window_is_over:
-        return ScalingDecision("what servers have got is not judged yet", memory)
-    if relief.size != now.size:
-        return structs.replace(
-            memory, relief=None
-        )  # somebody else has changed the size: it cannot be compared
-    measured = memory.rate(now.size)
-    got = "more CPU" if not relief.servers else "more members"
-    facts = f"{now.size} members: {relief.rate:.1f} samples/s before {relief.role} got {got}, {measured.mean:.1f} since"
-    if measured.weight < _JUDGED_WINDOWS:
-        return ScalingDecision(f"{facts}; measuring {now.size} again", memory)
-    if measured.mean >= relief.rate * (1 + _LEAST_GAIN):
-        fresh = memory.with_rates(
-            {now.size: measured}
-        )  # the other sizes had the servers as they were
-        return begin_search(structs.replace(fresh, relief=None), now.size, heading=1)
-    if relief.servers:
-        after = structs.replace(
-            memory, relief=None, undoing=True, enough=(*memory.enough, relief.role)
+def _more_servers(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
+    """Return the decision to double the servers of a role whose servers are all overloaded."""
+    for role in now.servers:
+        uses = _uses(now, role)
+        least_load = min(map(_load, uses), default=0.0)
+        count = now.server_counts.get(role, 0)
+        target = min(THRESHOLDS.more_servers * count, now.most_servers.get(role, 0))
+        if role in memory.servers.servers_did_not_help or target <= count:
+            continue
+        if least_load < THRESHOLDS.overloaded:
+            continue
+        why = "no more CPU is available"
+        if role in memory.servers.cpu_did_not_help:
+            why = "more CPU did not help"
+        rate = memory.rates.mean(now.size)
+        facts = (
+            f"every {role} uses at least {least_load:.0%} of its CPU with {now.size} members of "
+            f"{now.role} ({rate:.1f} samples/s), and {why}"
         )
-        if now.server_counts.get(relief.role, 0) <= relief.servers:
-            return after
-        reason = f"{facts}: it did not help; back to {relief.servers}"
-        return ScalingDecision(reason, after, servers={relief.role: relief.servers})
-    after = structs.replace(
-        memory, relief=None, undoing=True, useless=(*memory.useless, relief.role)
-    )
-    uses = now.roles[relief.role].uses if relief.role in now.roles else ()
-    raised = [use for use in uses if (use.cpu_request or 0.0) > relief.before]
-    if not raised:
-        return after
-    return _changed_cpu(
-        relief.role, raised, uses, relief.before, f"{facts}: it did not help", after
-    )
+        cores = max(uses, key=_load).cpu_request or 0.0
+        after = _with_trial(memory, ServerTrial(role, now.size, rate, cores, count))
+        reason = f"{facts}: {target} of them instead of {count}"
+        return ScalingDecision(reason, after, servers={role: target})
+    return None
+
+
+def _with_trial(memory: ScalingMemory, trial: ServerTrial) -> ScalingMemory:
+    return memory.with_servers(trial=trial).with_search(plans=memory.search.plans + 1)
 
 
 def _changed_cpu(
@@ -143,28 +150,15 @@ def _changed_cpu(
 ) -> ScalingDecision:
     """Return the decision that some of a role's servers get these cores."""
     if len(changed) == len(all_servers):
-        return ScalingDecision(
-            f"{facts}: every {role} gets {cpu:g}", after, resources={role: {"cpu": cpu}}
-        )
+        resources = {role: {"cpu": cpu}}
+        return ScalingDecision(f"{facts}: every {role} gets {cpu:g}", after, resources=resources)
     names = ", ".join(use.name for use in changed)
-    return ScalingDecision(
-        f"{facts}: {names} get {cpu:g}", after, migrate={use.name: {"cpu": cpu} for use in changed}
-    )
+    migrate = {use.name: {"cpu": cpu} for use in changed}
+    return ScalingDecision(f"{facts}: {names} get {cpu:g}", after, migrate=migrate)
 
 
-def _overloaded(
-    memory: ScalingMemory, now: ScalingInputs
-) -> tuple[str, Sequence[MemberUsage], Sequence[MemberUsage]] | None:
-    """Return the first role with overloaded servers, these servers, and all of the role.
-
-    None: there is none.
-    """
-    for role in now.servers:
-        uses = now.roles[role].uses if role in now.roles else ()
-        overloaded = [use for use in uses if _load(use) >= _OVERLOADED]
-        if overloaded and role not in memory.useless:
-            return role, overloaded, uses
-    return None
+def _uses(now: ScalingInputs, role: str) -> Sequence[MemberUsage]:
+    return now.roles[role].uses if role in now.roles else ()
 
 
 def _load(use: MemberUsage) -> float:

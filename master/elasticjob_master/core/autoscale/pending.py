@@ -1,6 +1,6 @@
-"""Pods that the cluster cannot run.
+"""Pods that the cluster cannot run: the job keeps the size it reached, and asks again later.
 
-The size reached is kept, and more are requested after pauses that grow.
+The pauses between two requests grow.
 """
 
 from __future__ import annotations
@@ -11,61 +11,63 @@ from dataclasses import replace
 from msgspec import structs
 
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision
-from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
-
-MISSING_SECONDS = 900.0
-"""How long members may be missing while the others train, until the job falls back to the members
-it has.
-"""
-_FIRST_PAUSE = 600.0
-_LONGEST_PAUSE = 6 * 3600.0
-_RESOURCES_PAUSE = 3600.0
+from elasticjob_master.core.autoscale.scaling_memory import PlanResults, ScalingMemory
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 
-def after_unfulfilled_plan(memory: ScalingMemory, had: int, wall: float) -> ScalingMemory:
-    """Return the memory after a plan that did not get all its pods, but reached the size `had`."""
-    pause = min(2 * memory.pause, _LONGEST_PAUSE) if memory.pause else _FIRST_PAUSE
-    moves = max(0, memory.moves - 1)  # the plan has shown nothing about the best size
-    return structs.replace(
-        memory, asked=had, settled=None, moves=moves, had=had, pause=pause, retry_at=wall + pause
+def after_unfulfilled_plan(memory: ScalingMemory, reached: int, wall: float) -> ScalingMemory:
+    """Return the memory after a plan that reached a smaller size than it requested."""
+    pause = THRESHOLDS.first_pause_seconds
+    if memory.plans.pause_seconds:
+        pause = min(2 * memory.plans.pause_seconds, THRESHOLDS.longest_pause_seconds)
+    plans = structs.replace(
+        memory.plans, reached_size=reached, pause_seconds=pause, retry_at=wall + pause
     )
+    memory = structs.replace(memory, plans=plans)
+    # The plan has shown nothing about the best size, so it does not count.
+    counted = max(0, memory.search.plans - 1)
+    return memory.with_search(requested_size=reached, settled_size=None, plans=counted)
 
 
 def after_failed_resource_plan(memory: ScalingMemory, wall: float) -> ScalingMemory:
     """Return the memory after a failed plan for CPU or memory."""
-    return structs.replace(memory, resources_at=wall + _RESOURCES_PAUSE, relief=None, undoing=False)
+    retry_at = wall + THRESHOLDS.resources_pause_seconds
+    memory = memory.with_servers(trial=None, rates_stay_valid=False)
+    return structs.replace(memory, resources=structs.replace(memory.resources, retry_at=retry_at))
 
 
 def after_fulfilled_plan(memory: ScalingMemory, size: int) -> ScalingMemory:
-    """Return the memory after a plan that reached its size.
-
-    If that is larger than before, the pause ends.
-    """
-    if memory.had is None or size <= memory.had:
+    """Return the memory after a plan that reached its size; a larger size than before ends the pause."""
+    reached = memory.plans.reached_size
+    if reached is None or size <= reached:
         return memory
-    return structs.replace(memory, had=None, pause=0.0, retry_at=0.0)
+    return structs.replace(memory, plans=PlanResults(last_ended=memory.plans.last_ended))
 
 
 def narrowed_bounds(bounds: Bounds, memory: ScalingMemory, wall: float) -> Bounds:
-    """Return the bounds, whose maximum is the size reached as long as a plan for more has to wait."""
-    if memory.had is None or wall >= memory.retry_at or memory.had >= bounds.maximum:
+    """Return the bounds; during a pause, their maximum is the size that was reached."""
+    plans = memory.plans
+    reached = plans.reached_size
+    if reached is None or wall >= plans.retry_at or reached >= bounds.maximum:
         return bounds
-    limit = f"no more than {memory.had} could be had, which is tried again in {memory.retry_at - wall:.0f} s; that"
-    return replace(
-        bounds, maximum=max(memory.had, bounds.minimum), limit=limit, limit_is_temporary=True
+    limit = (
+        f"no more than {reached} pods were available, which is tried again in "
+        f"{plans.retry_at - wall:.0f} s; that"
     )
+    maximum = max(reached, bounds.minimum)
+    return replace(bounds, maximum=maximum, limit=limit, limit_is_temporary=True)
 
 
 def fall_back(
     memory: ScalingMemory, missing: Collection[int], *, size: int, bounds: Bounds, wall: float
 ) -> ScalingDecision | None:
-    """Fall back to the members there are, when others have been missing for `MISSING_SECONDS`.
+    """Return the decision to remove members that have been missing for too long.
 
-    None: bounds forbid it.
+    None: the bounds allow no smaller size.
 
     Args:
         memory: the auto-scaler's state.
-        missing: indices of the missing members; the highest are kept if the minimum requires more members than exist.
+        missing: indices of the missing members; the highest stay if the minimum requires them.
         size: the desired number of members.
         bounds: the sizes allowed.
         wall: seconds since the epoch.
@@ -75,9 +77,12 @@ def fall_back(
         return None
     new_size = size - len(removed)
     after = after_unfulfilled_plan(memory, new_size, wall)
-    who = ", ".join(map(str, removed[:10])) + (", …" if len(removed) > 10 else "")
+    indices = ", ".join(map(str, removed[:10]))
+    if len(removed) > 10:
+        indices += ", …"
     reason = (
-        f"{len(missing)} of {size} members have been missing for {MISSING_SECONDS:.0f} s (index {who}): fall back to "
-        f"{new_size}; more are asked for again in {after.pause:.0f} s"
+        f"{len(missing)} of {size} members have been missing for "
+        f"{THRESHOLDS.missing_seconds:.0f} s (index {indices}): fall back to {new_size}; more are "
+        f"requested again in {after.plans.pause_seconds:.0f} s"
     )
     return ScalingDecision(reason, after, remove=tuple(removed))

@@ -1,8 +1,8 @@
-"""What earlier jobs of a profile needed.
+"""What earlier jobs of a profile needed: text in a ConfigMap, one line for each job.
 
-Kept as text in a ConfigMap, one line a job, read within strict bounds. Whoever may write ConfigMaps
-of the namespace can have written it, so it is believed for nothing but a beginning: the written
-resources, bounds and resourceLimits stand above it, and what is measured afterwards corrects it.
+Anyone who may write ConfigMaps in the namespace can have written it, so it is read within strict
+bounds and used only for the beginning of a job. Written resources, size bounds and resourceLimits
+override it, and later measurements correct it.
 """
 
 from __future__ import annotations
@@ -20,33 +20,35 @@ from elasticjob_master.core.autoscale.scaling_memory import RolePeaks, ScalingMe
 
 MOST_JOBS = 5
 MOST_CHARACTERS = 16 * 1024
+_MOST_CORES = 100_000.0
+_MOST_BYTES = 2**50
 _Name = Annotated[str, Meta(max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?\Z")]
 _RoleName = Annotated[str, Meta(max_length=20, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?\Z")]
 
 
 class UnreadableProfile(ValueError):
-    """The text is none that a master has written."""
+    """The text was not written by a master."""
 
 
 class RoleUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The most that one member of a role has used: mean cores in a window, and bytes."""
 
-    cpu: Annotated[float, Meta(ge=0, le=100_000)] = 0.0
-    memory: Annotated[int, Meta(ge=0, le=2**50)] = 0
+    cpu: Annotated[float, Meta(ge=0, le=_MOST_CORES)] = 0.0
+    memory: Annotated[int, Meta(ge=0, le=_MOST_BYTES)] = 0
 
 
 class ProfiledJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What one job has shown.
 
     Attributes:
-        job: its name.
-        uid: its UID.
-        at: when it was written.
+        job: the job's name.
+        uid: the job's UID.
+        at: when the line was written.
         role: the role that was scaled.
-        size: the size at which its search settled; 0: at none.
-        rate: samples per second there.
-        objective: what it strove for.
-        inherited: how many jobs in a row had this size from the one before, without a search of their own.
+        size: the size at which its search settled; 0 if it has not.
+        rate: samples per second at that size.
+        objective: the key of its objective.
+        inherited: the number of jobs in a row that took the size over without a search.
         roles: the use by role.
     """
 
@@ -68,7 +70,7 @@ def read_profile(text: str) -> tuple[ProfiledJob, ...]:
     """Return the jobs of a profile, the oldest first.
 
     Raises:
-        UnreadableProfile: it is too large, or not what a master writes.
+        UnreadableProfile: the text is too large, or not what a master writes.
     """
     if len(text) > MOST_CHARACTERS:
         raise UnreadableProfile(f"it has {len(text)} characters, more than {MOST_CHARACTERS}")
@@ -82,7 +84,7 @@ def read_profile(text: str) -> tuple[ProfiledJob, ...]:
 
 
 def write_profile(jobs: tuple[ProfiledJob, ...], latest: ProfiledJob) -> str:
-    """Return the text of a profile with one more job, or newer facts about it, of which the last few are kept."""
+    """Return the text of a profile with the latest facts about one job; the oldest jobs are dropped."""
     kept = [*(job for job in jobs if job.uid != latest.uid), latest][-MOST_JOBS:]
     lines = [msgspec.json.encode(job).decode() for job in kept]
     while sum(len(line) + 1 for line in lines) > MOST_CHARACTERS:
@@ -93,42 +95,36 @@ def write_profile(jobs: tuple[ProfiledJob, ...], latest: ProfiledJob) -> str:
 def profiled(
     memory: ScalingMemory, scaling: JobScaling, *, job: str, uid: str, at: str
 ) -> ProfiledJob | None:
-    """Return what a job has shown so far; None: nothing yet."""
+    """Return what a job has shown so far; None if that is nothing."""
     uses = {
-        role: RoleUse(round(min(peaks.steady, 100_000.0), 2), min(peaks.memory, 2**50))
-        for role, peaks in memory.peaks.items()
-        if role in scaling.roles and peaks.steady > 0
+        role: RoleUse(round(min(peaks.window_cpu, _MOST_CORES), 2), min(peaks.memory, _MOST_BYTES))
+        for role, peaks in memory.resources.peaks.items()
+        if role in scaling.roles and peaks.window_cpu > 0
     }
-    settled = memory.settled if memory.settled in memory.rates else None
-    if not uses and settled is None:
-        return None
-    return ProfiledJob(
+    shown = ProfiledJob(
         job=job,
         uid=uid,
         at=at,
         role=scaling.role,
-        size=settled or 0,
-        rate=round(memory.rates[settled], 1) if settled else 0.0,
-        objective=objective_text(scaling),
-        inherited=memory.inherited if settled else 0,
+        objective=scaling.objective.key,
         roles=uses,
     )
+    settled = memory.search.settled_size
+    if settled is None or settled not in memory.rates.by_size:
+        return shown if uses else None
+    rate = round(memory.rates.mean(settled), 1)
+    inherited = memory.inheritance.inherited
+    return msgspec.structs.replace(shown, size=settled, rate=rate, inherited=inherited)
 
 
-def objective_text(scaling: JobScaling) -> str:
-    """Return what a job strives for, to be compared with an earlier one's."""
-    return scaling.objective.key
-
-
-def needed(jobs: tuple[ProfiledJob, ...]) -> Mapping[str, RolePeaks]:
-    """Return by role the most that one member of any of these jobs has used."""
+def most_used(jobs: tuple[ProfiledJob, ...]) -> Mapping[str, RolePeaks]:
+    """Return the most that one member of any of these jobs has used, by role."""
     found: dict[str, RolePeaks] = {}
     for job in jobs:
         for role, use in job.roles.items():
             before = found.get(role, RolePeaks())
-            steady = max(before.steady, use.cpu)
-            used = max(before.memory, use.memory)
-            found[role] = RolePeaks(steady=steady, memory=used)
+            cpu = max(before.window_cpu, use.cpu)
+            found[role] = RolePeaks(window_cpu=cpu, memory=max(before.memory, use.memory))
     return found
 
 

@@ -1,8 +1,7 @@
-"""More memory from measured use, before members are killed for lack of it.
+"""More memory for a role before its members are killed for lack of it.
 
-`lowering` has the other direction. After such a kill the operator doubles the memory; here it is
-increased before. CPU that is fully used is not increased: more members are the answer to that,
-except for parameter servers.
+After such a kill the operator doubles the memory; `lowering` has the other direction. CPU that is
+fully used is not raised, except for parameter servers: more members are the answer to that.
 """
 
 from __future__ import annotations
@@ -18,71 +17,68 @@ from elasticjob_master.core.autoscale.decision import (
     ScalingInputs,
 )
 from elasticjob_master.core.autoscale.scaling_memory import RolePeaks, ScalingMemory
-
-NEARLY_USED_UP = 0.9
-"""Memory in use, relative to the limit, from which on a sample counts as near the limit."""
-_SUSTAINED = 0.5
-_MORE_MEMORY = 1.5
-_UNIT = 64 * 1024**2
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 
-def with_room_seen(memory: ScalingMemory, now: ScalingInputs) -> ScalingMemory:
-    """Return the memory after the window has shown what became of more memory.
+def after_raised_memory(memory: ScalingMemory, now: ScalingInputs) -> ScalingMemory:
+    """Return the memory after the first window that shows what came of more memory.
 
-    A caching allocator fills whatever it gets: when a role is near its limit again in the first
-    window after it got more, it gets no more. A program that grows leaves some room at first.
+    A caching allocator fills all memory that it gets: a role that is near its limit again gets no
+    more. A program that grows leaves some room at first.
     """
     for name, role in now.roles.items():
-        peaks = memory.peaks.get(name)
-        if peaks is None or not peaks.raised_to or peaks.filled or peaks.roomy:
+        peaks = memory.resources.peaks.get(name)
+        if peaks is None or not peaks.raised_memory:
             continue
-        if any(use.memory_limit != peaks.raised_to for use in role.uses):
+        if peaks.fills_memory or peaks.memory_has_room:
             continue
-        seen = (
-            structs.replace(peaks, filled=True)
-            if _near_limit(role)
-            else structs.replace(peaks, roomy=True)
-        )
-        memory = memory.with_role_peaks(name, seen)
+        if any(use.memory_limit != peaks.raised_memory for use in role.uses):
+            continue
+        full = bool(_near_limit(role))
+        peaks = structs.replace(peaks, fills_memory=full, memory_has_room=not full)
+        memory = memory.with_peaks(name, peaks)
     return memory
 
 
 def more_memory(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
-    """Give a role more memory if a member was near its limit for most of the time."""
+    """Return the decision to give a role more memory, if a member is near its limit."""
     for name, role in sorted(now.roles.items()):
         near_limit = _near_limit(role)
-        peaks = memory.peaks.get(name, RolePeaks(since=now.wall))
-        if not near_limit or peaks.filled:
+        peaks = memory.resources.peaks.get(name, RolePeaks(since=now.wall))
+        if not near_limit or peaks.fills_memory:
             continue
         worst = max(near_limit, key=lambda use: use.memory)
-        had = max(use.memory_limit or 0 for use in role.uses)
-        wanted = rounded(worst.memory * _MORE_MEMORY)
+        present = max(use.memory_limit or 0 for use in role.uses)
+        wanted = rounded(worst.memory * THRESHOLDS.more_memory)
         room = now.free_resources.get("memory", math.inf) / len(role.uses)
-        possible = int(min(wanted, role.most_memory, had + room)) // 1024**2 * 1024**2
-        if possible < had * 1.05:
+        possible = int(min(wanted, role.most_memory, present + room)) // 1024**2 * 1024**2
+        if possible < present * THRESHOLDS.least_more_memory:
             continue
-        bound = (
-            f" ({role.memory_bound} or resourceLimits.memory allow no more)"
-            if possible < wanted
-            else ""
-        )
+        bound = ""
+        if possible < wanted:
+            bound = f" ({role.memory_bound} or resourceLimits.memory allow no more)"
         reason = (
-            f"{worst.name} uses {mib(worst.memory)} of its {mib(worst.memory_limit or 0)} memory and was above "
-            f"{NEARLY_USED_UP:.0%} in {worst.near_limit:.0%} of the looks: {name} gets {mib(possible)} each{bound}"
+            f"{worst.name} uses {mib(worst.memory)} of its {mib(worst.memory_limit or 0)} memory "
+            f"and was above {THRESHOLDS.nearly_used_up:.0%} in {worst.near_limit:.0%} of the "
+            f"samples: {name} gets {mib(possible)} each{bound}"
         )
-        raised = structs.replace(peaks, raised_to=possible, roomy=False)
-        after = memory.with_role_peaks(name, raised)
+        peaks = structs.replace(peaks, raised_memory=possible, memory_has_room=False)
+        after = memory.with_peaks(name, peaks)
         return ScalingDecision(reason, after, resources={name: {"memory": possible}})
     return None
 
 
 def _near_limit(role: RoleUsage) -> list[MemberUsage]:
-    return [use for use in role.uses if use.memory_limit and use.near_limit >= _SUSTAINED]
+    return [
+        use
+        for use in role.uses
+        if use.memory_limit and use.near_limit >= THRESHOLDS.near_limit_samples
+    ]
 
 
 def rounded(size: float) -> int:
     """Return bytes, rounded up to a multiple of 64 MiB."""
-    return math.ceil(size / _UNIT) * _UNIT
+    return math.ceil(size / THRESHOLDS.memory_unit) * THRESHOLDS.memory_unit
 
 
 def mib(size: float) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from elasticjob_master.core.autoscale.container_resources import ContainerResources
 from elasticjob_master.core.autoscale.decision import MemberUsage
-from elasticjob_master.core.autoscale.resource_rules import NEARLY_USED_UP
+from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 from elasticjob_master.core.rendezvous.members import Member
 
 
@@ -18,8 +18,8 @@ class _Sums:
     samples: int = 0
     cpu: float = 0.0
     cpu_peak: float = 0.0
-    steady_samples: int = 0
-    steady_cpu: float = 0.0
+    warm_samples: int = 0
+    warm_cpu: float = 0.0
     memory: int = 0
     near_limit: int = 0
 
@@ -35,11 +35,14 @@ class UsageSamples:
         self._sums = {}
 
     def add(
-        self, members: Iterable[Member], resources: dict[str, ContainerResources], *, warm: bool
+        self, members: Iterable[Member], resources: Mapping[str, ContainerResources], *, warm: bool
     ) -> None:
         """Add a sample of each member's use.
 
-        `warm`: the warm-up is over; `resources`: what it may use, by pod UID.
+        Args:
+            members: the members that are sampled.
+            resources: what each member may use, by pod UID.
+            warm: the warm-up is over.
         """
         before = self._sums
         self._sums = {}
@@ -50,14 +53,15 @@ class UsageSamples:
             sums.samples += 1
             sums.cpu += usage.cpu_cores
             if warm:
-                sums.steady_samples += 1
-                sums.steady_cpu += usage.cpu_cores
+                sums.warm_samples += 1
+                sums.warm_cpu += usage.cpu_cores
             sums.cpu_peak = max(sums.cpu_peak, usage.cpu_cores)
             sums.memory = max(sums.memory, usage.memory_bytes)
-            sums.near_limit += limit is not None and usage.memory_bytes >= NEARLY_USED_UP * limit
+            if limit is not None and usage.memory_bytes >= THRESHOLDS.nearly_used_up * limit:
+                sums.near_limit += 1
 
     def usage_of(self, member: Member, resources: ContainerResources) -> MemberUsage | None:
-        """Return what a member has used and may use; None if there is no sample of it."""
+        """Return what a member has used and may use; None without a sample."""
         sums = self._sums.get(member.uid)
         if sums is None:
             return None
@@ -65,7 +69,7 @@ class UsageSamples:
             name=member.identity.pod_name,
             cpu=sums.cpu / sums.samples,
             cpu_peak=sums.cpu_peak,
-            steady_cpu=sums.steady_cpu / sums.steady_samples if sums.steady_samples else 0.0,
+            window_cpu=sums.warm_cpu / max(1, sums.warm_samples),
             memory=sums.memory,
             near_limit=sums.near_limit / sums.samples,
             cpu_request=resources.cpu,
