@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import yaml
-from elasticjob_localcluster.controlplane.binaries import find_helm
+
+from tools.programs import find_helm
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 CHART = DEPLOY / "chart"

@@ -26,7 +26,6 @@ from elasticjob_kube.resources import (
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.cluster import Cluster
-from elasticjob_localcluster.controlplane.binaries import find_helm
 from elasticjob_localcluster.crds import apply_crds
 
 from tests.support.deploy_tools import SYSTEM, Tools
@@ -49,6 +48,7 @@ from tests.support.operator_process import (
 )
 from tests.support.service_accounts import kubeconfig_of
 from tests.support.wait import until
+from tools.programs import find_helm
 from tools.render_deploy import render
 
 pytestmark = pytest.mark.thorough

@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 from elasticjob_localcluster.cluster import Cluster
-from elasticjob_localcluster.controlplane.binaries import find_helm
+
+from tools.programs import find_helm
 
 Json = dict[str, Any]
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -19,10 +19,10 @@ from elasticjob_api import names
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import CRDS, KUEUE_FLAVORS, KUEUE_WORKLOADS, SECRETS, Resource
 from elasticjob_kube.session import Kube, connect
-from elasticjob_localcluster.controlplane.binaries import find_kueue, kueue_definitions
 
 from tests.support.self_signed import self_signed
 from tests.support.wait import until
+from tools.programs import find_kueue, kueue_definitions
 
 Json = dict[str, Any]
 _GROUP = KUEUE_FLAVORS.group

@@ -1,9 +1,9 @@
-"""The programs of the control plane.
+"""Finds the programs of the control plane.
 
-The installed ones where their version fits, else built once from Go modules. Only sources are
-downloaded, and Go checks them against go.sum; so no release server and no checksum file of ours has
-to be trusted. A built program is used only when it is complete: it is built under another name,
-renamed, and its size is written into a file beside it.
+An installed program is used if its version fits. Otherwise it is built once from its Go module: Go
+downloads only sources and checks them against go.sum, so no release server has to be trusted. A
+program is built under another name and then renamed, and its size is written into a file beside it.
+So an incomplete program is never used.
 """
 
 from __future__ import annotations
@@ -22,31 +22,35 @@ from elasticjob_localcluster.controlplane.go_toolchain import find_go, go_enviro
 from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.foreground import last_lines, run_in_foreground
 from elasticjob_localcluster.progress_display import ProgressDisplay
-from elasticjob_localcluster.state_directory import cache_dir, locked, make_directory
+from elasticjob_localcluster.state_directory import locked, make_directory
 
 KUBERNETES = "v1.36.3"
-MODULES = Path(__file__).parent / "modules"
+_MODULES = Path(__file__).parent / "modules"
 _GIGABYTE = 10**9
 _COLD = 4 * _GIGABYTE
 _WARM = 1 * _GIGABYTE
 _FLAGS = ("-mod=readonly", "-buildvcs=false", "-trimpath")
-_VERSION = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES} -X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}"
+_VERSION = " ".join(
+    f"-X k8s.io/{package}/version.gitVersion={KUBERNETES}"
+    for package in ("component-base", "client-go/pkg")
+)
 
 
 @dataclass(frozen=True)
 class Program:
     """One program.
 
-    Its Go module (a directory of MODULES), its package, and the installed versions that are
-    accepted.
-
     Attributes:
+        name: of its file.
+        module: the directory of the Go module that pins its sources.
+        package: its Go package.
         version: the arguments that make it print its version.
-        fits: pattern of the accepted version output.
+        fits: a pattern of the version output of an installed program that is used.
+        ldflags: for Go's linker.
     """
 
     name: str
-    module: str
+    module: Path
     package: str
     version: tuple[str, ...]
     fits: str
@@ -55,7 +59,12 @@ class Program:
 
 def _kubernetes(name: str, *, fits: str, version: tuple[str, ...] = ("--version",)) -> Program:
     return Program(
-        name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", version, fits, f"-s -w {_VERSION}"
+        name,
+        _MODULES / "kubernetes",
+        f"k8s.io/kubernetes/cmd/{name}",
+        version,
+        fits,
+        f"-s -w {_VERSION}",
     )
 
 
@@ -63,7 +72,7 @@ _SAME_MINOR = r"Kubernetes v1\.36\."
 PROGRAMS = (
     Program(
         "etcd",
-        "etcd",
+        _MODULES / "etcd",
         "go.etcd.io/etcd/server/v3",
         ("--version",),
         r"etcd Version: 3\.([6-9]|\d\d)\.",
@@ -75,13 +84,6 @@ PROGRAMS = (
     _kubernetes("kubectl", fits=r"Client Version: v1\.3[567]\.", version=("version", "--client")),
 )
 
-HELM = Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", ("version", "--short"), r"^v[34]\.")
-"""Not part of the control plane: it renders the manifests of deploy/."""
-KUEUE = Program("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", ("--version",), r"v0\.15\.2")
-"""Not part of the control plane either: tests run jobs against its manager, and take its
-definitions.
-"""
-
 
 def find_programs(
     cache: Path,
@@ -91,64 +93,24 @@ def find_programs(
 ) -> dict[str, Path]:
     """Return the path of every program by its name.
 
-    Build those that are missing (minutes, once).
+    Builds the missing programs, which takes minutes the first time.
     """
-    found = {
-        program.name: _installed_program(program, environ) or cached_program(program, cache)
-        for program in programs
-    }
-    missing = [program for program in programs if found[program.name] is None]
-    if missing:
-        remedy = "set ELASTICJOB_CACHE to a directory that can be written to"
-        make_directory(cache, what="the cache directory", remedy=remedy)
-        with locked(
-            cache / ".lock",
-            seconds=3600,
-            on_wait=lambda: progress.write(
-                "waiting for another elasticjob command that builds the same programs"
-            ),
-        ):
-            found |= _build_all(missing, cache, environ, progress)
-    return {name: path for name, path in found.items() if path is not None}
-
-
-def find_helm(environ: Mapping[str, str]) -> Path:
-    """Return the path of Helm; build it if it is missing."""
-    return find_programs(cache_dir(environ), environ, ProgressDisplay(), (HELM,))[HELM.name]
-
-
-def find_kueue(environ: Mapping[str, str]) -> Path:
-    """Return the path of Kueue's manager; build it if it is missing."""
-    return find_programs(cache_dir(environ), environ, ProgressDisplay(), (KUEUE,))[KUEUE.name]
-
-
-def kueue_definitions(environ: Mapping[str, str]) -> Path:
-    """Return the directory of Kueue's definitions, in its sources.
-
-    Go downloads and checks them if they are missing.
-    """
-    cache = cache_dir(environ)
-    progress = ProgressDisplay()
-    command = [
-        str(find_go(cache, environ, progress)),
-        "mod",
-        "download",
-        "-json",
-        "sigs.k8s.io/kueue",
-    ]
-    answer = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=go_environment(cache, environ),
-        cwd=MODULES / KUEUE.module,
-    )
-    if answer.returncode != 0:
-        raise LocalClusterError(
-            "could not download Kueue's sources", detail=last_lines(answer.stderr, 5)
-        )
-    return Path(json.loads(answer.stdout)["Dir"]) / "config" / "components" / "crd" / "bases"
+    found: dict[str, Path] = {}
+    missing = []
+    for program in programs:
+        path = _installed_program(program, environ) or cached_program(program, cache)
+        if path is None:
+            missing.append(program)
+        else:
+            found[program.name] = path
+    if not missing:
+        return found
+    remedy = "set ELASTICJOB_CACHE to a directory that can be written to"
+    make_directory(cache, what="the cache directory", remedy=remedy)
+    waiting = "waiting for another elasticjob command that builds the same programs"
+    with locked(cache / ".lock", seconds=3600, on_wait=lambda: progress.write(waiting)):
+        _build_all(missing, cache, environ, progress)
+    return found | {program.name: _cache_path(program, cache) for program in missing}
 
 
 def cached_program(program: Program, cache: Path) -> Path | None:
@@ -171,19 +133,17 @@ def _installed_program(program: Program, environ: Mapping[str, str]) -> Path | N
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    # Resolved, because the PATH may lead to a cluster's state directory, whose links are removed
-    # with the cluster.
-    return Path(path).resolve() if re.search(program.fits, answer.stdout) else None
+    if not re.search(program.fits, answer.stdout):
+        return None
+    # The PATH may name the state directory of a cluster, whose links are removed with the cluster.
+    return Path(path).resolve()
 
 
 def _cache_path(program: Program, cache: Path) -> Path:
-    """Return where the program belongs in the cache.
-
-    The path has a digest of all that its content depends on.
-    """
+    """Return the program's path in the cache, with a digest of all that its content depends on."""
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
-        digest.update((MODULES / program.module / name).read_bytes())
+        digest.update((program.module / name).read_bytes())
     digest.update(
         " ".join((*_FLAGS, program.ldflags, program.package, os.uname().machine)).encode()
     )
@@ -196,21 +156,21 @@ def _size_file(path: Path) -> Path:
 
 def _build_all(
     missing: list[Program], cache: Path, environ: Mapping[str, str], progress: ProgressDisplay
-) -> dict[str, Path | None]:
-    unbuilt = [
-        program for program in missing if cached_program(program, cache) is None
-    ]  # others built while we waited
-    if unbuilt:
-        go = find_go(cache, environ, progress)
-        settings = go_environment(cache, environ)
-        _check_space(go, cache, settings)
-        progress.write(
-            f"building {len(unbuilt)} programs from source into {cache}; about five minutes on two cores, once"
-        )
-        for number, program in enumerate(unbuilt, 1):
-            with progress.step(f"building {program.name} ({number} of {len(unbuilt)})") as tick:
-                _build(program, go, cache, settings, tick)
-    return {program.name: cached_program(program, cache) for program in missing}
+) -> None:
+    # Another command may have built some of them while this one waited for the lock.
+    unbuilt = [program for program in missing if cached_program(program, cache) is None]
+    if not unbuilt:
+        return
+    go = find_go(cache, environ, progress)
+    settings = go_environment(cache, environ)
+    _check_space(go, cache, settings)
+    progress.write(
+        f"building {len(unbuilt)} programs from source into {cache}; "
+        "about five minutes on two cores, once"
+    )
+    for number, program in enumerate(unbuilt, 1):
+        with progress.step(f"building {program.name} ({number} of {len(unbuilt)})") as tick:
+            _build(program, go, cache, settings, tick)
 
 
 def _build(
@@ -235,9 +195,7 @@ def _build(
         program.package,
     ]
     try:
-        status, output = run_in_foreground(
-            command, cwd=MODULES / program.module, environ=settings, tick=tick
-        )
+        status, output = run_in_foreground(command, cwd=program.module, environ=settings, tick=tick)
         if status != 0:
             raise _failure(program, output)
         with partial.open("rb+") as file:
@@ -251,19 +209,25 @@ def _build(
 def _failure(program: Program, output: str) -> LocalClusterError:
     detail = last_lines(output, 8)
     if re.search(r"no space left on device|disk quota exceeded", output):
-        text = "the disk is full: free about 4 GB, or set ELASTICJOB_CACHE, GOCACHE, GOMODCACHE and TMPDIR to another one"
+        text = (
+            "the disk is full: free about 4 GB, "
+            "or set ELASTICJOB_CACHE, GOCACHE, GOMODCACHE and TMPDIR to another one"
+        )
     elif re.search(
         r"dial tcp|no such host|proxyconnect|i/o timeout|TLS handshake|module lookup disabled",
         output,
     ):
-        text = "Go could not download the sources: check the network, or set GOPROXY to a module proxy you can reach"
+        text = (
+            "Go could not download the sources: check the network, "
+            "or set GOPROXY to a module proxy you can reach"
+        )
     else:
         text = "the compiler failed; its last lines follow"
     return LocalClusterError(f"could not build {program.name}: {text}", detail=detail)
 
 
 def _check_space(go: Path, cache: Path, settings: Mapping[str, str]) -> None:
-    """Refuse a build that would fill the disk, before it does."""
+    """Refuse a build that would fill the disk."""
     command = [str(go), "env", "-json", "GOCACHE", "GOMODCACHE"]
     answer = subprocess.run(
         command, capture_output=True, text=True, timeout=30, env=dict(settings), cwd="/"
@@ -281,6 +245,6 @@ def _check_space(go: Path, cache: Path, settings: Mapping[str, str]) -> None:
         free = shutil.disk_usage(existing).free
         if free < need:
             raise LocalClusterError(
-                f"{existing} has {free / _GIGABYTE:.1f} GB free and the build takes {need / _GIGABYTE:.0f} GB: "
-                "free some space, or set ELASTICJOB_CACHE, GOCACHE and GOMODCACHE to another disk"
+                f"{existing} has {free / _GIGABYTE:.1f} GB free "
+                f"and the build takes {need / _GIGABYTE:.0f} GB: free some space, or set ELASTICJOB_CACHE, GOCACHE and GOMODCACHE to another disk"
             )

@@ -1,0 +1,55 @@
+"""Helm and Kueue, built like the programs of the embedded cluster: Helm renders deploy/, and tests run Kueue."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from elasticjob_localcluster.controlplane.binaries import Program, find_programs
+from elasticjob_localcluster.controlplane.go_toolchain import find_go, go_environment
+from elasticjob_localcluster.errors import LocalClusterError
+from elasticjob_localcluster.foreground import last_lines
+from elasticjob_localcluster.progress_display import ProgressDisplay
+from elasticjob_localcluster.state_directory import cache_dir
+
+_MODULES = Path(__file__).parent / "modules"
+HELM = Program(
+    "helm", _MODULES / "helm", "helm.sh/helm/v3/cmd/helm", ("version", "--short"), r"^v[34]\."
+)
+KUEUE = Program(
+    "kueue", _MODULES / "kueue", "sigs.k8s.io/kueue/cmd/kueue", ("--version",), r"v0\.15\.2"
+)
+
+
+def find_helm(environ: Mapping[str, str]) -> Path:
+    """Return the path of Helm; build it if it is missing."""
+    return find_programs(cache_dir(environ), environ, ProgressDisplay(), (HELM,))[HELM.name]
+
+
+def find_kueue(environ: Mapping[str, str]) -> Path:
+    """Return the path of Kueue's manager; build it if it is missing."""
+    return find_programs(cache_dir(environ), environ, ProgressDisplay(), (KUEUE,))[KUEUE.name]
+
+
+def kueue_definitions(environ: Mapping[str, str]) -> Path:
+    """Return the directory of Kueue's CustomResourceDefinitions, in its sources.
+
+    Go downloads and checks the sources if they are missing.
+    """
+    cache = cache_dir(environ)
+    go = find_go(cache, environ, ProgressDisplay())
+    answer = subprocess.run(
+        [str(go), "mod", "download", "-json", "sigs.k8s.io/kueue"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=go_environment(cache, environ),
+        cwd=KUEUE.module,
+    )
+    if answer.returncode != 0:
+        raise LocalClusterError(
+            "could not download Kueue's sources", detail=last_lines(answer.stderr, 5)
+        )
+    return Path(json.loads(answer.stdout)["Dir"]) / "config" / "components" / "crd" / "bases"
