@@ -18,8 +18,8 @@ from elasticjob._agent_connection import AgentError
 from elasticjob.checkpointer import Checkpointer
 from elasticjob.commit import may_commit
 from elasticjob.datasets import shards, stream_shards
+from elasticjob.key_value import KeyValue, barrier
 from elasticjob.progress import checkpoint_requested, confirm_stop, report_step, should_stop
-from elasticjob.rendezvous import KeyValue, barrier
 from elasticjob.shards import Shard, Shards
 from elasticjob.text import TextShard, text_shards
 from elasticjob.world import Member, World, members, next_world, world, world_changed

@@ -58,7 +58,7 @@ class AgentConnection:
         """The agent has asked this process to stop."""
         self.stop_confirmed = False
         """This process has confirmed that it ends because of a stop."""
-        self.told_round = 0
+        self.notified_round = 0
         """The round of the latest world that the agent has told this process after its start; 0:
         none.
         """
@@ -146,7 +146,7 @@ class AgentConnection:
         """Wait until a world after that of a round was told, or a stop requested, at most `timeout` seconds."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self.told_round > after or self.stop_requested or self._disconnected,
+                lambda: self.notified_round > after or self.stop_requested or self._disconnected,
                 timeout,
             )
 
@@ -206,7 +206,7 @@ class AgentConnection:
         if message.get("stop") or "world_changed" in message:
             with self._changed:
                 self.stop_requested = self.stop_requested or bool(message.get("stop"))
-                self.told_round = max(self.told_round, message.get("world_changed", 0))
+                self.notified_round = max(self.notified_round, message.get("world_changed", 0))
                 self._changed.notify_all()
             return
         with self._changed:
@@ -234,7 +234,7 @@ def _introduction() -> list[dict[str, Any]]:
     Which process of its pod this is, if there are several, and the world it has taken.
     """
     several = _process.local_size() > 1
-    place = _process.taken.place
+    place = _process.joined.place
     which: list[dict[str, Any]] = (
         [{"process": _process.local_rank(), "of": _process.local_size()}] if several else []
     )

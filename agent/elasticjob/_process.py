@@ -18,28 +18,28 @@ class Place:
 
 
 @dataclass
-class Taken:
+class Joined:
     """The place that this process has taken after its start; None: it has that of its start."""
 
     place: Place | None = None
 
 
-taken = Taken()
+joined = Joined()
 
 
 def world_round() -> int:
     """Return the round of this process' world; 0 when there is no job."""
-    return taken.place.round if taken.place else int(os.environ.get(names.ENV_ROUND, "0"))
+    return joined.place.round if joined.place else int(os.environ.get(names.ENV_ROUND, "0"))
 
 
 def rank() -> int:
     """Return this process' rank among those of all pods."""
-    return taken.place.rank if taken.place else _number(names.ENV_RANK, "RANK", 0)
+    return joined.place.rank if joined.place else _number(names.ENV_RANK, "RANK", 0)
 
 
 def size() -> int:
     """Return the number of processes of all pods."""
-    return taken.place.size if taken.place else _number(names.ENV_WORLD_SIZE, "WORLD_SIZE", 1)
+    return joined.place.size if joined.place else _number(names.ENV_WORLD_SIZE, "WORLD_SIZE", 1)
 
 
 def local_rank() -> int:

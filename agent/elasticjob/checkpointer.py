@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 from elasticjob._agent_connection import AgentError
 from elasticjob.checkpoint_storage import COMPLETE, CheckpointStorage, open_storage
 from elasticjob.commit import may_commit
+from elasticjob.key_value import KeyValue
 from elasticjob.progress import confirm_stop, report_step, should_stop
-from elasticjob.rendezvous import KeyValue
 from elasticjob.shards import Shards
 from elasticjob.world import world
 

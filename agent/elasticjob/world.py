@@ -75,7 +75,7 @@ def world_changed() -> bool:
     Uses memory of this process only, so it may be called at every step.
     """
     agent = agent_connection()
-    return agent is not None and agent.told_round > _process.world_round()
+    return agent is not None and agent.notified_round > _process.world_round()
 
 
 def next_world(*, timeout: float = 0.0) -> World:
@@ -95,7 +95,7 @@ def next_world(*, timeout: float = 0.0) -> World:
     if agent is not None and timeout > 0:
         agent.wait_for_world(_process.world_round(), timeout)
     if agent is not None and world_changed():
-        _process.taken.place = _process.Place(**agent.call("next_world").result())
+        _process.joined.place = _process.Place(**agent.call("next_world").result())
     return world()
 
 

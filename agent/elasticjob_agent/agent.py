@@ -16,11 +16,12 @@ from pathlib import Path
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from elasticjob_agent import host_files, lifecycle, termination
+from elasticjob_agent import events, host_files, termination
 from elasticjob_agent.config import Config
-from elasticjob_agent.horovod.rendezvous import HorovodRendezvous
+from elasticjob_agent.events import Action, Event, Launch
+from elasticjob_agent.horovod.horovod_rendezvous import HorovodRendezvous
 from elasticjob_agent.host_files import HostFiles
-from elasticjob_agent.lifecycle import Action, Event, Launch, State, decide
+from elasticjob_agent.lifecycle import State, decide
 from elasticjob_agent.master_connection import MasterConnection, open_channel
 from elasticjob_agent.node_check import NodeCheck
 from elasticjob_agent.process import ProcessSupervisor, TrainingProcesses
@@ -68,7 +69,7 @@ class Agent:
             channel=self._channel,
             pod_uid=config.pod_uid,
             on_report=self._connection.report,
-            on_world_taken=self._report_joined,
+            on_world_joined=self._report_joined,
         )
         self._horovod = HorovodRendezvous(
             self._channel, config.pod_uid, on_joined=self._report_joined
@@ -155,18 +156,16 @@ class Agent:
                 self._handle(self._launch_event(command.start))
             case "stop":
                 self._handle(
-                    lifecycle.StopRequested(
-                        round=command.stop.round, grace=command.stop.grace_seconds
-                    )
+                    events.StopRequested(round=command.stop.round, grace=command.stop.grace_seconds)
                 )
             case "drain":
-                self._handle(lifecycle.DrainRequested(grace=command.drain.grace_seconds))
+                self._handle(events.DrainRequested(grace=command.drain.grace_seconds))
             case "exit":
-                self._handle(lifecycle.ExitRequested(problem=command.exit.problem))
+                self._handle(events.ExitRequested(problem=command.exit.problem))
             case "hosts_updated":
                 self._horovod.announce(command.hosts_updated.round)
             case "world_changed":
-                self._handle(lifecycle.WorldChanged())
+                self._handle(events.WorldChanged())
                 self._training_socket.change_world(command.world_changed)
             case "check":
                 self._spawn(self._check_node(command.check))
@@ -209,7 +208,7 @@ class Agent:
         self._connection.send(pb.AgentMessage(joined=pb.Joined(round=round_)))
 
     def _handle_sigterm(self) -> None:
-        self._handle(lifecycle.DrainRequested(grace=self._config.drain_seconds, by_node=True))
+        self._handle(events.DrainRequested(grace=self._config.drain_seconds, by_node=True))
 
     def _forward_signal(self, number: int) -> None:
         if self._processes is not None:
@@ -232,18 +231,18 @@ class Agent:
         match action:
             case Launch():
                 self._launch(action)
-            case lifecycle.Exited():
+            case events.Exited():
                 self._connection.send(_exited_message(action))
-            case lifecycle.EndProcess():
+            case events.EndProcess():
                 if self._end_task is not None:
                     self._end_task.cancel()
                 if self._processes is not None:
                     self._end_task = self._spawn(self._end_processes(self._processes, action))
-            case lifecycle.ReportLeaving():
+            case events.ReportLeaving():
                 self._connection.send(pb.AgentMessage(leaving=pb.Leaving()))
-            case lifecycle.AwaitVerdict():
+            case events.AwaitVerdict():
                 self._spawn(self._await_verdict())
-            case lifecycle.Quit():
+            case events.Quit():
                 if not self._exit_code.done():
                     self._exit_code.set_result(action.code)
 
@@ -267,7 +266,7 @@ class Agent:
         kills = self._usage_monitor.memory_kills()
         watching = self._spawn(watch.run()) if watch else None
         if await processes.failure() and len(processes) > 1:
-            self._handle(lifecycle.ProcessFailed(confirmed=self._training_socket.stop_confirmed))
+            self._handle(events.ProcessFailed(confirmed=self._training_socket.stop_confirmed))
         code, message = await processes.wait()
         failed_at = (watch and watch.failed_at) or processes.failed_at
         if watching is not None:
@@ -284,14 +283,12 @@ class Agent:
         # Horovod's processes end by an error when their member is removed.
         confirmed = self._training_socket.stop_confirmed or self._horovod.removed
         self._handle(
-            lifecycle.ProcessEnded(
+            events.ProcessEnded(
                 code=code, message=message, confirmed=confirmed, failed_at=failed_at
             )
         )
 
-    async def _end_processes(
-        self, processes: TrainingProcesses, action: lifecycle.EndProcess
-    ) -> None:
+    async def _end_processes(self, processes: TrainingProcesses, action: events.EndProcess) -> None:
         """Ask the processes to stop, then send SIGTERM, then SIGKILL.
 
         Cancelled when all have exited.
@@ -324,7 +321,7 @@ class Agent:
             while (seconds := self._connection.disconnected_seconds) < self._timeouts.failure:  # noqa: ASYNC110 (rare)
                 await asyncio.sleep(self._timeouts.failure - seconds)
         if self._state.last_exit is last:
-            self._handle(lifecycle.VerdictTimedOut())
+            self._handle(events.VerdictTimedOut())
 
     def _spawn(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -359,10 +356,10 @@ class Agent:
 
 
 def _how(event: Event) -> str:
-    return f" with exit code {event.code}" if isinstance(event, lifecycle.ProcessEnded) else ""
+    return f" with exit code {event.code}" if isinstance(event, events.ProcessEnded) else ""
 
 
-def _exited_message(exited: lifecycle.Exited) -> pb.AgentMessage:
+def _exited_message(exited: events.Exited) -> pb.AgentMessage:
     ago = 0.0 if exited.failed_at is None else time.monotonic() - exited.failed_at
     return pb.AgentMessage(
         exited=pb.ProcessExited(

@@ -1,185 +1,41 @@
-"""The life of a member's training, as a pure function.
+"""Decides what the agent does in the life of a member's training, as a pure function.
 
-`decide(state, event)` returns the next state and actions. A member has one training process or
-several, which start and end together: "the process" stands for all of them.
-
-agent.py produces the events and executes the actions, so every order of events can be tested
-without a process.
+`decide(state, event)` returns the next state and the actions (events.py). agent.py produces the
+events and executes the actions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from elasticjob_api import names
 
+from elasticjob_agent.events import (
+    KILL_NOW,
+    Action,
+    AwaitVerdict,
+    DrainRequested,
+    EndProcess,
+    Event,
+    Exited,
+    ExitRequested,
+    Launch,
+    ProcessEnded,
+    ProcessFailed,
+    Quit,
+    ReportLeaving,
+    StopRequested,
+    VerdictTimedOut,
+    WorldChanged,
+)
+
 CANNOT_RUN = frozenset({126, 127})
-"""Exit codes of a command that is not there or not executable: trying again is of no use."""
+"""Exit codes of a command that does not exist or is not executable: a restart cannot help."""
 
 EXIT_SECONDS = 5.0
 """For a process that still runs when the master ends its member, such as a parameter server at the
-job's end.
+end of the job.
 """
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Event and action: start the training process in the world of a round.
-
-    Attributes:
-        round: the number of the world.
-        variables: those that the agent sets in each process to start, by rank.
-        first_rank: the rank of the first one.
-        members: answers its call `members`.
-        restart_in_place: if it crashes, it may be started again in this world. Beside others it may not: they have its
-            addresses, have passed barriers with it, and are ahead of the checkpoint that it would load.
-        crash_excused: the last crash was the consequence of another member's, so it is not one of the retries.
-    """
-
-    round: int
-    variables: Sequence[Mapping[str, str]] = ()
-    first_rank: int = 0
-    members: Sequence[Any] = ()
-    restart_in_place: bool = True
-    crash_excused: bool = False
-
-
-@dataclass(frozen=True)
-class Exited:
-    """How a training process ended.
-
-    Attributes:
-        asked: it ended because it was asked to stop, not because it was finished.
-        retry: it has crashed, and may be started again in another world.
-        failed_at: when the first of the member's processes failed, by the agent's monotonic clock; None if none has.
-    """
-
-    round: int
-    code: int
-    asked: bool
-    message: str
-    retry: bool = False
-    failed_at: float | None = None
-
-
-# --- events
-# ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class StopRequested:
-    """The master wants the process of a round to end; the next Launch follows."""
-
-    round: int
-    grace: float
-
-
-@dataclass(frozen=True)
-class WorldChanged:
-    """The process goes on in another world than that of its start."""
-
-
-@dataclass(frozen=True)
-class DrainRequested:
-    """The member is to leave: the master has sent a drain command, or the node SIGTERM."""
-
-    grace: float
-    by_node: bool = False
-
-
-@dataclass(frozen=True)
-class ExitRequested:
-    """The agent ends with its process' exit code, or because of a problem of its node."""
-
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class ProcessFailed:
-    """One of the member's training processes has failed while others run.
-
-    `confirmed`: one of them confirmed a stop.
-    """
-
-    confirmed: bool = False
-
-
-@dataclass(frozen=True)
-class ProcessEnded:
-    """The member's training processes and all their descendants have exited.
-
-    Attributes:
-        code: 0 if all have exited with 0, else that of the first that has failed.
-        message: its last words.
-        confirmed: one of them confirmed that it ends for a stop. The others then need not: a training that is taken for
-            stopped is started again and finds its end, one that is taken for finished is lost.
-        failed_at: when the first of them failed, by the agent's monotonic clock; None if none has.
-    """
-
-    code: int
-    message: str
-    confirmed: bool = False
-    failed_at: float | None = None
-
-
-@dataclass(frozen=True)
-class VerdictTimedOut:
-    """The master has not said in time what becomes of this member, whose process ended by itself."""
-
-
-Event = (
-    Launch
-    | StopRequested
-    | WorldChanged
-    | DrainRequested
-    | ExitRequested
-    | ProcessFailed
-    | ProcessEnded
-    | VerdictTimedOut
-)
-
-
-# --- actions
-# --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class EndProcess:
-    """Make the process end: ask it, or SIGTERM if it cannot be asked.
-
-    SIGTERM and SIGKILL after so many seconds. `by_node`: the node wants it, of which the master,
-    and those who train with this process, only learn now.
-    """
-
-    terminate_after: float
-    kill_after: float
-    by_node: bool = False
-
-
-KILL_NOW = EndProcess(0.0, 0.0)
-"""SIGKILL, without asking."""
-
-
-@dataclass(frozen=True)
-class ReportLeaving:
-    """Report to the master that the node ends this agent."""
-
-
-@dataclass(frozen=True)
-class AwaitVerdict:
-    """Raise the event VerdictTimedOut when the master sends no command, or stays disconnected, for too long."""
-
-
-@dataclass(frozen=True)
-class Quit:
-    """End the agent."""
-
-    code: int
-
-
-Action = Launch | Exited | EndProcess | ReportLeaving | AwaitVerdict | Quit
 
 
 @dataclass(frozen=True)
@@ -187,14 +43,15 @@ class State:
     """What the agent remembers between two events.
 
     Attributes:
-        running: what runs now.
+        restarts_left: the number of crashes after which the process is still restarted in this pod.
+        running: the launch of the running process.
         stopping: the running process was asked to end.
-        next_launch: what to start as soon as the running process has exited.
-        draining: no process is started any more; the agent ends with the present one.
-        exiting: the master has ended this member; the agent ends with the present process.
-        last_exit: how the latest process ended; reported again to a master that reconnects, until the next Launch.
+        next_launch: the launch that follows when the running process has exited.
+        draining: the agent starts no further process and ends with the running one.
+        exiting: the master has ended this member; the agent ends with the running process.
+        last_exit: how the latest process ended, until the next launch. It is reported again when
+            the agent reconnects to a master.
         node_problem: why the node of this agent is not fit.
-        restarts_left: crashes after which the process is still started again in this pod.
     """
 
     restarts_left: int = 0
@@ -211,32 +68,22 @@ Decision = tuple[State, tuple[Action, ...]]
 
 
 def decide(state: State, event: Event) -> Decision:
-    """Return the state after an event, and what to do now."""
+    """Return the state after an event, and the actions."""
     match event:
         case Launch():
             return _launch(state, event)
         case StopRequested():
             return _stop(state, event)
         case WorldChanged():
-            # The variables of its start are out of date: after a crash only the master can start it
-            # again.
-            known = replace(state.running, restart_in_place=False) if state.running else None
-            return replace(state, running=known), ()
+            return _change_world(state)
         case DrainRequested():
             return _drain(state, event)
         case ExitRequested():
-            if state.running:
-                return replace(state, exiting=True, stopping=True), (_graceful_end(EXIT_SECONDS),)
-            if event.problem:
-                return replace(state, exiting=True, node_problem=event.problem), (
-                    Quit(names.EXIT_UNFIT),
-                )
-            return state, (Quit(_exit_code(state)),)
+            return _exit(state, event)
         case ProcessFailed():
-            # The others wait for it, and for nothing else; in a stop they may be saving, and have
-            # their time for it.
-            alone = state.running is None or state.stopping or event.confirmed
-            return state, () if alone else (KILL_NOW,)
+            if state.running is None or state.stopping or event.confirmed:
+                return state, ()  # during a stop the others may be saving
+            return state, (KILL_NOW,)  # the others would only wait for the failed one
         case ProcessEnded():
             return _ended(state, event)
         case VerdictTimedOut():
@@ -245,18 +92,35 @@ def decide(state: State, event: Event) -> Decision:
             return state, (Quit(_exit_code(state)),)
 
 
+def _change_world(state: State) -> Decision:
+    if state.running is None:
+        return state, ()
+    # The variables of its start are out of date: after a crash only the master can start it.
+    return replace(state, running=replace(state.running, restart_in_place=False)), ()
+
+
+def _exit(state: State, event: ExitRequested) -> Decision:
+    if state.running:
+        return replace(state, exiting=True, stopping=True), (_graceful_end(EXIT_SECONDS),)
+    if event.problem:
+        after = replace(state, exiting=True, node_problem=event.problem)
+        return after, (Quit(names.EXIT_UNFIT),)
+    return state, (Quit(_exit_code(state)),)
+
+
 def _launch(state: State, launch: Launch) -> Decision:
     if state.draining or state.exiting:
         return state, ()
     if state.running:
         if state.running.round == launch.round:
             return replace(state, next_launch=None), ()
-        # The master has formed a newer world than this process', so there is nothing to wait for.
+        # The master has formed a newer world, so the process has nothing to wait for.
         return replace(state, next_launch=launch, stopping=True), (KILL_NOW,)
     if state.last_exit and state.last_exit.round == launch.round:
-        return state, (state.last_exit,)  # it has run and ended already: the master has missed that
-    retry = state.last_exit is not None and state.last_exit.retry and launch.crash_excused
-    left = state.restarts_left + 1 if retry else state.restarts_left
+        return state, (state.last_exit,)  # it has run and ended, which the master has missed
+    left = state.restarts_left
+    if state.last_exit is not None and state.last_exit.retry and launch.crash_excused:
+        left += 1
     after = replace(
         state, running=launch, stopping=False, next_launch=None, last_exit=None, restarts_left=left
     )
@@ -265,23 +129,24 @@ def _launch(state: State, launch: Launch) -> Decision:
 
 def _stop(state: State, event: StopRequested) -> Decision:
     if state.running and state.running.round == event.round:
-        return replace(state, stopping=True, next_launch=None), (
-            EndProcess(event.grace, 2 * event.grace),
-        )
+        end = EndProcess(terminate_after=event.grace, kill_after=2 * event.grace)
+        return replace(state, stopping=True, next_launch=None), (end,)
     if not state.running and state.last_exit and state.last_exit.round == event.round:
         return state, (state.last_exit,)
     return state, ()
 
 
 def _drain(state: State, event: DrainRequested) -> Decision:
-    report: tuple[Action, ...] = (ReportLeaving(),) if event.by_node and not state.draining else ()
+    report: tuple[Action, ...] = ()
+    if event.by_node and not state.draining:
+        report = (ReportLeaving(),)
     if state.running:
         end = replace(_graceful_end(event.grace), by_node=event.by_node)
         return replace(state, draining=True, stopping=True, next_launch=None), (*report, end)
-    finished = (
-        state.last_exit is not None and not state.last_exit.asked and state.last_exit.code == 0
-    )
-    return replace(state, draining=True), (*report, Quit(0 if finished else names.EXIT_DRAINED))
+    last = state.last_exit
+    finished = last is not None and last.code == 0 and not last.asked
+    quit_ = Quit(0) if finished else Quit(names.EXIT_DRAINED)
+    return replace(state, draining=True), (*report, quit_)
 
 
 def _ended(state: State, event: ProcessEnded) -> Decision:
@@ -300,13 +165,11 @@ def _ended(state: State, event: ProcessEnded) -> Decision:
         return after, (exited, Quit(names.EXIT_DRAINED))
     if state.exiting:
         return after, (exited, Quit(_exit_code(after)))
-    if asked:
-        if state.next_launch is None:
-            return after, (exited,)
-        return replace(after, running=state.next_launch, last_exit=None), (
-            exited,
-            state.next_launch,
-        )
+    if asked and state.next_launch is None:
+        return after, (exited,)
+    if asked and state.next_launch is not None:
+        after = replace(after, running=state.next_launch, last_exit=None)
+        return after, (exited, state.next_launch)
     if event.code not in CANNOT_RUN | {0} and state.restarts_left > 0:
         after = replace(after, restarts_left=state.restarts_left - 1)
         if state.running.restart_in_place:
@@ -317,13 +180,12 @@ def _ended(state: State, event: ProcessEnded) -> Decision:
 
 
 def _graceful_end(seconds: float) -> EndProcess:
-    """Return how to end a process that must have exited after so many seconds."""
-    return EndProcess(0.8 * seconds, seconds)
+    """Return how to end a process that must have exited within `seconds`."""
+    return EndProcess(terminate_after=0.8 * seconds, kill_after=seconds)
 
 
 def _exit_code(state: State) -> int:
-    """Return the agent's exit code: that of the latest process.
-
-    One that was asked to end has not failed.
-    """
-    return 0 if state.last_exit is None or state.last_exit.asked else state.last_exit.code
+    """Return the agent's exit code: that of the latest process, or 0 if it ended for a stop."""
+    if state.last_exit is None or state.last_exit.asked:
+        return 0
+    return state.last_exit.code

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from elasticjob_agent.process import ProcessSupervisor, TrainingProcess
+from elasticjob_agent.process import ProcessSupervisor
+from elasticjob_agent.training_process import TrainingProcess
 
 MOST_REMEMBERED = 1000
 """Ends that are remembered: a master repeats only what an unfinished plan wants, of which there is
@@ -55,7 +56,7 @@ class Scripts:
         ended = asyncio.Event()
         process = TrainingProcess(PREFIX, lambda _process: ended.set())
         command = [*_PRINTING_TO_STDERR, "sh", "-c", request.script, "sh", request.pods]
-        self._supervisor.start_beside(process, command, {**self._container, **request.environment})
+        self._supervisor.start_other(process, command, {**self._container, **request.environment})
         late = ""
         try:
             async with asyncio.timeout(

@@ -1,11 +1,16 @@
-"""The socket on which the training processes talk to their agent.
+"""Serves the socket between the training processes and their agent.
 
-JSON lines, so that any interpreter can speak it. Up: {"process": 1, "of": 2} from one of several
-processes, before all else; step reports; {"stoppable": true} from a process that listens for stops,
-{"stopping": true} when it ends because of one; {"world": 3} from a process whose parent has taken
-that world; calls with an id. Down: answers with the same id, {"stop": true}, and {"world_changed":
-3} when there is a new world to take, by the call next_world. Any process that can open the socket
-may use the shards of this pod and read the list of hosts.
+The protocol is JSON lines, which any interpreter can write. A process sends
+    {"process": 1, "of": 2}    first, if the pod has several processes
+    {"step": 7, …}             a step report
+    {"stoppable": true}        it listens for stops
+    {"stopping": true}         it ends because of a stop
+    {"world": 3}               its parent has joined that world
+    {"id": 1, "call": …}       a call
+and receives answers with the same id, {"stop": true}, and {"world_changed": 3} when it can join a
+new world by the call `next_world`.
+
+Any process that can open the socket may use the shards of this pod and read the list of hosts.
 """
 
 from __future__ import annotations
@@ -20,10 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
-from elasticjob_api.limits import MAX_SLOTS
 from elasticjob_api.v1 import agent_pb2
 
-from elasticjob_agent import writable_directory
+from elasticjob_agent import training_messages, writable_directory
 from elasticjob_agent.proxy.master_call import CallError
 from elasticjob_agent.proxy.master_proxy import MasterProxy
 from elasticjob_agent.step_reports import StepReport
@@ -32,19 +36,24 @@ MAX_LINE_BYTES = 1 << 20
 DISCONNECT_SECONDS = 1.0
 MAX_CONNECTIONS = 1024
 MAX_CONCURRENT_CALLS = 64
-"""Calls that are answered at a time on one connection."""
+"""Calls of one connection that are answered concurrently."""
 MAX_UNREAD_BYTES = 4 << 20
-"""Bytes of answers that wait to be read; a connection on which more wait is closed."""
+"""Bytes of answers that a process has not read; beyond that its connection is closed."""
 
 
 @dataclass(eq=False)
 class _Connection:
-    """One connection of a training process, which is that of a local rank among the processes of this member.
+    """One connection of a training process.
 
     Attributes:
-        round: in which the process was started.
-        world_round: of the latest world that it has taken.
-        members: of that world.
+        writer: of the connection.
+        round: the round that the process was started in.
+        world_round: the round of the latest world that it has joined.
+        members: the members of that world.
+        local_rank: the process among those of this member.
+        local_size: the number of processes of this member.
+        stoppable: the process listens for stops.
+        calls: the number of calls that are being answered.
     """
 
     writer: asyncio.StreamWriter
@@ -66,7 +75,7 @@ class _Connection:
 class TrainingSocket:
     """Serves the training processes of one agent.
 
-    They are asked to stop together, and one confirms for all.
+    All processes are asked to stop together, and one of them confirms for all.
     """
 
     def __init__(
@@ -75,15 +84,19 @@ class TrainingSocket:
         channel: grpc.aio.Channel,
         pod_uid: str,
         on_report: Callable[[StepReport], None],
-        on_world_taken: Callable[[int], None] = lambda _round: None,
+        on_world_joined: Callable[[int], None] = lambda _round: None,
     ) -> None:
-        """Pass calls on over a channel to the master, and step reports to `on_report`.
+        """Create the socket's folder.
 
-        `on_world_taken` is called with the round of a world when all processes have taken it.
+        Args:
+            channel: to the master, which answers the calls.
+            pod_uid: of this pod.
+            on_report: called with each step report.
+            on_world_joined: called with the round of a world when all processes have joined it.
         """
         self._proxy = MasterProxy(channel, pod_uid)
         self._on_report = on_report
-        self._on_world_taken = on_world_taken
+        self._on_world_joined = on_world_joined
         self._folder = Path(
             tempfile.mkdtemp(prefix="elasticjob-", dir=writable_directory.path_for_sockets())
         )
@@ -94,34 +107,31 @@ class TrainingSocket:
         self._stop_requested = False
         self._members: Sequence[agent_pb2.Member] = ()
         self._processes = 1
-        self._told = agent_pb2.WorldChanged()
-        self._taken_by: set[int] = set()
+        self._announced = agent_pb2.WorldChanged()
+        self._joined_ranks: set[int] = set()
         self._disconnected = asyncio.Event()
         self.stop_confirmed = False
         """A process of the present round has confirmed that it ends because of a stop."""
         self.joined_round = 0
-        """The round of the latest world that all present processes have taken after their start; 0:
-        none.
+        """The round of the latest world that all present processes have joined since their start;
+        0: none.
         """
 
     @property
     def path(self) -> Path:
-        """Where the socket is."""
+        """The path of the socket."""
         return self._folder / "agent.sock"
 
     @property
     def listens_for_stop(self) -> bool:
-        """Whether a present process listens for {"stop": true}.
-
-        If none does, they are sent SIGTERM.
-        """
+        """Whether a present process listens for {"stop": true}; otherwise only SIGTERM helps."""
         return any(
             connection.stoppable and connection.round == self._round
             for connection in self._connections
         )
 
     def leased_shards(self) -> list[agent_pb2.LeasedShards]:
-        """Return what the processes of this pod have leased, as far as no master has confirmed that it is reported."""
+        """Return the shards that the processes of this pod have leased and not reported."""
         return self._proxy.leased_shards()
 
     async def open(self) -> None:
@@ -143,7 +153,7 @@ class TrainingSocket:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def wait_until_disconnected(self) -> None:
-        """Wait until the ended processes' connections are read to their end, at most `DISCONNECT_SECONDS`."""
+        """Wait at most `DISCONNECT_SECONDS` until the connections of ended processes are read."""
         try:
             async with asyncio.timeout(DISCONNECT_SECONDS):
                 while self._connections:
@@ -153,32 +163,29 @@ class TrainingSocket:
             return
 
     def begin_round(self, round_: int, members: Sequence[agent_pb2.Member], processes: int) -> None:
-        """Expect so many processes of a round.
-
-        What earlier ones were asked for, or have confirmed, is forgotten.
-        """
+        """Expect a number of processes of a round, and forget the stops of earlier processes."""
         self._round = round_
         self._stop_requested = False
         self.stop_confirmed = False
         self._members = members
         self._processes = processes
-        self._told, self._taken_by, self.joined_round = agent_pb2.WorldChanged(), set(), 0
+        self._announced = agent_pb2.WorldChanged()
+        self._joined_ranks = set()
+        self.joined_round = 0
 
     def change_world(self, change: agent_pb2.WorldChanged) -> None:
-        """Tell the present processes their next world.
-
-        Only the latest one counts, and a repetition changes nothing.
-        """
+        """Announce the next world to the present processes, unless they know it or a later one."""
         round_ = change.world.round
-        if round_ <= max(self._round, self._told.world.round):
+        if round_ <= max(self._round, self._announced.world.round):
             return
-        self._told, self._taken_by = change, set()
+        self._announced = change
+        self._joined_ranks = set()
         self._proxy.world_over(round_)
         for connection in self._connections:
             connection.send({"world_changed": round_})
 
     def request_stop(self) -> None:
-        """Ask the present processes to stop, on all their connections and on those that they open later."""
+        """Ask the present processes to stop, on their present and their later connections."""
         self._stop_requested = True
         for connection in self._connections:
             connection.send({"stop": True})
@@ -192,13 +199,12 @@ class TrainingSocket:
         try:
             if self._stop_requested:
                 connection.send({"stop": True})
-            if self._told.world.round:
-                connection.send({"world_changed": self._told.world.round})
+            if self._announced.world.round:
+                connection.send({"world_changed": self._announced.world.round})
             while line := await reader.readline():
                 self._handle_line(connection, line)
         except (ConnectionError, ValueError):
-            # the process has exited, or sent a line longer than MAX_LINE_BYTES: the connection ends
-            pass
+            pass  # the process has exited, or sent a line longer than MAX_LINE_BYTES
         finally:
             self._connections.discard(connection)
             self._disconnected.set()
@@ -213,14 +219,16 @@ class TrainingSocket:
         if not isinstance(message, dict):
             connection.send({"id": None, "error": "not a JSON object"})
         elif message.get("call") == "members":
-            connection.send(
-                {"id": message.get("id"), "result": {"members": _processes(connection.members)}}
-            )
+            members = training_messages.processes(connection.members)
+            connection.send({"id": message.get("id"), "result": {"members": members}})
         elif message.get("call") == "next_world":
             connection.send({"id": message.get("id"), **self._next_world(connection)})
         elif "id" in message and connection.calls >= MAX_CONCURRENT_CALLS:
-            refusal = f"{connection.calls} calls are under way on this connection; at most {MAX_CONCURRENT_CALLS} are"
-            connection.send({"id": message["id"], "error": f"{refusal} answered at a time"})
+            refusal = (
+                f"{connection.calls} calls are under way on this connection; "
+                f"at most {MAX_CONCURRENT_CALLS} are answered at a time"
+            )
+            connection.send({"id": message["id"], "error": refusal})
         elif "id" in message:
             connection.calls += 1
             self._spawn(self._answer(connection, message))
@@ -229,7 +237,7 @@ class TrainingSocket:
         elif message.get("stopping") is True:
             self.stop_confirmed = self.stop_confirmed or connection.round == self._round
         elif "world" in message:
-            if message["world"] == self._told.world.round:
+            if message["world"] == self._announced.world.round:
                 self._next_world(connection)
         elif "step" in message:
             self._report(connection, message)
@@ -239,69 +247,50 @@ class TrainingSocket:
             connection.send({"id": None, "error": "neither a step, nor a call with an id"})
 
     def _next_world(self, connection: _Connection) -> dict[str, Any]:
-        """Give a process its place in the world that it was told, and return the answer."""
-        world = self._told.world
+        """Let a process join the announced world, and return the answer: its place."""
+        world = self._announced.world
         if connection.round != self._round or not world.round:
-            return {"error": f"the process of round {connection.round} was told no other world"}
+            return {
+                "error": f"no other world was announced to the process of round {connection.round}"
+            }
         connection.world_round = world.round
         connection.members = world.members
-        self._taken_by.add(connection.local_rank)
-        if len(self._taken_by) >= self._processes and self.joined_round < world.round:
+        self._joined_ranks.add(connection.local_rank)
+        if len(self._joined_ranks) >= self._processes and self.joined_round < world.round:
             self.joined_round = world.round
-            self._on_world_taken(world.round)
-        size = sum(max(1, member.processes) for member in world.members)
-        return {
-            "result": {
-                "round": world.round,
-                "rank": self._told.rank + connection.local_rank,
-                "size": size,
-            }
+            self._on_world_joined(world.round)
+        place = {
+            "round": world.round,
+            "rank": self._announced.rank + connection.local_rank,
+            "size": training_messages.world_size(world),
         }
+        return {"result": place}
 
     def _introduce(self, connection: _Connection, message: dict[str, Any]) -> None:
-        local_rank = message["process"]
-        local_size = message.get("of")
-        if (
-            isinstance(local_rank, int)
-            and isinstance(local_size, int)
-            and 0 <= local_rank < local_size <= MAX_SLOTS
-        ):
-            connection.local_rank = local_rank
-            connection.local_size = local_size
+        try:
+            place = training_messages.local_place(message)
+        except ValueError as error:
+            connection.send({"id": None, "error": str(error)})
         else:
-            limits = f"process must be a number from 0 to of - 1, and of at most {MAX_SLOTS}"
-            connection.send(
-                {"id": None, "error": f"{limits}, not {local_rank!r} of {local_size!r}"}
-            )
+            connection.local_rank, connection.local_size = place
 
     def _report(self, connection: _Connection, message: dict[str, Any]) -> None:
         try:
-            report = StepReport(
-                round=connection.world_round,
-                local_rank=connection.local_rank,
-                step=_count(message["step"]),
-                total=_count(message.get("total") or 0),
-                samples=float(message.get("samples", 0)),
-                seconds=float(message.get("seconds", 0)),
-                metrics={
-                    _text(name): float(value)
-                    for name, value in (message.get("metrics") or {}).items()
-                },
-                steps=_count(message.get("steps", 0)),
-                compute_seconds=float(message.get("compute_seconds", 0)),
+            report = training_messages.step_report(
+                message, round_=connection.world_round, local_rank=connection.local_rank
             )
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             connection.send({"id": None, "error": f"bad step report: {error}"})
-            return
-        self._on_report(report)
+        else:
+            self._on_report(report)
 
     async def _answer(self, connection: _Connection, message: dict[str, Any]) -> None:
         try:
-            connection.send(
-                {"id": message["id"], "result": await self._proxy.call(message, connection)}
-            )
+            result = await self._proxy.call(message, connection)
         except CallError as error:
             connection.send({"id": message["id"], "error": str(error)})
+        else:
+            connection.send({"id": message["id"], "result": result})
         finally:
             connection.calls -= 1
 
@@ -310,32 +299,3 @@ class TrainingSocket:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _processes(members: Sequence[agent_pb2.Member]) -> list[dict[str, Any]]:
-    """Return the processes of the world, by rank."""
-    return [
-        {
-            "pod": member.pod_name,
-            "role": member.role,
-            "index": member.index,
-            "address": member.address,
-            "node": member.node_name,
-            "local_rank": local_rank,
-        }
-        for member in members
-        for local_rank in range(max(1, member.processes))
-    ]
-
-
-def _text(value: str) -> str:
-    # half a surrogate pair is valid JSON, but cannot be encoded in a protobuf message
-    value.encode()
-    return value
-
-
-def _count(value: Any) -> int:
-    number = int(value)
-    if not 0 <= number < 1 << 63:
-        raise ValueError(f"{number} is not a step number")
-    return number

@@ -16,9 +16,9 @@ from elasticjob_api.v1 import discovery_pb2 as discovery
 from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 
 from elasticjob_agent.proxy.master_call import CallError, call_until_answered
-from elasticjob_agent.proxy.remote_shell import RemoteShellProxy
-from elasticjob_agent.proxy.rendezvous import RendezvousProxy
 from elasticjob_agent.proxy.shards import Caller, ShardProxy
+from elasticjob_agent.proxy.shell_messages import ShellMessages
+from elasticjob_agent.proxy.values_and_barriers import ValuesAndBarriers
 
 
 class MasterProxy:
@@ -27,8 +27,8 @@ class MasterProxy:
     def __init__(self, channel: grpc.aio.Channel, pod_uid: str) -> None:
         """Call over a channel to the master, in the name of a pod."""
         self._shards = ShardProxy(channel, pod_uid)
-        self._rendezvous = RendezvousProxy(channel, pod_uid)
-        self._remote_shell = RemoteShellProxy(channel, pod_uid)
+        self._values = ValuesAndBarriers(channel, pod_uid)
+        self._shell_messages = ShellMessages(channel, pod_uid)
         self._discovery = DiscoveryServiceStub(channel)
 
     async def call(self, request: dict[str, Any], caller: Caller) -> dict[str, Any]:
@@ -41,10 +41,10 @@ class MasterProxy:
             match request.get("call"):
                 case str(name) if name in self._shards.handlers:
                     return await self._shards.handlers[name](request, caller)
-                case str(name) if name in self._rendezvous.handlers:
-                    return await self._rendezvous.handlers[name](request, caller)
-                case str(name) if name in self._remote_shell.handlers:
-                    return await self._remote_shell.handlers[name](request, caller)
+                case str(name) if name in self._values.handlers:
+                    return await self._values.handlers[name](request, caller)
+                case str(name) if name in self._shell_messages.handlers:
+                    return await self._shell_messages.handlers[name](request, caller)
                 case "hosts":
                     hosts = (
                         await call_until_answered(
@@ -65,7 +65,7 @@ class MasterProxy:
 
     def world_over(self, round_: int) -> None:
         """Let nobody wait any more for what belongs to worlds before that of a round."""
-        self._rendezvous.world_over(round_)
+        self._values.world_over(round_)
 
     def leased_shards(self) -> list[agent_pb2.LeasedShards]:
         """Return what the training processes have leased, as far as no master has confirmed that it is reported."""
@@ -74,4 +74,4 @@ class MasterProxy:
     async def disconnected(self, caller: Caller) -> None:
         """Give back the shards that an ended connection had leased, and close its session of a remote shell."""
         await self._shards.disconnected(caller)
-        await self._remote_shell.disconnected(caller)
+        await self._shell_messages.disconnected(caller)

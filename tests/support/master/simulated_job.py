@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from elasticjob_agent import lifecycle
-from elasticjob_agent.lifecycle import Event, Launch, State, decide
+from elasticjob_agent import events
+from elasticjob_agent.events import Event, Launch
+from elasticjob_agent.lifecycle import State, decide
 from elasticjob_api.health import Health
 from elasticjob_api.limits import MASTER_FENCE_SECONDS
 from elasticjob_api.refusals import NotCurrent
@@ -268,7 +269,7 @@ class SimulatedAgent:
         if self.stream is not None:
             self.stream.up.put_nowait(message)
 
-    def _report_exit(self, last: lifecycle.Exited) -> None:
+    def _report_exit(self, last: events.Exited) -> None:
         event = ProcessExited(self.uid, last.round, last.code, last.asked, last.retry)
         self.send(lambda job, member: job.exited(member, event))
 
@@ -279,11 +280,11 @@ class SimulatedAgent:
                 self.job.check_start(command.round, self.stream.master, self)
                 self.handle(Launch(command.round))
             case Stop():
-                self.handle(lifecycle.StopRequested(command.round, command.grace_seconds))
+                self.handle(events.StopRequested(command.round, command.grace_seconds))
             case Drain():
-                self.handle(lifecycle.DrainRequested(command.grace_seconds))
+                self.handle(events.DrainRequested(command.grace_seconds))
             case Exit():
-                self.handle(lifecycle.ExitRequested(command.problem))
+                self.handle(events.ExitRequested(command.problem))
             case Check():
                 number = command.number
                 self.send(lambda job, member: job.handle(NodeChecked(member.uid, number, 1.0)))
@@ -296,15 +297,15 @@ class SimulatedAgent:
             match action:
                 case Launch():
                     self._launch(action.round)
-                case lifecycle.Exited():
+                case events.Exited():
                     self._report_exit(action)
-                case lifecycle.EndProcess() if self.process is not None:
+                case events.EndProcess() if self.process is not None:
                     self.process.end(action.kill_after)
-                case lifecycle.ReportLeaving():
+                case events.ReportLeaving():
                     self.send(lambda job, member: job.handle(MemberLeaving(member.uid)))
-                case lifecycle.AwaitVerdict():
+                case events.AwaitVerdict():
                     self.job.spawn(self._await_verdict())
-                case lifecycle.Quit():
+                case events.Quit():
                     self.job.spawn(self._quit(action.code))
 
     def _launch(self, process_round: int) -> None:
@@ -321,7 +322,7 @@ class SimulatedAgent:
             while self.stream is not None or self.job.loop.time() - self.disconnected_since < 60.0:
                 await asyncio.sleep(1.0)
         if self.state.last_exit is last:
-            self.handle(lifecycle.VerdictTimedOut())
+            self.handle(events.VerdictTimedOut())
 
     async def _quit(self, code: int) -> None:
         await asyncio.sleep(0.3)  # for its last messages
@@ -371,7 +372,7 @@ class SimulatedProcess:
             self._task.cancel()
             self.agent.process = None
             if report:
-                self.agent.handle(lifecycle.ProcessEnded(code=code, message=""))
+                self.agent.handle(events.ProcessEnded(code=code, message=""))
 
     async def _train(self) -> None:
         while True:
@@ -627,7 +628,7 @@ class SimulatedJob:
         elif fault in ("pod", "node"):
             agent.die(137, notify=fault == "pod")
         elif fault == "drain":
-            agent.handle(lifecycle.DrainRequested(grace=GRACE, by_node=True))
+            agent.handle(events.DrainRequested(grace=GRACE, by_node=True))
         elif agent.process is not None:
             if fault == "crash":
                 agent.process.die(self.rng.choice((1, 139)))

@@ -21,8 +21,8 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 from elasticjob_agent.horovod import notification
+from elasticjob_agent.horovod.horovod_rendezvous import HorovodRendezvous
 from elasticjob_agent.horovod.notification import NotificationPort
-from elasticjob_agent.horovod.rendezvous import HorovodRendezvous
 from elasticjob_api.v1 import horovod_pb2 as pb
 from elasticjob_api.v1.horovod_pb2_grpc import (
     HorovodServiceServicer,

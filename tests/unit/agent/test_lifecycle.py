@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from elasticjob_agent import lifecycle
-from elasticjob_agent.lifecycle import (
+from elasticjob_agent.events import (
     KILL_NOW,
+    Action,
     AwaitVerdict,
     DrainRequested,
     EndProcess,
@@ -17,12 +17,11 @@ from elasticjob_agent.lifecycle import (
     ProcessFailed,
     Quit,
     ReportLeaving,
-    State,
     StopRequested,
     VerdictTimedOut,
     WorldChanged,
-    decide,
 )
+from elasticjob_agent.lifecycle import State, decide
 from elasticjob_api import names
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,9 +41,9 @@ events = st.one_of(
 )
 
 
-def after(*history: Event, restarts: int = 0) -> tuple[State, tuple[lifecycle.Action, ...]]:
+def after(*history: Event, restarts: int = 0) -> tuple[State, tuple[Action, ...]]:
     state = State(restarts_left=restarts)
-    actions: tuple[lifecycle.Action, ...] = ()
+    actions: tuple[Action, ...] = ()
     for event in history:
         state, actions = decide(state, event)
     return state, actions

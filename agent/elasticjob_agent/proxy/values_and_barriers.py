@@ -26,7 +26,7 @@ WAIT_SECONDS = 8.0
 _FINAL_CALL_SECONDS = 1.0
 
 
-class RendezvousProxy:
+class ValuesAndBarriers:
     """Handles the calls about values and barriers, in the world that the process has taken which makes them."""
 
     def __init__(self, channel: grpc.aio.Channel, pod_uid: str) -> None:

@@ -18,7 +18,7 @@ WAIT_SECONDS = 2.0
 """How long the master may hold one call: less than `CALL_TIMEOUT_SECONDS`."""
 
 
-class RemoteShellProxy:
+class ShellMessages:
     """Passes messages on, and tells the other end when the connection that has spoken for a session ends."""
 
     def __init__(self, channel: grpc.aio.Channel, pod_uid: str) -> None:
