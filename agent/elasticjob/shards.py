@@ -226,7 +226,6 @@ class Shards(Generic[AnyShard]):
             self._changed.notify_all()
 
     # --- threads
-    # -----------------------------------------------------------------------------------------------------
 
     def _lease(self) -> None:
         starved_since = None

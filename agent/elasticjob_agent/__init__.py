@@ -1,7 +1,4 @@
-"""The worker's side.
-
-`elasticjob-agent run -- CMD` is the container's process and keeps CMD in step with the job.
-"""
+"""The agent: process 1 of a member's container, which runs the training command in its worlds."""
 
 VERSION = "0.1.0"
 LIBRARY = "library"

@@ -1,7 +1,4 @@
-"""Runs the agent.
-
-Turns the master's commands, signals and process exits into events, and executes the decisions.
-"""
+"""Runs the agent: turns commands, signals and exits into events, and executes the decisions."""
 
 from __future__ import annotations
 
@@ -11,12 +8,11 @@ import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from elasticjob_agent import events, host_files, termination
+from elasticjob_agent import events, termination
 from elasticjob_agent.config import Config
 from elasticjob_agent.events import Action, Event, Launch
 from elasticjob_agent.horovod.horovod_rendezvous import HorovodRendezvous
@@ -30,6 +26,7 @@ from elasticjob_agent.readiness import Readiness
 from elasticjob_agent.remote_shell import programs
 from elasticjob_agent.scripts import Scripts
 from elasticjob_agent.torchrun_ranks import RankWatch
+from elasticjob_agent.training_messages import world_size
 from elasticjob_agent.training_socket import TrainingSocket
 from elasticjob_agent.usage import UsageMonitor
 
@@ -40,11 +37,11 @@ _UINT32 = 2**32 - 1
 
 @dataclass(frozen=True)
 class VerdictTimeouts:
-    """Seconds to wait until the master says what becomes of a member whose process ended by itself."""
+    """Seconds to wait for the master's decision after a process has ended by itself."""
 
     success: float = 10.0
     failure: float = 60.0
-    """Counted only while the master is disconnected: a connected one may need longer to decide."""
+    """Counted only while the master is disconnected: a connected one may need more time."""
 
 
 class Agent:
@@ -57,7 +54,7 @@ class Agent:
         environment: Mapping[str, str],
         timeouts: VerdictTimeouts,
     ) -> None:
-        """Set up all parts; needs the running event loop."""
+        """Create all parts; needs the running event loop."""
         self._config = config
         self._command = command
         self._environment = environment
@@ -75,16 +72,8 @@ class Agent:
             self._channel, config.pod_uid, on_joined=self._report_joined
         )
         self._readiness = Readiness(config.address)
-        if names.ENV_REMOTE_SHELL in environment:
-            environment = self._environment = programs.on_path(
-                environment, self._training_socket.path.parent
-            )
         self._host_files: HostFiles | None = None
-        if wanted := environment.get(names.ENV_HOST_FILES):
-            path = host_files.folder(Path(wanted), self._training_socket.path.parent)
-            environment = self._environment = {**environment, names.ENV_HOST_FILES: str(path)}
-            by_address = names.ENV_REMOTE_SHELL not in environment
-            self._host_files = HostFiles(self._channel, path, addresses=by_address)
+        environment = self._environment = self._launcher_environment(environment)
         self._supervisor = ProcessSupervisor(command, environment)
         self._scripts = Scripts(
             self._supervisor,
@@ -115,13 +104,16 @@ class Agent:
             code = await self._exit_code
         finally:
             await self._shut_down(connection_task)
-        last = self._state.last_exit
-        problem = f"node check: {self._state.node_problem}" if self._state.node_problem else ""
-        termination.write(self._environment, problem or (last.message if last and code else ""))
+        termination.write(self._environment, self._last_words(code))
         return code
 
+    def _last_words(self, code: int) -> str:
+        if self._state.node_problem:
+            return f"node check: {self._state.node_problem}"
+        last = self._state.last_exit
+        return last.message if last and code else ""
+
     # --- called by the connection to the master (ConnectionHandler)
-    # -------------------------------------------------
 
     async def on_registered(self) -> None:
         """Open the readiness port: the master has accepted this agent as a member."""
@@ -131,7 +123,7 @@ class Agent:
         self._horovod.master_connected()
 
     def initial_messages(self) -> Iterator[pb.AgentMessage]:
-        """Yield a Hello with what runs here, and how the latest process ended if no command has followed that."""
+        """Yield a Hello with the running round, and the latest exit if no command followed it."""
         state = self._state
         running = state.running.round if state.running else 0
         yield pb.AgentMessage(
@@ -147,10 +139,7 @@ class Agent:
             yield _exited_message(state.last_exit)
 
     def handle_command(self, command: pb.MasterMessage) -> None:
-        """Turn a command into an event.
-
-        A kind this agent does not know is ignored; the master's timeout handles it.
-        """
+        """Carry out a command; one of an unknown kind is left to the master's time-out."""
         match command.WhichOneof("command"):
             case "start":
                 self._handle(self._launch_event(command.start))
@@ -183,13 +172,12 @@ class Agent:
         )
 
     # --- events
-    # -----------------------------------------------------------------------------------------------------
 
     def _launch_event(self, start: pb.Start) -> Launch:
         variables = environments(
             start, self._config, self._command, self._environment, self._training_socket.path
         )
-        processes = sum(max(1, member.processes) for member in start.world.members)
+        processes = world_size(start.world)
         if start.elastic_driver:
             horovod = self._horovod.environment(self._environment, self._config.address)
             variables = [{**each, **horovod} for each in variables]
@@ -219,13 +207,12 @@ class Agent:
         self._state, actions = decide(self._state, event)
         if self._state.restarts_left < restarts_left:
             sys.stderr.write(
-                f"elasticjob-agent: the training process has failed{_how(event)}, and is started again\n"
+                f"elasticjob-agent: the training process has failed{_how(event)} and is restarted\n"
             )
         for action in actions:
             self._execute(action)
 
     # --- actions
-    # ----------------------------------------------------------------------------------------------------
 
     def _execute(self, action: Action) -> None:
         match action:
@@ -262,7 +249,7 @@ class Agent:
             self._connection.send(pb.AgentMessage(check=result))
 
     async def _wait_for_exit(self, processes: TrainingProcesses, watch: RankWatch | None) -> None:
-        """Wait until the processes have exited, and turn that into events."""
+        """Wait until the processes have exited, and raise the events of that."""
         kills = self._usage_monitor.memory_kills()
         watching = self._spawn(watch.run()) if watch else None
         if await processes.failure() and len(processes) > 1:
@@ -298,13 +285,10 @@ class Agent:
             self._training_socket.request_stop()
             if not self._training_socket.listens_for_stop:
                 # Meanwhile it may leave at its next commit, write a snapshot, or begin to listen.
-                takes_part = self._horovod.joined_round or programs.is_worker(self._command)
-                leaves_by_itself = action.by_node and takes_part
-                delay = (
-                    action.terminate_after / 2
-                    if leaves_by_itself
-                    else self._config.sigterm_delay_seconds
-                )
+                leaves_by_itself = self._horovod.joined_round or programs.is_worker(self._command)
+                delay = self._config.sigterm_delay_seconds
+                if action.by_node and leaves_by_itself:
+                    delay = action.terminate_after / 2
                 await asyncio.sleep(min(delay, action.terminate_after))
             if self._training_socket.listens_for_stop:
                 await asyncio.sleep(start + action.terminate_after - time.monotonic())
@@ -331,15 +315,14 @@ class Agent:
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if (
-            not task.cancelled()
-            and (error := task.exception()) is not None
-            and not self._exit_code.done()
-        ):
+        if task.cancelled() or self._exit_code.done():
+            return
+        error = task.exception()
+        if error is not None:
             self._exit_code.set_exception(error)
 
     async def _shut_down(self, connection_task: asyncio.Task[None]) -> None:
-        """Send the remaining messages to the master, if it is connected, and leave nothing running."""
+        """Send the remaining messages to a connected master, then stop everything."""
         self._connection.close()
         if self._connection.disconnected_seconds == 0.0:
             await asyncio.wait({connection_task}, timeout=FINAL_MESSAGES_SECONDS)
@@ -356,11 +339,15 @@ class Agent:
 
 
 def _how(event: Event) -> str:
-    return f" with exit code {event.code}" if isinstance(event, events.ProcessEnded) else ""
+    if isinstance(event, events.ProcessEnded):
+        return f" with exit code {event.code}"
+    return ""
 
 
 def _exited_message(exited: events.Exited) -> pb.AgentMessage:
-    ago = 0.0 if exited.failed_at is None else time.monotonic() - exited.failed_at
+    seconds_ago = 0.0
+    if exited.failed_at is not None:
+        seconds_ago = time.monotonic() - exited.failed_at
     return pb.AgentMessage(
         exited=pb.ProcessExited(
             round=exited.round,
@@ -368,7 +355,7 @@ def _exited_message(exited: events.Exited) -> pb.AgentMessage:
             asked=exited.asked,
             message=exited.message,
             retry=exited.retry,
-            failed_milliseconds_ago=min(int(1000 * ago), _UINT32),
+            failed_milliseconds_ago=min(int(1000 * seconds_ago), _UINT32),
         )
     )
 

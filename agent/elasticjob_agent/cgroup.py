@@ -1,8 +1,7 @@
 """CPU and memory usage of the container's cgroup, which the kubelet and the OOM killer use, too.
 
-Used only if the cgroup has no process of another container. Where containers are plain processes
-(the embedded cluster's node), or do not have separate cgroups, the files exist as well but count
-other processes.
+Used only if the cgroup contains no other processes. Where containers are plain processes (on the
+embedded cluster's node) or share a cgroup, the files exist too, but count other processes.
 """
 
 from __future__ import annotations
@@ -25,22 +24,17 @@ class Container:
     version: int
 
     def memory_bytes(self) -> int:
-        """Return the memory in use that the kernel cannot take back when it is short.
-
-        The working set.
-        """
+        """Return the working set: the memory in use that the kernel cannot reclaim."""
         used, idle = ("memory.current", "inactive_file") if self.version == 2 else _V1_MEMORY
         return max(0, _number(self.memory / used) - _entry(self.memory / "memory.stat", idle))
 
     def memory_kills(self) -> int:
-        """Return how many processes the kernel has killed because the container had used up its memory."""
-        return _entry(
-            self.memory / ("memory.events" if self.version == 2 else "memory.oom_control"),
-            "oom_kill",
-        )
+        """Return the number of processes that the kernel has killed for the memory limit."""
+        file = "memory.events" if self.version == 2 else "memory.oom_control"
+        return _entry(self.memory / file, "oom_kill")
 
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds used so far."""
+        """Return the CPU seconds used since the container started."""
         if self.version == 2:
             return _entry(self.cpu / "cpu.stat", "usage_usec") / 1e6
         return _number(self.cpu / "cpuacct.usage") / 1e9
@@ -52,9 +46,9 @@ _V1_MEMORY = ("memory.usage_in_bytes", "total_inactive_file")
 def own_container(
     mounts: Path = _MOUNTS, membership: Path = _OWN, pid: int | None = None
 ) -> Container | None:
-    """Return this container's cgroup if it has no other process; None if there is none.
+    """Return this container's cgroup; None without one that contains only this process.
 
-    Works only before children.
+    Call it before this process starts others.
     """
     for candidate in _candidates(mounts, membership):
         try:
@@ -70,10 +64,7 @@ def own_container(
 
 
 def _candidates(mounts: Path, membership: Path) -> Iterator[Container]:
-    """Yield possible cgroups.
-
-    Below the path in /proc/self/cgroup, or at the root of what is mounted here.
-    """
+    """Yield possible cgroups: at the path in /proc/self/cgroup, and at the root of the mount."""
     try:
         lines = [line.split(":", 2) for line in membership.read_text().splitlines()]
     except OSError:

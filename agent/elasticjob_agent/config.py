@@ -1,7 +1,4 @@
-"""The agent's configuration, from its environment.
-
-Checked once, so that a wrong pod fails at its start.
-"""
+"""Reads the agent's configuration from its environment, so that a wrong pod fails at its start."""
 
 from __future__ import annotations
 
@@ -45,14 +42,15 @@ def load(environment: Mapping[str, str]) -> Config:
     """Return the configuration in an environment.
 
     Raises:
-        ConfigError: a variable is missing or bad; the message names it, its value and what it must be.
+        ConfigError: a variable is missing or has a bad value.
     """
     token = environment.get(names.ENV_TOKEN)
     ca = environment.get(names.ENV_CA)
     if bool(token) != bool(ca):
         missing = names.ENV_CA if token else names.ENV_TOKEN
         raise ConfigError(
-            f"{missing} is not set: the token and the CA are needed together (or neither, without TLS)"
+            f"{missing} is not set: the token and the CA are needed together "
+            "(or neither, without TLS)"
         )
     pod_name = _text(environment, names.ENV_POD_NAME)
     framework = FRAMEWORKS.get(environment.get(names.ENV_FRAMEWORK, ""))
@@ -96,17 +94,15 @@ def _number(
 
 
 def _devices(environment: Mapping[str, str]) -> tuple[str, int] | None:
-    """Return the variable that shows GPUs to a process, and their number.
-
-    None: they are not divided.
-    """
+    """Return the variable that shows GPUs to a process, and their number; None: not divided."""
     text = environment.get(names.ENV_DEVICES, "")
     variable, equals, count = text.partition("=")
     if not text:
         return None
     if not (variable and equals and count.isascii() and count.isdigit()):
         raise ConfigError(
-            f"{names.ENV_DEVICES}={text!r} must be a variable and a number, such as CUDA_VISIBLE_DEVICES=4"
+            f"{names.ENV_DEVICES}={text!r} must be a variable and a number, "
+            "such as CUDA_VISIBLE_DEVICES=4"
         )
     return variable, int(count)
 
@@ -119,7 +115,7 @@ def _master_host(environment: Mapping[str, str]) -> str:
 
 
 def _own_address() -> str:
-    """Return this host's address: what its name resolves to, as in any container."""
+    """Return the address that this host's name resolves to."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError as error:

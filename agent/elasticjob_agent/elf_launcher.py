@@ -1,13 +1,14 @@
-"""Generates a static executable (ELF) of a few hundred bytes that executes another program with fixed arguments.
+"""Generates a static ELF executable of a few hundred bytes that executes a fixed command.
 
-The agent's interpreter has to be started by its own dynamic loader, with arguments, in images that
-may have no shell, no loader, or another C library. A static executable is the only thing that the
-kernel starts without help. It is written here as machine code, since the image that the agent is
-installed from has no compiler.
+The agent's interpreter must be started by its own dynamic loader, with arguments, in images that
+may have no shell, no loader, or another C library. The kernel starts only a static executable
+without help. The image that the agent is installed from has no compiler, so this module writes the
+machine code.
 
-It also hides the image's LD_PRELOAD, LD_LIBRARY_PATH and the like from the agent's interpreter,
-which has its own C library: a variable LD_X is renamed to !D_X, and exec_child.py restores the name
-before it executes the user's command.
+The executable also hides variables such as the image's LD_PRELOAD from the agent's loader, which
+has another C library: it renames LD_X to !D_X. exec_child.py restores the names before it executes
+the user's command. A pod's command cannot name the loader instead: it could not rename variables,
+and `discover_hosts` and `sys.executable` must be single files.
 """
 
 from __future__ import annotations
@@ -81,14 +82,14 @@ _AARCH64 = struct.pack(
     0xD4000001,  # svc  #0; words:
 )
 _MACHINES = {"x86_64": (62, _X86_64), "aarch64": (183, _AARCH64)}
-"""What `uname -m` says: the machine's number in an ELF file, and the code, which ends where the
-words begin.
+"""By the output of `uname -m`: the machine's number in an ELF file, and the code, which ends where
+the words begin.
 """
 MACHINES = tuple(_MACHINES)
 
 
 def launcher(machine: str, command: Sequence[str]) -> bytes:
-    """Return an executable that becomes `command`, with the arguments it is given itself after it."""
+    """Return an executable that executes `command` followed by its own arguments."""
     number, code = _MACHINES[machine]
     texts = [argument.encode() + b"\0" for argument in command]
     begin = _BASE + _HEADERS + len(code) + 8 * (len(texts) + 1)

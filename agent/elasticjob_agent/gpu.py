@@ -1,7 +1,7 @@
-"""How busy the container's GPUs are and how much of their memory is in use, from NVIDIA's management library (NVML).
+"""Measures the container's GPUs with NVIDIA's management library (NVML).
 
 The library comes with the driver and is mounted into containers that have GPUs; without it the
-usage is zero. It is called by ctypes: three functions are not worth a dependency of every worker.
+usage is zero. It is called by ctypes: three functions do not justify a dependency of every worker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from elasticjob_processes.exec_child import original_environment
 
 LIBRARY = "libnvidia-ml.so.1"
 _NOT_SUPPORTED = 3
-"""NVML_ERROR_NOT_SUPPORTED, such as by a part of a GPU: its value counts as zero."""
+"""NVML_ERROR_NOT_SUPPORTED, for example by a part of a GPU; the value counts as zero."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,7 @@ class NvmlError(Exception):
 
 
 class Reader:
-    """Reads all GPUs.
-
-    After an error none is read again: a broken driver does not recover while it is in use.
-    """
+    """Reads all GPUs, until an error: a broken driver does not recover while it is in use."""
 
     def __init__(self, library: str = LIBRARY) -> None:
         """Prepare; the library is loaded by the first reading, which can take a while."""
@@ -55,7 +52,7 @@ class Reader:
         self._opened = False
 
     def read(self) -> GpuUsage:
-        """Return the present usage, nothing if there are no GPUs."""
+        """Return the present usage; zero without GPUs."""
         try:
             if not self._opened:
                 self._opened = True
@@ -94,7 +91,7 @@ class Reader:
 
 
 def _load(library: str) -> ctypes.CDLL:
-    """Load a library, also from LD_LIBRARY_PATH, which an installed agent's own loader ignores."""
+    """Load a library, also from LD_LIBRARY_PATH, which the loader of an installed agent ignores."""
     try:
         return ctypes.CDLL(library)
     except OSError:

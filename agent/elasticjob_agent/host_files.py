@@ -1,11 +1,11 @@
-"""The hosts as files of a launcher, for scripts and programs that read files.
+"""Writes the hosts into files of a launcher, for scripts and programs that read files.
 
-Kept as the master publishes the hosts.
+The files follow the hosts that the master publishes.
     hostfile             a line `host:slots` for each, as Horovod's discovery scripts print them
     deepspeed-hostfile   a line `host slots=slots` for each, as DeepSpeed and Open MPI read them
     discover_hosts.sh    prints the hosts, as `discover_hosts` does
 
-A file is replaced by a rename, so nobody reads half a list.
+A file is replaced by a rename, so a reader never sees half a list.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ HOROVOD_FORM = "hostfile"
 SLOTS_FORM = "deepspeed-hostfile"
 SCRIPT = "discover_hosts.sh"
 FIRST_SECONDS = 5.0
-"""How long a registered agent waits for the first list, so that the launcher's command finds the
-files.
-"""
+"""A registered agent waits so long for the first list, so that the launcher finds the files."""
 RETRY_SECONDS = 1.0
 _MOUNT_POINT = 4
 """The column of mountinfo."""
@@ -38,17 +36,15 @@ _MOUNT_POINT = 4
 def folder(wanted: Path, otherwise: Path) -> Path:
     """Return the folder to write to: the wanted one if a volume is mounted there.
 
-    Otherwise it is a folder of the machine itself, as below the embedded cluster's node, or of the
-    image, and not ours.
+    Without a volume it would be a folder of the image, or of the embedded cluster's machine.
     """
-    return wanted if _is_mounted(wanted) and os.access(wanted, os.W_OK | os.X_OK) else otherwise
+    if _is_mounted(wanted) and os.access(wanted, os.W_OK | os.X_OK):
+        return wanted
+    return otherwise
 
 
 def _is_mounted(path: Path) -> bool:
-    """Return whether the kernel lists a mount there.
-
-    A volume may be of the same file system as the image.
-    """
+    """Return whether the kernel lists a mount there; a volume may share the image's file system."""
     with Path("/proc/self/mountinfo").open() as mounts:
         return any(line.split(" ")[_MOUNT_POINT] == str(path) for line in mounts)
 
@@ -63,13 +59,13 @@ def contents(hosts: Sequence[pb.Host], *, addresses: bool) -> dict[str, str]:
 
 
 class HostFiles:
-    """Keeps the files of one launcher.
+    """Keeps the files of one launcher up to date.
 
-    `addresses`: it reaches hosts by addresses, not by the agents' `ssh`.
+    `addresses`: the launcher reaches hosts by addresses, not by the agents' `ssh`.
     """
 
     def __init__(self, channel: grpc.aio.Channel, path: Path, *, addresses: bool) -> None:
-        """Write into a folder what the master on this channel publishes."""
+        """Write the hosts that the master on this channel publishes into a folder."""
         self._stub = DiscoveryServiceStub(channel)
         self._path = path
         self._addresses = addresses
@@ -95,7 +91,7 @@ class HostFiles:
                     self._write(contents(published.hosts, addresses=self._addresses), mode=0o644)
                     self._written.set()
             except grpc.aio.AioRpcError:
-                pass  # the connection to the master says why
+                pass  # the connection to the master logs the reason
             await asyncio.sleep(RETRY_SECONDS)
 
     def _write(self, texts: dict[str, str], *, mode: int) -> None:

@@ -1,15 +1,14 @@
 """`elasticjob-agent install DIR`: copies the agent so that it runs in any image.
 
-The worker's image is the user's: it may have another Python or none, another C library, no shell,
-no files at all. So everything from the interpreter down to the dynamic loader is copied from the
-image that this runs in:
+The worker's image may have another Python or none, another C library, no shell, no files at all.
+So everything from the interpreter down to the dynamic loader is copied from the agent's image:
 
-    bin/elasticjob-agent, bin/discover_hosts, bin/python3    static executables, made by elf_launcher.py
-    lib/ld.so, lib/*.so.*, lib/python                        the loader, the libraries, the interpreter
-    lib/python3.X/                                           the standard library and the agent's packages, compiled
-    library/                                                 `import elasticjob` for the training process' own Python
+    bin/elasticjob-agent, discover_hosts, python3   static executables, made by elf_launcher.py
+    lib/ld.so, lib/*.so.*, lib/python               the loader, the libraries, the interpreter
+    lib/python3.X/                                  the standard library and the agent, compiled
+    library/                                        `import elasticjob` for any Python
 
-DIR appears by one rename, so it is there as a whole or not at all; if it is there, nothing is done.
+DIR is made by one rename, so it never exists in part. If it exists, nothing is done.
 """
 
 from __future__ import annotations
@@ -43,9 +42,7 @@ _EXCLUDED = re.compile(
 )
 """Parts of the standard library that the agent does not need, or that need further libraries."""
 _OPENED_LATER = re.compile(r"lib(dl|gcc_s|m|nss_dns|nss_files|pthread|resolv|rt|util)\.so\.[0-9]+")
-"""Parts of the C library that are opened while the agent runs, or needed by a driver's library that
-it opens.
-"""
+"""Parts of the C library that the agent, or a driver's library, opens at run time."""
 _PT_INTERP = 3
 
 
@@ -57,13 +54,13 @@ def install(target: Path) -> str:
     """Install the agent into a new directory; returns a message for the user.
 
     Raises:
-        InstallError: why it cannot be installed, and what to do.
+        InstallError: it cannot be installed; the message says what to do.
     """
-    target = Path.cwd() / target  # not resolved: a link here need not be one in the other container
+    target = Path.cwd() / target  # not resolved: the other container has other links
     if target.exists():
         return f"the agent is already in {target}"
     part = target.with_name(f".{target.name}.part")
-    os.umask(0o022)  # the user's container may run as anybody
+    os.umask(0o022)  # the user's container may run as any user
     try:
         shutil.rmtree(part, ignore_errors=True)  # of an attempt that was killed
         part.mkdir(parents=True)
@@ -72,15 +69,15 @@ def install(target: Path) -> str:
     except OSError as error:
         shutil.rmtree(part, ignore_errors=True)
         raise InstallError(
-            f"cannot install into {target}: {error}; it must be on a volume that user {os.getuid()} can write to, with "
-            "room for 100 MB"
+            f"cannot install into {target}: {error}; it must be on a volume "
+            f"that user {os.getuid()} can write to, with room for 100 MB"
         ) from error
     size = sum(path.lstat().st_size for path in target.rglob("*"))
     return f"installed the agent into {target}: {size / 1e6:.1f} MB"
 
 
 def _fill(part: Path, target: Path) -> None:
-    """Write all of `target`, in a directory beside it."""
+    """Write the content of `target` into the directory `part`."""
     machine = os.uname().machine
     if machine not in MACHINES:
         raise InstallError(
@@ -104,8 +101,7 @@ def _fill(part: Path, target: Path) -> None:
 def _write_launchers(folder: Path, target: Path, machine: str) -> None:
     native = target / "lib"
     python = target / "bin" / "python3"
-    # By argv[0] the interpreter knows where its modules are, and what to start other interpreters
-    # with.
+    # The interpreter finds its modules, and the program for further interpreters, by argv[0].
     started = [native / "ld.so", "--library-path", native, "--argv0", python, native / "python"]
     programs = {
         "python3": [],
@@ -142,10 +138,7 @@ def _copy_compiled(source: Path, target: Path) -> None:
 
 
 def _copy_module(source: Path, target: Path) -> None:
-    """Copy a module's file: Python as bytecode without its source, which halves the size.
-
-    Other files are left out.
-    """
+    """Copy a module's file, Python as bytecode without its source, which halves the size."""
     if not source.is_file() or source.suffix not in (".py", ".so", ".pem"):
         return  # a listed file may be missing: some images delete parts of packages
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +155,7 @@ def _copy_module(source: Path, target: Path) -> None:
 
 
 def _is_current(cached: Path, source: Path) -> bool:
-    """Return whether bytecode is of this interpreter and of this source."""
+    """Return whether bytecode was compiled by this interpreter from this source."""
     try:
         with cached.open("rb") as file:
             magic, flags, time, size = struct.unpack("<4sIII", file.read(16))
@@ -200,12 +193,10 @@ def _loader(program: Path) -> Path:
         ident = file.read(64)
         if ident[:5] != b"\x7fELF\x02":
             raise InstallError(
-                f"{program} is no 64-bit ELF program, so the agent cannot be installed from it"
+                f"{program} is not a 64-bit ELF program, so the agent cannot be installed from it"
             )
-        (offset,), (size, count) = (
-            struct.unpack_from("<Q", ident, 32),
-            struct.unpack_from("<HH", ident, 54),
-        )
+        (offset,) = struct.unpack_from("<Q", ident, 32)
+        size, count = struct.unpack_from("<HH", ident, 54)
         file.seek(offset)
         segments = file.read(size * count)
         for start in range(0, size * count, size):
@@ -219,7 +210,7 @@ def _loader(program: Path) -> Path:
 
 
 def _libraries(loader: Path, interpreter: Path, modules: list[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield name and place of every library that the interpreter and its modules load, as the loader finds them."""
+    """Yield the name and path of every library that the loader finds for the interpreter."""
     command = [
         loader,
         "--argv0",
@@ -235,16 +226,15 @@ def _libraries(loader: Path, interpreter: Path, modules: list[Path]) -> Iterator
     if listed.returncode != 0:
         why = listed.stderr.strip()
         raise InstallError(
-            f"{loader} does not tell what {interpreter} needs; glibc 2.33 or newer does: {why}"
+            f"{loader} cannot list the libraries of {interpreter}; glibc 2.33 or newer does: {why}"
         )
     folder = None
     for line in listed.stdout.splitlines():
         name, arrow, place = line.strip().partition(" => ")
-        if arrow and place.startswith(
-            "/"
-        ):  # a library that is not found here is not needed here either
+        if arrow and place.startswith("/"):  # a library that is not found is not needed here
             path = Path(place.rpartition(" (")[0])
-            folder = path.parent if name == "libc.so.6" else folder
+            if name == "libc.so.6":
+                folder = path.parent
             if path.resolve() != loader:
                 yield Path(name).name, path
     if folder is None:

@@ -1,7 +1,4 @@
-"""`elasticjob-agent run -- CMD…`, `remote-shell` and `install DIR`.
-
-The command line of the worker's side.
-"""
+"""The command line of the agent: `run -- CMD…`, `remote-shell` and `install DIR`."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     run.set_defaults(work=lambda given: _run(given.command))
     shell = commands.add_parser(
-        "remote-shell", help="run what the job's launcher starts here with its `ssh`"
+        "remote-shell", help="run the commands that the job's launcher starts with its `ssh`"
     )
     shell.set_defaults(work=lambda _given: _run(programs.command(programs.WORKER)))
     copy = commands.add_parser(
@@ -44,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "directory",
         type=Path,
         metavar="DIR",
-        help="to be made; where it is in the other container, too",
+        help="the new directory, which has the same path in the other container",
     )
     copy.set_defaults(work=lambda given: _install(given.directory))
     given = parser.parse_args(arguments)
@@ -53,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _install(directory: Path) -> int:
-    from elasticjob_agent import install  # only here: `run` does not need what it imports
+    from elasticjob_agent import install  # only here: `run` does not need its imports
 
     try:
         sys.stdout.write(f"elasticjob-agent: {install.install(directory)}\n")
@@ -63,7 +60,8 @@ def _install(directory: Path) -> int:
 
 
 def _run(command: list[str]) -> int:
-    if (refusal := _cannot_run(command[0])) is not None:
+    refusal = _cannot_run(command[0])
+    if refusal is not None:
         code, reason = refusal
         return _refuse(f"cannot run {command[0]!r}: {reason}", code)
     try:
@@ -72,9 +70,9 @@ def _run(command: list[str]) -> int:
         return _refuse(str(error), EX_CONFIG)
     environment = _training_environment()
     if names.ENV_CONTAINER in os.environ:
-        # the guard of such a node finds processes by this variable, which is hidden next
+        # the guard of an embedded node or a local run finds processes by it; it is hidden next
         die_with_parent()
-    # before anything of the user's runs; from now on /proc/self cannot be read
+    # before the user's command runs; from now on /proc/self cannot be read
     token_hiding.hide_token()
 
     from elasticjob_agent import agent  # only now: gRPC takes a while to load
@@ -83,39 +81,26 @@ def _run(command: list[str]) -> int:
 
 
 def _training_environment() -> dict[str, str]:
-    """Return the container's environment without the token.
-
-    An installed agent's library is appended to PYTHONPATH.
-    """
+    """Return the container's environment without the token, with the library in PYTHONPATH."""
     environment = original_environment()
     environment.pop(names.ENV_TOKEN, None)
-    library = Path(
-        sys.prefix, LIBRARY
-    )  # of an installed agent; else the image has the package, or has not
+    library = Path(sys.prefix, LIBRARY)  # exists only in an installed agent
     if library.is_dir():
-        users = environment.get("PYTHONPATH")
-        environment["PYTHONPATH"] = f"{users}{os.pathsep}{library}" if users else str(library)
+        paths = [environment.get("PYTHONPATH", ""), str(library)]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return environment
 
 
 def _cannot_run(program: str) -> tuple[int, str] | None:
-    """Return the exit code (as a shell's) and the reason if a program cannot be run.
-
-    Checked before anything starts.
-    """
-    if "$(" in program or shutil.which(
-        program
-    ):  # a reference: what is to be run differs from world to world
+    """Return the exit code, as a shell's, and the reason if a program cannot be run."""
+    has_reference = "$(" in program  # each world may run another program
+    if has_reference or shutil.which(program):
         return None
-    present = shutil.which(program, mode=os.F_OK)
-    if present is None:
-        return (
-            127,
-            "no such file"
-            if "/" in program
-            else f"no such file in PATH ({os.environ.get('PATH', '')})",
-        )
-    return 126, "not an executable file"
+    if shutil.which(program, mode=os.F_OK):
+        return 126, "not an executable file"
+    if "/" in program:
+        return 127, "no such file"
+    return 127, f"no such file in PATH ({os.environ.get('PATH', '')})"
 
 
 def _refuse(message: str, code: int) -> int:

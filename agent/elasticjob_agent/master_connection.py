@@ -1,8 +1,7 @@
-"""The connection to the master.
+"""Keeps the connection to the master: registers, keeps one stream open, and reconnects.
 
-Registers, keeps one stream open, and reconnects until it is closed. While the master is
-disconnected nothing is lost and nothing grows: reports are merged, and everything else is repeated
-by the initial messages of the next stream.
+While the master is disconnected nothing is lost and nothing grows: reports are merged, and the
+initial messages of the next stream repeat everything else.
 """
 
 from __future__ import annotations
@@ -29,25 +28,23 @@ from elasticjob_agent.step_reports import PendingReports, StepReport
 REGISTER_SECONDS = 5.0
 HEARTBEAT_SECONDS = 1.0
 REPORT_SECONDS = 0.2
-"""Used if the master does not set others."""
+"""The interval, as the others above, unless the master sets another one."""
 FIRST_RETRY_SECONDS = 0.05
 MAX_RETRY_SECONDS = 1.0
 _QUIET_SECONDS = 5.0
-"""How long a master may not answer before that is said: it starts together with the members, or its
-next one does.
-"""
+"""A master may be unreachable so long before that is logged: it starts together with the members."""
 
 Stream = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.MasterMessage]
 
 
 class ConnectionHandler(Protocol):
-    """Handles the events of a connection: the agent."""
+    """Handles the events of a connection."""
 
     async def on_registered(self) -> None:
         """The master has accepted this agent as a member."""
 
     def initial_messages(self) -> Iterable[pb.AgentMessage]:
-        """Return the first messages of a stream: a Hello, and what the master may have missed."""
+        """Return the first messages of a stream: a Hello, and those that the master may have missed."""
 
     def handle_command(self, command: pb.MasterMessage) -> None:
         """Carry out a command."""
@@ -111,24 +108,18 @@ class MasterConnection:
         return 0.0 if self._connected else time.monotonic() - self._disconnected_since
 
     def send(self, message: pb.AgentMessage) -> None:
-        """Send a message if connected, else drop it.
-
-        The next stream's initial messages contain what still matters.
-        """
+        """Send a message if connected; otherwise drop it: the initial messages will replace it."""
         if self._connected:
             self._messages.append(message)
             self._wake.set()
 
     def report(self, report: StepReport) -> None:
-        """Queue a step report, merged with those that wait.
-
-        Sent in the interval that the master has set.
-        """
+        """Merge a step report with the waiting ones, to be sent in the master's interval."""
         self._reports.add(report)
         self._wake.set()
 
     def processes_ended(self) -> None:
-        """Send all step reports soon: none of the present processes follows."""
+        """Send all step reports soon: no more will come from the present processes."""
         self._reports.processes_ended()
 
     async def run(self) -> None:
@@ -144,7 +135,7 @@ class MasterConnection:
                 if self._connected:
                     delay = FIRST_RETRY_SECONDS
                     logged = ""
-                    self._connected, self._disconnected_since = False, time.monotonic()
+                    self._disconnected()
                 reason = f"{error.code().name}: {error.details()}"
                 starting = (
                     error.code() is grpc.StatusCode.UNAVAILABLE
@@ -152,17 +143,21 @@ class MasterConnection:
                 )
                 if reason != logged and not starting:
                     sys.stderr.write(
-                        f"elasticjob-agent: no connection to the master, trying on ({reason})\n"
+                        f"elasticjob-agent: no connection to the master, retrying ({reason})\n"
                     )
                     logged = reason
             if self._connected:
-                self._connected, self._disconnected_since = False, time.monotonic()
+                self._disconnected()
             if not self._closing:
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 (spreads the agents, no secret)
                 delay = min(2 * delay, MAX_RETRY_SECONDS)
 
+    def _disconnected(self) -> None:
+        self._connected = False
+        self._disconnected_since = time.monotonic()
+
     def close(self) -> None:
-        """Let `run` end after the queued messages have been sent and the master has received the end of the stream."""
+        """Let `run` end when the master has received the queued messages and the stream's end."""
         self._closing = True
         self._wake.set()
 
@@ -188,23 +183,18 @@ class MasterConnection:
             await asyncio.gather(writer, return_exceptions=True)
 
     def _configure(self, terms: pb.Configure) -> None:
-        """Set the intervals of heartbeats and reports, from now on."""
+        """Change the intervals of heartbeats and reports."""
         self._heartbeat_seconds = terms.heartbeat_seconds or self._heartbeat_seconds
         self._report_seconds = terms.report_seconds or self._report_seconds
         self._wake.set()
 
     async def _write(self, stream: Stream) -> None:
-        """Write messages at once, reports and heartbeats in their intervals.
-
-        Returns when closed.
-        """
+        """Write messages at once, reports and heartbeats in their intervals, until closed."""
         heartbeat = report = -math.inf  # when the latest was written
         while True:
             now = time.monotonic()
             if len(self._reports) and self._messages and self._messages[0].HasField("exited"):
-                await self._write_report(
-                    stream
-                )  # the last step comes before the end of the process
+                await self._write_report(stream)  # the last step precedes the exit
             elif self._messages:
                 await stream.write(self._messages.popleft())
             elif len(self._reports) and (now >= report + self._report_seconds or self._closing):

@@ -1,8 +1,8 @@
-"""The benchmark of a node check.
+"""The benchmark of a node check, a script that runs in a process of its own.
 
-A script, run as a separate process so that it does not disturb the agent. Times a fixed computation
-for the CPU and the memory, then runs the job's own command, if there is one. Writes one line of
-JSON: `seconds`, and the command's exit `code` and the end of its `output`. Standard library only.
+It times a fixed computation for the CPU and the memory, then runs the job's own command, if any. It
+writes one line of JSON: `seconds`, and the command's exit `code` and the end of its `output`. It
+uses only the standard library.
 """
 
 import hashlib
@@ -62,7 +62,7 @@ def run(command: list[str]) -> tuple[int, str]:
 
 
 def _original_environment() -> dict[str, str]:
-    """Return the environment with the variables that elf_launcher.py has renamed under their original names."""
+    """Return the environment with the original names of variables that elf_launcher.py renamed."""
     return {
         f"LD_{name[3:]}" if name.startswith("!D_") else name: value
         for name, value in os.environ.items()

@@ -1,7 +1,4 @@
-"""The agent's part of a node check.
-
-Runs the benchmark as a separate process, and connects to every peer.
-"""
+"""Carries out node checks: runs the benchmark in another process, and connects to every peer."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ CONNECT_ATTEMPTS = 3
 
 
 class NodeCheck:
-    """Runs the checks that the master requests, one at a time.
-
-    A repeated request returns the last result.
-    """
+    """Runs the checks that the master requests, one at a time."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Prepare; the benchmark gets this environment."""
@@ -38,9 +32,9 @@ class NodeCheck:
         self._benchmark: subprocess.Popen[bytes] | None = None
 
     async def run(self, request: pb.Check) -> pb.CheckResult | None:
-        """Run a check and return its result.
+        """Run a check and return its result; of a repeated request the known one.
 
-        None: an earlier call returns it, or another check has replaced it.
+        None: an earlier call will return it, or another check has replaced it.
         """
         if request.number == self._number:
             return self._result
@@ -91,10 +85,10 @@ class NodeCheck:
         except ValueError:
             return 0.0, "the node check ended without a result"
         if result.get("code"):
-            output = f": {result['output']}" if result["output"] else ""
-            return result[
-                "seconds"
-            ], f"the check command ended with exit code {result['code']}{output}"
+            problem = f"the check command ended with exit code {result['code']}"
+            if result["output"]:
+                problem += f": {result['output']}"
+            return result["seconds"], problem
         return result["seconds"], ""
 
     def _start(self, command: Any) -> subprocess.Popen[bytes]:
@@ -132,7 +126,7 @@ async def _connect_to_all(peers: Any) -> list[bool]:
 
 
 async def _can_connect(address: str) -> bool:
-    """Return whether a connection to a peer's agent can be made."""
+    """Return whether a peer's agent accepts a connection."""
     for attempt in range(CONNECT_ATTEMPTS):
         try:
             async with asyncio.timeout(CONNECT_SECONDS):

@@ -1,7 +1,4 @@
-"""What the training processes print.
-
-Copied to the agent's output as it comes, and the last lines kept.
-"""
+"""Copies the output of training processes to the agent's output, and keeps the last lines."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ TAIL_BYTES = 2048
 _READ_BYTES = 65536
 _MAX_UNENDED_BYTES = 65536
 _write_lock = threading.Lock()
-"""Held while lines are written, so that those of several processes are not mixed."""
+"""Held while lines are written, so that lines of several processes are not mixed."""
 
 
 class Tail:
@@ -32,13 +29,13 @@ class Tail:
         self._rest = rest[-TAIL_BYTES:]
 
     def text(self) -> str:
-        """Return the last lines, as much of them as the bound allows."""
+        """Return the last lines within the bound."""
         lines = [*self._lines, self._rest] if self._rest.strip() else list(self._lines)
         return b"\n".join(lines[-TAIL_LINES:])[-TAIL_BYTES:].decode(errors="replace")
 
 
 class LinePrefix:
-    """Puts a prefix in front of each line of a stream of bytes, and holds a line back until its end has come."""
+    """Puts a prefix before each line of a stream of bytes; holds a line back until its end."""
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
@@ -46,8 +43,7 @@ class LinePrefix:
 
     def add(self, chunk: bytes) -> bytes:
         """Take the next bytes; return the complete lines, each with the prefix."""
-        # The carriage return of a progress bar ends a line, too; the last one may be the first half
-        # of "\r\n".
+        # The carriage return of a progress bar ends a line, too. The last one may be half of "\r\n".
         lines = (self._rest + chunk).splitlines(keepends=True)
         self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
         prefixed = [self._prefix + line for line in lines]
@@ -56,7 +52,7 @@ class LinePrefix:
         return b"".join(prefixed)
 
     def finish(self) -> bytes:
-        """Return the line that has no end, if any, with one."""
+        """Return the unfinished last line, if any, with an end."""
         rest = self._rest
         self._rest = b""
         return self._prefix + rest + b"\n" if rest else b""
@@ -65,7 +61,7 @@ class LinePrefix:
 def copy_stream(
     source: int, target: int, *, prefix: bytes, on_chunk: Callable[[bytes], None]
 ) -> None:
-    """Copy what can be read from a file descriptor to another one, until its end."""
+    """Copy one file descriptor to another until its end."""
     lines = LinePrefix(prefix)
     while chunk := os.read(source, _READ_BYTES):
         on_chunk(chunk)
@@ -79,4 +75,4 @@ def _write_all(target: int, data: bytes) -> None:
             while data:
                 data = data[os.write(target, data) :]
     except OSError:
-        pass  # the agent's output is closed; the training goes on
+        pass  # the agent's output is closed; the training continues

@@ -1,4 +1,4 @@
-"""The environment and the command of each training process of a member. Pure."""
+"""Computes the environment and the command of each training process. Pure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,9 @@ from elasticjob_agent.config import Config
 Environment = dict[str, str]
 
 MAX_ARG_STRLEN = 131_072
-"""Bytes of one argument or variable, with its name, the equals sign and the final zero byte: a
-limit of Linux.
-"""
+"""Linux' limit for one argument or variable in bytes, with name, equals sign and final zero."""
 MAX_CHARACTERS = 6 * 1024 * 1024
-"""Of a command and its environment together: the kernel takes no more bytes, whatever its limits
-are set to.
-"""
+"""Linux' highest limit in bytes for a command and its environment together."""
 _ROLE = re.compile(r"[a-z0-9-]+")
 
 
@@ -34,14 +30,14 @@ def environments(
     container: Mapping[str, str],
     socket: Path,
 ) -> list[Environment]:
-    """Return the variables that the agent sets in the processes that a Start asks for, by rank.
+    """Return the variables that the agent sets in the processes of a Start, by rank.
 
     Args:
-        start: the world, and the variables that its framework has for each process.
+        start: the world, and the variables of its framework for each process.
         config: of this member.
         command: the training command; torchrun is one process, which starts all others.
         container: the container's environment, to which these variables are added.
-        socket: where the agent's socket is.
+        socket: the path of the agent's socket.
     """
     shared = {
         names.ENV_SOCKET: str(socket),
@@ -70,22 +66,22 @@ def environments(
 
 
 def starts_torchrun(config: Config, command: Sequence[str]) -> bool:
-    """Return whether the training command is torchrun, which starts the training processes itself."""
+    """Return whether the command is torchrun, which starts the training processes itself."""
     return config.framework == "pytorch" and torchrun.is_torchrun(command)
 
 
 def render(
     command: Sequence[str], container: Mapping[str, str], variables: Mapping[str, str]
 ) -> tuple[list[str], Environment]:
-    """Return a process's command and whole environment, with the references to its variables replaced.
+    """Return a process's command and environment with the references to variables replaced.
 
     Args:
         command: the training command.
         container: the container's environment.
-        variables: those that the agent sets in the process; they go before the container's.
+        variables: the agent's variables, which override the container's.
 
     Raises:
-        TooLongError: both would be longer than the kernel can take; the message names the argument or variable.
+        TooLongError: they exceed the kernel's limit; the message names the argument or variable.
     """
     rendered: list[str] = []
     left = MAX_CHARACTERS
@@ -106,10 +102,7 @@ def render(
 
 
 def _hosts(members: Sequence[pb.Member]) -> Environment:
-    """Return the addresses of rank 0's pod and of each role's pods.
-
-    Not of a role with too many for one variable.
-    """
+    """Return the addresses of rank 0's pod and of each role's pods, unless they are too long."""
     addresses: defaultdict[str, list[str]] = defaultdict(list)
     for member in sorted(members, key=lambda member: member.index):
         if _ROLE.fullmatch(member.role):
@@ -121,7 +114,7 @@ def _hosts(members: Sequence[pb.Member]) -> Environment:
 
 
 def _torchrun_options(start: pb.Start, config: Config) -> Environment:
-    """Return torchrun's options for this member; its processes get their ranks from torchrun."""
+    """Return torchrun's options for this member."""
     members = start.world.members
     position = next(i for i, member in enumerate(members) if member.pod_uid == config.pod_uid)
     return torchrun.environment(
@@ -136,11 +129,12 @@ def _torchrun_options(start: pb.Start, config: Config) -> Environment:
 def _own_devices(
     container: Mapping[str, str], config: Config, local_rank: int, processes: int
 ) -> Environment:
-    """Return the variable that shows a process its part of the member's GPUs, if they are to be divided."""
+    """Return the variable with a process's share of the member's GPUs, if they are divided."""
     if config.devices is None or processes == 1:
         return {}
     variable, count = config.devices
-    listed = container.get(variable, "")
-    devices = listed.split(",") if listed else [str(device) for device in range(count)]
+    devices = [str(device) for device in range(count)]
+    if container.get(variable):
+        devices = container[variable].split(",")
     share = len(devices) // processes
     return {variable: ",".join(devices[share * local_rank : share * (local_rank + 1)])}

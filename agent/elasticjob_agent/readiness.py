@@ -1,7 +1,7 @@
-"""The port that the pod's readiness probe connects to.
+"""Serves the port that the pod's readiness probe connects to.
 
-It opens when the master has accepted the agent, and stays open while the master is disconnected: a
-member that trains does not become unready because the master restarts.
+It opens when the master has accepted the agent. It stays open while the master is disconnected, so
+that a member that trains does not become unready when the master restarts.
 """
 
 from __future__ import annotations
@@ -22,10 +22,7 @@ class Readiness:
         self._announced = False
 
     async def announce(self) -> None:
-        """Listen from now on; further calls do nothing.
-
-        If the port cannot be opened, that is logged and no error.
-        """
+        """Listen from now on; further calls do nothing. A failure is only logged."""
         if self._announced:
             return
         self._announced = True
@@ -35,7 +32,7 @@ class Readiness:
             )
         except OSError as error:
             sys.stderr.write(
-                f"elasticjob-agent: readiness cannot be told: {error.strerror or error}\n"
+                f"elasticjob-agent: cannot open the readiness port: {error.strerror or error}\n"
             )
 
     def close(self) -> None:

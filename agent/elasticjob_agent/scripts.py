@@ -1,7 +1,4 @@
-"""The scripts of ScalePlans that this agent is told to run.
-
-Each once, in a session of its own, within its time.
-"""
+"""Runs the scripts of ScalePlans that the master sends: each once, within its time."""
 
 from __future__ import annotations
 
@@ -15,17 +12,15 @@ from elasticjob_agent.process import ProcessSupervisor
 from elasticjob_agent.training_process import TrainingProcess
 
 MOST_REMEMBERED = 1000
-"""Ends that are remembered: a master repeats only what an unfinished plan wants, of which there is
-one at a time.
-"""
+"""Results that are remembered. A master repeats only the script of the one unfinished plan."""
 PREFIX = "[script] "
 OUTPUT_SECONDS = 0.5
 _PRINTING_TO_STDERR = ("sh", "-c", 'exec "$@" >&2', "sh")
-"""So that what it prints is in order, and the last words have both."""
+"""Keeps both outputs of a script in order, and puts both into the last words."""
 
 
 class Scripts:
-    """Runs scripts beside the training process, and remembers how they have ended."""
+    """Runs scripts beside the training process, and remembers their results."""
 
     def __init__(
         self,
@@ -33,23 +28,24 @@ class Scripts:
         container: Mapping[str, str],
         send: Callable[[pb.AgentMessage], None],
     ) -> None:
-        """Start scripts by a supervisor in this environment, and report their ends by `send`."""
+        """Start scripts by a supervisor in this environment, and send their results."""
         self._supervisor = supervisor
         self._container = container
         self._send = send
-        self._ends: dict[str, pb.ScriptResult | None] = {}
+        self._results: dict[str, pb.ScriptResult | None] = {}
 
     async def run(self, request: pb.RunScript) -> None:
-        """Run a script, or report again how it has ended; one that runs already is left alone.
+        """Run a script, or send its known result again; cancelling kills the script.
 
-        Cancelled, it kills the script.
+        A script that is running is not started again.
         """
-        if request.id not in self._ends:
-            self._ends[request.id] = None
-            if len(self._ends) > MOST_REMEMBERED:
-                del self._ends[next(iter(self._ends))]
-            self._ends[request.id] = await self._run(request)
-        if (result := self._ends[request.id]) is not None:
+        if request.id not in self._results:
+            self._results[request.id] = None
+            if len(self._results) > MOST_REMEMBERED:
+                del self._results[next(iter(self._results))]
+            self._results[request.id] = await self._run(request)
+        result = self._results[request.id]
+        if result is not None:
             self._send(pb.AgentMessage(script=result))
 
     async def _run(self, request: pb.RunScript) -> pb.ScriptResult:
@@ -58,17 +54,18 @@ class Scripts:
         command = [*_PRINTING_TO_STDERR, "sh", "-c", request.script, "sh", request.pods]
         self._supervisor.start_other(process, command, {**self._container, **request.environment})
         late = ""
+        timeout = request.timeout_seconds
+        if not math.isfinite(timeout):
+            timeout = 0.0
         try:
-            async with asyncio.timeout(
-                request.timeout_seconds if math.isfinite(request.timeout_seconds) else 0.0
-            ):
+            async with asyncio.timeout(timeout):
                 await ended.wait()
         except TimeoutError:
             late = f"killed, as it has not ended within {request.timeout_seconds:.0f} s\n"
             process.kill_group()
             await ended.wait()
         finally:
-            process.kill_group()  # with what it has left running
+            process.kill_group()  # also processes that it has left
         await asyncio.to_thread(process.wait_for_output, OUTPUT_SECONDS)
         words = "\n".join(line.removeprefix(PREFIX) for line in process.last_words.split("\n"))
         return pb.ScriptResult(

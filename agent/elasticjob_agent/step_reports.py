@@ -1,9 +1,8 @@
-"""Step reports on their way to the master.
+"""Merges step reports on their way to the master, so that the cost does not grow with the steps.
 
-Merged, so that any number of steps and of processes costs the same. A merged report has the newest
-step and the sums of samples and seconds, so nothing is lost by merging, and while the master is
-disconnected only one report a round is kept. Several processes of one member finish the same steps
-in the same time: their samples add up, but steps and seconds count once.
+A merged report has the newest step and the sums of samples and seconds, so merging loses nothing.
+While the master is disconnected, one report for each round is kept. The processes of a member
+finish the same steps in the same time: their samples add up, but steps and seconds count once.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ LEAD = 3
 
 @dataclass(frozen=True)
 class StepReport:
-    """Steps of one round that a process has not reported to the master yet."""
+    """Steps of one round that a process has finished since its last report."""
 
     round: int
     step: int
@@ -34,10 +33,7 @@ class StepReport:
 
 
 def merge(older: StepReport, newer: StepReport) -> StepReport:
-    """Return two reports of one process in one round as one.
-
-    Of too many metrics, the newest names stay.
-    """
+    """Return two reports of one process in one round as one, with the newest metrics."""
     metrics = [(name, value) for name, value in older.metrics.items() if name not in newer.metrics]
     metrics += newer.metrics.items()
     return StepReport(
@@ -56,10 +52,12 @@ def merge(older: StepReport, newer: StepReport) -> StepReport:
 def combine(first: StepReport, other: StepReport) -> StepReport:
     """Return the reports of two processes of one round as one, with steps and seconds of the first.
 
-    Of a metric that both have, the first one's value stays. The slower one's computing time counts,
-    for as many steps as the first one has finished: they may have reported a different number.
+    If both have a metric, the first one's value is kept. The computing time is that of the slower
+    process, scaled to the steps of the first one.
     """
-    slower = other.compute_seconds * first.steps / other.steps if other.steps else 0.0
+    slower = 0.0
+    if other.steps:
+        slower = other.compute_seconds * first.steps / other.steps
     merged = merge(other, first)
     return replace(
         merged,
@@ -70,9 +68,11 @@ def combine(first: StepReport, other: StepReport) -> StepReport:
 
 
 def after(counted: int, report: StepReport) -> StepReport:
-    """Return a process's report with the steps after a step that has counted already, and their share of the time."""
+    """Return a report of the steps after `counted`, with their share of the time."""
     steps = max(0, report.step - counted)
-    share = min(1.0, steps / report.steps) if report.steps else 1.0
+    share = 1.0
+    if report.steps:
+        share = min(1.0, steps / report.steps)
     return replace(
         report,
         steps=steps,
@@ -83,16 +83,16 @@ def after(counted: int, report: StepReport) -> StepReport:
 
 @dataclass
 class _Round:
-    """The reports of one round that wait.
+    """The waiting reports of one round.
 
     Attributes:
         leader: the local rank of the process whose steps count.
-        reports: by local rank.
-        behind: how often each process has reported since the leader did.
+        reports: the reports by local rank.
+        behind: the number of reports of each process since the leader's last one.
         counted: the newest step that has counted; None: none has.
-        new_leader: whether another process led when it counted. The new one has finished some of the same steps, and
-            they do not count again.
-        ended: no process of the round runs any more.
+        new_leader: another process led when that step counted. The new leader has finished some of
+            the same steps, which must not count twice.
+        ended: all processes of the round have exited.
     """
 
     leader: int
@@ -120,7 +120,7 @@ class _Round:
         reports = self.reports
         self.reports = {}
         newest = max(reports.values(), key=lambda report: report.step)
-        # Without the leader's only what adds up is known: the master measures the time by itself.
+        # Without the leader's report only the sums are known; the master measures the time itself.
         nothing = StepReport(newest.round, newest.step, local_rank=self.leader)
         combined = self._count(reports.pop(self.leader)) if self.leader in reports else nothing
         for _, other in sorted(reports.items()):
@@ -139,29 +139,29 @@ class _Round:
 
 
 class PendingReports:
-    """Reports that wait for the master, one a process and round.
+    """Reports that wait for the master, one for each process and round.
 
-    The oldest rounds are dropped when there are too many. In each round one process leads: its
-    steps and seconds are those of the member, and with its reports those of the others are sent. It
-    is the first one that reports, until another one has reported `LEAD` times without it.
+    If there are too many rounds, the oldest are dropped. In each round one process leads: its steps
+    and seconds are those of the member, and its reports take the others' with them. The first one
+    that reports leads, until another one has reported `LEAD` times since the leader's last report.
     """
 
     def __init__(self) -> None:
         self._rounds: dict[int, _Round] = {}
 
     def add(self, report: StepReport) -> None:
-        """Take a report."""
+        """Add a report."""
         self._rounds.setdefault(report.round, _Round(report.local_rank)).add(report)
         while len(self._rounds) > MAX_ROUNDS:
             del self._rounds[next(iter(self._rounds))]
 
     def processes_ended(self) -> None:
-        """Let go what waits for the leader: it reports no more."""
+        """Make all reports due: their leaders send no more."""
         for each in self._rounds.values():
             each.ended = True
 
     def take(self) -> StepReport | None:
-        """Take out the reports of the oldest round, as one."""
+        """Remove the due reports of the oldest round, and return them as one."""
         return next((each.take() for each in self._rounds.values() if each.due), None)
 
     def __len__(self) -> int:

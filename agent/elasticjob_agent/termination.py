@@ -1,6 +1,6 @@
-"""The container's termination message.
+"""Writes the container's termination message.
 
-`kubectl describe pod` shows it, the operator puts it into the job's status.
+`kubectl describe pod` shows it, and the operator copies it into the job's status.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ from elasticjob_api import names
 
 DEFAULT_PATH = "/dev/termination-log"
 LIMIT = 4096
-"""Bytes the kubelet takes."""
+"""The kubelet's limit, in bytes."""
 
 
 def write(environment: Mapping[str, str], message: str) -> None:
-    """Write a message to the file that the kubelet reads.
-
-    Without such a file it takes the last log lines.
-    """
+    """Write a message to the file that the kubelet reads, if there is such a file."""
     configured = environment.get(names.ENV_TERMINATION_LOG)
     path = Path(configured or DEFAULT_PATH)
     if not message or (configured is None and not (path.exists() and os.access(path, os.W_OK))):

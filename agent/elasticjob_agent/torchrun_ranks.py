@@ -1,9 +1,9 @@
-"""When a training process below torchrun has failed.
+"""Finds out when a training process below torchrun has failed.
 
-Torchrun sees that up to an interval later, and ends later still. Meanwhile the processes on other
-nodes fail, too, as their peer is gone, so the torchruns of all nodes end in the same moment. Only
-the ends of the processes themselves tell which node's was the first. They are torchrun's children
-and not the agent's; the kernel reports their ends by pidfds.
+Torchrun notices a failure up to an interval later, and ends even later. Meanwhile the processes on
+other nodes fail because they have lost their peer, so the torchruns of all nodes end at the same
+time. Only the exits of the processes show which node failed first. They are children of torchrun,
+not of the agent; the kernel reports their exits by pidfds.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pathlib import Path
 import psutil
 
 _MARK = "TORCHELASTIC_RUN_ID"
-"""Torchrun sets this variable in its processes, and what these start inherits it."""
+"""Torchrun sets this variable in its processes, and their children inherit it."""
 _LOOK_SECONDS = 1.0
-_EXIT_CODE = 49  # in /proc/PID/stat, counted behind the name of the program
+_EXIT_CODE = 49  # the field of /proc/PID/stat, after the program's name
 
 
 class RankWatch:
     """Watches the processes that the torchrun of this member has started."""
 
     def __init__(self, size: int) -> None:
-        """Watch nothing yet; `size`: how many processes torchrun starts."""
+        """Prepare; `size`: the number of processes that torchrun starts."""
         self.failed_at: float | None = None
-        """When the first of the present processes has failed, by the monotonic clock."""
+        """The time of the first failure of the present processes, by the monotonic clock."""
         self._size = size
         self._watched: dict[int, int] = {}
         self._one_has_ended = asyncio.Event()
@@ -53,9 +53,7 @@ class RankWatch:
             self._watched[pid] = os.pidfd_open(pid)
         except OSError:  # it has just ended, or the kernel has no pidfds
             return
-        self.failed_at = (
-            None  # torchrun has started its processes again, so it was not the end of them
-        )
+        self.failed_at = None  # torchrun has restarted its processes after that failure
         asyncio.get_running_loop().add_reader(self._watched[pid], self._ended, pid)
 
     def _ended(self, pid: int) -> None:
@@ -79,15 +77,12 @@ def _ranks() -> list[int]:
                 marked[process.pid] = process.ppid()
         except (psutil.Error, OSError):
             continue
-    # An orphan of one of them, such as a data loader, is a child of this process now.
+    # An orphan of a rank, such as a data loader, is now a child of the agent.
     return [pid for pid, parent in marked.items() if parent not in marked and parent != os.getpid()]
 
 
 def _exit_status(pid: int) -> int | None:
-    """Return how a process has ended, 0 for success.
-
-    None if torchrun has asked for that already.
-    """
+    """Return how a process has ended, 0 for success; None if torchrun has reaped it."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
         return int(text.rpartition(")")[2].split()[_EXIT_CODE])

@@ -1,7 +1,7 @@
-"""CPU, memory and GPU usage of the training process and all its children, for the auto-scaler.
+"""Measures CPU, memory and GPUs of the training processes, for the auto-scaler.
 
-Measured in separate threads, because a measurement can take long: on a machine short of CPU, or
-with a driver that hangs. Each heartbeat carries the newest measurement.
+Threads measure, because a measurement can take long on a machine short of CPU, or with a driver
+that hangs. Each heartbeat carries the newest measurement.
 """
 
 from __future__ import annotations
@@ -29,11 +29,7 @@ class Usage:
 
 
 class Meter:
-    """Measures the container by its cgroup if it has its own, else this process' descendants.
-
-    The cores in use are the increase of the CPU seconds since the last measurement, divided by the
-    time.
-    """
+    """Measures the container by its cgroup, or without one this process' descendants."""
 
     def __init__(self, container: cgroup.Container | None) -> None:
         self._container = container
@@ -43,20 +39,21 @@ class Meter:
     def read(self, now: float) -> Usage:
         """Return the usage since the last read; `now` counts seconds from any start."""
         try:
-            container = self._container
-            seconds, memory = (
-                _usage_of_container(container) if container else self._usage_of_descendants()
-            )
+            if self._container:
+                seconds, memory = _usage_of_container(self._container)
+            else:
+                seconds, memory = self._usage_of_descendants()
         except (OSError, ValueError):
-            self._container, self._time = None, None  # the cgroup cannot be read after all
+            self._container = None  # the cgroup cannot be read after all
+            self._time = None
             seconds, memory = self._usage_of_descendants()
         used = sum(value - self._seconds.get(key, 0.0) for key, value in seconds.items())
-        elapsed = now - self._time if self._time is not None else 0.0
+        cores = 0.0
+        if self._time is not None and now > self._time:
+            cores = max(used, 0.0) / (now - self._time)
         self._seconds = seconds
         self._time = now
-        return Usage(
-            cpu_cores=max(used, 0.0) / elapsed if elapsed > 0 else 0.0, memory_bytes=memory
-        )
+        return Usage(cpu_cores=cores, memory_bytes=memory)
 
     def _usage_of_descendants(self) -> tuple[dict[tuple[int, float], float], int]:
         """Return CPU seconds of each descendant, and the memory of all."""
@@ -78,7 +75,7 @@ def _usage_of_container(container: cgroup.Container) -> tuple[dict[tuple[int, fl
 
 
 class Sampler(Generic[Reading]):
-    """Reads in a thread of its own, once for each call of `latest`."""
+    """Reads in a thread, once for each call of `latest`."""
 
     def __init__(self, read: Callable[[], Reading], *, name: str, unknown: Reading) -> None:
         self._read = read
@@ -91,7 +88,7 @@ class Sampler(Generic[Reading]):
     def latest(self) -> Reading:
         """Return the newest reading and start another.
 
-        `unknown` while one has taken more than `STALE_SECONDS`.
+        Returns `unknown` while a reading has been running for more than `STALE_SECONDS`.
         """
         if not self._started:
             self._started = True
@@ -116,10 +113,7 @@ class UsageMonitor:
     """Measures the container's CPU, memory and GPUs."""
 
     def __init__(self) -> None:
-        """Find the container's cgroup, which works only before there are children.
-
-        GPUs are opened at the first use.
-        """
+        """Find the container's cgroup; call it before this process starts others."""
         self._container = cgroup.own_container()
         meter = Meter(self._container)
         self._meter = Sampler(lambda: meter.read(time.monotonic()), name="usage", unknown=Usage())
@@ -130,11 +124,10 @@ class UsageMonitor:
         return self._meter.latest(), self._gpus.latest()
 
     def memory_kills(self) -> int:
-        """Return how many processes of the container the kernel has killed for memory.
-
-        0 if that is not counted.
-        """
+        """Return the number of processes that the kernel has killed for memory; 0 if unknown."""
+        if self._container is None:
+            return 0
         try:
-            return self._container.memory_kills() if self._container is not None else 0
+            return self._container.memory_kills()
         except (OSError, ValueError):
             return 0

@@ -313,5 +313,5 @@ def test_processes_of_all_members_meet_and_share_the_data_through_a_real_master(
     assert places == set(zip(range(5), locals_, sizes, strict=True)), log
     assert sorted(map(int, re.findall(r"shard (\d+)$", log, re.MULTILINE))) == list(range(12)), log
     assert re.search(
-        r"late: after 0.3 s: barrier 'alone': \d of \d processes of this pod have not come", log
+        r"late: after 0.3 s: barrier 'alone': \d of \d processes of this pod have not arrived", log
     ), log

@@ -386,7 +386,7 @@ async def test_a_taken_readiness_port_is_logged_and_training_continues(
     code, _, err = await agent.end()
     taken.close()
     assert code == 0
-    assert "readiness cannot be told" in err
+    assert "cannot open the readiness port" in err
     assert str(names.AGENT_READY_PORT) in err
 
 

@@ -1,4 +1,4 @@
-"""What unchanged Horovod processes need in place of a launcher.
+"""Serves unchanged Horovod processes in place of Horovod's launcher.
 
 A rendezvous on a local port, and notifications.
 """

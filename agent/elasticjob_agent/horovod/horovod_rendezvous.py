@@ -1,14 +1,13 @@
-"""Horovod's rendezvous for the processes of this pod, as its elastic driver would serve it.
+"""Serves Horovod's rendezvous to the processes of this pod, in place of its elastic driver.
 
-The master decides.
-    GET /rank_and_size/<host>:<local rank>      the place in the next world; waits until all who belong to it have asked
-    PUT /worker_addresses/<host>:<local rank>   where the process takes notifications
-    PUT, GET, DELETE /<any other>/<key>         the values with which the processes of a world connect to each other
+The master decides the places.
+    GET /rank_and_size/<host>:<local rank>      the place in the next world, when it has formed
+    PUT /worker_addresses/<host>:<local rank>   the port for notifications
+    PUT, GET, DELETE /<any other>/<key>         the values by which the processes connect
 
-A process that has been started reads its first place from its environment. Its first PUT of a value
-therefore asks for its place, and waits as GET does: the others come when this process is there, and
-none of them waits for its imports. The processes of a pod ask together: the master is asked when
-the last of them has come.
+A new process reads its first place from its environment. Its first PUT of a value therefore joins
+the world and waits as GET does, so the other processes do not wait for its imports. The agent asks
+the master when all processes of the pod have asked.
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ from elasticjob_agent.proxy.master_call import (
 )
 
 WAIT_SECONDS = 8.0
-"""How long the master may hold one request: less than `CALL_TIMEOUT_SECONDS`."""
+"""The longest time that the master holds one request: less than `CALL_TIMEOUT_SECONDS`."""
 NOTIFY_SECONDS = 1.0
-"""Time between two notifications: a process that re-initialises Horovod forgets those that have
-come meanwhile.
+"""Time between two notifications. They are repeated because a process loses those that arrive
+while it re-initialises Horovod.
 """
 _REMOVED = ",".join(["-1"] * 6).encode()
 _MOST_VALUES = 4096
 
 
 class HorovodRendezvous:
-    """Serves the processes of one agent, those of one start after those of another."""
+    """Serves the training processes of one agent."""
 
     def __init__(
         self, channel: grpc.aio.Channel, pod_uid: str, on_joined: Callable[[int], None]
     ) -> None:
-        """Ask the master over a channel, and report to it by `on_joined` which world the process has entered."""
+        """Call the master over a channel, and `on_joined` with the round of each joined world."""
         self._stub = HorovodServiceStub(channel)
         self._pod_uid = pod_uid
         self._on_joined = on_joined
@@ -67,9 +66,9 @@ class HorovodRendezvous:
         self._notifier: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.joined_round = 0
-        """Of the latest world in which the present processes have got their places; 0: none."""
+        """The round of the latest world that the present processes have joined; 0: none."""
         self.removed = False
-        """The present processes have been told that they belong to no later world, so they end."""
+        """The master has removed the present processes from later worlds, so they end."""
 
     async def open(self) -> None:
         """Start serving."""
@@ -82,7 +81,7 @@ class HorovodRendezvous:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def environment(self, container: Mapping[str, str], address: str) -> dict[str, str]:
-        """Return what a process needs besides what the master says about its place."""
+        """Return the variables that a process needs beside those of its place."""
         found = {
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._port),
@@ -91,13 +90,14 @@ class HorovodRendezvous:
         interface = _interface_of(address)
         if interface and "HOROVOD_GLOO_IFACE" not in container:
             found["HOROVOD_GLOO_IFACE"] = interface
-        # Else Horovod's Python client would ask a proxy, if there is one, for 127.0.0.1.
+        # Otherwise Horovod's Python client would connect to 127.0.0.1 by a proxy.
         no_proxy = container.get("no_proxy") or container.get("NO_PROXY")
-        found["no_proxy"] = found["NO_PROXY"] = f"{no_proxy},127.0.0.1" if no_proxy else "127.0.0.1"
+        found["no_proxy"] = ",".join(filter(None, (no_proxy, "127.0.0.1")))
+        found["NO_PROXY"] = found["no_proxy"]
         return found
 
     def begin_processes(self, process_round: int, first_rank: int, count: int) -> None:
-        """Expect so many processes, which are started for the world of a round with ranks from the first one on."""
+        """Expect `count` processes of the world of a round, with ranks from `first_rank` on."""
         self.processes_ended()
         self._process_round = process_round
         self.removed = False
@@ -105,7 +105,7 @@ class HorovodRendezvous:
         self._count = count
 
     def processes_ended(self) -> None:
-        """Forget the present processes, and stop asking for them."""
+        """Forget the present processes, and cancel their requests."""
         self._http.drop_requests()
         self._stop_notifying()
         if self._joiner is not None:
@@ -119,21 +119,21 @@ class HorovodRendezvous:
         self._joiner = None
 
     def announce(self, round_: int) -> None:
-        """Tell the processes that the world of a round is due, again and again until one asks for its place.
+        """Notify the processes of the world of a round, repeatedly until one asks for its place.
 
-        When one asks already they are not told: they would learn of it in that world, and leave it.
+        If one has asked already, none is notified: it would receive that in the new world and leave
+        it.
         """
         if self.joined_round and self.joined_round < round_ and not self._asking:
             self._stop_notifying()
             self._notifier = self._spawn(self._notify(round_))
 
     def master_connected(self) -> None:
-        """Put the values again: a master that has restarted does not have them."""
+        """Put the values again: a restarted master has lost them."""
         if self._values:
             self._spawn(self._put_again(self.joined_round, dict(self._values)))
 
     # --- requests
-    # ---------------------------------------------------------------------------------------------------
 
     async def _answer(self, request: Request) -> Answer:
         match request.method, request.scope:
@@ -150,7 +150,7 @@ class HorovodRendezvous:
         return Answer(400)
 
     async def _place(self, key: str) -> Answer:
-        """Return rank, size, local and cross ones of the next world, or that there is none for this process."""
+        """Return the ranks and sizes of the next world, or -1 for each to a removed process."""
         number = key.rpartition(":")[2]
         if not (number.isascii() and number.isdigit() and int(number) < self._count):
             return Answer(404)
@@ -177,28 +177,29 @@ class HorovodRendezvous:
                 self._notification_ports[request.key] = notification.parse(request.body)
         except ValueError as error:
             sys.stderr.write(
-                f"elasticjob-agent: the process cannot be told of other worlds: {error}\n"
+                f"elasticjob-agent: the process cannot be notified of other worlds: {error}\n"
             )
             return Answer(400)
         return Answer()
 
     async def _put(self, request: Request) -> Answer:
         if not self.joined_round:
-            rank = request.key.removeprefix(
-                "rank_"
-            )  # the first value of a process: Gloo's, of its rank in the world
-            local_rank = int(rank) - self._first_rank if rank.isascii() and rank.isdigit() else -1
-            if (
-                request.scope != "global"
-                or not 0 <= local_rank < self._count
-                or not await self._join(local_rank)
-            ):
+            local_rank = self._local_rank_of(request)
+            if local_rank is None or not await self._join(local_rank):
                 return Answer(503)
         key = f"{request.scope}/{request.key}"
         round_ = self.joined_round
         if len(self._values) < _MOST_VALUES:
             self._values[key] = request.body
         return await self._put_value(round_, key, request.body)
+
+    def _local_rank_of(self, first_value: Request) -> int | None:
+        """Return the local rank of the process that puts its first value: Gloo's, by its rank."""
+        rank = first_value.key.removeprefix("rank_")
+        if first_value.scope != "global" or not (rank.isascii() and rank.isdigit()):
+            return None
+        local_rank = int(rank) - self._first_rank
+        return local_rank if 0 <= local_rank < self._count else None
 
     async def _get(self, request: Request) -> Answer:
         key = f"{request.scope}/{request.key}"
@@ -212,13 +213,9 @@ class HorovodRendezvous:
         return await self._forward(lambda: self._stub.Delete(delete, timeout=CALL_TIMEOUT_SECONDS))
 
     # --- the master
-    # -------------------------------------------------------------------------------------------------
 
     async def _join(self, local_rank: int) -> bool:
-        """Wait for a process' place in a world after the one that it has left.
-
-        Return whether it has one.
-        """
+        """Wait for a process' place in the next world; return whether it has one."""
         if self._place_found is None:
             self._place_found = asyncio.get_running_loop().create_future()
         place_found = self._place_found
@@ -257,15 +254,14 @@ class HorovodRendezvous:
             self.removed = place is not None
             place_found.set_result(False)
             return
-        self.joined_round, self._slots, self._values = place.round, list(place.slots), {}
+        self.joined_round = place.round
+        self._slots = list(place.slots)
+        self._values = {}
         self._on_joined(place.round)
         place_found.set_result(True)
 
     async def _forward(self, call: Callable[[], Any]) -> Answer:
-        """Return a master's answer.
-
-        Horovod asks again for a value that is not there yet, until its own time-out.
-        """
+        """Return a master's answer; Horovod repeats a GET of a missing value until its time-out."""
         while True:
             try:
                 answer = await call()
@@ -286,9 +282,8 @@ class HorovodRendezvous:
 
     async def _notify(self, round_: int) -> None:
         while True:
-            for port in list(
-                self._notification_ports.values()
-            ):  # a process registers when it calls hvd.elastic.run
+            # A process registers its port when it calls hvd.elastic.run.
+            for port in list(self._notification_ports.values()):
                 await notification.notify(port, round_)
             await asyncio.sleep(NOTIFY_SECONDS)
 
@@ -305,13 +300,10 @@ class HorovodRendezvous:
 
 
 def _interface_of(address: str) -> str:
-    """Return the network interface with an IP address.
-
-    Empty: there is none, so Gloo resolves the host's name.
-    """
+    """Return the network interface with an IP address; empty without one."""
     if address.startswith("127."):
         return "lo"
-    interfaces = psutil.net_if_addrs().items()
-    return next(
-        (name for name, found in interfaces if any(each.address == address for each in found)), ""
-    )
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(each.address == address for each in addresses):
+            return name
+    return ""  # Gloo resolves the host's name

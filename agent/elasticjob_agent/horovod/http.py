@@ -1,7 +1,7 @@
-"""A small HTTP server for one pod's processes.
+"""Serves HTTP to Horovod's clients in one pod: GET, PUT and DELETE of `/<scope>/<key>`.
 
-GET, PUT and DELETE of `/<scope>/<key>`, one request a connection. Horovod's own clients call it,
-one in C++ and one in Python. They cannot show a token, so it listens on 127.0.0.1 only.
+It answers one request on each connection. The clients, one in C++ and one in Python, cannot send a
+token, so it listens only on 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class HttpServer:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def drop_requests(self) -> None:
-        """Leave the open requests unanswered: who has made them is gone."""
+        """Drop the open requests: their processes have exited."""
         for task in self._connections:
             task.cancel()
 
@@ -120,4 +120,9 @@ async def _read(reader: asyncio.StreamReader) -> Request | Answer:
 def _head(answer: Answer) -> bytes:
     # Horovod's C++ client knows this spelling of Content-Length only.
     reason = _REASONS.get(answer.status, "")
-    return f"HTTP/1.1 {answer.status} {reason}\r\nContent-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n".encode()
+    lines = (
+        f"HTTP/1.1 {answer.status} {reason}",
+        f"Content-Length: {len(answer.body)}",
+        "Connection: close",
+    )
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()

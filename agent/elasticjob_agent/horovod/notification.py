@@ -1,8 +1,8 @@
-"""Tells a Horovod process that another world is due, in the words of Horovod's own elastic driver.
+"""Notifies a Horovod process of a new world, in the protocol of Horovod's elastic driver.
 
 The process serves a port. A message to it is an HMAC-SHA256, a length (32 bits, the machine's byte
-order) and a pickle. The key and the port come from the process itself, as a pickle that is not
-trusted: it may name no class or function.
+order) and a pickle. The process registers the key and the port by a pickle. That pickle is not
+trusted: it may not name a class or function.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 _ADDED = 2
-"""What has happened to the hosts. After "removed" alone Horovod would not send the state of rank 0
-to the others.
+"""The kind of change of the hosts: after "removed" alone, Horovod would not send the state of
+rank 0 to the others.
 """
 _ANSWER_SECONDS = 5.0
 _DIGEST_BYTES = 32
@@ -27,7 +27,7 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True)
 class NotificationPort:
-    """Where a process takes notifications, and the key that it checks them with."""
+    """The port at which a process receives notifications, and the key that it checks them with."""
 
     port: int
     key: bytes
@@ -39,12 +39,10 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def parse(registration: bytes) -> NotificationPort:
-    """Return what a process has registered.
-
-    Addresses by network interface, all with one port, and the key.
+    """Return the port and the key that a process has registered.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the registration is not one of Horovod's.
     """
     try:
         addresses, key = _PlainUnpickler(
@@ -61,25 +59,21 @@ def parse(registration: bytes) -> NotificationPort:
 
 
 def message(key: bytes, timestamp: int) -> bytes:
-    """Return the message that the hosts have changed.
-
-    Only one with a later timestamp than the last counts.
-    """
+    """Return the message that the hosts have changed; Horovod ignores an older timestamp."""
     # The class is Horovod's, so its pickle is written out: the class, its arguments, and the call.
-    body = f"chorovod.runner.elastic.worker\nHostsUpdatedRequest\n(I{timestamp}\nI{_ADDED}\ntR.".encode()
+    called = "chorovod.runner.elastic.worker\nHostsUpdatedRequest\n"
+    body = f"{called}(I{timestamp}\nI{_ADDED}\ntR.".encode()
     return hmac.digest(key, body, "sha256") + struct.pack("i", len(body)) + body
 
 
 async def notify(target: NotificationPort, timestamp: int) -> bool:
-    """Send the message; return whether the process has confirmed it. It may be sent again."""
+    """Send the message; return whether the process has confirmed it."""
     writer: Any = None
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
             writer.write(message(target.key, timestamp))
-            await reader.readexactly(
-                _DIGEST_BYTES
-            )  # the answer has a digest, too; what it says does not matter
+            await reader.readexactly(_DIGEST_BYTES)  # any answer confirms
             return True
     except (OSError, TimeoutError, asyncio.IncompleteReadError):
         return False

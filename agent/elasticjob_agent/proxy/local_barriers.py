@@ -1,4 +1,4 @@
-"""Where the processes of one member wait for each other, before the master hears that the member is at a barrier."""
+"""Lets the processes of one member wait for each other before the member arrives at a barrier."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from elasticjob_agent.proxy.master_call import CallError
 from elasticjob_agent.proxy.shards import Caller
 
 MOST_BARRIERS = 1024
-"""As many names as the master takes in a round."""
+"""The master's bound of names in a round."""
 
 
 @dataclass
 class _Barrier:
-    """One barrier's present use, counted from 0, and the local ranks that have reached it."""
+    """The present use of a barrier, counted from 0, and the local ranks that have arrived."""
 
     number: int = 0
     arrived: set[int] = field(default_factory=set)
@@ -23,17 +23,14 @@ class _Barrier:
 
 
 class LocalBarriers:
-    """The barriers of the present round, by name."""
+    """The barriers of the present round."""
 
     def __init__(self) -> None:
         self._round = 0
         self._barriers: dict[str, _Barrier] = {}
 
     def begin(self, round_: int) -> None:
-        """Begin the world of a round, if it is a later one.
-
-        Those who wait in earlier ones wait no more.
-        """
+        """Begin the world of a later round, and release the processes that wait in earlier ones."""
         if round_ <= self._round:
             return
         earlier = self._barriers
@@ -44,20 +41,20 @@ class LocalBarriers:
             barrier.passed.set()
 
     async def arrive(self, name: str, number: int, caller: Caller, seconds: float | None) -> None:
-        """Wait until all processes of this member have reached a use of a barrier.
+        """Wait until all processes of this member have arrived at a use of a barrier.
 
         A repeated arrival is harmless.
 
         Raises:
-            TimeoutError: not all have come within so many seconds; the message says which.
-            CallError: there are too many barriers.
+            TimeoutError: not all have arrived within `seconds`; the message names the missing ones.
+            CallError: there are too many barriers, or the world has ended.
         """
         if caller.local_size == 1 or caller.world_round < self._round:
-            return  # nobody to wait for; or a world that is over, which the master refuses
+            return  # alone, or in a world that has ended, which the master refuses
         self.begin(caller.world_round)
         if name not in self._barriers and len(self._barriers) >= MOST_BARRIERS:
             raise CallError(
-                f"there are {MOST_BARRIERS} barriers already; {name!r} is one too many in this round"
+                f"this round has {MOST_BARRIERS} barriers, which is the bound; {name!r} is refused"
             )
         barrier = self._barriers.setdefault(name, _Barrier())
         if number < barrier.number:
@@ -72,13 +69,13 @@ class LocalBarriers:
                 await passed.wait()
         except TimeoutError:
             missing = [
-                str(rank) for rank in range(caller.local_size) if rank not in barrier.arrived
+                str(each) for each in range(caller.local_size) if each not in barrier.arrived
             ]
-            absent = f"{len(missing)} of {caller.local_size} processes of this pod have not come"
+            absent = f"{len(missing)} of {caller.local_size} processes of this pod have not arrived"
             raise TimeoutError(
                 f"barrier {name!r}: {absent}, local ranks {', '.join(missing)}"
             ) from None
         if barrier.over:
             raise CallError(
-                f"barrier {name!r}: its world is over, the world of round {self._round} has begun"
+                f"barrier {name!r}: its world has ended; the world of round {self._round} has begun"
             )

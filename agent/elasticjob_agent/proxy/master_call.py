@@ -1,4 +1,4 @@
-"""One call to the master on behalf of the training process: repeated until a master answers it."""
+"""Calls the master on behalf of the training process, until a master answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CallError(Exception):
     """A call of the training process that cannot be answered; the message is for its user.
 
     Attributes:
-        code: the status with which the master has refused the call; None: it was not the master.
+        code: the status with which the master refused the call; None: the agent refused it.
     """
 
     code: grpc.StatusCode | None = None

@@ -1,9 +1,8 @@
-"""Calls of the training process for the master: data shards, host lists, values and barriers.
+"""Passes calls of the training process on to the master: data shards, hosts, values, barriers.
 
-The agent passes them on, so that nothing is lost when either side restarts: a call waits until a
-master answers, and a report of finished shards is sent even if the process that made it has exited.
-Shards that a process had leased and not reported need no call: the master takes them back when it
-learns that the process has exited.
+Nothing is lost when either side restarts: a call waits until a master answers, and a report of
+finished shards is sent even if its process has exited. Shards that a process had leased and not
+reported need no call: the master takes them back when it learns of the exit.
 """
 
 from __future__ import annotations
@@ -46,16 +45,7 @@ class MasterProxy:
                 case str(name) if name in self._shell_messages.handlers:
                     return await self._shell_messages.handlers[name](request, caller)
                 case "hosts":
-                    hosts = (
-                        await call_until_answered(
-                            self._discovery.GetHosts, discovery.GetHostsRequest()
-                        )
-                    ).hosts
-                    return {
-                        "hosts": [
-                            {"name": h.name, "slots": h.slots, "address": h.address} for h in hosts
-                        ]
-                    }
+                    return await self._hosts()
                 case other:
                     raise CallError(f"unknown call {other!r}")
         except KeyError as error:
@@ -63,15 +53,25 @@ class MasterProxy:
         except (TypeError, ValueError, OverflowError) as error:
             raise CallError(f"bad field: {error}") from error
 
+    async def _hosts(self) -> dict[str, Any]:
+        request = discovery.GetHostsRequest()
+        answer = await call_until_answered(self._discovery.GetHosts, request)
+        return {
+            "hosts": [
+                {"name": host.name, "slots": host.slots, "address": host.address}
+                for host in answer.hosts
+            ]
+        }
+
     def world_over(self, round_: int) -> None:
-        """Let nobody wait any more for what belongs to worlds before that of a round."""
+        """Release the processes that wait in worlds before that of a round."""
         self._values.world_over(round_)
 
     def leased_shards(self) -> list[agent_pb2.LeasedShards]:
-        """Return what the training processes have leased, as far as no master has confirmed that it is reported."""
+        """Return the leased shards of which no master has confirmed a report."""
         return self._shards.leased()
 
     async def disconnected(self, caller: Caller) -> None:
-        """Give back the shards that an ended connection had leased, and close its session of a remote shell."""
+        """Return the leased shards of an ended connection, and close its remote shell."""
         await self._shards.disconnected(caller)
         await self._shell_messages.disconnected(caller)

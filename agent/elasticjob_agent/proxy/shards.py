@@ -1,9 +1,8 @@
-"""Calls about data sets, passed on to the master; shards of a closed connection are given back.
+"""Passes calls about data sets on to the master, and returns the shards of closed connections.
 
 The master takes back all shards of a training process when it learns that the process has exited.
-It does not learn of the end of processes that the training process has forked, such as data
-loaders: what such a process has leased, and no process of this pod has reported, is given back when
-its connection ends.
+It does not learn of the end of a process that the training process has forked, such as a data
+loader. The agent returns the unreported shards of such a process when its connection ends.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ class Caller(Protocol):
 
     @property
     def round(self) -> int:
-        """Return the round of the process."""
+        """The round that the process was started in."""
 
     @property
     def world_round(self) -> int:
-        """Return the round of the latest world that it has taken, to which its values and barriers belong."""
+        """The round of the latest world that it has joined: that of its values and barriers."""
 
     @property
     def local_rank(self) -> int:
-        """Return which of the processes of this member it is."""
+        """The process among those of this member."""
 
     @property
     def local_size(self) -> int:
-        """Return how many processes this member has."""
+        """The number of processes of this member."""
 
 
 class ShardProxy:
@@ -56,7 +55,7 @@ class ShardProxy:
         self._lease_lock = asyncio.Lock()
         self._leased: dict[Caller, dict[str, set[int]]] = {}
         self._reports: dict[asyncio.Task[Any], pb.ReportShardsRequest] = {}
-        """Those that no master has confirmed yet."""
+        """The reports that no master has confirmed yet."""
         self.handlers: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
             "create_dataset": self._create,
             "lease_shards": self._lease,
@@ -65,12 +64,12 @@ class ShardProxy:
             "get_checkpoint": self._get_checkpoint,
             "restore_checkpoint": self._restore_checkpoint,
         }
-        """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad
-        request.
+        """The handlers by the name of the call; they raise KeyError, TypeError or ValueError for a
+        bad request.
         """
 
     async def disconnected(self, caller: Caller) -> None:
-        """Give back what a connection that has ended had leased."""
+        """Return the shards that an ended connection had leased."""
         for dataset, shards in self._leased.pop(caller, {}).items():
             for report in self._reports.values():
                 if report.dataset == dataset:
@@ -79,7 +78,7 @@ class ShardProxy:
                 await self._give_back(dataset, sorted(shards), caller)
 
     def leased(self) -> list[agent_pb2.LeasedShards]:
-        """Return all shards that are leased, and those whose report no master has confirmed, by data set and round."""
+        """Return the leased shards, and those whose report no master has confirmed."""
         leased: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
         ended: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
         for caller, datasets in self._leased.items():
@@ -119,12 +118,10 @@ class ShardProxy:
             round=caller.round,
         )
         self._leased.setdefault(caller, {})
-        async with (
-            self._lease_lock
-        ):  # the master recognizes a repetition of the latest request only
+        async with self._lease_lock:  # the master recognizes only the latest request's repetition
             answer = await call_until_answered(self._stub.LeaseShards, message)
         leased = self._leased.get(caller)
-        if leased is None:  # the connection has ended: nobody would train them
+        if leased is None:  # the connection has ended
             await self._give_back(dataset, [shard.id for shard in answer.shards], caller)
         elif answer.shards:
             leased.setdefault(dataset, set()).update(shard.id for shard in answer.shards)
@@ -184,9 +181,7 @@ class ShardProxy:
             round=caller.round,
             pod_uid=self._pod_uid,
         )
-        if (
-            self._reports
-        ):  # of earlier processes of this pod: what they have trained is not in the checkpoint
+        if self._reports:  # of earlier processes, whose samples are not in the checkpoint
             await asyncio.wait(tuple(self._reports))
         answer = await call_until_answered(self._stub.RestoreCheckpoint, message)
         self._leased.get(caller, {}).pop(message.dataset, None)  # its leases have ended

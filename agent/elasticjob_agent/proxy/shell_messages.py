@@ -1,4 +1,4 @@
-"""Calls of the two ends of a remote shell, which are programs below the agents of a launcher and of its workers."""
+"""Passes the messages of a remote shell on: between a launcher's `ssh` and a worker's program."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from elasticjob_agent.proxy.shards import Caller, Request
 from elasticjob_agent.remote_shell.session import CLOSED
 
 WAIT_SECONDS = 2.0
-"""How long the master may hold one call: less than `CALL_TIMEOUT_SECONDS`."""
+"""The longest time that the master holds one call: less than `CALL_TIMEOUT_SECONDS`."""
 
 
 class ShellMessages:
-    """Passes messages on, and tells the other end when the connection that has spoken for a session ends."""
+    """Passes messages on, and closes a session when the connection of one end is closed."""
 
     def __init__(self, channel: grpc.aio.Channel, pod_uid: str) -> None:
         """Call over a channel to the master, in the name of a pod."""
@@ -30,14 +30,15 @@ class ShellMessages:
             "shell_send": self._send,
             "shell_receive": self._receive,
         }
-        """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad
-        request.
+        """The handlers by the name of the call; they raise KeyError, TypeError or ValueError for a
+        bad request.
         """
 
     async def disconnected(self, caller: Caller) -> None:
         """Close the session of an ended connection."""
-        if (session := self._sessions.pop(caller, None)) is not None:
-            with suppress(CallError):  # a member that is none any more has no session either
+        session = self._sessions.pop(caller, None)
+        if session is not None:
+            with suppress(CallError):  # a removed member has no session either
                 await self._pass_on(*session, "close", json.dumps(CLOSED))
 
     async def _send(self, request: Request, caller: Caller) -> Request:
@@ -45,11 +46,8 @@ class ShellMessages:
         session = str(request["session"])
         if session:
             self._sessions[caller] = host, session
-        return {
-            "taken": await self._pass_on(
-                host, session, str(request["message"]), str(request["data"])
-            )
-        }
+        message = str(request["message"])
+        return {"taken": await self._pass_on(host, session, message, str(request["data"]))}
 
     async def _receive(self, request: Request, _caller: Caller) -> Request:
         message = pb.ReceiveRequest(

@@ -1,6 +1,6 @@
-"""Calls about values and barriers, which the processes of a world share through the master.
+"""Passes calls about values and barriers on to the master, for the processes of a world.
 
-A call waits until a master answers. One that has a timeout ends after it with `{"late": why}`.
+A call waits until a master answers. A call with a timeout ends after it with `{"late": why}`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from elasticjob_agent.proxy.master_call import CallError, call_until_answered
 from elasticjob_agent.proxy.shards import Caller, Request
 
 WAIT_SECONDS = 8.0
-"""How long the master may hold one request: less than `CALL_TIMEOUT_SECONDS`."""
+"""The longest time that the master holds one request: less than `CALL_TIMEOUT_SECONDS`."""
 _FINAL_CALL_SECONDS = 1.0
 
 
 class ValuesAndBarriers:
-    """Handles the calls about values and barriers, in the world that the process has taken which makes them."""
+    """Handles calls about values and barriers, in the world of the process that calls."""
 
     def __init__(self, channel: grpc.aio.Channel, pod_uid: str) -> None:
         """Call over a channel to the master, in the name of a pod."""
@@ -43,12 +43,12 @@ class ValuesAndBarriers:
             "barrier": self._barrier,
             "may_commit": self._may_commit,
         }
-        """By the name of the call. A handler raises KeyError, TypeError or ValueError for a bad
-        request.
+        """The handlers by the name of the call; they raise KeyError, TypeError or ValueError for a
+        bad request.
         """
 
     def world_over(self, round_: int) -> None:
-        """Let nobody wait any more at barriers of worlds before that of a round."""
+        """Release the processes that wait at barriers of worlds before that of a round."""
         self._local_barriers.begin(round_)
 
     async def _set(self, request: Request, caller: Caller) -> Request:
@@ -78,11 +78,9 @@ class ValuesAndBarriers:
             round=caller.world_round, keys=_keys(request), wait_seconds=WAIT_SECONDS
         )
         answer = await self._call_with_timeout(self._stub.GetValues, message, request)
-        return (
-            answer
-            if isinstance(answer, dict)
-            else {"values": [_text(value) for value in answer.values]}
-        )
+        if isinstance(answer, dict):
+            return answer
+        return {"values": [_text(value) for value in answer.values]}
 
     async def _add(self, request: Request, caller: Caller) -> Request:
         message = pb.AddValueRequest(
@@ -109,8 +107,7 @@ class ValuesAndBarriers:
         begun = time.monotonic()
         seconds = None if timeout is None else _seconds(timeout)
         try:
-            # The master counts members: to it they all have arrived when the last process of this
-            # one has.
+            # The master counts members: this one arrives with its last process.
             await self._local_barriers.arrive(message.name, message.number, caller, seconds)
         except TimeoutError as late:
             return {"late": str(late)}
@@ -129,18 +126,13 @@ class ValuesAndBarriers:
         except TimeoutError:
             return {"why_not": f"no master has confirmed it within {seconds:g} s"}
         except CallError as error:
-            if (
-                error.code is grpc.StatusCode.UNIMPLEMENTED
-            ):  # a master of an earlier version, which asks nobody to ask
+            if error.code is grpc.StatusCode.UNIMPLEMENTED:  # a master of an earlier version
                 return {}
             return {"why_not": str(error)}
         return {}
 
     async def _call_with_timeout(self, method: Any, message: Any, request: Request) -> Any:
-        """Call until the awaited event has happened.
-
-        Return `{"late": what is missing}` after the request's timeout.
-        """
+        """Call until the master answers; return `{"late": why}` after the request's timeout."""
         timeout = request.get("timeout")
         seconds = None if timeout is None else _seconds(timeout)
         try:

@@ -1,4 +1,4 @@
 """A remote shell from a launcher to its workers, through their agents and the master.
 
-No server, no port, no keys.
+It needs no server, no port and no keys.
 """

@@ -1,4 +1,4 @@
-"""The programs that a launcher finds on its PATH: `ssh` to its workers, and `discover_hosts`."""
+"""Puts programs on the PATH of a launcher: `ssh` to its workers, and `discover_hosts`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _MODULES = {"ssh": "elasticjob_agent.remote_shell.ssh", "discover_hosts": DISCOV
 
 
 def command(module: str) -> list[str]:
-    """Return how a module of the agent is run, by the interpreter that this is and with the packages that it has."""
+    """Return the command that runs a module of the agent by this interpreter."""
     return [sys.executable, "-I", *(["-S"] if sys.flags.no_site else []), "-m", module]
 
 
 def is_worker(command: Sequence[str]) -> bool:
-    """Return whether a command waits for what a launcher starts, and ends by itself when its host has left the list."""
+    """Return whether a command is the worker of a remote shell, which ends by itself."""
     return command[-1] == WORKER
 
 
 def on_path(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Write the programs into a folder of the agent, and return the environment in which they come first."""
+    """Write the programs into a folder, and return the environment with it first on the PATH."""
     for name, module in _MODULES.items():
         program = folder / name
         program.write_text(f'#!/bin/sh\nexec {shlex.join(command(module))} "$@"\n')

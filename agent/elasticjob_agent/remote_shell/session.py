@@ -1,8 +1,8 @@
-"""One end of a session: messages to the other end and from it, which an agent passes on.
+"""One end of a session: sends messages to the other end, and receives its messages.
 
-Standard library only. A message is a JSON object. Both ends send `{"alive": true}` every
-`ALIVE_SECONDS` in which they send nothing else, so that each notices when the other one is gone.
-While there is no master, an agent answers nothing, and neither is missed.
+The agents pass them on. Uses only the standard library. A message is a JSON object. Each end sends
+`{"alive": true}` when it has sent nothing else for `ALIVE_SECONDS`, so each notices the loss of the
+other one. While the master is unreachable an agent answers nothing, and no end counts as lost.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from elasticjob_api import names
 
 ALIVE_SECONDS = 2.0
 MOST_SILENT_CALLS = 8
-"""Calls in a row that the master has answered, each after two seconds, without a message: the other
-end is gone.
+"""If the master answers so many successive calls without a message, the other end is lost. Each
+call takes two seconds.
 """
 CLOSED = {"close": True}
-"""The message that tells the other end that this one is gone."""
+"""The message that this end has closed the session."""
 
 
 class Refused(Exception):
@@ -34,9 +34,9 @@ class AgentSocket:
     """A connection to this process' agent, for one thread."""
 
     def __init__(self, path: str = "", *, timeout: float | None = None) -> None:
-        """Connect to the socket at a path, else at that of the environment.
+        """Connect to the socket at a path, by default the one of the environment.
 
-        Each answer may take so many seconds.
+        Each answer may take `timeout` seconds.
         """
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(timeout)
@@ -44,7 +44,7 @@ class AgentSocket:
         self._lines = self._socket.makefile()
 
     def call(self, name: str, **fields: Any) -> dict[str, Any]:
-        """Return the agent's answer; raises OSError when it is gone, and Refused."""
+        """Return the agent's answer; raises Refused, and OSError without an agent."""
         self.send({"id": 1, "call": name, **fields})
         for line in self._lines:
             message = json.loads(line)
@@ -60,7 +60,7 @@ class AgentSocket:
         self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def close(self) -> None:
-        """End the connection; the agent tells the other end of the session that has sent here."""
+        """Close the connection; the agent then closes the session that has sent on it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # also for a thread that waits for an answer
         self._socket.close()
@@ -74,10 +74,10 @@ class Sender:
         self._to = {"host": host, "session": session}
         self._number = 0
         self.closed = threading.Event()
-        """Nobody takes messages any more."""
+        """Set when the other end has stopped receiving."""
 
     def send(self, message: dict[str, Any]) -> None:
-        """Return when the other end has taken a message, or there is nobody to take it."""
+        """Send a message; return when the other end has it, or has stopped receiving."""
         self._number += 1
         number = str(self._number)
         data = json.dumps(message)
@@ -100,19 +100,18 @@ class Receiver:
         self._taken = ""
 
     def next(self) -> dict[str, Any] | None:
-        """Return the other end's next message; None: there has been none for a while."""
+        """Return the other end's next message; None: none within two seconds."""
         answer = self._agent.call("shell_receive", **self._from, taken=self._taken)
-        if answer["message"] in (
-            "",
-            self._taken,
-        ):  # the last one is repeated when a master has restarted
-            return {} if answer["message"] else None
+        if not answer["message"]:
+            return None
+        if answer["message"] == self._taken:
+            return {}  # a restarted master repeats the last one
         self._taken = answer["message"]
         message: dict[str, Any] = json.loads(answer["data"])
         return message
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """Yield the messages until the other end is gone: then `CLOSED`."""
+        """Yield the messages until the other end is lost, then `CLOSED`."""
         silent = 0
         while silent < MOST_SILENT_CALLS:
             message = self.next()
@@ -122,7 +121,7 @@ class Receiver:
         yield CLOSED
 
     def take_last(self) -> None:
-        """Tell the other end that its last message has come, without waiting for an answer."""
+        """Confirm the other end's last message, without waiting for an answer."""
         self._agent.send({"id": 0, "call": "shell_receive", **self._from, "taken": self._taken})
 
     def close(self) -> None:

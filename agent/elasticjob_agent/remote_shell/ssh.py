@@ -1,8 +1,8 @@
-"""`ssh` on the PATH of a launcher.
+"""`ssh` on the PATH of a launcher: runs a command in a worker, through the agents.
 
-Runs a command in a worker, as the real one does, through the agents. It takes the options of
-OpenSSH and needs none of them. The command's standard input is empty. The exit code is that of the
-command, or 255 when it could not be run or the worker is gone. Signals go to the command.
+It accepts the options of OpenSSH and ignores them. The command's standard input is empty. The exit
+code is that of the command, or 255 if it could not be run or the worker is lost. Signals are
+forwarded to the command.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 class UsageError(Exception):
-    """The command line is not one that can be carried out."""
+    """The command line cannot be carried out."""
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, str]:
@@ -51,7 +51,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, str]:
 
 
 def _after_options(arguments: Sequence[str]) -> Sequence[str]:
-    """Return what follows the options, of which the last letter of one may have a value in the next argument."""
+    """Return the arguments after the options; a last letter may have its value in the next one."""
     while arguments and arguments[0].startswith("-"):
         option, *arguments = arguments
         if option == "--":
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def _open(host: str, session: str, command: str) -> None:
-    """Ask the worker to run a command; return when it has heard it."""
+    """Request a command from the worker; return when it has received the request."""
     agent = AgentSocket()
     opening = json.dumps(
         {"session": session, "launcher": os.environ[names.ENV_POD_UID], "command": command}
@@ -95,7 +95,7 @@ def _open(host: str, session: str, command: str) -> None:
 
 
 def _send(sender: Sender, outgoing: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Send signals, and in between that this end is alive."""
+    """Send signals, and messages that this end is alive."""
     while True:
         try:
             message = outgoing.get(timeout=ALIVE_SECONDS)
@@ -104,7 +104,7 @@ def _send(sender: Sender, outgoing: queue.SimpleQueue[dict[str, Any]]) -> None:
         try:
             sender.send(message)
         except (OSError, Refused):
-            return  # the receiver finds it out, too
+            return  # the receiver notices it, too
 
 
 def _copy_output(host: str, session: str) -> int:
@@ -117,7 +117,7 @@ def _copy_output(host: str, session: str) -> int:
             return int(message["exit"])
         if "close" in message:
             break
-    raise ConnectionError(f"{host} is gone")
+    raise ConnectionError(f"{host} is lost")
 
 
 def _write(number: int, data: bytes) -> None:

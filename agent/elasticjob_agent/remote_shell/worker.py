@@ -1,8 +1,8 @@
-"""What a worker runs while its launcher starts the training.
+"""The program of a worker whose launcher starts the training: runs the commands of its `ssh`.
 
-It carries out the commands of the launcher's `ssh`. It ends when its host is not in the host list
-any more and the last command has ended: then it has left the training. It fails when a training
-process has failed: Horovod never uses a host of that name again, so another pod is needed.
+It ends when its host has left the host list and the last command has ended: then it has left the
+training. It fails when a training process fails: Horovod never uses a host of that name again, so
+another pod is needed.
 """
 
 from __future__ import annotations
@@ -36,30 +36,31 @@ _KILL_SECONDS = 5.0
 _LEFTOVER_SECONDS = 1.0
 _NEW_LAUNCHER_SECONDS = 10.0
 _TRAINING = "HOROVOD_RANK="
-"""In the command with which a launcher starts a training process."""
+"""A part of the command with which a launcher starts a training process."""
 _OWN_ENVIRONMENT = (
-    "env() { elasticjob_word=; for elasticjob_each; do shift; case $elasticjob_word$elasticjob_each in"
+    "env() { elasticjob_word=; for elasticjob_each; do shift;"
+    " case $elasticjob_word$elasticjob_each in"
     " ELASTICJOB_*=*|HOSTNAME=*) continue ;; *=*) ;; *) elasticjob_word=/ ;; esac;"
     ' set -- "$@" "$elasticjob_each"; done; command env "$@"; }\n'
 )
-"""In front of a command. Horovod passes the launcher's whole environment on; what describes its pod
-is left out.
+"""Precedes a command. Horovod passes the launcher's whole environment on by `env`; this function
+drops the variables that describe the launcher's pod.
 """
 
 
 class Session(threading.Thread):
-    """One command, its output, and what the launcher says meanwhile."""
+    """One command, its output, and the messages of the launcher meanwhile."""
 
     def __init__(self, host: str, opening: dict[str, Any]) -> None:
         super().__init__(daemon=True)
         self.launcher = opening["launcher"]
         self.code = 0
-        """The exit code of a training process that has failed without being asked to end."""
+        """The exit code of a training process that failed without a signal of the launcher."""
         self._command: str = opening["command"]
         self._sender = Sender(host, opening["session"])
         self._receiver = Receiver(host, opening["session"])
         self._process: subprocess.Popen[bytes] | None = None
-        self._asked = False
+        self._signalled = False
 
     def run(self) -> None:
         """Run the command to its end."""
@@ -79,14 +80,14 @@ class Session(threading.Thread):
             threading.Thread(target=self._listen, daemon=True).start()
             self._copy_output(self._process)
             code = shell_code(self._process.wait())
-            if code and _TRAINING in self._command and not self._asked:
+            if code and _TRAINING in self._command and not self._signalled:
                 self.code = code
             self._send({"exit": code})
         self._sender.close()
         self._receiver.close()
 
     def end(self) -> None:
-        """End the command, and whatever it has started in its process group."""
+        """End the command and its process group."""
         self._signal(signal.SIGTERM)
         later = threading.Timer(_KILL_SECONDS, self._signal, [signal.SIGKILL])
         later.daemon = True
@@ -100,17 +101,17 @@ class Session(threading.Thread):
                 if "close" in message:
                     break
         except (OSError, ValueError, Refused):
-            pass  # the agent is gone, or this session has ended
+            pass  # the agent is lost, or this session has ended
         self._sender.closed.set()
         self.end()
 
     def _signal(self, number: int) -> None:
-        self._asked = True
+        self._signalled = True
         if self._process is not None and self._process.returncode is None:
             kill_group(self._process.pid, number)
 
     def _copy_output(self, process: subprocess.Popen[bytes]) -> None:
-        """Send the output until its end, or until the process has ended and what it has left running is killed."""
+        """Send the output until its end, or until the process has ended and its group is killed."""
         sent_at = time.monotonic()
         ended_at = None
         with selectors.DefaultSelector() as selector:
@@ -142,7 +143,7 @@ class Session(threading.Thread):
 
 
 class Worker:
-    """Takes the commands that the launcher opens sessions for."""
+    """Runs the commands that the launcher opens sessions for."""
 
     def __init__(self) -> None:
         self._host = os.environ[names.ENV_POD_NAME]
@@ -184,7 +185,7 @@ class Worker:
         if len(self._sessions) >= MOST_SESSIONS or opening["session"] in self._opened:
             return
         self._opened.append(opening["session"])
-        self._listed = True  # else the master would not have passed it on
+        self._listed = True  # otherwise the master would not have passed it on
         others = [each for each in self._sessions.values() if each.launcher != opening["launcher"]]
         for session in others:
             session.end()
@@ -194,14 +195,14 @@ class Worker:
         session.start()
 
     def _has_left(self) -> bool:
-        """Return whether this host was in the host list, and is not any more."""
+        """Return whether this host was in the host list and has left it."""
         listed = any(host["name"] == self._host for host in self._agent.call("hosts")["hosts"])
         self._listed = self._listed or listed
         return self._listed and not listed
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of this container, without what keeps a script from being run beside the launcher."""
+    """Return the environment of this container, in which a training script may start Horovod."""
     environment = original_environment()
     environment.pop("HOROVOD_CONTROLLER", None)
     return environment

@@ -100,7 +100,6 @@ class Supervisor:
         return 0 if self._result.succeeded else 1
 
     # --- requests
-    # ----------------------------------------------------------------------------------------------------
 
     def _answer(self, request: control.Request) -> control.Answer:
         match request:
@@ -145,7 +144,6 @@ class Supervisor:
             self._apply(workers.stop(self._workers))
 
     # --- decisions
-    # ---------------------------------------------------------------------------------------------------
 
     def _apply(self, decision: Decision) -> None:
         self._workers, actions = decision
@@ -192,7 +190,6 @@ class Supervisor:
         self._apply(decision)
 
     # --- processes
-    # ---------------------------------------------------------------------------------------------------
 
     async def _run_agent(self, start: Start) -> None:
         """Run an agent to its end."""

@@ -76,7 +76,6 @@ class PodContainers:
         return self._directory / f"{name}.{incarnation}.log"
 
     # --- starting
-    # -----------------------------------------------------------------------------------------------------
 
     async def start_if_due(self, container: Json, policy: str, address: str, now: float) -> None:
         """Start a container that does not run, unless its restart policy or its back-off is against it.
@@ -181,7 +180,6 @@ class PodContainers:
         self._context.memory.add(limited)
 
     # --- probes
-    # -------------------------------------------------------------------------------------------------------
 
     def _start_probes(self, container: Json, process: ContainerProcess, address: str) -> None:
         name = container["name"]
@@ -233,7 +231,6 @@ class PodContainers:
             running.cancel()
 
     # --- termination
-    # --------------------------------------------------------------------------------------------------
 
     def collect_exits(self) -> None:
         """Record the termination of every process that has ended."""
@@ -286,7 +283,6 @@ class PodContainers:
                 self.statuses.put(replace(status, state=state, ready=False, started=False))
 
     # --- resize
-    # -------------------------------------------------------------------------------------------------------
 
     @property
     def allocated(self) -> list[Json]:

@@ -103,7 +103,6 @@ class PodWorker:
             self._status_writer.cancel()
 
     # --- running
-    # ------------------------------------------------------------------------------------------------------
 
     async def _sync(self, now: float) -> None:
         self._check_deadline(now)
@@ -184,7 +183,6 @@ class PodWorker:
         self._wakeup.at(self._token_due)
 
     # --- termination
-    # --------------------------------------------------------------------------------------------------
 
     async def _terminate(self) -> None:
         """Stop the containers.
@@ -224,7 +222,6 @@ class PodWorker:
             log.error("the last status of pod %s was refused: %.500s", self.pod.key, error)
 
     # --- status
-    # -------------------------------------------------------------------------------------------------------
 
     def _status(self, now: float) -> Json:
         deleted = self.pod.metadata.deletion_timestamp is not None and not self.containers.processes

@@ -147,7 +147,6 @@ def _streams(query: Mapping[str, str]) -> Streams:
 
 
 # --- exec
-# ---------------------------------------------------------------------------------------------------------
 
 
 async def _attend(socket: web.WebSocketResponse, command: ExecProcess) -> None:
@@ -221,7 +220,6 @@ def _failure(message: str, **more: object) -> bytes:
 
 
 # --- port-forward
-# -------------------------------------------------------------------------------------------------
 
 
 async def _forward(socket: web.WebSocketResponse, address: str, ports: list[int]) -> None:

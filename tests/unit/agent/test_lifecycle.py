@@ -200,7 +200,6 @@ def test_a_member_whose_node_is_not_fit_ends_with_a_code_of_its_own() -> None:
 
 
 # --- several processes of one member
-# -------------------------------------------------------------------------------
 
 
 def test_a_process_that_fails_ends_the_others_of_its_member_at_once() -> None:
