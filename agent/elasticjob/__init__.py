@@ -1,7 +1,7 @@
-"""What a training script calls to take part in an elastic job.
+"""The library with which a training script takes part in an elastic job.
 
-Standard library only; works alone as rank 0 of 1.
-A training loop that takes part, with a checkpoint that all ranks share:
+It needs only the standard library. Without a job, the script trains alone as rank 0 of 1. A
+training loop with a checkpoint that all ranks share:
 
     import elasticjob
 

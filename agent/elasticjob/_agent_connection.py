@@ -1,9 +1,8 @@
-"""The connection of a training process to its agent.
+"""Connects a training process to its agent, without ever blocking the training.
 
-The training never waits for it: threads connect, write and read. A step report that has not been
-written yet is merged with the next one, so the newest step is not lost, and an agent that does not
-read costs no memory. Reports are written every `REPORT_SECONDS` at most: waking the writer at every
-step would take the interpreter away from the training.
+Threads connect, write and read. A step report that has not been written is merged with the next
+one, so no step is lost, and an agent that does not read costs no memory. Reports are written at
+most every `REPORT_SECONDS`: waking the writer at every step would slow the training.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _AGENT_GONE = "the agent is gone"
 
 
 class AgentError(Exception):
-    """The agent or the master has refused a call, or the agent is gone."""
+    """The agent or the master has refused a call, or the agent is unreachable."""
 
 
 class AgentConnection:
@@ -59,8 +58,8 @@ class AgentConnection:
         self.stop_confirmed = False
         """This process has confirmed that it ends because of a stop."""
         self.notified_round = 0
-        """The round of the latest world that the agent has told this process after its start; 0:
-        none.
+        """The round of the latest world that the agent has announced since this process started;
+        0: none.
         """
         try:
             threading.Thread(target=self._write, name="elasticjob-write", daemon=True).start()
@@ -75,7 +74,7 @@ class AgentConnection:
         metrics: Mapping[str, float],
         compute_seconds: float,
     ) -> None:
-        """Report a step; written soon, by another thread. Times are seconds."""
+        """Report a step, which another thread writes soon."""
         now = time.monotonic()
         with self._changed:
             report = self._report or {
@@ -127,7 +126,7 @@ class AgentConnection:
         return self.stop_requested
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message; written by another thread."""
+        """Send a message, which another thread writes."""
         with self._changed:
             self._lines.append(message)
             self._changed.notify_all()
@@ -143,7 +142,7 @@ class AgentConnection:
             )
 
     def wait_for_world(self, after: int, timeout: float) -> None:
-        """Wait until a world after that of a round was told, or a stop requested, at most `timeout` seconds."""
+        """Wait at most `timeout` seconds for a world after that of a round, or for a stop."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self.notified_round > after or self.stop_requested or self._disconnected,
@@ -168,7 +167,7 @@ class AgentConnection:
     def _wait_for_messages(self) -> list[dict[str, Any]]:
         """Wait for messages to write: reports when they are due, others at once.
 
-        Empty: the connection has ended.
+        Returns an empty list when the connection has ended.
         """
         with self._changed:
             self._writing = False
@@ -182,13 +181,11 @@ class AgentConnection:
             self._writer_idle = False
             if self._disconnected:
                 return []
-            messages = [*([self._report] if self._report else []), *self._lines]
+            messages = [*filter(None, (self._report,)), *self._lines]
             self._lines.clear()
-            self._report, self._next_report_time, self._writing = (
-                {},
-                time.monotonic() + REPORT_SECONDS,
-                True,
-            )
+            self._report = {}
+            self._next_report_time = time.monotonic() + REPORT_SECONDS
+            self._writing = True
             return messages
 
     def _read(self) -> None:
@@ -229,16 +226,13 @@ class AgentConnection:
 
 
 def _introduction() -> list[dict[str, Any]]:
-    """Return the first messages.
-
-    Which process of its pod this is, if there are several, and the world it has taken.
-    """
-    several = _process.local_size() > 1
-    place = _process.joined.place
-    which: list[dict[str, Any]] = (
-        [{"process": _process.local_rank(), "of": _process.local_size()}] if several else []
-    )
-    return which if place is None else [*which, {"world": place.round}]
+    """Return the first messages: this process among several of its pod, and its joined world."""
+    messages: list[dict[str, Any]] = []
+    if _process.local_size() > 1:
+        messages.append({"process": _process.local_rank(), "of": _process.local_size()})
+    if _process.joined.place is not None:
+        messages.append({"world": _process.joined.place.round})
+    return messages
 
 
 def _merge_metrics(metrics: dict[str, float], newer: Mapping[str, float]) -> None:
@@ -251,7 +245,7 @@ def _merge_metrics(metrics: dict[str, float], newer: Mapping[str, float]) -> Non
 
 
 class _ProcessConnection:
-    """Holds this process' connection, which is opened at the first use; None: there is no agent."""
+    """This process' connection, opened at the first use; None without an agent."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -275,10 +269,7 @@ def agent_connection() -> AgentConnection | None:
 
 
 def reset_after_fork() -> None:
-    """Reset the connection in a forked process, such as a data loader.
-
-    Its parent's threads and locks are not there.
-    """
+    """Reset the connection in a forked process, which lacks the parent's threads."""
     global _process_connection
     inherited = _process_connection.connection
     _process_connection = _ProcessConnection()
@@ -287,7 +278,7 @@ def reset_after_fork() -> None:
 
 
 def flush_at_exit() -> None:
-    """Write what is still to be written before the interpreter ends."""
+    """Write the remaining messages before the interpreter ends."""
     if _process_connection.connection is not None:
         _process_connection.connection.flush(_EXIT_FLUSH_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Which process of its world this one is, as its environment says, or the agent later on."""
+"""The place of this process in its world, from its environment or a world that it has joined."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Place:
 
 @dataclass
 class Joined:
-    """The place that this process has taken after its start; None: it has that of its start."""
+    """The place in a world that this process has joined since its start; None: none."""
 
     place: Place | None = None
 
@@ -53,7 +53,9 @@ def local_size() -> int:
 
 
 def _number(agents: str, launchers: str, alone: int) -> int:
-    """Return a number that the agent has set, or a launcher that the agent has started, such as torchrun."""
+    """Return a number that the agent has set, or a launcher such as torchrun below the agent."""
     if agents in os.environ:
         return int(os.environ[agents])
-    return int(os.environ.get(launchers, alone)) if names.ENV_SOCKET in os.environ else alone
+    if names.ENV_SOCKET in os.environ:
+        return int(os.environ.get(launchers, alone))
+    return alone

@@ -1,7 +1,4 @@
-"""Data sets of a process without an agent.
-
-It keeps the shard ledger itself, so a script runs by hand unchanged.
-"""
+"""Keeps the shard ledger in a process without an agent, so that a script runs alone unchanged."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Where checkpoints are.
+"""Stores checkpoints: in a folder that all members share, or at a URL that fsspec knows.
 
-A folder that all members share, or a URL that fsspec knows, such as an object store's. A checkpoint
-is a folder of files. It counts from the moment at which its last file is there, an empty one, which
-is written as a whole on both kinds of storage: no rename of a folder is needed, which object stores
-do not have.
+A checkpoint is a folder of files. It is complete when its last, empty file exists: object stores
+cannot rename a folder.
 """
 
 from __future__ import annotations
@@ -27,13 +25,10 @@ class CheckpointStorage(Protocol):
         """Return the names of all complete checkpoints, the newest last."""
 
     def all(self) -> list[str]:
-        """Return the names of all checkpoints, also of those that never became complete, the newest last."""
+        """Return the names of all checkpoints, also of incomplete ones, the newest last."""
 
     def begin(self, name: str) -> None:
-        """Make the empty folder of a new checkpoint.
-
-        What an earlier attempt has left there is removed.
-        """
+        """Make the empty folder of a new checkpoint, and remove the files of an earlier attempt."""
 
     def address(self, name: str) -> str:
         """Return the path or URL of a checkpoint."""
@@ -45,14 +40,14 @@ class CheckpointStorage(Protocol):
         """Read a file of a checkpoint."""
 
     def remove(self, name: str) -> None:
-        """Remove a checkpoint; its last file first, so that what is left of it never counts."""
+        """Remove a checkpoint, its last file first, so that a rest is never complete."""
 
 
 class Folder:
     """A folder that all members share."""
 
     def __init__(self, path: Path) -> None:
-        """Use this folder; it is made if it is not there."""
+        """Use this folder; create it if it is missing."""
         self._path = path
         path.mkdir(parents=True, exist_ok=True)
 

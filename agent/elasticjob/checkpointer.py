@@ -1,9 +1,8 @@
-"""Checkpoints of a model with the data it was trained on, saved by all ranks after the same step or not at all.
+"""Saves a model together with the account of its data, in all ranks after the same step.
 
-A checkpoint has the model and the account of the data sets at one moment. A world begins at the
-newest one, with all of its ranks and with the data that this model has not seen. So every sample is
-in the model once, whatever happens to workers, worlds and masters, provided that the program takes
-its shards from the data sets that it has opened here.
+A world begins at the newest checkpoint, with the data that this model has not seen. So every sample
+is in the model once, in spite of lost workers and masters, if the program takes its shards from the
+data sets that it has opened here.
 """
 
 from __future__ import annotations
@@ -34,9 +33,7 @@ _NAME = re.compile(r"checkpoint-(\d{4})-(\d{10})-")
 """Series and round."""
 AnyShards = TypeVar("AnyShards", bound=Shards[Any])
 Save = Callable[[str], object]
-"""Writes the model into a folder (a path or a URL). Called in every rank, also in those that have
-nothing to write.
-"""
+"""Writes the model into a folder (a path or a URL). Every rank calls it."""
 
 
 def _alone(mine: bool) -> bool:
@@ -47,7 +44,8 @@ class Checkpointer:
     """Saves and finds the checkpoints of one job, and stops its ranks together.
 
     Attributes:
-        found: the path or URL of the checkpoint at which this world begins, the same in all ranks; None: there is none.
+        found: the path or URL of the checkpoint at which this world begins, the same in all ranks;
+            None: none exists.
     """
 
     def __init__(
@@ -62,11 +60,11 @@ class Checkpointer:
 
         Args:
             folder: of this job's checkpoints, which all members share; or a URL for fsspec.
-            any_rank: returns whether its argument is true in any rank, the same in all, such as by an all-reduce; all
-                ranks call it equally often. Needed in a world of more than one.
-            keep: complete checkpoints that are kept, at least 1.
-            timeout: seconds a save may wait for the master. Keep it below half of `drainSeconds`, in which a stop has
-                to save.
+            any_rank: returns whether its argument is true in any rank, for example by an
+                all-reduce. All ranks call it equally often. Needed in a world of more than one.
+            keep: the number of complete checkpoints to keep, at least 1.
+            timeout: the seconds that a save may wait for the master. Keep it below half of
+                `drainSeconds`, the time for a stop.
 
         Raises:
             ValueError: see `any_rank` and `keep`.
@@ -75,7 +73,8 @@ class Checkpointer:
         self._world = world()
         if any_rank is None and self._world.size > 1:
             raise ValueError(
-                f"any_rank is None; a world of {self._world.size} ranks needs it to agree on its saves"
+                f"any_rank is None; a world of {self._world.size} ranks needs it "
+                "to agree on its saves"
             )
         if keep < 1:
             raise ValueError(f"{keep=} must be 1 or more")
@@ -86,15 +85,16 @@ class Checkpointer:
         self._data_sets: dict[str, Shards[Any]] = {}
         self._saves = 0
         self._series, name = self._agree_on_start()
-        self.found = self._storage.address(name) if name else None
-        self._accounts: dict[str, str] = (
-            json.loads(self._storage.read(name, _ACCOUNTS)) if name else {}
-        )
+        self.found: str | None = None
+        self._accounts: dict[str, str] = {}
+        if name:
+            self.found = self._storage.address(name)
+            self._accounts = json.loads(self._storage.read(name, _ACCOUNTS))
 
     def open(
         self, opener: Callable[..., AnyShards], name: str, *arguments: Any, **options: Any
     ) -> AnyShards:
-        """Open a data set as it was when the model that was found was saved.
+        """Open a data set as it was when the found model was saved.
 
         Args:
             opener: `elasticjob.shards`, `text_shards` or `stream_shards`.
@@ -107,10 +107,10 @@ class Checkpointer:
         return opened
 
     def step(self, step: int, save: Save, *, due: bool = False, **report: Any) -> None:
-        """Report a step, and save after it if `due` or if any rank was asked to stop.
+        """Report a step, save if `due` or if any rank was asked to stop, and end after a stop.
 
-        Then end the process. All ranks call this after the same steps, with the same `due`, and
-        before it `done` for the shards of the step.
+        All ranks call this after the same steps with the same `due`. Before it they call `done` for
+        the shards of the step.
 
         Args:
             step: see `elasticjob.report_step`.
@@ -119,7 +119,7 @@ class Checkpointer:
             report: see `elasticjob.report_step`.
 
         Raises:
-            SystemExit: this process was to stop, and has confirmed it.
+            SystemExit: this process has confirmed a stop.
         """
         report_step(step, **report)
         stop = self._any_rank(should_stop())
@@ -130,10 +130,7 @@ class Checkpointer:
             raise SystemExit(0)
 
     def finish(self, step: int, save: Save) -> None:
-        """Save the end of the training.
-
-        Again and again, as without it the job would succeed with an older model.
-        """
+        """Save the end of the training; retry, or the job would succeed with an older model."""
         while not self.save(step, save):
             if self._any_rank(should_stop()):
                 confirm_stop()
@@ -141,11 +138,8 @@ class Checkpointer:
             time.sleep(_RETRY_SECONDS)
 
     def save(self, step: int, save: Save) -> bool:
-        """Save a checkpoint, in all ranks or in none.
-
-        Return whether it is saved, the same in all.
-        """
-        self._saves += 1  # of the same step, the later one counts
+        """Save a checkpoint in all ranks or in none; return whether it is saved."""
+        self._saves += 1  # a later save of the same step is the newer one
         name = f"checkpoint-{self._series:04}-{self._world.round:010}-{step:012}-{self._saves:06}"
         saved = self._all(self._flush) and self._all(lambda: self._begin(name))
         return (
@@ -155,7 +149,7 @@ class Checkpointer:
         )
 
     def _all(self, act: Callable[[], bool]) -> bool:
-        """Do something in every rank; return whether all have succeeded, the same in all."""
+        """Call a function in every rank; return whether it has succeeded in all."""
         try:
             succeeded = act()
         except (OSError, TimeoutError, AgentError) as error:
@@ -171,8 +165,7 @@ class Checkpointer:
 
     def _begin(self, name: str) -> bool:
         if self._world.rank == 0:
-            # Nothing is reported until the save has ended, so this is the account of what the model
-            # contains.
+            # No shard is reported during a save, so this is the account of the model's samples.
             accounts = {
                 name: each.checkpoint(self._timeout) for name, each in self._data_sets.items()
             }
@@ -200,19 +193,16 @@ class Checkpointer:
         return True
 
     def _remove_old(self, newest: str) -> None:
-        """Remove what is older than the newest one.
-
-        Complete checkpoints beyond `keep`, and incomplete ones.
-        """
+        """Remove the complete checkpoints beyond `keep`, and older incomplete ones."""
         kept = self._storage.complete()[-self._keep :]
         for name in self._storage.all():
             if name < newest and name not in kept:
                 self._storage.remove(name)
 
     def _agree_on_start(self) -> tuple[int, str]:
-        """Return the series of this world's checkpoints, and the newest one's name, empty if there is none.
+        """Return the series of this world's checkpoints, and the newest one's name or "".
 
-        Rank 0 finds them, and all ranks have the same.
+        Rank 0 finds them for all ranks.
         """
         if self._world.size == 1:
             return self._find_start()
@@ -224,14 +214,12 @@ class Checkpointer:
         return int(number), name
 
     def _find_start(self) -> tuple[int, str]:
-        # What a process writes late, for which the others did not wait, is never the newest: it has
-        # an earlier round. Where rounds begin again at 1, in a job that was made again or has lost
-        # its state, a new series begins.
-        begun = [
-            (int(found[1]), int(found[2]))
-            for name in self._storage.all()
-            if (found := _NAME.match(name))
-        ]
-        series, last_round = max(begun, default=(0, -1))
+        # A checkpoint that a lost process writes late has an earlier round, so it is never the
+        # newest. If the rounds have begun again at 1, in a recreated job, a new series begins.
+        matches = [_NAME.match(name) for name in self._storage.all()]
+        rounds = [(int(match[1]), int(match[2])) for match in matches if match]
+        series, last_round = max(rounds, default=(0, -1))
+        if last_round >= self._world.round:
+            series += 1
         complete = self._storage.complete()
-        return series + (last_round >= self._world.round), complete[-1] if complete else ""
+        return series, complete[-1] if complete else ""

@@ -1,7 +1,6 @@
-"""Submits and handles jobs from Python, outside of a training.
+"""Submits and handles jobs from Python: `from elasticjob.client import Client`.
 
-`from elasticjob.client import Client`.
-It needs more than a worker does, so it is an extra: `pip install 'elasticjob[client]'`.
+It needs more packages than a worker: `pip install 'elasticjob[client]'`.
 """
 
 try:
@@ -20,7 +19,8 @@ try:
     from elasticjob_client.logs import LogLine
 except ModuleNotFoundError as error:
     raise ImportError(
-        f"elasticjob.client needs {error.name}, which is not installed: pip install 'elasticjob[client]'"
+        f"elasticjob.client needs {error.name}, which is not installed: "
+        "pip install 'elasticjob[client]'"
     ) from error
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""Whether this process may still make a checkpoint final.
+"""Asks the master whether this process may still make a checkpoint final.
 
-A process that is cut off for a while may be replaced: the others go back to the last checkpoint and
-train on. What it then writes would undo their work.
+A process that is cut off for a while may be replaced. The others then continue from the last
+checkpoint, and a checkpoint that this process writes late would undo their work.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ log = logging.getLogger("elasticjob")
 
 
 def may_commit(timeout: float = 10.0) -> bool:
-    """Return whether this process still belongs to the world that trains.
+    """Return whether this process still belongs to the world that trains; True without a job.
 
-    Without a job it always does. To be called immediately before the step that makes a checkpoint
-    final, such as the rename of a complete file: if it returns False, leave the last checkpoint as
-    it is. The reason is logged.
+    Call it immediately before the step that makes a checkpoint final, such as the rename of a
+    complete file. If it returns False, keep the last checkpoint; the reason is logged.
 
     Args:
-        timeout: seconds to wait for the master; without its answer nothing may be written. Less than
-            `spec.health.lostSeconds`, or the answer may be out of date when it comes.
+        timeout: seconds to wait for the master; without its answer nothing may be written. Keep it
+            below `spec.health.lostSeconds`, or the answer may be out of date when it arrives.
     """
     agent = agent_connection()
     if agent is None:
@@ -37,7 +36,7 @@ def may_commit(timeout: float = 10.0) -> bool:
     except AgentError as error:
         why_not = str(error)
     if why_not is None and time.monotonic() - asked_at > timeout:
-        # this process stood still; it may be out of date
+        # this process was suspended; the answer may be out of date
         why_not = f"the answer came after more than {timeout:g} s"
     if why_not is not None:
         log.warning("this process may not write a checkpoint: %s", why_not)

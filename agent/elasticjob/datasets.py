@@ -1,7 +1,4 @@
-"""Opens data sets.
-
-Declares them to the master or to this process itself, and restores a checkpoint if there is one.
-"""
+"""Opens data sets: declares them to the master, and restores a checkpoint."""
 
 from __future__ import annotations
 
@@ -26,23 +23,24 @@ def shards(
     prefetch: int = 64,
     restore: bytes | None = None,
 ) -> Shards[Shard]:
-    """Open a data set for the whole job; every process that opens it gives the same numbers.
+    """Open a data set for the whole job; every process passes the same numbers.
 
     Args:
         name: the data set's name within the job.
-        size: number of samples.
+        size: the number of samples.
         shard_size: samples in a shard; the last one of an epoch may be smaller.
-        epochs: how often each sample is trained.
-        shuffle: whether the shards of each epoch are handed out in another random order.
-        seed: seed of these orders.
-        prefetch: shards leased ahead, at most 10,000; more are leased when half of them are left. That half should
-            last for as long as the master may be away.
-        restore: what `Shards.checkpoint` returned when the model that is trained on was saved; `b""` for a model that
-            begins anew. None: continue with the shards as they are. Every process of a world gives the same.
+        epochs: the number of times that each sample is trained.
+        shuffle: whether the shards of each epoch are leased in another random order.
+        seed: the seed of these orders.
+        prefetch: shards leased ahead, at most 10,000; more are leased when half of them are left.
+            That half should last while the master is replaced.
+        restore: the account that `Shards.checkpoint` returned when the loaded model was saved;
+            `b""` for a new model. None: continue with the shards as they are. Every process of a
+            world passes the same.
 
     Raises:
-        AgentError: the data set is already open with other numbers, the numbers make no sense, or the checkpoint is
-            another data set's.
+        AgentError: the data set is already open with other numbers, the numbers make no sense, or
+            the checkpoint belongs to another data set.
     """
     if size < 1 or shard_size < 1 or epochs < 1 or prefetch < 1:
         raise ValueError(f"{size=}, {shard_size=}, {epochs=} and {prefetch=} must be 1 or more")
@@ -59,14 +57,13 @@ def shards(
 def stream_shards(
     name: str, *, shard_size: int, size: int = 0, prefetch: int = 64, restore: bytes | None = None
 ) -> Shards[Shard]:
-    """Open a data set that grows.
-
-    `Shards.extend` declares new samples, and in the end that the stream is complete.
+    """Open a data set that grows: `Shards.extend` declares new samples, and the end of the stream.
 
     Args:
         name: the data set's name within the job.
-        shard_size: samples in a shard. A shard is handed out once it is full, the last one at the end of the stream.
-        size: samples that are there already.
+        shard_size: samples in a shard. A shard is leased when it is full, the last one at the end
+            of the stream.
+        size: the number of samples that exist already.
         prefetch: shards leased ahead.
         restore: as for `shards`.
 

@@ -1,8 +1,6 @@
-"""Hugging Face.
+"""A callback for Hugging Face: `Trainer(…, callbacks=[elasticjob.hf.ElasticJob()])`.
 
-`Trainer(…, callbacks=[elasticjob.hf.ElasticJob()])` reports steps and stops when the job asks for
-it.
-Needs `transformers` with PyTorch; `import elasticjob` alone does not load it.
+It needs `transformers` with PyTorch; `import elasticjob` alone does not load it.
 """
 
 from __future__ import annotations
@@ -17,23 +15,21 @@ from elasticjob.progress import confirm_stop, report_step, should_stop
 
 
 class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Reports every step and what the trainer logs.
+    """Reports every step and the logged metrics; on a stop saves, confirms and ends `train`.
 
-    On a stop has a checkpoint saved, confirms and ends `train`. Every checkpoint of the trainer,
-    also of its own `save_steps`, is skipped while a process may not write it
-    (`elasticjob.may_commit`): a checkpoint that is written late would undo what the others have
-    trained meanwhile.
+    A checkpoint of the trainer, also one of its `save_steps`, is skipped while a process may not
+    write it (`elasticjob.may_commit`).
 
-    After `train`, a script looks at `stopped`: if it is true, this is not the end of the training,
-    and the script exits with code 0. The next process goes on with
-    `trainer.train(resume_from_checkpoint=True)`.
+    If `stopped` is true after `train`, the training is not finished, and the script exits with code
+    0. The next process continues by `trainer.train(resume_from_checkpoint=True)`.
     """
 
     def __init__(self, *, every: int = 1) -> None:
         """Configure the callback.
 
         Args:
-            every: how many steps apart the processes agree on whether to stop: one number all-reduced each time.
+            every: the number of steps after which the processes agree on whether to stop, by an
+                all-reduce of one number.
 
         Raises:
             ValueError: `every` is less than 1.
@@ -53,22 +49,17 @@ class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
         report_step(state.global_step, total=_total(state), samples=samples)
         if state.global_step % self._every == 0 and _any_process(should_stop(), args.device):
             self.stopped = control.should_save = control.should_training_stop = True
-            control.should_evaluate = (
-                False  # it would come before the save, and take more time than there is
-            )
+            control.should_evaluate = False  # it would precede the save and use up its time
         _veto_save(args, control)
         if self.stopped and not control.should_save:
-            confirm_stop()  # a stop without a checkpoint is not the end of the training either
+            confirm_stop()  # a stop, even without a checkpoint
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Skip a checkpoint that may not be written."""
         _veto_save(args, control)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Skip a checkpoint that may not be written any more.
-
-        An evaluation comes before it, and may take long.
-        """
+        """Skip a checkpoint that may no longer be written after an evaluation."""
         _veto_save(args, control)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:

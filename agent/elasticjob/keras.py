@@ -1,8 +1,6 @@
-"""Keras.
+"""A callback for Keras: `model.fit(…, callbacks=[elasticjob.keras.ElasticJob(…)])`.
 
-`model.fit(…, callbacks=[elasticjob.keras.ElasticJob(…)])` reports steps and stops when the job asks
-for it.
-Needs Keras 3, with any backend; `import elasticjob` alone does not load it.
+It needs Keras 3 with any backend; `import elasticjob` alone does not load it.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from elasticjob.world import world
 class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
     """Reports every step; on a stop saves, confirms and ends `fit`.
 
-    After `fit`, a script looks at `stopped`: if it is true, this is not the end of the training,
-    and the script exits with code 0.
+    If `stopped` is true after `fit`, the training is not finished, and the script exits with code
+    0.
     """
 
     def __init__(
@@ -35,14 +33,14 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
         """Configure the callback.
 
         Args:
-            save: saves a checkpoint of a step; called before the stop is confirmed. In every process: let rank 0 write,
-                into a file of another name, which it renames if `elasticjob.may_commit()`.
-            samples: samples this process trains in a step: its batch size.
-            agree: returns whether its argument is true in any process of the world; the same result in all, at the same
-                step, such as by an all-reduce. Needed in a world of more than one.
-            first_step: steps finished before this `fit`; if not given, the optimizer's, which is right when it was
-                restored.
-            total: all steps of the job; if not given, those of this `fit` and those before it.
+            save: saves a checkpoint of a step, in every process, before the stop is confirmed. Let
+                rank 0 write another file and rename it if `elasticjob.may_commit()`.
+            samples: the samples that this process trains in a step: its batch size.
+            agree: returns whether its argument is true in any process of the world, at the same
+                step in all, for example by an all-reduce. Needed in a world of more than one.
+            first_step: the steps finished before this `fit`; by default those of a restored
+                optimizer.
+            total: all steps of the job; by default those of this `fit` and those before it.
 
         Raises:
             ValueError: `agree` is missing.
@@ -64,7 +62,7 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Determine the first step and the total of steps."""
         step = self._first_step
-        if step is None:  # of a variable that is mirrored on several devices `int` does not work
+        if step is None:  # `int` fails for a variable on several devices
             step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
         self._step = step
         self.stopped = False
@@ -74,7 +72,7 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
             self._total = self._step + epochs * steps
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Count the epoch's batches anew."""
+        """Begin to count the batches of the epoch."""
         self._batch = -1
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -89,8 +87,9 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
             metrics=_numbers(logs or {}),
         )
         if self._agree(should_stop()):
-            self.stopped = self.model.stop_training = True
-            self._save(self._step)  # now: a validation may follow, and take more time than there is
+            self.stopped = True
+            self.model.stop_training = True
+            self._save(self._step)  # now: a validation that follows could use up the time
             confirm_stop()
 
 

@@ -1,8 +1,8 @@
 """A key-value store and barriers for the processes of one world, kept by the master.
 
-Both belong to one world: a process of another round has no access. Made for addresses, identifiers
-and agreements, not for data: in a cluster a change takes a second or two, because it is stored
-before it is answered, and so survives a restart of the master.
+Both belong to one world: a process of another round has no access. They are for addresses,
+identifiers and agreements, not for data. In a cluster a change takes a second or two, because it is
+stored before it is answered, so that it survives a restart of the master.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class KeyValue:
             value: at most 64 KiB; all keys and values together at most 256 KiB.
 
         Raises:
-            AgentError: a bound is exceeded, this world has ended, or the agent is gone; so with all calls.
+            AgentError: a bound is exceeded, this world has ended, or the agent is unreachable. All
+                calls raise it.
         """
         if self._agent is None:
             _local_store.set(key, value)
@@ -51,7 +52,7 @@ class KeyValue:
         """Wait until all keys have a value, and return the values.
 
         Raises:
-            TimeoutError: some have none after so many seconds.
+            TimeoutError: a key has no value after `timeout` seconds.
         """
         if self._agent is None:
             return _local_store.wait(keys, timeout)
@@ -63,9 +64,9 @@ class KeyValue:
         return values
 
     def add(self, key: str, amount: int = 1) -> int:
-        """Add to a number, which is 0 if it is not there, and return the sum.
+        """Add to a number, a missing one counts as 0, and return the sum.
 
-        Its value is its decimal digits.
+        The stored value is its decimal digits.
         """
         if self._agent is None:
             return _local_store.add(key, amount)
@@ -80,28 +81,28 @@ class KeyValue:
     def compare_and_set(self, key: str, expected: bytes | None, value: bytes) -> bytes | None:
         """Set a value if the present one is as expected (None: if there is none).
 
-        Return the one that is there then. If each process uses a value of its own, such as its
-        rank, the answer says which one has won.
+        Returns the value after that. If each process sets its own value, such as its rank, the
+        result shows which process has won.
         """
         if self._agent is None:
             return _local_store.compare_and_set(key, expected, value)
         condition = {"if_absent": True} if expected is None else {"expected": _text(expected)}
-        present = self._agent.call("set_value", key=key, value=_text(value), **condition).result()[
-            "value"
-        ]
+        answer = self._agent.call("set_value", key=key, value=_text(value), **condition)
+        present = answer.result()["value"]
         return None if present is None else base64.b64decode(present)
 
 
 def barrier(name: str, *, timeout: float | None = None) -> None:
-    """Wait until all processes of this world have called it with this name as often as this one.
+    """Wait until all processes of this world have called it with this name equally often.
 
     Args:
         name: 1 to 128 characters; 1,024 names in all.
-        timeout: seconds to wait; None: as long as this world lasts. After a time-out it may be called again.
+        timeout: seconds to wait; None: as long as this world lasts. After a time-out it may be
+            called again.
 
     Raises:
-        TimeoutError: not all have come in time; the message names some that have not.
-        AgentError: this world has ended, or the agent is gone.
+        TimeoutError: not all have arrived in time; the message names some that have not.
+        AgentError: this world has ended, or the agent is unreachable.
     """
     agent = agent_connection()
     if agent is None:
@@ -116,7 +117,7 @@ def barrier(name: str, *, timeout: float | None = None) -> None:
 
 _uses_lock = threading.Lock()
 _uses: Counter[tuple[int, str]] = Counter()
-"""By round and name."""
+"""The number of uses of each barrier, by round and name."""
 
 
 def _call_with_timeout(

@@ -1,8 +1,6 @@
-"""Lightning.
+"""A callback for Lightning: `Trainer(…, callbacks=[elasticjob.lightning.ElasticJob(…)])`.
 
-`Trainer(…, callbacks=[elasticjob.lightning.ElasticJob(…)])` reports steps and stops when the job
-asks.
-Needs `lightning`; `import elasticjob` alone does not load it.
+It needs `lightning`; `import elasticjob` alone does not load it.
 """
 
 from __future__ import annotations
@@ -21,9 +19,8 @@ from elasticjob.world import world
 class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
     """Reports every step with the logged metrics; on a stop saves, confirms and ends `fit`.
 
-    After `fit`, a script looks at `stopped`: if it is true, this is not the end of the training,
-    and the script exits with code 0. The next process goes on with `trainer.fit(…,
-    ckpt_path=checkpoint)`.
+    If `stopped` is true after `fit`, the training is not finished, and the script exits with code
+    0. The next process continues by `trainer.fit(…, ckpt_path=checkpoint)`.
     """
 
     def __init__(
@@ -32,10 +29,12 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
         """Configure the callback.
 
         Args:
-            checkpoint: the file that a stop saves, in a place that all processes of the job can read. It is written
-                under another name and renamed, if `elasticjob.may_commit()`; a URL or a folder is written in place.
-            samples: samples this process trains in a step.
-            every: how many steps apart the processes agree on whether to stop: one number all-reduced each time.
+            checkpoint: the file that a stop saves, which all processes of the job can read. It is
+                written under another name and renamed if `elasticjob.may_commit()`; a URL or a
+                folder is written in place.
+            samples: the samples that this process trains in a step.
+            every: the number of steps after which the processes agree on whether to stop, by an
+                all-reduce of one number.
 
         Raises:
             ValueError: `every` is less than 1.
@@ -59,28 +58,25 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Report a finished step, and stop if any process was asked to.
-
-        A batch that is only accumulated is no step.
-        """
+        """Report a finished step, and stop if any process was asked to."""
         step = trainer.global_step
         if step == self._step:
-            return
+            return  # the batch is only accumulated
         self._step = step
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         report_step(step, total=self._total, samples=self._samples, metrics=metrics)
-        if step % self._every == 0 and trainer.strategy.reduce_boolean_decision(
-            should_stop(), all=False
-        ):
-            self.stopped = trainer.should_stop = True
-            trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = (
-                0  # a stop waits for neither
-            )
-            self._save(trainer)  # now: in mid-epoch, so the rest of it is trained later
+        if step % self._every != 0:
+            return
+        if trainer.strategy.reduce_boolean_decision(should_stop(), all=False):
+            self.stopped = True
+            trainer.should_stop = True
+            trainer.fit_loop.min_epochs = 0  # a stop does not wait for minima
+            trainer.fit_loop.epoch_loop.min_steps = 0
+            self._save(trainer)  # in mid-epoch, so the next process trains the rest
             confirm_stop()
 
     def _save(self, trainer: Any) -> None:
-        """Save the checkpoint, and make it final if this process still belongs to the world that trains."""
+        """Save the checkpoint, and make it final if this process may still commit."""
         if not trainer.strategy.reduce_boolean_decision(may_commit()):
             return
         if "://" in self._checkpoint or Path(self._checkpoint).is_dir():

@@ -1,4 +1,4 @@
-"""Step reports, and the requests to stop for a new world."""
+"""Reports steps, and receives the requests to stop for a new world."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ def report_step(
     Args:
         step: the finished step, counted from the start of the job, not of this process: 0 or more.
         total: all steps of the job, if known.
-        samples: samples this process has trained since its last report.
-        metrics: numbers to show, such as the loss. Left out are numbers that are not finite, names of more than 64
-            characters, and all beyond 64 names.
-        compute_seconds: seconds this process has computed since its last report, without waiting for the others, if
-            known. Where all wait for each other at every step, only this shows which one is slow.
+        samples: the samples that this process has trained since its last report.
+        metrics: numbers to show, such as the loss. Numbers that are not finite, names of more than
+            64 characters, and all beyond 64 names are dropped.
+        compute_seconds: the seconds that this process has computed since its last report, without
+            waiting for the others, if known. If all wait for each other at every step, only this
+            shows which one is slow.
 
     Raises:
         ValueError: a number is negative or not finite.
@@ -56,34 +57,33 @@ def report_step(
 
 
 def should_stop() -> bool:
-    """Return whether this process was asked to save its state, to call `confirm_stop` and to exit with code 0.
+    """Return whether this process was asked to save, to call `confirm_stop` and to exit with 0.
 
     The processes of a world are asked at different times: let all of them agree on the step after
     which they stop. The first call informs the agent that this process can be asked. A process that
-    never calls is sent SIGTERM at once; one that has called, when its time is nearly over. A
-    process that does not end then is killed.
+    never calls it gets SIGTERM at once; another one gets SIGTERM shortly before its time ends. A
+    process that does not exit then is killed.
     """
     agent = agent_connection()
     return agent is not None and agent.should_stop()
 
 
 def checkpoint_requested() -> bool:
-    """Return whether a stop was requested and its checkpoint is still to be saved.
+    """Return whether a stop was requested and not confirmed yet.
 
-    True from the moment `should_stop` is, until `confirm_stop`: for code that saves but does not
-    end the training, such as a background thread. A call informs the agent that this process can be
-    asked to stop, as `should_stop` does.
+    This is for code that saves but does not end the training, such as a background thread. As
+    `should_stop`, it informs the agent that this process can be asked to stop.
     """
     agent = agent_connection()
     return agent is not None and agent.should_stop() and not agent.stop_confirmed
 
 
 def confirm_stop() -> None:
-    """Confirm, before exiting with code 0, that this is a stop and not the end of the training.
+    """Confirm, before an exit with code 0, that this is a stop and not the end of the training.
 
-    Needed because a process may stop with the others before its own agent was asked to stop it: an
-    exit with code 0 that was neither requested nor confirmed means that the training is finished.
-    Waits until the confirmation is written to the agent, at most 5 seconds.
+    A process may stop with the others before its own agent was asked to stop it. Without a request
+    and a confirmation, an exit with code 0 means that the training is finished. The call waits at
+    most 5 seconds until the confirmation is written to the agent.
     """
     agent = agent_connection()
     if agent is not None:

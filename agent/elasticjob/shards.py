@@ -1,8 +1,8 @@
-"""Shards of a data set, leased by this process.
+"""Leases the shards of a data set to this process.
 
-Each ends done or failed, however the workers come and go. A thread leases ahead, so taking a shard
-does not wait for the master; another one reports. Shards that are leased and not reported when this
-process ends are leased to others.
+Each shard ends done or failed while workers join and leave. One thread leases ahead, so that the
+training does not wait for the master; another thread reports. When this process ends, its
+unreported shards are leased to other processes.
 """
 
 from __future__ import annotations
@@ -71,14 +71,12 @@ class Shards(Generic[AnyShard]):
         self._count = count
         self._prefetch = prefetch
         self._waits = False
-        """The training waits for a shard."""
+        """Whether the training waits for a shard."""
         self._pid = os.getpid()
         self._changed = threading.Condition()
         self._ready: deque[AnyShard] = deque()
         self._leased: set[int] = set()
-        """Leased and not reported: a restarted master may not know of it and lease it to this
-        process again.
-        """
+        """The leased and unreported shards. A restarted master may lease one of them again."""
         self._to_report: dict[str, list[int]] = {"done": [], "failed": [], "returned": []}
         self._failure_message = ""
         self._reporting = False
@@ -90,15 +88,12 @@ class Shards(Generic[AnyShard]):
             threading.Thread(target=target, name=f"shards{target.__name__}", daemon=True).start()
 
     def __len__(self) -> int:
-        """Return the number of shards of all epochs together.
-
-        Of a stream: of those that were there at the opening.
-        """
+        """Return the number of shards of all epochs; for a stream, of those at its opening."""
         return self._count
 
     @property
     def finished(self) -> bool:
-        """Whether no shard is left to lease, here or anywhere."""
+        """Whether all shards are done or failed."""
         return self._finished and not self._ready
 
     def __iter__(self) -> Iterator[AnyShard]:
@@ -107,10 +102,7 @@ class Shards(Generic[AnyShard]):
             yield shard
 
     def take(self, timeout: float | None = None) -> AnyShard | None:
-        """Return the next shard.
-
-        None if the data set is done, or there is none within the time (0: at once).
-        """
+        """Return the next shard; None if the data set is done or `timeout` seconds have passed."""
         self._check_process()
         with self._changed:
             self._waits = not self._ready
@@ -127,23 +119,20 @@ class Shards(Generic[AnyShard]):
             return None
 
     def done(self, *finished: Shard) -> None:
-        """Report shards as done.
-
-        When their effect on the model can no longer be lost, such as after a checkpoint.
-        """
+        """Report shards as done, when their effect on the model is safe, as in a checkpoint."""
         self._finish("done", finished)
 
     def fail(self, shard: Shard, why: str) -> None:
-        """Report a shard as failed, such as for a damaged file: it is not leased again."""
+        """Report a shard as failed, for example for a damaged file: it is not leased again."""
         self._finish("failed", (shard,), why)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until all finished shards have been reported.
+        """Wait at most `timeout` seconds until all finished shards are reported.
 
-        Returns whether they have within `timeout` seconds.
+        Returns whether they are.
 
         Raises:
-            AgentError: they cannot be reported any more, as for `checkpoint`.
+            AgentError: they can no longer be reported.
         """
         self._check_process()
         with self._changed:
@@ -153,15 +142,15 @@ class Shards(Generic[AnyShard]):
             return not self._unreported
 
     def checkpoint(self, timeout: float | None = None) -> bytes:
-        """Return which shards are done, by all processes.
+        """Return the account of the shards that all processes have done.
 
-        To be saved with the model and to be given as `restore`. It contains all shards that this
-        process has reported as done, and those of the other processes if they have called `flush`
-        before: let all of them call `flush`, and then one of them `checkpoint`.
+        Save it with the model, and pass it as `restore`. It contains the shards that this process
+        has reported as done. It contains those of the other processes if they have called `flush`
+        before: let all call `flush`, and then one `checkpoint`.
 
         Raises:
             TimeoutError: the master did not answer within the time.
-            AgentError: the agent is gone.
+            AgentError: the agent is unreachable.
         """
         self._check_process()
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -178,12 +167,12 @@ class Shards(Generic[AnyShard]):
         return base64.b64decode(answer["state"])
 
     def extend(self, size: int, *, final: bool = False) -> int:
-        """Declare that a stream has `size` samples in all now, and if `final`, that it is complete.
+        """Declare that a stream now has `size` samples, and if `final`, that it is complete.
 
         Returns its size.
 
         Raises:
-            AgentError: the data set is no stream, or it was completed with fewer samples.
+            AgentError: the data set is not a stream, or it was completed with fewer samples.
         """
         self._check_process()
         answer = self._source.call(
@@ -195,10 +184,7 @@ class Shards(Generic[AnyShard]):
         return int(answer["size"])
 
     def close(self) -> None:
-        """Stop leasing and give back the shards that were not taken.
-
-        Those that were taken can still be reported.
-        """
+        """Stop leasing, and return the shards that `take` has not returned."""
         self._check_process()
         with self._changed:
             self._closed = True
@@ -211,11 +197,12 @@ class Shards(Generic[AnyShard]):
         return self._reporting or any(self._to_report.values())
 
     def _check_process(self) -> None:
-        """Raise in a forked process, which has none of the threads and would wait for ever."""
+        """Raise in a forked process, which lacks the threads and would wait for ever."""
         if os.getpid() != self._pid:
             raise AgentError(
-                f"data set {self._name} was opened by process {self._pid} and is used in process {os.getpid()}, forked "
-                "from it: open it in the process that takes the shards, or hand shards over from the one that opened it"
+                f"data set {self._name} was opened by process {self._pid} and is used in process "
+                f"{os.getpid()}, forked from it: open it in the process that takes the shards, "
+                "or pass shards on from the process that opened it"
             )
 
     def _finish(self, how: str, finished: Sequence[Shard], why: str = "") -> None:
@@ -248,9 +235,8 @@ class Shards(Generic[AnyShard]):
                 return
             with self._changed:
                 if self._waits and not first and len(answer["shards"]) == wanted:
-                    self._prefetch = min(
-                        2 * self._prefetch, MAX_LEASED_SHARDS
-                    )  # half of it was gone before more came
+                    # The training has used up the reserve before more shards came.
+                    self._prefetch = min(2 * self._prefetch, MAX_LEASED_SHARDS)
                 first = False
                 self._accept(
                     [self._make(**shard) for shard in answer["shards"]],
@@ -264,7 +250,7 @@ class Shards(Generic[AnyShard]):
                     starved_since = self._warn_about_limit(
                         starved_since, int(answer.get("most", 0))
                     )
-                    # The rest is leased, here or elsewhere, and comes back if a worker is lost.
+                    # The remaining shards are leased; they return if a worker is lost.
                     self._changed.wait_for(
                         lambda: self._closed or self._changes != changes,  # noqa: B023
                         _POLL_SECONDS,
@@ -281,9 +267,9 @@ class Shards(Generic[AnyShard]):
         self._changed.notify_all()
 
     def _warn_about_limit(self, starved_since: float | None, most: int) -> float:
-        """Log once that no shards come because this process has too many leased and not reported.
+        """Log once that no shards come because this process has too many unreported ones.
 
-        Returns since when none have come; infinity after the warning.
+        Returns the time since when none have come; infinity after the warning.
         """
         now = time.monotonic()
         if starved_since is None:
@@ -294,8 +280,9 @@ class Shards(Generic[AnyShard]):
             and now - starved_since > _STARVED_SECONDS
         ):
             log.warning(
-                "data set %s: %d shards are taken and not reported; with so many workers and data sets a worker may "
-                "hold %d. Report them done more often, or make shards larger.",
+                "data set %s: %d shards are leased and not reported; with this number of workers "
+                "and data sets a worker may hold %d. Report them done more often, "
+                "or make shards larger.",
                 self._name,
                 len(self._leased),
                 most,

@@ -1,7 +1,7 @@
-"""Text files whose lines are samples.
+"""Opens text files whose lines are samples.
 
-A shard is a run of lines of one file, found by its byte offset. Lines are counted by the training
-processes, not by the master, which knows only how many each file has.
+A shard is a range of lines of one file, found by its byte offset. The training processes count the
+lines; the master knows only the number of lines of each file.
 """
 
 from __future__ import annotations
@@ -51,10 +51,7 @@ class TextShard(Shard):
 
 @dataclass(frozen=True)
 class _LineIndex:
-    """The number of lines of a file, and the offset of each shard.
-
-    Valid for this size and modification time.
-    """
+    """The lines of a file, and the offset of each shard, for its size and modification time."""
 
     path: str
     size: int
@@ -76,21 +73,20 @@ def text_shards(
     restore: bytes | None = None,
     index: str | os.PathLike[str] | None = None,
 ) -> Shards[TextShard]:
-    """Open text files, one sample a line, for the whole job.
-
-    Every process that opens them gives the same.
+    """Open text files, one sample a line, for the whole job; every process passes the same.
 
     Args:
         name: the data set's name within the job.
         paths: the files, the same in every process, in the same order.
         lines_per_shard: lines in a shard; the last one of a file may have fewer.
-        epochs: as for `shards`, like all that follow but the last.
-        shuffle: whether the shards of each epoch, of all files together, are handed out in another random order.
-        seed: seed of these orders.
-        prefetch: shards leased ahead.
-        restore: what `Shards.checkpoint` returned when the model was saved.
-        index: a folder in which the counts of lines are cached. Without it every process reads every file once to count
-            them; with a persistent one that all share, the files are read once for the whole job.
+        epochs: as for `shards`.
+        shuffle: as for `shards`; all files are shuffled together.
+        seed: as for `shards`.
+        prefetch: as for `shards`.
+        restore: as for `shards`.
+        index: a folder in which the counts of lines are cached. Without it every process reads
+            every file once to count them. With a persistent, shared one, the files are read once
+            for the whole job.
 
     Raises:
         OSError: a file cannot be read.
@@ -98,12 +94,15 @@ def text_shards(
     """
     if lines_per_shard < 1 or epochs < 1 or prefetch < 1 or not paths:
         raise ValueError(
-            f"{lines_per_shard=}, {epochs=} and {prefetch=} must be 1 or more, and there must be files"
+            f"{lines_per_shard=}, {epochs=} and {prefetch=} must be 1 or more, "
+            "and there must be files"
         )
     names = [os.fspath(path) for path in paths]
-    if (length := sum(map(len, names))) > _MAX_PATH_CHARACTERS:
+    length = sum(map(len, names))
+    if length > _MAX_PATH_CHARACTERS:
         raise ValueError(
-            f"paths have {length} characters in all; at most {_MAX_PATH_CHARACTERS} are possible: use shorter ones"
+            f"paths have {length} characters in all; at most {_MAX_PATH_CHARACTERS} are possible: "
+            "use shorter ones"
         )
     folder = None if index is None else Path(index)
     files = [_line_index(path, lines_per_shard, folder) for path in names]
@@ -124,10 +123,7 @@ def text_shards(
 
 
 def _line_index(path: str, lines_per_shard: int, folder: Path | None) -> _LineIndex:
-    """Return the index of a file from the cache, if it is current.
-
-    Else count the lines and write it to the cache.
-    """
+    """Return the index of a file: a current one from the cache, or a new one."""
     if folder is None:
         return _count(path, lines_per_shard)
     cache = folder / f"{hashlib.sha256(f'{lines_per_shard} {path}'.encode()).hexdigest()[:32]}.json"
@@ -156,11 +152,11 @@ def _read(cache: Path) -> _LineIndex | None:
     try:
         return _LineIndex(**json.loads(cache.read_text()))
     except (OSError, ValueError, TypeError):
-        return None  # there is none yet, or it is damaged: the lines are counted again
+        return None  # it is missing or damaged: the lines are counted again
 
 
 def _write(cache: Path, index: _LineIndex) -> None:
-    """Write the file by a rename: other processes read and write it, too."""
+    """Write the file by a rename, because other processes read and write it."""
     cache.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=cache.parent, prefix=".index-", delete=False) as file:
         json.dump(asdict(index), file)

@@ -1,4 +1,4 @@
-"""This process' rank and the other members of its world."""
+"""Returns this process' rank and the other members of its world."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class World:
         rank: this process, counted from 0; 0 is the first process of the longest-serving pod.
         size: the number of processes, those of all pods together.
         round: the number of this world, counted from 1; 0 when there is no job.
-        job: a name for the job that is never used again, good for a checkpoint's folder.
+        job: a name of the job that is never used again, for example for a checkpoint's folder.
         address: this pod's IP address, at which the other processes reach this one.
         role: this process' role, such as worker or ps.
-        index: this pod's number within its role; a pod that replaces another one has the same.
+        index: this pod's number within its role, which it inherits from a pod that it replaces.
         local_rank: this process among those of its pod, counted from 0; their ranks are adjacent.
         local_size: the number of processes of this pod.
     """
@@ -51,10 +51,7 @@ class Member:
 
 
 def world() -> World:
-    """Return this process' world.
-
-    It stays the same until the process takes another one, by `next_world`.
-    """
+    """Return this process' world, which changes only when `next_world` joins another one."""
     read = os.environ.get
     return World(
         rank=_process.rank(),
@@ -70,26 +67,26 @@ def world() -> World:
 
 
 def world_changed() -> bool:
-    """Return whether there is a newer world than that of this process, in a role with `onWorldChange: Notify`.
+    """Return whether a newer world exists, in a role with `onWorldChange: Notify`.
 
-    Uses memory of this process only, so it may be called at every step.
+    It only reads memory of this process, so it may be called at every step.
     """
     agent = agent_connection()
     return agent is not None and agent.notified_round > _process.world_round()
 
 
 def next_world(*, timeout: float = 0.0) -> World:
-    """Take the newest world, and return it: from now on this process belongs to it.
+    """Join the newest world, and return it; without a newer one, return the present world.
 
-    To be called when `world_changed`, between two steps, or when the others cannot be reached any
-    more. What comes after is of the new world: `world`, `members`, steps, values and barriers.
-    Without a change it returns the present.
+    Call it when `world_changed`, between two steps, or when the other processes have become
+    unreachable. Afterwards `world`, `members`, steps, values and barriers are those of the new
+    world.
 
     Args:
         timeout: seconds to wait for a change, or for a request to stop.
 
     Raises:
-        AgentError: the agent is gone.
+        AgentError: the agent is unreachable.
     """
     agent = agent_connection()
     if agent is not None and timeout > 0:
@@ -103,7 +100,7 @@ def members() -> list[Member]:
     """Return all processes of the world, in the order of their ranks. Calls the agent.
 
     Raises:
-        AgentError: the agent is gone.
+        AgentError: the agent is unreachable.
     """
     agent = agent_connection()
     here = world()

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from elasticjob_agent import events, termination
+from elasticjob_agent import agent_messages, events, host_files, termination
 from elasticjob_agent.config import Config
 from elasticjob_agent.events import Action, Event, Launch
 from elasticjob_agent.horovod.horovod_rendezvous import HorovodRendezvous
-from elasticjob_agent.host_files import HostFiles
 from elasticjob_agent.lifecycle import State, decide
 from elasticjob_agent.master_connection import MasterConnection, open_channel
 from elasticjob_agent.node_check import NodeCheck
@@ -32,7 +31,6 @@ from elasticjob_agent.usage import UsageMonitor
 
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 FINAL_MESSAGES_SECONDS = 2.0
-_UINT32 = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,10 @@ class Agent:
             self._channel, config.pod_uid, on_joined=self._report_joined
         )
         self._readiness = Readiness(config.address)
-        self._host_files: HostFiles | None = None
-        environment = self._environment = self._launcher_environment(environment)
+        environment, self._host_files = host_files.for_launcher(
+            environment, self._training_socket.path.parent, self._channel
+        )
+        self._environment = environment
         self._supervisor = ProcessSupervisor(command, environment)
         self._scripts = Scripts(
             self._supervisor,
@@ -136,7 +136,7 @@ class Agent:
             )
         )
         if state.last_exit is not None:
-            yield _exited_message(state.last_exit)
+            yield agent_messages.exited(state.last_exit)
 
     def handle_command(self, command: pb.MasterMessage) -> None:
         """Carry out a command; one of an unknown kind is left to the master's time-out."""
@@ -163,13 +163,7 @@ class Agent:
 
     def usage(self) -> pb.ResourceUsage:
         """Return the newest measurement of the container's use of CPU, memory and GPUs."""
-        usage, gpus = self._usage_monitor.latest()
-        return pb.ResourceUsage(
-            cpu_cores=usage.cpu_cores,
-            memory_bytes=usage.memory_bytes,
-            gpu_percent=gpus.percent,
-            gpu_memory_bytes=gpus.memory_bytes,
-        )
+        return agent_messages.usage(*self._usage_monitor.latest())
 
     # --- events
 
@@ -219,7 +213,7 @@ class Agent:
             case Launch():
                 self._launch(action)
             case events.Exited():
-                self._connection.send(_exited_message(action))
+                self._connection.send(agent_messages.exited(action))
             case events.EndProcess():
                 if self._end_task is not None:
                     self._end_task.cancel()
@@ -342,22 +336,6 @@ def _how(event: Event) -> str:
     if isinstance(event, events.ProcessEnded):
         return f" with exit code {event.code}"
     return ""
-
-
-def _exited_message(exited: events.Exited) -> pb.AgentMessage:
-    seconds_ago = 0.0
-    if exited.failed_at is not None:
-        seconds_ago = time.monotonic() - exited.failed_at
-    return pb.AgentMessage(
-        exited=pb.ProcessExited(
-            round=exited.round,
-            exit_code=exited.code,
-            asked=exited.asked,
-            message=exited.message,
-            retry=exited.retry,
-            failed_milliseconds_ago=min(int(1000 * seconds_ago), _UINT32),
-        )
-    )
 
 
 def run(

@@ -14,10 +14,11 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import grpc.aio
+from elasticjob_api import names
 from elasticjob_api.v1 import discovery_pb2 as pb
 from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 
@@ -107,3 +108,24 @@ class HostFiles:
                     f"elasticjob-agent: cannot keep the files with the hosts: {error}\n"
                 )
             self._logged = str(error)
+
+
+def for_launcher(
+    environment: Mapping[str, str], programs_folder: Path, channel: grpc.aio.Channel
+) -> tuple[Mapping[str, str], HostFiles | None]:
+    """Return the environment with what a launcher needs, and its files of hosts.
+
+    Args:
+        environment: of the container, which says what is needed: `ssh` on the PATH, files of hosts.
+        programs_folder: for the programs, and for the files if no volume is mounted.
+        channel: to the master.
+    """
+    if names.ENV_REMOTE_SHELL in environment:
+        environment = programs.on_path(environment, programs_folder)
+    mount = environment.get(names.ENV_HOST_FILES)
+    if not mount:
+        return environment, None
+    path = folder(Path(mount), programs_folder)
+    by_address = names.ENV_REMOTE_SHELL not in environment
+    files = HostFiles(channel, path, addresses=by_address)
+    return {**environment, names.ENV_HOST_FILES: str(path)}, files

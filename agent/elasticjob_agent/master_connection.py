@@ -32,7 +32,7 @@ REPORT_SECONDS = 0.2
 FIRST_RETRY_SECONDS = 0.05
 MAX_RETRY_SECONDS = 1.0
 _QUIET_SECONDS = 5.0
-"""A master may be unreachable so long before that is logged: it starts together with the members."""
+"""An unreachable master is logged after this time: it starts together with the members."""
 
 Stream = grpc.aio.StreamStreamCall[pb.AgentMessage, pb.MasterMessage]
 
@@ -44,7 +44,7 @@ class ConnectionHandler(Protocol):
         """The master has accepted this agent as a member."""
 
     def initial_messages(self) -> Iterable[pb.AgentMessage]:
-        """Return the first messages of a stream: a Hello, and those that the master may have missed."""
+        """Return the first messages of a stream: a Hello, and what the master may have missed."""
 
     def handle_command(self, command: pb.MasterMessage) -> None:
         """Carry out a command."""

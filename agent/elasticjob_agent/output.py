@@ -35,7 +35,7 @@ class Tail:
 
 
 class LinePrefix:
-    """Puts a prefix before each line of a stream of bytes; holds a line back until its end."""
+    """Puts a prefix before each line of a stream, and holds a line back until its end."""
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
@@ -43,7 +43,7 @@ class LinePrefix:
 
     def add(self, chunk: bytes) -> bytes:
         """Take the next bytes; return the complete lines, each with the prefix."""
-        # The carriage return of a progress bar ends a line, too. The last one may be half of "\r\n".
+        # The carriage return of a progress bar ends a line; the last may be half of "\r\n".
         lines = (self._rest + chunk).splitlines(keepends=True)
         self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
         prefixed = [self._prefix + line for line in lines]

@@ -93,7 +93,7 @@ class TrainingProcesses:
         return self._processes[-1]
 
     async def failure(self) -> bool:
-        """Wait until one has failed or all have exited with code 0; return whether one has failed."""
+        """Wait until one has failed or all have exited with 0; return whether one has failed."""
         while self._failed is None and not self._all_have_ended:
             self._one_has_ended.clear()
             await self._one_has_ended.wait()

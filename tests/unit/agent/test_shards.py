@@ -259,7 +259,7 @@ def test_who_waits_for_shards_because_it_has_too_many_gets_the_reason(
     shards.take(0.1)
     shards.close()
     assert caplog.messages == [
-        "data set data: 4 shards are taken and not reported; with so many workers and data sets a worker may hold 4. "
+        "data set data: 4 shards are leased and not reported; with this number of workers and data sets a worker may hold 4. "
         "Report them done more often, or make shards larger."
     ]
 

@@ -1,0 +1,40 @@
+"""Makes the agent's messages to the master from its own types."""
+
+from __future__ import annotations
+
+import time
+
+from elasticjob_api.v1 import agent_pb2 as pb
+
+from elasticjob_agent.events import Exited
+from elasticjob_agent.gpu import GpuUsage
+from elasticjob_agent.usage import Usage
+
+_UINT32 = 2**32 - 1
+
+
+def usage(container: Usage, gpus: GpuUsage) -> pb.ResourceUsage:
+    """Return the message of a measurement."""
+    return pb.ResourceUsage(
+        cpu_cores=container.cpu_cores,
+        memory_bytes=container.memory_bytes,
+        gpu_percent=gpus.percent,
+        gpu_memory_bytes=gpus.memory_bytes,
+    )
+
+
+def exited(process: Exited) -> pb.AgentMessage:
+    """Return the message that the training process has ended."""
+    seconds_ago = 0.0
+    if process.failed_at is not None:
+        seconds_ago = time.monotonic() - process.failed_at
+    return pb.AgentMessage(
+        exited=pb.ProcessExited(
+            round=process.round,
+            exit_code=process.code,
+            asked=process.asked,
+            message=process.message,
+            retry=process.retry,
+            failed_milliseconds_ago=min(int(1000 * seconds_ago), _UINT32),
+        )
+    )
