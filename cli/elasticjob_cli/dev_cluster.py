@@ -28,6 +28,7 @@ StateOption = Annotated[
     Path | None,
     typer.Option("--state", metavar="DIR", help="The cluster's directory [$ELASTICJOB_STATE]."),
 ]
+_READINESS = {True: "ready", False: "not ready"}
 _TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -65,19 +66,18 @@ def up(
     ] = False,
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="The API server's port; a free one when left out."),
+        typer.Option(min=1, max=65535, help="The API server's port; by default a free one."),
     ] = None,
     capacity: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="RESOURCE=QUANTITY", help="What the node has, e.g. cpu=64; may be repeated."
+            metavar="RESOURCE=QUANTITY",
+            help="A resource of the node, e.g. cpu=64; may be repeated.",
         ),
     ] = None,
     operator: Annotated[
         bool,
-        typer.Option(
-            "--operator", help="With the definitions of jobs, and the operator as one more process."
-        ),
+        typer.Option("--operator", help="Apply the definitions of jobs, and start the operator."),
     ] = False,
     source: Annotated[
         Path, typer.Option(metavar="DIR", help="A checkout of the project, for the definitions.")
@@ -111,23 +111,24 @@ def up(
         if operator:
             asyncio.run(apply_definitions(cluster, source))
             start_operator(cluster)
-        for line in with_operator(cluster) if operator else next_steps(Path(sys.executable).parent):
+            hints = with_operator(cluster)
+        else:
+            hints = next_steps(Path(sys.executable).parent)
+        for line in hints:
             progress.write(line)
         typer.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
         typer.echo(f"export PATH={shlex.quote(str(cluster.bin))}:$PATH")
 
 
 def next_steps(programs: Path) -> list[str]:
-    """Return what to tell whoever has a new cluster.
-
-    What it lacks, and the commands, indented, that bring it.
+    """Return the hints for the user of a new cluster: the commands that it still needs.
 
     Args:
-        programs: where the project's commands are installed.
+        programs: the folder of the project's commands.
     """
     return [
-        "It has neither the definitions of jobs nor the operator (--operator brings both). With KUBECONFIG and PATH as "
-        "below, in a checkout:",
+        "It has neither the definitions of jobs nor the operator (--operator brings both). "
+        "With KUBECONFIG and PATH as below, in a checkout:",
         "  kubectl apply -f crds -f policies && kubectl wait --for=condition=Established crd --all",
         f"  {shlex.quote(str(programs / 'elasticjob-operator'))} &",
         "  kubectl apply -f examples/digits.yaml && kubectl get ej -w",
@@ -135,7 +136,7 @@ def next_steps(programs: Path) -> list[str]:
 
 
 def with_operator(cluster: Cluster) -> list[str]:
-    """Return what to tell whoever has a new cluster with an operator."""
+    """Return the hints for the user of a new cluster with an operator."""
     return [
         f"the operator runs; its log is {cluster.log_file(OPERATOR)}",
         "  elasticjob submit examples/digits.yaml",
@@ -148,13 +149,14 @@ def down(
 ) -> None:
     """Stop the cluster and remove its state; the programs stay in the cache.
 
-    Without --state that is the one of `dev up`, or else the one that a demo has left up.
+    Without --state it is the cluster of `dev up`, or the one that a demo has kept.
     """
     with reported_errors():
         progress = ProgressDisplay()
-        for directory in (
-            daemons.find_states() if every else [state or _present(state_dir(os.environ))]
-        ):
+        directories = [state or _present(state_dir(os.environ))]
+        if every:
+            directories = daemons.find_states()
+        for directory in directories:
             began = time.monotonic()
             if clusters.down(directory):
                 progress.write(f"down in {time.monotonic() - began:.1f} s: {directory}")
@@ -174,11 +176,7 @@ def status(state: StateOption = None) -> None:
     with reported_errors():
         default = (state or state_dir(os.environ)).resolve()
         directories = [default] if state is not None else sorted({default, *daemons.find_states()})
-        found = [
-            cluster
-            for directory in directories
-            if (cluster := clusters.find(directory)) is not None
-        ]
+        found = [cluster for cluster in map(clusters.find, directories) if cluster is not None]
         if not found:
             typer.echo(f"no cluster in {default}")
             raise typer.Exit(1)
@@ -189,23 +187,23 @@ def status(state: StateOption = None) -> None:
 
 
 def _present(directory: Path) -> Path:
-    """Return the directory.
-
-    If nothing is up there, the only one beside it where something is: the demo's.
-    """
+    """Return the directory, or without a cluster in it, that of the only one beside it."""
     beside = [each for each in daemons.find_states() if each.parent == directory.resolve().parent]
-    return beside[0] if clusters.find(directory) is None and len(beside) == 1 else directory
+    if clusters.find(directory) is None and len(beside) == 1:
+        return beside[0]
+    return directory
 
 
 def _show(cluster: Cluster) -> None:
     for name, pid in cluster.process_ids().items():
-        typer.echo(f"{name:<24} {'down' if pid is None else f'up    process {pid}'}")
-    ready = cluster.api_ready()
-    typer.echo(
-        f"{'API server':<24} {'ready' if ready else 'not ready'}   https://127.0.0.1:{cluster.port}"
-    )
+        state = "down"
+        if pid is not None:
+            state = f"up    process {pid}"
+        typer.echo(f"{name:<24} {state}")
+    ready = _READINESS[cluster.api_ready()]
+    typer.echo(f"{'API server':<24} {ready}   https://127.0.0.1:{cluster.port}")
     for name, is_ready in cluster.nodes().items():
-        typer.echo(f"{f'node {name}':<24} {'ready' if is_ready else 'not ready'}")
+        typer.echo(f"{f'node {name}':<24} {_READINESS[is_ready]}")
     typer.echo(f"{'KUBECONFIG':<24} {cluster.kubeconfig}")
 
 

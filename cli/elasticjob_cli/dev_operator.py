@@ -1,4 +1,4 @@
-"""The definitions of jobs and the operator on an embedded cluster, from a checkout of the project."""
+"""Brings the definitions of jobs and the operator to an embedded cluster, from a checkout."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OPERATOR = "operator"
 
 
 def check_source(source: Path, *needed: str) -> None:
-    """Check that a folder has the project's definitions and policies, and what else is needed.
+    """Check that a folder has the project's definitions, policies and other needed files.
 
     Raises:
-        LocalClusterError: it has not.
+        LocalClusterError: a file is missing.
     """
     for path in ("crds/elasticjobs.yaml", "policies", *needed):
         if not (source / path).exists():
@@ -35,7 +35,7 @@ async def apply_definitions(cluster: Cluster, source: Path) -> None:
 
 
 def start_operator(cluster: Cluster) -> None:
-    """Start the operator, unless it runs, as a process of the cluster, so that `elasticjob dev down` ends it too."""
+    """Start the operator, unless it runs, as a process of the cluster."""
     present = daemons.recorded(cluster.state).get(OPERATOR)
     if present is None or not present.alive():
         environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}

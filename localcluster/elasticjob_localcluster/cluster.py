@@ -1,6 +1,7 @@
-"""One embedded cluster in one state directory.
+"""Starts, finds and stops embedded clusters, each in its state directory.
 
-A real control plane and, unless it is left out, the process node.
+A cluster is a real control plane and, unless it is excluded, the process node.
+
 with up(tmp_path / "cluster", control_plane_only=True) as cluster:
     subprocess.run([cluster.bin / "kubectl", "--kubeconfig", cluster.kubeconfig, "get", "pods"])
 """
@@ -9,27 +10,24 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elasticjob_localcluster import daemons
+from elasticjob_localcluster import daemons, startup
 from elasticjob_localcluster.controlplane import api_readiness, components
 from elasticjob_localcluster.controlplane.binaries import find_programs
-from elasticjob_localcluster.controlplane.pki import make_pki
 from elasticjob_localcluster.controlplane.ports import check_port, free_port
 from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.foreground import last_lines
 from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import cache_dir, locked, make_directory
-from elasticjob_localcluster.teardown import CLUSTER_FILE, DIRECTORIES, remove_directory, tear_down
+from elasticjob_localcluster.teardown import CLUSTER_FILE, remove_directory, tear_down
 
-_START_SECONDS = 120.0
 _SILENT_SECONDS = 60.0
-"""How long a cluster whose processes all run may give no answer."""
+"""A cluster whose processes all run may be unresponsive for so long."""
 Children = dict[str, "subprocess.Popen[bytes]"]
 
 
@@ -41,7 +39,7 @@ class Cluster:
         state: the directory of its files.
         port: of the API server, on 127.0.0.1.
         has_node: whether the process node belongs to it.
-        children: by name, those of its processes that this process started.
+        children: the processes that this process started, by name.
     """
 
     state: Path
@@ -62,11 +60,9 @@ class Cluster:
     @property
     def expected(self) -> tuple[str, ...]:
         """The names of its processes."""
-        return (
-            (*components.CONTROL_PLANE, components.NODE)
-            if self.has_node
-            else components.CONTROL_PLANE
-        )
+        if self.has_node:
+            return (*components.CONTROL_PLANE, components.NODE)
+        return components.CONTROL_PLANE
 
     def log_file(self, process: str) -> Path:
         """Return the log of one of its processes."""
@@ -78,14 +74,14 @@ class Cluster:
 
     def process_ids(self) -> dict[str, int | None]:
         """Return the process id of each of its processes; None for one that has ended."""
-        recorded = daemons.recorded(self.state)
-        return {
-            name: recorded[name].pid if name in recorded and recorded[name].alive() else None
-            for name in self.expected
-        }
+        ids: dict[str, int | None] = dict.fromkeys(self.expected)
+        for name, process in daemons.recorded(self.state).items():
+            if name in ids and process.alive():
+                ids[name] = process.pid
+        return ids
 
     def api_ready(self) -> bool:
-        """Whether its API server serves."""
+        """Return whether its API server serves."""
         return api_readiness.api_ready(self.state / "pki", self.port)
 
     def nodes(self) -> dict[str, bool]:
@@ -93,7 +89,7 @@ class Cluster:
         return api_readiness.nodes(self.state / "pki", self.port)
 
     def problems(self) -> list[str]:
-        """Return what is wrong with it; nothing, when it is healthy."""
+        """Return the problems of the cluster; an empty list if it is healthy."""
         ended = [
             f"{name} is not running" for name, pid in self.process_ids().items() if pid is None
         ]
@@ -104,10 +100,7 @@ class Cluster:
         return []
 
     def down(self) -> None:
-        """Stop its processes and remove its state.
-
-        Nothing is left but the programs in the cache.
-        """
+        """Stop its processes and remove its state; only the programs in the cache remain."""
         down(self.state, children=self.children)
 
     def __enter__(self) -> Cluster:
@@ -118,7 +111,7 @@ class Cluster:
 
 
 def find(state: Path) -> Cluster | None:
-    """Return the cluster whose state is in this directory, healthy or not, or None when there is none."""
+    """Return the cluster with its state in this directory, healthy or not; None without one."""
     state = state.resolve()
     try:
         stored = json.loads((state / CLUSTER_FILE).read_text())
@@ -130,9 +123,8 @@ def find(state: Path) -> Cluster | None:
             f"cannot read {state}: {error.strerror}; name another directory with --state"
         ) from error
     except (ValueError, KeyError, TypeError):
-        return Cluster(
-            state, 0, has_node=False
-        )  # its writer was interrupted: `up` and `down` remove the rest
+        # Its writer was interrupted; `up` and `down` remove the rest.
+        return Cluster(state, 0, has_node=False)
 
 
 def up(
@@ -144,18 +136,18 @@ def up(
     progress: ProgressDisplay | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Cluster:
-    """Start a cluster and return when it takes pods.
+    """Start a cluster and return when it accepts pods; return a healthy one as it is.
 
-    One that is up and healthy is returned as it is.
-    Any exception, also an interrupt, stops the processes that were started.
+    Any exception, also an interrupt, stops the started processes.
 
     Args:
-        state: its directory; made when missing, refused when it holds anything else.
+        state: its directory, created if missing; refused if it contains other files.
         control_plane_only: without a node; pods stay Pending.
-        port: of the API server; a free one is chosen when None.
-        capacity: amounts by resource that the node reports to the scheduler in place of the machine's.
-        progress: displays the steps; on stderr by default.
-        environ: environment of the processes; also names programs and cache. This process's own by default.
+        port: of the API server; None: a free one.
+        capacity: the amounts by resource that the node reports instead of the machine's.
+        progress: displays the steps; by default on stderr.
+        environ: the environment of the processes, which also names programs and cache; by default
+            that of this process.
 
     Raises:
         LocalClusterError: it cannot be started.
@@ -189,7 +181,7 @@ def up(
         cluster = Cluster(state, port or free_port(), has_node=not control_plane_only)
         try:
             with progress.step("starting the cluster") as tick:
-                _start(cluster, programs, capacity or {}, environ, tick)
+                startup.start(cluster, programs, capacity or {}, environ, tick)
         except BaseException as error:
             failed = isinstance(error, LocalClusterError)
             tear_down(state, cluster.children, keep_logs=failed)
@@ -211,7 +203,7 @@ def down(state: Path, *, children: Children | None = None) -> bool:
 
 
 def _refuse_other_files(state: Path) -> None:
-    """Refuse a directory that is used for something else: `down` would remove its files."""
+    """Refuse a directory with other files, which `down` would remove."""
     others = sorted(path.name for path in state.iterdir() if path.name not in (".lock", "logs"))
     if others and CLUSTER_FILE not in others:
         raise LocalClusterError(
@@ -220,10 +212,7 @@ def _refuse_other_files(state: Path) -> None:
 
 
 def _lasting_problems(cluster: Cluster, progress: ProgressDisplay) -> list[str]:
-    """Return what stays wrong with a cluster.
-
-    One that is only busy is not taken from those who use it.
-    """
+    """Return the problems that a cluster does not overcome: one that is only busy is healthy."""
     deadline = time.monotonic() + _SILENT_SECONDS
     waiting = False
     while (problems := cluster.problems()) and None not in cluster.process_ids().values():
@@ -239,9 +228,9 @@ def _lasting_problems(cluster: Cluster, progress: ProgressDisplay) -> list[str]:
 def _restart_controllers(
     cluster: Cluster, environ: Mapping[str, str], progress: ProgressDisplay
 ) -> bool:
-    """Start controllers that have ended, if nothing else is wrong; return whether that was so.
+    """Restart controllers that have ended, if that is the only problem; return whether it was.
 
-    They keep no state: nobody who uses the cluster has to notice.
+    They keep no state, so users of the cluster notice nothing.
     """
     ended = [name for name, pid in cluster.process_ids().items() if pid is None]
     if not set(ended) <= set(components.CONTROLLERS) or not cluster.api_ready():
@@ -258,74 +247,14 @@ def _restart_controllers(
 
 
 def _check_options(present: Cluster, *, control_plane_only: bool, port: int | None) -> None:
-    """Refuse options that a cluster which is already up does not have."""
-    remedy = f"run `elasticjob dev down --state {present.state}` first, or name another directory with --state"
+    """Refuse options that contradict the cluster that is already up."""
+    remedy = (
+        f"run `elasticjob dev down --state {present.state}` first, "
+        "or name another directory with --state"
+    )
     if port not in (None, present.port):
         raise LocalClusterError(
             f"the cluster in {present.state} is up on port {present.port}, not {port}: {remedy}"
         )
     if not control_plane_only and not present.has_node:
         raise LocalClusterError(f"the cluster in {present.state} is up without a node: {remedy}")
-
-
-def _start(
-    cluster: Cluster,
-    programs: Mapping[str, Path],
-    capacity: Mapping[str, str],
-    environ: Mapping[str, str],
-    tick: Callable[[], None],
-) -> None:
-    state = cluster.state
-    (state / CLUSTER_FILE).write_text(
-        json.dumps({"port": cluster.port, "has_node": cluster.has_node})
-    )
-    shutil.rmtree(state / "logs", ignore_errors=True)
-    for name in (*DIRECTORIES, "logs"):
-        (state / name).mkdir(mode=0o700)
-    for name, path in programs.items():
-        (state / "bin" / name).symlink_to(path)
-    make_pki(state / "pki", service_ip=components.SERVICE_IP, node=components.NODE)
-    components.write_kubeconfigs(state, cluster.port)
-
-    def launch(name: str, command: list[str]) -> None:
-        cluster.children[name] = daemons.start(name, command, state=state, environ=environ)
-
-    def wait_until(condition: Callable[[], bool], problem: str) -> None:
-        _wait_until(condition, problem, cluster, tick)
-
-    launch("etcd", components.etcd_command(programs))
-    wait_until((state / "etcd.sock").is_socket, "etcd did not start")
-    launch("kube-apiserver", components.api_server_command(programs, cluster.port))
-    wait_until(cluster.api_ready, "the API server did not become ready")
-    for name, command in components.controller_commands(programs).items():
-        launch(name, command)
-    if cluster.has_node:
-        launch(components.NODE, components.node_command(state, capacity))
-    wait_until(
-        lambda: api_readiness.accepts_pods(state / "pki", cluster.port),
-        "the controller manager did not become ready",
-    )
-    if cluster.has_node:
-        wait_until(
-            lambda: cluster.nodes().get(components.NODE, False), "the node did not become ready"
-        )
-
-
-def _wait_until(
-    condition: Callable[[], bool], problem: str, cluster: Cluster, tick: Callable[[], None]
-) -> None:
-    """Wait until a condition holds; raise an error with `problem` after the time limit."""
-    deadline = time.monotonic() + _START_SECONDS
-    while not condition():
-        for name, child in cluster.children.items():
-            if child.poll() is not None:
-                raise LocalClusterError(
-                    f"{name} ended with status {child.returncode}; its log is {cluster.log_file(name)}",
-                    detail=cluster.log_tail(name, 5),
-                )
-        if time.monotonic() > deadline:
-            raise LocalClusterError(
-                f"{problem} in {_START_SECONDS:.0f} s; the logs are in {cluster.state}/logs"
-            )
-        tick()
-        time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Background processes that outlive the command that started them, and that later commands find again.
+"""Starts background processes that outlive their command, and finds them again.
 
 A process is identified by its id and the kernel's start time, so a reused id is never mistaken for
 ours. Each also has the cluster's directory in its environment: that finds the processes which a
@@ -29,7 +29,7 @@ class ProcessIdentity:
     started: int
 
     def alive(self) -> bool:
-        """Whether it still runs; a process that has ended but was not waited for does not."""
+        """Return whether it still runs; a zombie does not."""
         process = read_process(self.pid)
         return process is not None and process.started == self.started
 
@@ -42,7 +42,7 @@ class ProcessIdentity:
 def start(
     name: str, command: Sequence[str | Path], *, state: Path, environ: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own, working in the state directory, and record its identity there."""
+    """Start a process in its own session in the state directory, and record its identity."""
     with log_file(state, name).open("ab") as log:
         child = subprocess.Popen(
             command,
@@ -75,7 +75,7 @@ def recorded(state: Path) -> dict[str, ProcessIdentity]:
 
 
 def find_processes(state: Path) -> set[ProcessIdentity]:
-    """Return all live processes of the cluster, also those that were never recorded, and their children."""
+    """Return all live processes of the cluster, also unrecorded ones and children."""
     return {process for process, of in _marked() if of == str(state) and process.pid != os.getpid()}
 
 

@@ -15,8 +15,7 @@ def run_in_foreground(
 ) -> tuple[int, str]:
     """Run a program to its end, calling `tick` meanwhile; return its exit status and all it wrote.
 
-    The program has a session of its own, so that its children too can be stopped when we are
-    interrupted.
+    An exception, such as an interrupt, kills the program with its children.
     """
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 
 PLAIN_SECONDS = 30.0
-"""Without a terminal, a long step prints a line this often."""
+"""The interval of a long step's lines without a terminal."""
 
 
 class ProgressDisplay:
-    """ProgressDisplay of one command, written to stderr so that stdout stays usable in a shell's `eval`."""
+    """Displays on stderr, so that a shell's `eval` can use stdout."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)

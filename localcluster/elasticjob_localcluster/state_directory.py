@@ -1,7 +1,6 @@
-"""The directories of the embedded cluster, and the lock that lets one command at a time change them.
+"""Returns the directories of the embedded cluster, and locks them for one command at a time.
 
-The cache holds what is expensive to make again (programs); a state directory holds one cluster and
-is removed with it.
+The cache holds the built programs; a state directory holds one cluster and is removed with it.
 """
 
 from __future__ import annotations
@@ -18,14 +17,15 @@ from elasticjob_localcluster.errors import LocalClusterError
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """Return the user's home directory, also where $HOME is unset or empty, as in many containers."""
+    """Return the user's home directory, also without $HOME, as in many containers."""
     if environ.get("HOME"):
         return Path(environ["HOME"])
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
         raise LocalClusterError(
-            f"user {os.getuid()} has no home directory: set ELASTICJOB_CACHE and ELASTICJOB_STATE to writable ones"
+            f"user {os.getuid()} has no home directory: "
+            "set ELASTICJOB_CACHE and ELASTICJOB_STATE to writable ones"
         ) from None
 
 
@@ -50,7 +50,7 @@ def make_directory(path: Path, *, what: str, remedy: str, mode: int = 0o700) -> 
 
     Args:
         path: the directory.
-        what: what it is, for the error message.
+        what: its description in the error message.
         remedy: what the user can do, for the error message.
         mode: its permissions, if it is made.
     """
@@ -88,7 +88,8 @@ def locked(path: Path, *, seconds: float, on_wait: Callable[[], None]) -> Iterat
             os.close(descriptor)
         if time.monotonic() > deadline:
             raise LocalClusterError(
-                f"another elasticjob command has held {path} for {seconds:.0f} s; wait for it, or end it"
+                f"another elasticjob command has held {path} for {seconds:.0f} s; "
+                "wait for it, or end it"
             )
         if not waiting:
             on_wait()

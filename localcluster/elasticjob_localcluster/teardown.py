@@ -39,17 +39,19 @@ def tear_down(
     daemons.stop(daemons.find_processes(state), seconds=1)
     for child in children.values():
         child.wait(timeout=10)
-    for name in (*DIRECTORIES, *(() if keep_logs else ("logs",))):
+    for name in DIRECTORIES:
         shutil.rmtree(state / name, ignore_errors=True)
+    if not keep_logs:
+        shutil.rmtree(state / "logs", ignore_errors=True)
     # The cluster file goes last, so that an interrupted removal can be repeated.
     for name in (*_FILES, CLUSTER_FILE):
         (state / name).unlink(missing_ok=True)
 
 
 def remove_directory(state: Path) -> None:
-    """Remove the directory, if it is empty but for the lock file; the caller holds the lock.
+    """Remove the directory if it contains only the lock file; the caller holds the lock.
 
-    A process that waits for the lock notices that the file is gone and makes both anew.
+    A process that waits for the lock notices the removal and creates both again.
     """
     (state / ".lock").unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # not empty: the rest is not ours

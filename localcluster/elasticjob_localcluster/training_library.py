@@ -1,7 +1,7 @@
-"""Brings `import elasticjob` to a training program of this machine, whatever Python it runs in.
+"""Provides `import elasticjob` to a training program of this machine, in any Python.
 
-A worker's pod has it from its agent. Here the training's Python is often another one than ours:
-that of a Conda or virtual environment, or the system's.
+In a pod, the agent brings the library. Here the training often runs in the Python of a Conda or
+virtual environment, without this package.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from elasticjob_api import names
 
 
 def with_training_library(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return an environment in which Python finds the library, after all that the user's PYTHONPATH names.
+    """Return an environment whose PYTHONPATH ends with the library.
 
     Args:
-        environment: that of the program.
-        folder: for links to the library, and to nothing else of this Python; it is made if it is not there.
+        environment: of the program.
+        folder: for links to the library alone; it is created if it is missing.
     """
     folder.mkdir(exist_ok=True)
     for name in names.LIBRARY_PACKAGES:

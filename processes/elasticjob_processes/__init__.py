@@ -1,4 +1,4 @@
-"""Process control for all programs that start others: the agent, the process node, `elasticjob run`.
+"""Process control for the programs that start others: agent, process node and `elasticjob run`.
 
 It reads the process table, kills whole process trees, reaps children, and ends processes whose
 parent was killed.

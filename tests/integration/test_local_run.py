@@ -66,10 +66,10 @@ def test_killed_workers_and_masters_are_replaced_and_the_training_succeeds(
     process = run.start("-n", "2", "--framework", "pytorch", run.program(TRAINING))
     run.wait_for_line(r"round \d+ size 2 ")
     run.part(process, MASTER)[0].kill()
-    run.wait_for_line(r"the master has failed \(ended by signal 9\) and is started again")
+    run.wait_for_line(r"the master has failed \(ended by signal 9\) and is restarted")
     begun = len(run.numbers(r"round \d+ size (2) "))
     run.part(process, AGENT)[0].kill()
-    run.wait_for_line(r"worker \d has failed \(ended by signal 9\) and is started again")
+    run.wait_for_line(r"worker \d has failed \(ended by signal 9\) and is restarted")
     wait_until(
         "a world of 2 again",
         lambda: len(run.numbers(r"round \d+ size (2) ")) >= begun + 2,
@@ -112,7 +112,7 @@ def test_a_second_ctrl_c_kills_the_remaining_processes(run: LocalRun) -> None:
     process = run.start("-n", "2", run.program(DEAF))
     run.wait_for_line(r"\[1\] deaf")
     process.send_signal(signal.SIGINT)
-    run.wait_for_line("once more kills them")
+    run.wait_for_line("a second Ctrl-C kills them")
     process.send_signal(signal.SIGINT)
     assert run.wait_for_end(process) == 130, run.log()
     assert run.left() == []
@@ -139,7 +139,7 @@ def test_a_run_ends_with_the_last_output_of_a_repeatedly_crashing_process(
         "elasticjob: worker 0 has failed: exit code 1",
         "elasticjob:   [0] no such data set",
     )
-    assert run.log().count("and is started again") == 1
+    assert run.log().count("and is restarted") == 1
     assert run.left() == []
 
 

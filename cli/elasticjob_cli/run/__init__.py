@@ -1,4 +1,1 @@
-"""`elasticjob run`.
-
-Master and agents on this machine, without Kubernetes, and what other commands do with them.
-"""
+"""`elasticjob run`: master and agents on this machine, without Kubernetes."""

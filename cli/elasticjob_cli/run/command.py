@@ -1,4 +1,4 @@
-"""`elasticjob run`: a job on this machine, without Kubernetes, for as long as the command lasts."""
+"""`elasticjob run`: runs a job on this machine, without Kubernetes."""
 
 from __future__ import annotations
 
@@ -20,29 +20,34 @@ def run(
     ],
     number: Annotated[
         int | None,
-        typer.Option("-n", help="Workers to begin with; default: the fewest of --workers, else 1."),
+        typer.Option(
+            "-n", help="The first number of workers; default: the fewest of --workers, else 1."
+        ),
     ] = None,
     workers: Annotated[
         str | None,
         typer.Option(help="Workers (4), or the fewest and the most (1:4).", metavar="N|MIN:MAX"),
     ] = None,
     framework: Annotated[
-        Framework | None, typer.Option(help="Whose variables the workers get; default: custom.")
+        Framework | None,
+        typer.Option(help="The framework whose variables the workers get; default: custom."),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="For the other commands, such as scale; default: the script's."),
+        typer.Option(
+            help="The run's name for other commands, such as scale; default: the script's."
+        ),
     ] = None,
     restart_limit: Annotated[
         int,
-        typer.Option(help="How often a program that crashes is started again.", min=0, max=10_000),
+        typer.Option(help="The number of restarts of a program that crashes.", min=0, max=10_000),
     ] = 0,
 ) -> None:
     """Train on this machine, without a cluster.
 
-    Master and workers are processes here. `elasticjob scale NAME 4` in another terminal changes
-    their number while they train. Ctrl-C lets them save, and once more kills them. Exit code 0: the
-    training has succeeded.
+    Master and workers are processes on this machine. `elasticjob scale NAME 4` in another terminal
+    changes their number. Ctrl-C lets them save; a second one kills them. Exit code 0: the training
+    has succeeded.
     """
     with reported():
         size, bounds = initial_size(number, workers)

@@ -1,6 +1,6 @@
 """The socket of a run, by which other commands of its user scale and end it.
 
-A line of JSON, answered by one.
+A request is a line of JSON, and so is its answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Scale(msgspec.Struct, frozen=True, tag=True):
     pods: list[str] = []
 
     def change(self) -> SizeChange:
-        """Return it as the commands for jobs have it."""
+        """Return it in the form of the commands for jobs."""
         return SizeChange(
             "worker", replicas=self.replicas, add=self.add, remove=self.remove, pods=self.pods
         )
@@ -39,16 +39,16 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Show(msgspec.Struct, frozen=True, tag=True):
-    """Tell how many workers there are."""
+    """Return the number of workers."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a run answers.
+    """The answer of a run.
 
     Attributes:
-        error: why it is not done; empty: it is.
-        size: how many workers there shall be.
-        leaving: how many workers leave.
+        error: why the request was refused; empty: it was carried out.
+        size: the requested number of workers.
+        leaving: the number of workers that are leaving.
     """
 
     error: str = ""
@@ -75,7 +75,7 @@ async def serve(folder: Path, handle: Callable[[Request], Answer]) -> asyncio.Se
             writer.write(msgspec.json.encode(found) + b"\n")
             await writer.drain()
         except (OSError, ValueError, TimeoutError):
-            pass  # whoever asked has gone, or has not asked in time or within the bound
+            pass  # the client has disconnected, was too slow, or sent too much
         finally:
             writer.close()
 
@@ -86,7 +86,7 @@ async def request(folder: Path, wanted: Request) -> Answer:
     """Send a request to the run of a folder.
 
     Raises:
-        ClientError: it is not done; the message says why.
+        ClientError: the request was refused; the message says why.
     """
     try:
         async with asyncio.timeout(_SECONDS):

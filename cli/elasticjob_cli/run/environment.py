@@ -1,4 +1,4 @@
-"""The environment and the addresses of a run's processes: those that a pod would have. Pure."""
+"""Computes the environment and the addresses of a run's processes, as those of pods. Pure."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _FIRST_HOST = 10
 
 @dataclass(frozen=True)
 class Run:
-    """What is fixed while a run lasts.
+    """The constants of a run.
 
     Attributes:
         name: of the run; its workers are `<name>-worker-<index>`.
-        uid: what the training program is told as its job.
-        framework: whose variables the workers get.
+        uid: the job's identifier for the training program.
+        framework: the workers get its variables.
         command: the training command.
-        subnet: the first three numbers of the addresses of master and workers, all of this machine.
-        marker: begins the variable by which all processes of the run are found.
-        token: with which workers and queries are accepted by the master.
-        authority: which has signed the master's certificate, in PEM.
+        subnet: the first three numbers of the addresses of master and workers.
+        marker: the prefix of the markers of the run's processes.
+        token: for the master.
+        authority: the authority of the master's certificate, in PEM.
         certificate: the master's, in PEM.
         key: of the certificate, in PEM.
-        least: fewest workers.
-        most: most workers.
-        restart_limit: how often a worker's process is started again that has crashed.
+        least: the fewest workers.
+        most: the most workers.
+        restart_limit: the number of restarts of a worker's crashed process.
     """
 
     name: str
@@ -55,11 +55,11 @@ class Run:
         return master_address(self.subnet)
 
     def worker_name(self, index: int, incarnation: int) -> str:
-        """Return the name of a worker, which no other worker of the run ever has."""
+        """Return the unique name of a worker."""
         return names.member_pod(self.name, names.ROLE_WORKER, index, incarnation)
 
     def worker_marker(self, index: int) -> str:
-        """Return what marks the processes of a worker, and of no other."""
+        """Return the marker of a worker's processes."""
         return f"{self.marker}/{index}."
 
 
@@ -103,15 +103,17 @@ def agent_environment(
         index: of the worker.
         incarnation: of the worker.
         outer: the environment of the command.
-        files: the folder for the agent's own files, which is removed with the run.
-        last_words: the file for what its process has said last.
-        gpus: of this machine, as CUDA names them; empty: there are none, or they are not to be divided.
+        files: the folder for the agent's own files.
+        last_words: the file for its termination message.
+        gpus: the names for CUDA of the GPUs to divide; may be empty.
     """
     name = run.worker_name(index, incarnation)
     master = names.master_service(run.name)
-    shown = {"CUDA_VISIBLE_DEVICES": ",".join(own_gpus(gpus, index, run.most))} if gpus else {}
+    shown = {}
+    if gpus:
+        shown["CUDA_VISIBLE_DEVICES"] = ",".join(own_gpus(gpus, index, run.most))
     return {
-        "PYTHONUNBUFFERED": "1",  # its output goes through a pipe, and shall be seen at once
+        "PYTHONUNBUFFERED": "1",  # its output goes through a pipe
         **_without_our_own(outer),
         **shown,
         **job_variables(run.name, run.uid, NAMESPACE),
@@ -138,16 +140,13 @@ def agent_environment(
 
 
 def own_gpus(gpus: Sequence[str], index: int, most: int) -> list[str]:
-    """Return the GPUs of a worker.
-
-    Its share if all workers run that there may be, and at least one.
-    """
+    """Return the GPUs of a worker: its share among the most workers, and at least one."""
     share = max(1, len(gpus) // most)
     return [gpus[(index * share + each) % len(gpus)] for each in range(share)]
 
 
 def meeting_ports(framework: str, subnet: str, workers: int) -> set[int]:
-    """Return the ports at which so many workers may listen for each other, each on all addresses of this machine."""
+    """Return the ports at which `workers` workers may listen on all addresses of this machine."""
     ports = FRAMEWORKS[framework].ports
     return {
         meeting_port(worker_address(subnet, index), port)
@@ -157,5 +156,5 @@ def meeting_ports(framework: str, subnet: str, workers: int) -> set[int]:
 
 
 def _without_our_own(outer: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without what a run around this one has set."""
+    """Return an environment without the variables of an enclosing run."""
     return {name: value for name, value in outer.items() if not name.startswith("ELASTICJOB_")}

@@ -1,8 +1,10 @@
-"""The folders of the runs of this user on this machine: one for each run, there as long as the run.
+"""Keeps a folder for each run of this user on this machine, as long as the run lasts.
 
-They are in /tmp, and not where the desktop session keeps such files, because a run outlives the
-session that started it, and is scaled from others. Each user has a folder of his own, which nobody
-else can look into.
+The folders are in /tmp, not in those of the desktop session, because a run outlives the session
+that started it. Each user has a private folder.
+
+`python -m elasticjob_cli.run.folder MARKER FOLDER` is the guard of a run: when the command has
+ended, also by SIGKILL, it kills the processes of the run and removes its folder.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import os
 import re
 import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,9 +25,10 @@ import msgspec
 from elasticjob_client.errors import ClientError
 from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.state_directory import locked
+from elasticjob_processes import guard
 
 BASE_VARIABLE = "ELASTICJOB_RUNS"
-"""Names another folder for the runs of a user."""
+"""The variable that names another folder for the runs of a user."""
 SOCKET = "control"
 _LOCK = "lock"
 _INFO = "run.json"
@@ -31,12 +36,12 @@ _BASE_LOCK = ".lock"
 _LOCK_SECONDS = 30.0
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _MOST_CHARACTERS = 107 - 30
-"""Of a folder: those of a socket's path, without the rest of it that an agent makes."""
+"""The longest path of a folder: that of a socket, without the part that an agent adds."""
 _MOST_RUNS = 1000
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """What others need to know of a run.
+    """The description of a run for other commands.
 
     Attributes:
         name: of the run.
@@ -44,9 +49,9 @@ class RunInfo(msgspec.Struct, frozen=True):
         started: seconds since the epoch.
         command: the training command.
         framework: of the run.
-        master: `host:port`, where the master is queried.
-        token: which the master wants.
-        authority: which has signed the master's certificate, in PEM.
+        master: `host:port` of the master's queries.
+        token: for the master.
+        authority: the authority of the master's certificate, in PEM.
     """
 
     name: str
@@ -61,7 +66,7 @@ class RunInfo(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Claim:
-    """The folder of a run, which nobody removes while the descriptor `lock` is open in any process."""
+    """The folder of a run; it is in use while the descriptor `lock` is open in any process."""
 
     name: str
     folder: Path
@@ -69,15 +74,16 @@ class Claim:
 
 
 def base_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder that has those of all runs of this user."""
+    """Return the folder that contains those of all runs of this user."""
     return Path(environ.get(BASE_VARIABLE) or f"/tmp/elasticjob-{os.getuid()}").absolute()  # noqa: S108 (checked below)
 
 
 def check_name(name: str) -> str:
-    """Return a name that a run can have. Raises `ClientError`."""
+    """Return a valid name of a run. Raises `ClientError` for others."""
     if not _NAME.fullmatch(name):
         raise ClientError(
-            f"--name {name[:60]!r}: give at most 40 lower-case letters, digits and '-', a letter first and no '-' last"
+            f"--name {name[:60]!r}: give at most 40 lower-case letters, digits and '-', "
+            "a letter first and no '-' last"
         )
     return name
 
@@ -97,14 +103,12 @@ def name_from_command(command: Sequence[str]) -> str:
 
 @contextmanager
 def claimed(base: Path, name: str, *, exact: bool) -> Iterator[Claim]:
-    """Make the folder of a run, and hold it; who is killed leaves one that the next run removes.
+    """Create the folder of a run, and keep it locked; the run's guard removes it.
 
     Args:
         base: the folder of all runs.
         name: of the run.
-        exact: no other name will do; else a number is appended if a run has it.
-
-    The folder is removed by the run's guard.
+        exact: use this name only; otherwise append a number if a run has it.
 
     Raises:
         ClientError: the folder cannot be made, or a run has that name.
@@ -113,7 +117,7 @@ def claimed(base: Path, name: str, *, exact: bool) -> Iterator[Claim]:
     with _locked(base):
         if not _is_private(base):
             raise ClientError(
-                f"{base} was replaced by somebody else; set {BASE_VARIABLE} to another folder"
+                f"{base} was replaced by another user; set {BASE_VARIABLE} to another folder"
             )
         _sweep(base)
         chosen = name
@@ -122,13 +126,15 @@ def claimed(base: Path, name: str, *, exact: bool) -> Iterator[Claim]:
                 break
             if exact:
                 raise ClientError(
-                    f"there is a run {name} already: `elasticjob stop {name}` ends it; --name gives another"
+                    f"there is a run {name} already: `elasticjob stop {name}` ends it; "
+                    "--name gives another"
                 )
             chosen = f"{name}-{number}"
         folder = base / chosen
         if len(str(folder)) > _MOST_CHARACTERS:
             raise ClientError(
-                f"{folder} is too long for the sockets in it; set {BASE_VARIABLE} to a shorter folder"
+                f"{folder} is too long for the sockets in it; "
+                f"set {BASE_VARIABLE} to a shorter folder"
             )
         folder.mkdir(mode=0o700)
         lock = _open_lock(folder / _LOCK)
@@ -140,7 +146,7 @@ def claimed(base: Path, name: str, *, exact: bool) -> Iterator[Claim]:
 
 
 def remove(folder: Path) -> None:
-    """Remove the folder of a run that has ended, and if it was the last one, the folder that they were in."""
+    """Remove the folder of a run that has ended, and with the last one the folder of all runs."""
     base = folder.parent
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(ClientError), _locked(base):
@@ -149,29 +155,27 @@ def remove(folder: Path) -> None:
 
 
 def write_info(folder: Path, info: RunInfo) -> None:
-    """Let others know of a run."""
+    """Write the description of a run for other commands."""
     path = folder / _INFO
     path.touch(mode=0o600)
     path.write_bytes(msgspec.json.encode(info))
 
 
 def runs(base: Path) -> list[RunInfo]:
-    """Return the runs of this user that are there now, by name."""
-    found = (
-        [find(base, path.name) for path in sorted(base.glob("[a-z]*"))] if _is_private(base) else []
-    )
+    """Return the present runs of this user, by name."""
+    found = [find(base, path.name) for path in sorted(base.glob("[a-z]*"))]
     return [info for info in found if info is not None]
 
 
 def find(base: Path, name: str) -> RunInfo | None:
-    """Return a run by its name, if there is one now."""
+    """Return the run with a name; None without one."""
     folder = base / name
     if not (_NAME.fullmatch(name) and _is_private(base) and _is_held(folder)):
         return None
     try:
         return msgspec.json.decode((folder / _INFO).read_bytes(), type=RunInfo)
     except (OSError, msgspec.DecodeError):
-        return None  # it begins or ends just now
+        return None  # it is beginning or ending
 
 
 def _make_private(base: Path) -> None:
@@ -183,7 +187,8 @@ def _make_private(base: Path) -> None:
         ) from error
     if not _is_private(base):
         raise ClientError(
-            f"{base} is not a folder of yours that nobody else can enter; remove it, or set {BASE_VARIABLE} to another"
+            f"{base} is not a private folder of yours (mode 0700); "
+            f"remove it, or set {BASE_VARIABLE} to another"
         )
 
 
@@ -219,7 +224,7 @@ def _is_held(folder: Path) -> bool:
 
 @contextmanager
 def _locked(base: Path) -> Iterator[None]:
-    """Be the only one that makes or removes folders."""
+    """Hold the lock for creating and removing folders."""
     try:
         with locked(base / _BASE_LOCK, seconds=_LOCK_SECONDS, on_wait=lambda: None):
             yield
@@ -229,3 +234,17 @@ def _locked(base: Path) -> Iterator[None]:
 
 def _open_lock(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def start_guard(marker: str, claim: Claim) -> subprocess.Popen[bytes]:
+    """Start the guard of the run whose processes have this prefix of their markers.
+
+    It keeps the folder locked until it has removed it, so that no other run of this name begins
+    before.
+    """
+    return guard.start(marker, str(claim.folder), module=__name__, pass_fds=[claim.lock])
+
+
+if __name__ == "__main__":
+    guard.guard(sys.argv[1])
+    remove(Path(sys.argv[2]))

@@ -1,7 +1,4 @@
-"""Begins a run.
-
-A name and a folder, credentials and addresses of its own, a guard, and then its supervisor.
-"""
+"""Starts a run: makes its folder, credentials and addresses, its guard, and its supervisor."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.errors import ClientError
 
-from elasticjob_cli.run import environment, guard
+from elasticjob_cli.run import environment
 from elasticjob_cli.run.environment import Run
 from elasticjob_cli.run.folder import (
     Claim,
@@ -32,6 +29,7 @@ from elasticjob_cli.run.folder import (
     check_name,
     claimed,
     name_from_command,
+    start_guard,
     write_info,
 )
 from elasticjob_cli.run.sizes import Bounds
@@ -44,15 +42,15 @@ _GUARD_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a user asks for.
+    """The user's request for a run.
 
     Attributes:
         command: the training command.
-        size: workers to begin with.
-        bounds: between which the run may be scaled.
-        framework: whose variables the workers get.
-        name: of the run; None: after the command.
-        restart_limit: how often a program that crashes is started again.
+        size: the first number of workers.
+        bounds: of the number of workers.
+        framework: the workers get its variables.
+        name: of the run; None: derived from the command.
+        restart_limit: the number of restarts of a crashed program.
     """
 
     command: Sequence[str]
@@ -64,11 +62,13 @@ class Wanted:
 
 
 def launch(wanted: Wanted) -> int:
-    """Run to the end, and return the exit code. Raises `ClientError` if it cannot begin."""
+    """Run to the end, and return the exit code. Raises `ClientError` if it cannot start."""
     check_machine(sys.platform, wanted.framework)
-    if missing := [package for package in _MASTERS_PACKAGES if find_spec(package) is None]:
+    missing = [package for package in _MASTERS_PACKAGES if find_spec(package) is None]
+    if missing:
         raise ClientError(
-            f"the master's packages are not installed ({', '.join(missing)}): pip install 'elasticjob[cli,master]'"
+            f"the master's packages are not installed ({', '.join(missing)}): "
+            "pip install 'elasticjob[cli,master]'"
         )
     name = check_name(wanted.name) if wanted.name is not None else name_from_command(wanted.command)
     with claimed(base_folder(os.environ), name, exact=wanted.name is not None) as claim:
@@ -78,10 +78,11 @@ def launch(wanted: Wanted) -> int:
 
 
 def check_machine(platform: str, framework: str) -> None:
-    """Check that workers alone, on this kind of machine, can train. Raises `ClientError`."""
+    """Check that the framework can train with workers alone on Linux. Raises `ClientError`."""
     if platform != "linux":
         raise ClientError(
-            f"elasticjob run needs Linux, as it uses its addresses and process control; not {platform}"
+            "elasticjob run needs Linux, as it uses its addresses and process control; "
+            f"not {platform}"
         )
     others = [
         " or ".join(group)
@@ -90,15 +91,15 @@ def check_machine(platform: str, framework: str) -> None:
     ]
     if others:
         raise ClientError(
-            f"--framework {framework} needs {' and '.join(others)} beside the workers, which a run here has not"
+            f"--framework {framework} needs {' and '.join(others)} beside the workers, "
+            "which a run on this machine does not have"
         )
 
 
 def _describe(wanted: Wanted, claim: Claim) -> Run:
-    """Return the run, with credentials that are made for it."""
-    from elasticjob_kube import (
-        x509,
-    )  # as late as possible, since `cryptography` takes a while to load
+    """Return the run with new credentials."""
+    # As late as possible, since `cryptography` takes a while to load.
+    from elasticjob_kube import x509
 
     unique = secrets.token_hex(8)
     usage = x509.key_usage(digital_signature=True, key_cert_sign=True, crl_sign=True)
@@ -109,7 +110,7 @@ def _describe(wanted: Wanted, claim: Claim) -> Run:
     )
     return Run(
         name=claim.name,
-        # One that its user has named goes on from the checkpoints of the last one of this name.
+        # A run that its user has named continues from the checkpoints of the last run of the name.
         uid=f"run-{claim.name}" if wanted.name is not None else f"run-{claim.name}-{unique}",
         framework=wanted.framework,
         command=_runnable(wanted.command),
@@ -126,14 +127,14 @@ def _describe(wanted: Wanted, claim: Claim) -> Run:
 
 
 def _runnable(command: Sequence[str]) -> Sequence[str]:
-    """Return the command; a script that is no program is run by this Python, as torchrun does."""
+    """Return the command; this Python runs a script that is not executable, as with torchrun."""
     if command[0].endswith(".py") and not os.access(command[0], os.X_OK):
         return [sys.executable, *command]
     return command
 
 
 def _free_subnet(framework: str, size: int) -> str:
-    """Return the first three numbers of loopback addresses that no other run, and nothing else here, listens at."""
+    """Return the first three numbers of unused loopback addresses."""
     for _ in range(_ADDRESS_ATTEMPTS):
         subnet = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}"
         master = environment.master_address(subnet)
@@ -157,14 +158,14 @@ def _is_free(address: str, port: int) -> bool:
 
 @contextmanager
 def _guarded(run: Run, claim: Claim) -> Iterator[None]:
-    """Have all processes of the run ended, and its folder removed, at the end, however that comes."""
-    process = guard.start(run.marker, claim)
+    """Keep a guard, which ends the run's processes and removes its folder at the end."""
+    process = start_guard(run.marker, claim)
     try:
         yield
     finally:
         assert process.stdin is not None
         process.stdin.close()
-        with suppress(subprocess.TimeoutExpired):  # it goes on alone
+        with suppress(subprocess.TimeoutExpired):  # it finishes alone
             process.wait(_GUARD_SECONDS)
 
 
@@ -190,7 +191,7 @@ def _supervise(run: Run, claim: Claim, wanted: Wanted) -> int:
 
 
 def _gpus() -> list[str]:
-    """Return this machine's NVIDIA GPUs that the workers may have, as CUDA names them."""
+    """Return the names for CUDA of the NVIDIA GPUs that the workers may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [each for each in visible.split(",") if each.strip()]

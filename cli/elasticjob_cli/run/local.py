@@ -1,7 +1,4 @@
-"""What other commands do with runs on this machine.
-
-Scale them, end them, ask their masters, list them.
-"""
+"""Scales, ends, queries and lists the runs on this machine, for other commands."""
 
 from __future__ import annotations
 
@@ -35,10 +32,10 @@ _POLL_SECONDS = 0.1
 
 
 def scale_run(info: RunInfo, change: SizeChange, *, wait: bool, timeout: float | None) -> str:
-    """Change the number of workers, and return what to say.
+    """Change the number of workers, and return a message for the user.
 
     Raises:
-        ClientError: it is refused.
+        ClientError: the change is refused.
         JobEnded: the run has ended meanwhile.
         NotInTime: the new world has not formed within `timeout` seconds.
     """
@@ -57,7 +54,7 @@ def scale_run(info: RunInfo, change: SizeChange, *, wait: bool, timeout: float |
 
 
 def stop_run(info: RunInfo, *, wait: bool, timeout: float | None) -> str:
-    """End a run after its workers have saved, and return what to say. Raises as `scale_run`."""
+    """End a run after its workers have saved, and return a message. Raises as `scale_run`."""
     asyncio.run(control.request(_folder(info), control.Stop()))
     if not wait:
         return f"run {info.name} will be stopped"
@@ -70,30 +67,30 @@ def stop_run(info: RunInfo, *, wait: bool, timeout: float | None) -> str:
 
 
 def runs_table(now: float) -> Table:
-    """Return a line for each run, with what its master tells."""
+    """Return a table with a line for each run, with its master's numbers."""
 
     async def ask() -> list[tuple[RunInfo, control.Answer | None, job_pb2.JobStatus | None]]:
         found = runs(base_folder(os.environ))
         shown = [_or_none(control.request(_folder(info), control.Show())) for info in found]
-        told = [_or_none(_status(info)) for info in found]
+        statuses = [_or_none(_status(info)) for info in found]
         return list(
-            zip(found, await asyncio.gather(*shown), await asyncio.gather(*told), strict=True)
+            zip(found, await asyncio.gather(*shown), await asyncio.gather(*statuses), strict=True)
         )
 
     table = plain_table("NAME", "WORKERS", "STEP", "RATE", "AGE", "COMMAND")
     for info, shown, status in asyncio.run(ask()):
-        size = (
-            f"{status.world_size}/{shown.size}"
-            if status is not None and shown is not None
-            else UNKNOWN
-        )
-        progress = status.progress if status is not None else job_pb2.Progress()
-        step = (
-            f"{progress.step}/{progress.total_steps}"
-            if progress.total_steps
-            else str(progress.step)
-        )
-        rate = f"{progress.steps_per_second:.3g}/s" if progress.steps_per_second else UNKNOWN
+        size = UNKNOWN
+        progress = job_pb2.Progress()
+        if status is not None:
+            progress = status.progress
+            if shown is not None:
+                size = f"{status.world_size}/{shown.size}"
+        step = str(progress.step)
+        if progress.total_steps:
+            step += f"/{progress.total_steps}"
+        rate = UNKNOWN
+        if progress.steps_per_second:
+            rate = f"{progress.steps_per_second:.3g}/s"
         age = format_age(format_time(info.started), now)
         table.add_row(*map(Text, (info.name, size, step, rate, age, shlex.join(info.command))))
     return table
@@ -110,7 +107,7 @@ async def open_run_master(info: RunInfo) -> AsyncIterator[Master]:
 
 
 async def _wait_for_size(info: RunInfo, size: int, *, seconds: float | None) -> None:
-    """Wait until the run trains with so many workers."""
+    """Wait until the run trains with `size` workers."""
 
     async def until_it_trains() -> None:
         while True:

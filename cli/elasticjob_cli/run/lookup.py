@@ -1,7 +1,7 @@
-"""Whether a command for jobs means a run on this machine. Imports little, as most do not.
+"""Finds out whether a command for jobs means a run on this machine. Imports little.
 
-`local/NAME` always means a run. NAME alone does if there is a run of this name, and no option names
-a cluster.
+`local/NAME` always means a run. NAME alone means a run if one of this name exists and no option
+names a cluster.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ LOCAL = "local/"
 
 
 def local_run(name: str, *cluster_options: object) -> RunInfo | None:
-    """Return the run that a command means, and say so; None: an object of a cluster is meant.
+    """Return the run that a command means, and print that; None: it means an object of a cluster.
 
     Args:
-        name: as the user has given it.
+        name: of the user's command line.
         cluster_options: values of the options that name a cluster or a namespace; None: not given.
 
     Raises:
-        ClientError: a run is meant, and there is none.
+        ClientError: the command means a run that does not exist.
     """
     base = base_folder(os.environ)
     if name.startswith(LOCAL):

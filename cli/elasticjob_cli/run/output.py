@@ -1,7 +1,4 @@
-"""What a run prints.
-
-The lines of all workers, each with its rank in front, and the run's own words.
-"""
+"""Prints the lines of all workers, each after its rank, and the run's own messages."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ class Output:
     """The two streams of the command, coloured where they are terminals."""
 
     def __init__(self, *, on_closed: Callable[[], None]) -> None:
-        """Begin; `on_closed` is called when nobody reads what is written any more."""
+        """Prepare; `on_closed` is called when the reader of a stream has closed it."""
         self._on_closed = on_closed
         self._closed: set[bool] = set()
         self._colours = {
@@ -32,7 +29,7 @@ class Output:
         }
 
     async def copy(self, reader: asyncio.StreamReader, worker: int, *, to_stderr: bool) -> None:
-        """Copy what a worker prints, line by line, until its end."""
+        """Copy a worker's output line by line until its end."""
         rest = b""
         while chunk := await reader.read(_READ_BYTES):
             *lines, rest = (rest + chunk).split(b"\n")
@@ -47,14 +44,14 @@ class Output:
             self._write(self._line(rest, worker, to_stderr=to_stderr), to_stderr=to_stderr)
 
     def say(self, text: str) -> None:
-        """Say something about the run itself, on stderr."""
+        """Print a message of the run itself to stderr."""
         line = f"elasticjob: {text}\n"
         if self._colours[sys.stderr]:
             line = f"\x1b[1m{line[:-1]}\x1b[0m\n"
         self._write(line.encode(), to_stderr=True)
 
     def note(self, text: str) -> None:
-        """Say it only to somebody who looks on."""
+        """Print a message only if stderr is a terminal."""
         if sys.stderr.isatty():
             self.say(text)
 
@@ -78,7 +75,7 @@ class Output:
 
 
 def coloured_rank(line: bytes) -> bytes:
-    """Return a line with the rank in front of it coloured, by its number."""
+    """Return a line with its rank in colour."""
     match = _RANK.match(line)
     if match is None:
         return line

@@ -1,4 +1,4 @@
-"""How many workers a run begins with, between which bounds it can be scaled, and what a change of size means. Pure."""
+"""Computes the first number of workers of a run, its bounds, and the result of a change. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from elasticjob_client.manifests import Workers, parse_workers
 from elasticjob_client.scaling import SizeChange
 
 MOST_WORKERS = 128
-"""Of one run: more processes than a machine has use for, and each has an address of its own in the
-run's subnet.
-"""
+"""The bound of a run's workers: each needs an address in the run's subnet."""
 
 
 @dataclass(frozen=True)
@@ -24,20 +22,21 @@ class Bounds:
 
 
 def initial_size(number: int | None, workers: str | None) -> tuple[int, Bounds]:
-    """Return how many workers a run begins with, and its bounds.
+    """Return the first number of workers of a run, and its bounds.
 
     Args:
         number: of `-n`; None: not given.
-        workers: of `--workers`, as `elasticjob submit` has it: `4`, or `1:4`, which begins with 1 unless `number` says
-            otherwise; None: not given.
+        workers: of `--workers`: `4`, or `1:4`, which begins with 1 without `number`; None: not
+            given.
 
     Raises:
-        ClientError: a number is out of bounds, or the text says no numbers.
+        ClientError: a number is out of bounds, or the text contains no numbers.
     """
     given = parse_workers(workers) if workers is not None else Workers(1)
     if number is not None and workers is not None and given.most is None:
         raise ClientError(
-            f"-n {number} and --workers {workers}: give one of them, or bounds such as --workers 1:4"
+            f"-n {number} and --workers {workers}: "
+            "give one of them, or bounds such as --workers 1:4"
         )
     bounds = Bounds(given.least or 1, given.most or MOST_WORKERS)
     size = given.replicas if number is None else number
@@ -52,16 +51,17 @@ def resized(change: SizeChange, present: Collection[str], bounds: Bounds) -> int
     """Return the number of workers after a change.
 
     Args:
-        change: what shall become of the workers.
+        change: the requested change.
         present: names of the workers that neither leave nor have finished.
         bounds: of the run.
 
     Raises:
-        ClientError: the change is out of bounds, or names what is no worker.
+        ClientError: the change is out of bounds, or names a missing worker.
     """
-    if unknown := sorted(set(change.pods) - set(present)):
+    unknown = sorted(set(change.pods) - set(present))
+    if unknown:
         raise ClientError(
-            f"{unknown[0][:80]} is no worker of this run; there are {', '.join(sorted(present))}"
+            f"{unknown[0][:80]} is not a worker of this run; there are {', '.join(sorted(present))}"
         )
     if change.replicas is not None:
         size = change.replicas
@@ -69,6 +69,7 @@ def resized(change: SizeChange, present: Collection[str], bounds: Bounds) -> int
         size = len(present) + change.add - change.remove - len(set(change.pods))
     if not bounds.least <= size <= bounds.most:
         raise ClientError(
-            f"{size} workers: this run may have {bounds.least} to {bounds.most} (--workers MIN:MAX of `elasticjob run`)"
+            f"{size} workers: this run may have {bounds.least} to {bounds.most} "
+            "(--workers MIN:MAX of `elasticjob run`)"
         )
     return size

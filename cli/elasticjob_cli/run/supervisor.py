@@ -1,4 +1,4 @@
-"""Starts and ends master and agents of a run as its decisions say, which is the operator's part in a job."""
+"""Starts and ends the agents of a run as workers.py decides, and keeps its master running."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 
-from elasticjob_api import names
 from elasticjob_client.errors import ClientError
 from elasticjob_localcluster.training_library import with_training_library
 from elasticjob_processes.killing import kill_marked
 
 from elasticjob_cli.run import control, workers
-from elasticjob_cli.run.environment import Run, agent_environment, master_environment
+from elasticjob_cli.run.environment import Run, agent_environment
+from elasticjob_cli.run.master_process import MasterProcess
 from elasticjob_cli.run.output import Output
 from elasticjob_cli.run.sizes import Bounds, resized
 from elasticjob_cli.run.workers import Action, Decision, Drain, Finish, Start, Workers
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OUTPUT_SECONDS = 1.0
-"""How long the output of a worker is still read when its agent has ended: what it has left behind
+"""The output of a worker is read for so long after its agent has ended: a process that it has left
 may keep it open.
 """
-_MASTER_SECONDS = 5.0
-_POLL_SECONDS = 0.02
 _LAST_LINES = 20
 
 
@@ -40,7 +38,7 @@ class Supervisor:
         Args:
             run: the run.
             folder: of the run.
-            gpus: of this machine, to be divided among the workers.
+            gpus: the GPUs to divide among the workers.
         """
         self._run = run
         self._folder = folder
@@ -49,7 +47,7 @@ class Supervisor:
         self._workers = Workers()
         self._size = 0
         self._agents: dict[int, asyncio.subprocess.Process] = {}
-        self._master: asyncio.subprocess.Process | None = None
+        self._master = MasterProcess(run, folder)
         self._master_restarts = 0
         self._result: Finish | None = None
         self._signal: int | None = None
@@ -59,34 +57,32 @@ class Supervisor:
         self._output = Output(on_closed=lambda: self._interrupted(signal.SIGPIPE))
 
     async def work(self, size: int) -> int:
-        """Run it to its end with so many workers at first; return the exit code of the command."""
+        """Run to the end, first with `size` workers; return the exit code of the command."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            if (
-                number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
-            ):  # as nohup has it
+            ignored_by_nohup = signal.getsignal(number) == signal.SIG_IGN
+            if number != signal.SIGHUP or not ignored_by_nohup:
                 loop.add_signal_handler(number, self._interrupted, number)
         server = await control.serve(self._folder, self._answer)
         try:
             self._size = size
             name = self._run.name
             self._output.note(
-                f"run {name}, {size} workers; from another terminal: elasticjob scale {name} {size + 1}"
+                f"run {name}, {size} workers; "
+                f"from another terminal: elasticjob scale {name} {size + 1}"
             )
             await self._start_master()
-            await self._master_listens()
+            await self._until_agents_can_connect()
             self._apply(workers.scale(self._workers, size))
             await self._over.wait()
         finally:
             server.close()
             self._kill_all()
-            await self._end_master()
+            await self._master.end()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
-                signal.signal(
-                    number, signal.SIG_IGN
-                )  # what remains to be done is short, and must be done
+                signal.signal(number, signal.SIG_IGN)  # during the short remaining clean-up
         return self._report()
 
     def _report(self) -> int:
@@ -114,14 +110,14 @@ class Supervisor:
 
     def _scale(self, request: control.Scale) -> None:
         if self._workers.stopping or self._result is not None:
-            raise ClientError("it ends, and is not scaled any more")
+            raise ClientError("it is ending and cannot be scaled")
         if self._workers.finishing:
-            raise ClientError("its training is finished, so it is not scaled any more")
+            raise ClientError("its training is finished, so it cannot be scaled")
         indices = {self._name(index): index for index in self._workers.indices("running")}
         size = resized(request.change(), list(indices), Bounds(self._run.least, self._run.most))
         self._output.note(f"{self._size} -> {size} workers")
         self._size = size
-        self._tell_master()  # before anybody comes or leaves, so that it waits for all who come
+        self._master.set_size(size)  # first, so that the master waits for all joining workers
         self._apply(
             workers.scale(self._workers, size, leaving=[indices[name] for name in request.pods])
         )
@@ -132,11 +128,10 @@ class Supervisor:
             self._kill_all()
             return
         self._signal = number
-        self._stop(
-            "ends: the workers may save; once more kills them"
-            if number == signal.SIGINT
-            else "ends"
-        )
+        if number == signal.SIGINT:
+            self._stop("ends: the workers may save; a second Ctrl-C kills them")
+        else:
+            self._stop("ends")
 
     def _stop(self, what: str) -> None:
         if not self._workers.stopping:
@@ -147,7 +142,9 @@ class Supervisor:
 
     def _apply(self, decision: Decision) -> None:
         self._workers, actions = decision
-        for action in () if self._over.is_set() else actions:
+        if self._over.is_set():
+            return
+        for action in actions:
             self._carry_out(action)
 
     def _carry_out(self, action: Action) -> None:
@@ -177,7 +174,7 @@ class Supervisor:
         decision = workers.ended(self._workers, index, code)
         if decision[0].restarts > restarts:
             self._output.say(
-                f"worker {index} has failed ({workers.describe_exit(code)}) and is started again"
+                f"worker {index} has failed ({workers.describe_exit(code)}) and is restarted"
             )
         elif (
             worker.phase == "leaving"
@@ -185,7 +182,7 @@ class Supervisor:
             and self._signal is None
         ):
             self._output.say(
-                f"worker {index} has failed as it left ({workers.describe_exit(code)})"
+                f"worker {index} has failed while leaving ({workers.describe_exit(code)})"
             )
         self._apply(decision)
 
@@ -210,11 +207,11 @@ class Supervisor:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for this command, which asks the workers to save
+            start_new_session=True,  # Ctrl-C must reach only this command
         )
         self._agents[index] = agent
         if self._workers.present[index].phase == "leaving":
-            agent.terminate()  # as it was asked to while it was being started
+            agent.terminate()  # it was asked to leave during its start
         assert agent.stdout is not None
         assert agent.stderr is not None
         copies = [
@@ -226,80 +223,34 @@ class Supervisor:
         await asyncio.wait(copies, timeout=_OUTPUT_SECONDS)
         for copy in copies:
             copy.cancel()
-        self._ended(index, code, words.read_text(errors="replace") if words.exists() else "")
+        last_words = words.read_text(errors="replace") if words.exists() else ""
+        self._ended(index, code, last_words)
 
     async def _start_master(self) -> None:
-        run = self._run
-        with (self._folder / "master.log").open("ab") as log:
-            self._master = await asyncio.create_subprocess_exec(
-                *(
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "elasticjob_master.main",
-                    "--standalone",
-                    "--sizes-from-stdin",
-                ),
-                *(f"--framework={run.framework}", f"--min={run.least}", f"--workers={self._size}"),
-                *(
-                    f"--address={run.master_address}",
-                    f"--state-file={self._folder / 'master-state'}",
-                ),
-                env=master_environment(run, os.environ),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self._tell_master()
-        self._spawn(self._watch_master(self._master))
+        await self._master.start(self._size)
+        self._spawn(self._watch_master())
 
-    async def _master_listens(self) -> None:
-        """Wait until agents can reach the master, or the run is over already."""
-        while not self._over.is_set():
-            try:
-                _, writer = await asyncio.open_connection(self._run.master_address, names.GRPC_PORT)
-            except OSError:
-                await asyncio.sleep(_POLL_SECONDS)
-            else:
-                writer.close()
-                return
+    async def _until_agents_can_connect(self) -> None:
+        """Wait until the master listens, or the run is over."""
+        listens = asyncio.create_task(self._master.wait_until_it_listens())
+        over = asyncio.create_task(self._over.wait())
+        await asyncio.wait({listens, over}, return_when=asyncio.FIRST_COMPLETED)
+        listens.cancel()
+        over.cancel()
 
-    async def _watch_master(self, master: asyncio.subprocess.Process) -> None:
-        """Start the master again if it ends before the run does; the workers train on meanwhile."""
-        code = await master.wait()
+    async def _watch_master(self) -> None:
+        """Restart the master if it ends before the run does; the workers continue meanwhile."""
+        code = await self._master.wait()
         if self._over.is_set():
             return
         self._master_restarts += 1
+        why = f"the master has failed ({workers.describe_exit(code)})"
         if self._master_restarts <= self._workers.restart_limit:
-            self._output.say(
-                f"the master has failed ({workers.describe_exit(code)}) and is started again"
-            )
+            self._output.say(f"{why} and is restarted")
             await self._start_master()
             return
-        self._last_words = (self._folder / "master.log").read_text(errors="replace")
-        self._finish(
-            Finish(succeeded=False, why=f"the master has failed: {workers.describe_exit(code)}")
-        )
-
-    def _tell_master(self) -> None:
-        if (
-            self._master is not None
-            and self._master.stdin is not None
-            and self._master.returncode is None
-        ):
-            self._master.stdin.write(f"{self._size}\n".encode())
-
-    async def _end_master(self) -> None:
-        master = self._master
-        if master is None or master.returncode is not None:
-            return
-        assert master.stdin is not None
-        master.stdin.close()
-        try:
-            await asyncio.wait_for(master.wait(), _MASTER_SECONDS)
-        except TimeoutError:
-            master.kill()
+        self._last_words = self._master.log
+        self._finish(Finish(succeeded=False, why=why))
 
     def _kill_all(self) -> None:
         for agent in self._agents.values():

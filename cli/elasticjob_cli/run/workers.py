@@ -1,7 +1,7 @@
-"""The workers of a run and what becomes of them, as pure functions.
+"""Decides which workers of a run start, leave and restart, and when the run ends. Pure.
 
-A state and an event give a state and actions. It is what the operator decides for a job, as far as
-one machine needs it: who joins and who leaves, what is restarted, and when the run has ended.
+A state and an event give a new state and actions. In a cluster the operator decides this, by many
+more rules: for plans, roles, drains and nodes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import count, islice
 from typing import Literal
 
 from elasticjob_api import names
+from elasticjob_processes.killing import shell_code
 
 _SIGNALS = 65
 Phase = Literal["running", "leaving", "succeeded"]
@@ -19,7 +20,7 @@ Phase = Literal["running", "leaving", "succeeded"]
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker. `incarnation`: how many workers have had its index before."""
+    """One worker. `incarnation`: the number of earlier workers with its index."""
 
     incarnation: int
     phase: Phase = "running"
@@ -35,14 +36,14 @@ class Start:
 
 @dataclass(frozen=True)
 class Drain:
-    """Have an agent end, after its process has saved."""
+    """Let an agent end after its process has saved."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Finish:
-    """The run has ended, or ends now: those that still run are ended."""
+    """The run has ended or ends now; the remaining workers are ended."""
 
     succeeded: bool
     why: str = ""
@@ -53,14 +54,14 @@ Action = Start | Drain | Finish
 
 @dataclass(frozen=True)
 class Workers:
-    """What is remembered of a run's workers.
+    """The workers of a run.
 
     Attributes:
-        present: by index those that run, leave or have succeeded.
-        used: by index how many workers there have been, so that no name is used twice.
-        restarts: workers that were started again so far, as their agents had been killed.
-        restart_limit: how many that may be.
-        stopping: all leave, and nothing is started any more.
+        present: the workers that run, leave or have succeeded, by index.
+        used: the number of workers that have had an index, so that no name is used twice.
+        restarts: the number of restarts after agents were killed.
+        restart_limit: the bound of restarts.
+        stopping: all workers leave, and none is started.
     """
 
     present: Mapping[int, Worker] = field(default_factory=dict)
@@ -75,7 +76,7 @@ class Workers:
 
     @property
     def finishing(self) -> bool:
-        """Whether a worker has finished its training: the size is not changed any more."""
+        """Return whether a worker has finished its training, which fixes the size."""
         return bool(self.indices("succeeded"))
 
 
@@ -83,10 +84,7 @@ Decision = tuple[Workers, tuple[Action, ...]]
 
 
 def scale(workers: Workers, size: int, *, leaving: Collection[int] = ()) -> Decision:
-    """Return what makes the run this large.
-
-    The lowest free indices join, those named or the highest ones leave.
-    """
+    """Change the size: the lowest free indices join, the named or the highest ones leave."""
     running = workers.indices("running")
     staying = [index for index in running if index not in leaving]
     leave = [*sorted(set(running) - set(staying)), *staying[size:]]
@@ -96,37 +94,36 @@ def scale(workers: Workers, size: int, *, leaving: Collection[int] = ()) -> Deci
 
 
 def stop(workers: Workers) -> Decision:
-    """Return what ends the run before its training has finished."""
+    """End the run before its training has finished."""
     running = workers.indices("running")
     after = replace(_leave(workers, running), stopping=True)
     return after, (*(Drain(index) for index in running), *_end_of_all(after))
 
 
 def ended(workers: Workers, index: int, code: int) -> Decision:
-    """Return what follows when an agent has ended with an exit code."""
+    """Decide what follows when an agent has ended with an exit code."""
     worker = workers.present[index]
     if code == 0 and not workers.stopping:
         after = replace(
             workers, present={**workers.present, index: replace(worker, phase="succeeded")}
         )
         return after, _end_of_all(after)
-    gone = replace(
-        workers, present={other: each for other, each in workers.present.items() if other != index}
-    )
+    remaining = {other: each for other, each in workers.present.items() if other != index}
+    without = replace(workers, present=remaining)
     if worker.phase == "leaving" or workers.stopping:
-        return gone, _end_of_all(gone)
-    if (code > 0 and code != names.EXIT_DRAINED) or gone.restarts >= gone.restart_limit:
-        # With a code of its process an agent ends that has started it again as often as it may.
-        return gone, (
+        return without, _end_of_all(without)
+    if (code > 0 and code != names.EXIT_DRAINED) or without.restarts >= without.restart_limit:
+        # An agent that ends with its process' code has used up the restarts of the process.
+        return without, (
             Finish(succeeded=False, why=f"worker {index} has failed: {describe_exit(code)}"),
         )
-    return _join(replace(gone, restarts=gone.restarts + 1), [index], ())
+    return _join(replace(without, restarts=without.restarts + 1), [index], ())
 
 
 def describe_exit(code: int) -> str:
-    """Return an exit code for people; negative, or above 128: a signal has ended the process."""
-    number = -code if code < 0 else code - 128
-    if code < 0 or 128 < code < 128 + _SIGNALS:
+    """Return a description of an exit code; below 0 or above 128 it is a signal."""
+    number = shell_code(code) - 128
+    if 0 < number < _SIGNALS:
         return f"ended by signal {number}"
     return f"exit code {code}"
 

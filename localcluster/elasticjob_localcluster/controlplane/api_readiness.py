@@ -1,7 +1,4 @@
-"""Checks whether a new API server, its controllers and nodes are ready.
-
-Synchronous, one connection per request.
-"""
+"""Checks whether a new API server, its controllers and nodes are ready."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 
 
 def get(pki: Path, port: int, path: str, *, seconds: float = 5.0) -> Any:
-    """Return the JSON answer (text when it is none) to a GET, or None when there is no successful answer."""
+    """Return the successful answer to a GET, as JSON if it is, else as text; None without one."""
     try:
         trust = ssl.create_default_context(cafile=pki / "ca.crt")
         trust.load_cert_chain(pki / "admin.crt", pki / "admin.key")
@@ -35,15 +32,12 @@ def get(pki: Path, port: int, path: str, *, seconds: float = 5.0) -> Any:
 
 
 def api_ready(pki: Path, port: int) -> bool:
-    """Whether the API server is ready."""
+    """Return whether the API server is ready."""
     return bool(get(pki, port, "/readyz") == "ok")
 
 
 def accepts_pods(pki: Path, port: int) -> bool:
-    """Whether pods can be created.
-
-    The default service account and the ConfigMap mounted with its token exist.
-    """
+    """Return whether pods can be created: the controllers have made the objects that they need."""
     namespace = "/api/v1/namespaces/default"
     return bool(
         get(pki, port, f"{namespace}/serviceaccounts/default")
@@ -52,13 +46,11 @@ def accepts_pods(pki: Path, port: int) -> bool:
 
 
 def nodes(pki: Path, port: int) -> dict[str, bool]:
-    """Return for every node, by name, whether it is ready and takes pods."""
+    """Return for every node, by name, whether it is ready and accepts pods."""
     answer = get(pki, port, "/api/v1/nodes")
-    return (
-        {}
-        if answer is None
-        else {node["metadata"]["name"]: _is_ready(node) for node in answer["items"]}
-    )
+    if answer is None:
+        return {}
+    return {node["metadata"]["name"]: _is_ready(node) for node in answer["items"]}
 
 
 def _is_ready(node: dict[str, Any]) -> bool:

@@ -246,5 +246,6 @@ def _check_space(go: Path, cache: Path, settings: Mapping[str, str]) -> None:
         if free < need:
             raise LocalClusterError(
                 f"{existing} has {free / _GIGABYTE:.1f} GB free "
-                f"and the build takes {need / _GIGABYTE:.0f} GB: free some space, or set ELASTICJOB_CACHE, GOCACHE and GOMODCACHE to another disk"
+                f"and the build takes {need / _GIGABYTE:.0f} GB: free some space, "
+                "or set ELASTICJOB_CACHE, GOCACHE and GOMODCACHE to another disk"
             )

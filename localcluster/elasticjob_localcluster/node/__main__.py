@@ -29,7 +29,7 @@ def main() -> None:
         "--client-ca",
         type=Path,
         required=True,
-        help="who vouches for the API server as a client (PEM)",
+        help="the authority of the API server's client certificate (PEM)",
     )
     parser.add_argument(
         "--name", default="process-node", help="name of the node (default: %(default)s)"
@@ -43,7 +43,7 @@ def main() -> None:
         default=[],
         type=_amount,
         metavar="RESOURCE=QUANTITY",
-        help="tell the scheduler another amount than the machine has, for example cpu=64; may be repeated",
+        help="report another amount than the machine has, for example cpu=64; may be repeated",
     )
     parser.add_argument(
         "--register-with-taints",

@@ -1,7 +1,7 @@
-"""Gives every pod an address in 127/8.
+"""Assigns every pod an address in 127/8.
 
-There is no cluster network, so a pod's address is derived from its network identity: namespace,
-subdomain and host name. It is known before the pod exists, and is the same for its replacement. A
+There is no cluster network, so the address is derived from the pod's network identity: namespace,
+subdomain and host name. It is known before the pod exists, and its replacement has the same. A
 Service has the address of the pod whose host name is the Service's name.
 """
 
@@ -28,7 +28,7 @@ class NetworkIdentity(NamedTuple):
 
 
 def derive_address(identity: NetworkIdentity, attempt: int = 0) -> str:
-    """Return an address from 127.1.0.1 to 127.254.255.254, always the same for the same arguments."""
+    """Return an address from 127.1.0.1 to 127.254.255.254 that depends only on the arguments."""
     digest = hashlib.sha256("\0".join([*identity, str(attempt)]).encode()).digest()
     return f"127.{1 + digest[0] % _SPAN}.{digest[1]}.{1 + digest[2] % _SPAN}"
 
@@ -65,12 +65,12 @@ class AddressPool:
             self._holder[address] = uid
 
     def claim(self, identity: NetworkIdentity, uid: str, leaving: Iterable[str]) -> str:
-        """Return the pod's address; a second live pod of the same name gets one of its own.
+        """Return the pod's address; a second live pod of the same name gets a different one.
 
         Args:
             identity: the pod's name in the network.
             uid: of the pod.
-            leaving: UIDs of the pods that have ended or are about to: their address passes to a successor.
+            leaving: the UIDs of ended or ending pods, whose addresses pass to successors.
         """
         address = self.address_of(identity)
         holder = self._holder.get(address)
@@ -83,5 +83,7 @@ class AddressPool:
         """Release the addresses that a pod holds."""
         for address in [address for address, holder in self._holder.items() if holder == uid]:
             del self._holder[address]
-            if (identity := self._identity[address]).instance:
-                del self._identity[address], self._address[identity]
+            identity = self._identity[address]
+            if identity.instance:
+                del self._identity[address]
+                del self._address[identity]

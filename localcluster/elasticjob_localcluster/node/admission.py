@@ -1,8 +1,7 @@
 """Rejects pods that this node cannot run. Pure.
 
-A pod that asks for something that plain processes cannot provide fails with the field's name; it
-never runs without it. Settings that only take rights away are accepted: see the package's
-docstring.
+A pod that requires something that plain processes cannot provide fails with the field's name. The
+package's docstring lists the settings that are ignored instead.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ _TYPES = {
     "BlockDevice",
 }
 _OWN = frozenset({names.AGENT, names.HOST_FILES})
-"""Volumes of the operator that a process does without: the agent is here, and keeps files in a
-folder of its own.
-"""
+"""Volumes of the operator that a process does not need: this machine has the agent."""
 _POD_FIELDS = {
     "dnsConfig": "there is no DNS; use addresses",
     "hostAliases": "there is no /etc/hosts of its own; use addresses",
@@ -59,7 +56,7 @@ class ProcessUser:
 
 
 def rejection(pod: Pod, node_user: ProcessUser) -> str | None:
-    """Return why the pod cannot run here, naming the fields and what to do, or None."""
+    """Return why the pod cannot run here, with fields and remedies; None if it can."""
     found = [*_problems_of_pod(pod.spec, node_user), *_problems_of_volumes(pod)]
     for kind, containers in (
         ("initContainers", pod.init_containers),
@@ -75,15 +72,12 @@ def rejection(pod: Pod, node_user: ProcessUser) -> str | None:
 
 
 def has_token(pod: Pod) -> bool:
-    """Say whether the service account's token was asked for.
-
-    Admission then adds a volume for it.
-    """
+    """Return whether the pod has the volume of its service account's token."""
     return any(_is_token_volume(volume) for volume in pod.spec.get("volumes") or ())
 
 
 def of_path(path: str) -> re.Pattern[str]:
-    """Return what finds a path, also as the beginning of one below it, in an argument of a command."""
+    """Return a pattern that finds a path, also as the beginning of a longer one, in an argument."""
     return re.compile(rf"(?<![\w./-]){re.escape(os.path.normpath(path))}(?![\w.-])")
 
 
@@ -103,14 +97,23 @@ def _problems_of_pod(spec: Json, node_user: ProcessUser) -> Iterator[str]:
         yield "spec.securityContext.sysctls: there is no kernel of its own; remove it"
     groups = set(security.get("supplementalGroups") or ()) - node_user.groups
     if groups:
-        yield f"spec.securityContext.supplementalGroups: processes are not in {sorted(groups)}; remove them"
+        yield (
+            "spec.securityContext.supplementalGroups: "
+            f"processes are not in {sorted(groups)}; remove them"
+        )
 
 
 def _problems_of_container(container: Json, pod: Pod, node_user: ProcessUser) -> Iterator[str]:
     if not container.get("command"):
-        yield "command: must be set, because images are not used and so their entry point is not known"
+        yield (
+            "command: must be set, "
+            "because images are not used and so their entry point is not known"
+        )
     if container.get("restartPolicy"):
-        yield f"restartPolicy: {container['restartPolicy']}: only the pod's own restartPolicy is known; remove it"
+        yield (
+            f"restartPolicy: {container['restartPolicy']}: "
+            "only the pod's own restartPolicy is known; remove it"
+        )
     for name, remedy in _CONTAINER_FIELDS.items():
         if container.get(name):
             yield f"{name}: a process node cannot do this; {remedy}"
@@ -145,7 +148,8 @@ def _problems_of_volumes(pod: Pod) -> Iterator[str]:
         kind = next((key for key in volume if key != "name"), "emptyDir")
         if "hostPath" in volume:
             if (volume["hostPath"].get("type") or "") not in _TYPES:
-                yield f"spec.volumes[{index}].hostPath.type: {volume['hostPath']['type']} is not known"
+                kind = volume["hostPath"]["type"]
+                yield f"spec.volumes[{index}].hostPath.type: {kind} is not known"
         elif (
             "configMap" not in volume
             and not _is_token_volume(volume)
@@ -153,8 +157,9 @@ def _problems_of_volumes(pod: Pod) -> Iterator[str]:
             and volume["name"] not in _OWN
         ):
             yield (
-                f"spec.volumes[{index}].{kind}: nothing can be mounted for a process; use a hostPath that is mounted"
-                " at its own path, or the working directory, which is the pod's own"
+                f"spec.volumes[{index}].{kind}: nothing can be mounted for a process; "
+                "use a hostPath that is mounted at its own path, "
+                "or the working directory, which is the pod's own"
             )
 
 
@@ -171,12 +176,16 @@ def _problem_of_mount(mount: Json, volume: Json, container: Json) -> str | None:
         ):
             return None
         return (
-            f"mountPath: {path}: nothing can be mounted for a process; name it in command or args, where the folder "
-            "with the ConfigMap's files is put in its place"
+            f"mountPath: {path}: nothing can be mounted for a process; "
+            "name it in command or args, "
+            "where the folder with the ConfigMap's files is put in its place"
         )
     if os.path.normpath(path) != os.path.normpath(volume["hostPath"]["path"]):
         source = volume["hostPath"]["path"]
-        return f"mountPath: {path}: nothing can be mounted for a process; it must equal hostPath.path, {source}"
+        return (
+            f"mountPath: {path}: nothing can be mounted for a process; "
+            f"it must equal hostPath.path, {source}"
+        )
     return None
 
 
@@ -185,7 +194,7 @@ def _is_token_volume(volume: Json) -> bool:
 
 
 def _is_shared_memory(volume: Json, pod: Pod) -> bool:
-    """Say whether a volume is the usual larger /dev/shm; the machine's own serves as that."""
+    """Return whether a volume is a larger /dev/shm, for which the machine's own is used."""
     if (volume.get("emptyDir") or {}).get("medium") != "Memory":
         return False
     everyone = [*pod.init_containers, *pod.containers]

@@ -18,7 +18,7 @@ from elasticjob_localcluster.node.volumes import volume_folder
 from elasticjob_localcluster.training_library import with_training_library
 
 _COPIED_PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin/"
-"""Where an init container puts the agent's programs: those of this machine are used instead."""
+"""The folder of the programs that an init container copies; here the installed ones are used."""
 
 
 async def container_command(
@@ -30,10 +30,9 @@ async def container_command(
     address: str,
     directory: Path,
 ) -> tuple[Command, Path]:
-    """Return what to run for a container, and the file it may write its termination message to.
+    """Return the command of a container, and the file for its termination message.
 
-    The working directory and the home of all containers of a pod is one scratch directory of the
-    pod's own.
+    The containers of a pod share a scratch directory as home and working directory.
 
     Raises:
         ConfigError: when something that the environment names is missing.
@@ -51,20 +50,20 @@ async def container_command(
     where = Path(container.get("workingDir") or scratch)
     argv = command_line(container, variables)
     if argv[0].startswith(_COPIED_PROGRAMS):
-        # The agent brings its library, for whatever Python the training has.
+        # In a pod, the agent brings its library, for any Python.
         variables = with_training_library(variables, directory / "library")
     argv = with_folders(with_installed_programs(argv), _mounted_folders(pod, container, directory))
     return Command(argv, variables, where, owner), message_file
 
 
 def with_installed_programs(argv: Sequence[str]) -> list[str]:
-    """Return a command with the agent's programs of this machine where it names those that are copied into a pod."""
+    """Return a command with the installed programs of the agent in place of the copied ones."""
     installed = f"{Path(sys.executable).parent}/"
     return [argument.replace(_COPIED_PROGRAMS, installed) for argument in argv]
 
 
 def with_folders(argv: Sequence[str], folders: Mapping[str, Path]) -> list[str]:
-    """Return a command with the folders where it names the paths at which they would be mounted."""
+    """Return a command with the folders in place of their mount paths."""
     changed = list(argv)
     for path, folder in folders.items():
         replacement = str(folder).replace("\\", r"\\")
@@ -73,7 +72,7 @@ def with_folders(argv: Sequence[str], folders: Mapping[str, Path]) -> list[str]:
 
 
 def _mounted_folders(pod: Pod, container: Json, directory: Path) -> dict[str, Path]:
-    """Return the folders with the files of ConfigMaps, by the paths at which the container would have them."""
+    """Return the folders of the mounted ConfigMaps by their mount paths."""
     volumes = {volume["name"] for volume in pod.spec.get("volumes") or () if "configMap" in volume}
     return {
         mount["mountPath"]: volume_folder(directory, mount["name"])

@@ -62,7 +62,7 @@ class ContainerLog:
             self._size = 0
         try:
             self._size += self._file.write(data)
-        except OSError as error:  # a full disk: the container goes on, its output is lost
+        except OSError as error:  # a full disk: the container continues, its output is lost
             log.warning("%s: output is lost: %s", self.path, error)
         self._wake()
 
@@ -71,7 +71,7 @@ class ContainerLog:
             reader.set()
 
     async def follow(self, options: LogOptions) -> AsyncIterator[bytes]:
-        """Yield the output so far and then new output, until the container ends."""
+        """Yield the present output and then new output, until the container ends."""
         changed = asyncio.Event()
         self._readers.add(changed)
         lines = list(read_lines(self.path, options))
@@ -100,7 +100,7 @@ class ContainerLog:
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What part of a log to return, and how, as in Kubernetes' PodLogOptions.
+    """The part of a log to return, and its form, as in Kubernetes' PodLogOptions.
 
     Attributes:
         tail: the number of lines at the end; all when None.

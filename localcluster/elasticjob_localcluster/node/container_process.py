@@ -1,4 +1,4 @@
-"""The process of one incarnation of a container, with its output, from start to end."""
+"""Runs the process of one incarnation of a container, and writes its output to the log."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from elasticjob_api.times import format_time
 from elasticjob_processes.killing import kill, kill_group, shell_code
 
 from elasticjob_localcluster.node.container_logs import ContainerLog, last_output
+from elasticjob_localcluster.node.container_reaper import ContainerReaper
 from elasticjob_localcluster.node.container_status import Terminated
-from elasticjob_localcluster.node.process_tree import ContainerReaper
 
 _PIPE_SECONDS = 0.5
-"""How long output is still read after the process has ended while another process has the pipe
-open.
-"""
+"""Output is read for so long after the process has ended, if another process has the pipe open."""
 _MESSAGE_BYTES = 4096
 
 
@@ -33,7 +31,7 @@ class StartError(Exception):
 
 @dataclass(frozen=True)
 class Command:
-    """What to run: arguments, environment variables, working directory."""
+    """The command of a container: arguments, environment, working directory."""
 
     argv: list[str]
     variables: Mapping[str, str]
@@ -44,7 +42,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Exit:
-    """How a process ended; `code` is 128 + signal when a signal ended it."""
+    """The end of a process; `code` is 128 + signal when a signal ended it."""
 
     code: int
     signal: int
@@ -73,9 +71,9 @@ def find_executable(name: str, search: str, directory: Path) -> str:
 def spawn(
     command: Command, output: int, *, stdin: int = subprocess.DEVNULL, errors: int | None = None
 ) -> int:
-    """Start a process in a session of its own, its output going to a descriptor; return its id.
+    """Start a process in its own session with its output to a descriptor; return its id.
 
-    `errors`: the descriptor of its standard error; None: the one of its output.
+    `errors`: the descriptor of its standard error; None: that of its output.
 
     Raises:
         StartError: when it cannot be started.
@@ -103,7 +101,7 @@ def spawn(
 class ContainerProcess:
     """A running container.
 
-    `exit` is set when it is over: process ended, its tree killed, its output written.
+    `exit` is set when its process has ended, its tree is killed and its output is written.
     """
 
     def __init__(
@@ -147,10 +145,7 @@ class ContainerProcess:
         self._loop.add_reader(self._pipe, self._read)
 
     def stop(self, grace: float) -> None:
-        """Send SIGTERM, and kill the process tree after `grace` seconds.
-
-        A later call can only shorten that.
-        """
+        """Send SIGTERM, and kill after `grace` seconds, which a later call can only shorten."""
         if self._ended:
             return
         at = self._loop.time() + grace
@@ -164,10 +159,7 @@ class ContainerProcess:
         self._killer = self._loop.call_at(at, self.kill)
 
     def kill(self) -> None:
-        """Kill the process and its group.
-
-        Its other descendants are killed when the process has ended.
-        """
+        """Kill the process and its group; its other descendants are killed when it has ended."""
         if not self._ended:
             kill_group(self.pid)
 
@@ -190,10 +182,12 @@ class ContainerProcess:
         """Return the state of the container, whose process has ended."""
         exit_ = self.exit
         assert exit_ is not None
-        over_limit = self.out_of_memory and exit_.code != 0
+        reason = "Completed"
+        if exit_.code != 0:
+            reason = "OOMKilled" if self.out_of_memory else "Error"
         return Terminated(
             exit_code=exit_.code,
-            reason="OOMKilled" if over_limit else "Completed" if exit_.code == 0 else "Error",
+            reason=reason,
             message=message,
             signal=exit_.signal,
             started_at=format_time(self.started_at),

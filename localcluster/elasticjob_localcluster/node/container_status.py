@@ -1,7 +1,4 @@
-"""The status of a pod's containers.
-
-Their states, the kubelet's restart rules, and their form in the API. Pure.
-"""
+"""Computes the status of a pod's containers, with the kubelet's restart rules. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +8,10 @@ from dataclasses import dataclass, field, replace
 from elasticjob_api.times import format_time
 
 from elasticjob_localcluster.node.pod_model import Json, Pod
+
+_FIRST_BACKOFF_SECONDS = 10.0
+_LONGEST_BACKOFF_SECONDS = 300.0
+_RESET_BACKOFF_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class ContainerStatus:
     ready: bool = False
     container_id: str = ""
     resources: Json = field(default_factory=dict)
-    """As enforced now; differs from the spec while a resize is under way."""
+    """The enforced resources, which differ from the spec during a resize."""
 
     @property
     def terminated(self) -> Terminated | None:
@@ -86,27 +87,24 @@ class ContainerStatuses:
 
 
 def should_restart(terminated: Terminated, policy: str) -> bool:
-    """Say whether a container that ended this way is started again."""
+    """Return whether a container that ended this way is restarted."""
     return policy == "Always" or (policy == "OnFailure" and terminated.exit_code != 0)
 
 
 def init_restart_policy(policy: str) -> str:
-    """Return the restart policy of init containers.
-
-    They must succeed once, so `Always` means `OnFailure`.
-    """
+    """Return the restart policy of init containers: they succeed once, also with `Always`."""
     return "Never" if policy == "Never" else "OnFailure"
 
 
 def initialized(init: Iterable[ContainerStatus]) -> bool:
-    """Say whether every init container has succeeded."""
+    """Return whether every init container has succeeded."""
     return all(
         status.terminated is not None and status.terminated.exit_code == 0 for status in init
     )
 
 
 def container_status_json(status: ContainerStatus) -> Json:
-    """Return the status as the API has it."""
+    """Return the status in the form of the API."""
     return {
         "name": status.name,
         "image": status.image,
@@ -207,3 +205,23 @@ def _terminated(state: Json | None) -> Terminated | None:
         finished_at=ended.get("finishedAt") or "",
         container_id=ended.get("containerID", ""),
     )
+
+
+@dataclass
+class CrashLoopBackoff:
+    """The kubelet's back-off: none the first time, then 10 s, doubling to 300 s.
+
+    It is reset after a run of ten minutes.
+    """
+
+    delay: float = 0.0
+    until: float = 0.0
+    _next: float = 0.0
+
+    def record_exit(self, now: float, *, ran_for: float) -> None:
+        """Record that the container has ended at `now`, after running for `ran_for` seconds."""
+        if ran_for > _RESET_BACKOFF_SECONDS:
+            self._next = 0.0
+        self.delay = self._next
+        self.until = now + self.delay
+        self._next = min(self._next * 2, _LONGEST_BACKOFF_SECONDS) or _FIRST_BACKOFF_SECONDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +13,13 @@ from urllib.parse import urlsplit
 
 import aiohttp
 from elasticjob_kube.errors import NotFound, Refused
-from elasticjob_kube.resources import CONFIG_MAPS, SECRETS
+from elasticjob_kube.resources import CONFIG_MAPS, SECRETS, SERVICES
 from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube
 
 from elasticjob_localcluster.node.addresses import AddressPool, NetworkIdentity
 from elasticjob_localcluster.node.admission import ProcessUser
+from elasticjob_localcluster.node.container_reaper import ContainerReaper
 from elasticjob_localcluster.node.environment import (
     INHERITED,
     ConfigError,
@@ -30,23 +32,54 @@ from elasticjob_localcluster.node.environment import (
 from elasticjob_localcluster.node.events import EventRecorder
 from elasticjob_localcluster.node.memory_limits import MemoryWatcher
 from elasticjob_localcluster.node.pod_model import Json, Pod
-from elasticjob_localcluster.node.process_tree import ContainerReaper
 from elasticjob_localcluster.node.service_account import BINDING_PAUSES_SECONDS, ApiServer
-from elasticjob_localcluster.node.services import ServiceLister
+
+
+class ServiceLister:
+    """Lists the Services of a namespace for each container's start.
+
+    A Service that was created just before a pod must be in the pod's environment, and watches of
+    two kinds have no common order. Callers of `list_services` share a request that is not sent yet.
+    """
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._running: dict[str, asyncio.Task[list[Json]]] = {}
+        self._next: dict[str, asyncio.Task[list[Json]]] = {}
+
+    async def list_services(self, namespace: str) -> list[Json]:
+        """Return the namespace's Services, not older than the call."""
+        task = self._next.get(namespace)
+        if task is None:
+            task = asyncio.create_task(self._read(namespace, self._running.get(namespace)))
+            self._next[namespace] = task
+        return await asyncio.shield(task)
+
+    async def _read(self, namespace: str, before: asyncio.Task[list[Json]] | None) -> list[Json]:
+        if before is not None:
+            await asyncio.wait([before])
+        task = self._next.pop(namespace)
+        self._running[namespace] = task
+        try:
+            items: list[Json] = (await self._kube.list(SERVICES, namespace)).get("items") or []
+            return items
+        finally:
+            if self._running.get(namespace) is task:
+                del self._running[namespace]
 
 
 @dataclass(frozen=True)
 class NodeContext:
-    """What a pod's worker needs of its node."""
+    """The parts of a node that a pod's worker uses."""
 
     name: str
     node_id: str
     directory: Path
     kube: Kube
     api: ApiServer
-    """As containers reach it."""
+    """The API server's address for containers."""
     inherited: Sequence[str]
-    """Variables of the node's own environment that containers get, besides the usual ones."""
+    """Further variables of the node's environment that containers inherit."""
     allocatable: Mapping[str, str]
     user: ProcessUser
     """The user that all processes run as."""
@@ -57,20 +90,18 @@ class NodeContext:
     services: ServiceLister
     http: aiohttp.ClientSession
     finished_or_terminating: Callable[[], set[str]]
-    """Returns the UIDs of the pods that have ended or are about to."""
+    """Returns the UIDs of the ended or ending pods."""
     allocated_to_others: Callable[[str], Mapping[str, Decimal]]
-    """Returns the CPU and memory that all pods but the one with this UID have been given."""
+    """Returns the CPU and memory allocated to all pods but the one with this UID."""
 
     async def environment(
         self, pod: Pod, container: Json, address: str, base: Mapping[str, str]
     ) -> dict[str, str]:
-        """Return a container's environment.
-
-        Reads the Secrets, ConfigMaps and Services that it needs.
+        """Return a container's environment; reads its Secrets, ConfigMaps and Services.
 
         Raises:
-            ConfigError: when something it names is missing.
-            KubeError: when the API server could not be asked.
+            ConfigError: an object that it names is missing.
+            KubeError: a request to the API server failed.
         """
         namespace = pod.metadata.namespace
         sources = {
@@ -104,11 +135,11 @@ class NodeContext:
         )
 
     async def read(self, namespace: str, source: Source) -> Json | None:
-        """Return a Secret or ConfigMap, or None when it is not there.
+        """Return a Secret or ConfigMap; None if it does not exist.
 
         Raises:
-            ConfigError: when it must not be read.
-            KubeError: when the API server could not be asked.
+            ConfigError: the node may not read it.
+            KubeError: a request to the API server failed.
         """
         kind, name = source
         resource = SECRETS if kind == "Secret" else CONFIG_MAPS
@@ -125,11 +156,7 @@ class NodeContext:
 
 
 def base_variables(inherited: Sequence[str] = ()) -> dict[str, str]:
-    """Return what containers get of the node's own environment.
-
-    The directory of this Python comes first on the PATH, so that the commands of this installation
-    are found.
-    """
+    """Return the variables that containers inherit; this installation is first on the PATH."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return {"PATH": path} | {
         name: os.environ[name] for name in (*INHERITED, *inherited) if name in os.environ

@@ -23,11 +23,9 @@ from elasticjob_localcluster.node.pod_model import Json, Pod
 TERMINATION_LOG = "TERMINATION_LOG"
 """The variable that names the file for a container's termination message."""
 MARKER = names.ENV_CONTAINER
-"""The variable that names the container of a process; every process that has it is killed when the
-container ends.
-"""
+"""The variable that marks the processes of a container, which are killed when it ends."""
 INHERITED = ("LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""The variables of the node's own environment that containers get, besides PATH."""
+"""The variables of the node's environment that containers inherit, besides PATH."""
 
 _REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
@@ -41,7 +39,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True)
 class EnvironmentInputs:
-    """What a container's environment is computed from, besides its spec."""
+    """The inputs of a container's environment, besides its spec."""
 
     pod: Pod
     pod_ip: str
@@ -110,8 +108,8 @@ def expand(text: str, value_of: Callable[[str], str | None]) -> str:
 def service_variables(services: list[Json], address_of: Callable[[str], str]) -> dict[str, str]:
     """Return `<SERVICE>_SERVICE_HOST`, `_PORT` and `_PORT_<NAME>` for the Services of a namespace.
 
-    As with the kubelet a headless Service has none. The port is the target port where that is a
-    number, because nothing translates ports here.
+    A headless Service has none, as with the kubelet. Nothing translates ports here, so the port is
+    the target port if that is a number.
     """
     variables: dict[str, str] = {}
     for service in services:
@@ -182,11 +180,9 @@ def _text(kind: SourceKind, source: Json, key: str) -> str | None:
     value = (source.get("data") or {}).get(key)
     if value is None:
         return None
-    return (
-        str(value)
-        if kind == "ConfigMap"
-        else base64.b64decode(value).decode(errors="surrogateescape")
-    )
+    if kind == "ConfigMap":
+        return str(value)
+    return base64.b64decode(value).decode(errors="surrogateescape")
 
 
 def _field(path: str, inputs: EnvironmentInputs) -> str:

@@ -1,7 +1,4 @@
-"""Events about pods, as `kubectl describe` shows them.
-
-An event that cannot be written never delays a pod.
-"""
+"""Records events about pods in the background; a failure never delays a pod."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A command that a user runs in a container beside its process.
-
-With its environment, in its working directory.
-"""
+"""Runs a user's command in a container, beside its process and with the same environment."""
 
 from __future__ import annotations
 
@@ -24,18 +21,20 @@ from elasticjob_localcluster.node.container_process import (
     find_executable,
     spawn,
 )
-from elasticjob_localcluster.node.process_tree import ContainerReaper
+from elasticjob_localcluster.node.container_reaper import ContainerReaper
 
 _BUFFERED_BYTES = 1 << 16
 _TERMINAL = -1
-# Only the leader of a session can take a terminal, so the process does it before it becomes what
-# was asked for.
-_TAKE_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[2:])"
+# Only the leader of a session can take a terminal, so the process does it before its execve.
+_TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.argv[1], sys.argv[2:])"
+)
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Which of the command's streams the user wants, and whether they are a terminal."""
+    """The streams that the user requests, and whether they are a terminal."""
 
     stdin: bool
     stdout: bool
@@ -48,10 +47,10 @@ class ExecProcess:
     """A running command. It ends with its container at the latest.
 
     Attributes:
-        pid: of the command, which leads a session of its own.
-        code: its exit code, once it has ended; 128 + signal when a signal ended it.
-        outputs: what it writes, by descriptor; everything is 1 with a terminal.
-        stdin: what it reads; None: nothing.
+        pid: of the command, which leads its own session.
+        code: its exit code, when it has ended; 128 + signal after a signal.
+        outputs: its output streams by descriptor; with a terminal there is only 1.
+        stdin: its input stream; None: without.
     """
 
     pid: int
@@ -62,7 +61,7 @@ class ExecProcess:
     _terminal: int | None
 
     def end_input(self) -> None:
-        """Let it read the end of its input."""
+        """Close its input."""
         if self.stdin is not None and self._terminal is not None:
             self.stdin.write(b"\x04")
         elif self.stdin is not None:
@@ -76,7 +75,7 @@ class ExecProcess:
             )
 
     def close(self) -> None:
-        """Kill it and what it has started in its session, and close its streams."""
+        """Kill it and its process group, and close its streams."""
         if not self.code.done():
             kill_group(self.pid)
         for transport in self._transports:
@@ -92,12 +91,12 @@ async def start(
 
     Args:
         reaper: waits for it, and kills it when the container ends.
-        container: what the container's process was started with.
-        argv: what to run.
-        streams: those that are wanted.
+        container: the command of the container's process.
+        argv: the user's command.
+        streams: the requested streams.
 
     Raises:
-        StartError: when it cannot be started.
+        StartError: it cannot be started.
     """
     command = replace(container, argv=with_installed_programs(argv))
     ours, theirs = _terminal(streams) if streams.terminal else _pipes(streams)
@@ -133,10 +132,7 @@ async def start(
 
 
 def _pipes(streams: Streams) -> tuple[dict[int, int], dict[int, int]]:
-    """Return our ends and the command's, by the descriptor that the command has.
-
-    An unwanted one leads nowhere.
-    """
+    """Return the node's ends and the command's ends of pipes, by the command's descriptor."""
     ours = {}
     theirs = {}
     for number, wanted in enumerate((streams.stdin, streams.stdout, streams.stderr)):
@@ -150,7 +146,7 @@ def _pipes(streams: Streams) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _terminal(streams: Streams) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the same for a terminal, whose our end is there once more, for its size."""
+    """Return the same for a terminal; `_TERMINAL` is the node's end that sets its size."""
     ours, theirs = pty.openpty()
     ends = {_TERMINAL: ours, 1: os.dup(ours)}
     if streams.stdin:

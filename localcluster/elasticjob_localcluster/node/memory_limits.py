@@ -1,8 +1,8 @@
 """Enforces the memory limits of containers, as a kernel's memory control group would.
 
-The resident memory of each limited process tree is summed up a few times a second; a tree over its
-limit is killed. Pages that its processes share count once; that sum is costly, so it is made only
-if the plain sum is over the limit.
+The resident memory of each limited process tree is measured a few times a second, and a tree over
+its limit is killed. Shared pages count once. That sum is costly, so it is computed only if the
+plain sum exceeds the limit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from elasticjob_processes.table import process_table, trees
 
 _PERIOD = 0.25
 _CPU_SHARE = 0.05
-"""At most this part of a core is used for polling."""
+"""The bound of the part of a core that polling uses."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Runs the process node: makes its parts, starts them in order, and stops them in order."""
+"""Runs the process node: creates its parts, and starts and stops them in order."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from elasticjob_processes.killing import kill_marked
 
 from elasticjob_localcluster.node.addresses import AddressPool
 from elasticjob_localcluster.node.admission import ProcessUser
-from elasticjob_localcluster.node.context import NodeContext
+from elasticjob_localcluster.node.container_reaper import ContainerReaper
+from elasticjob_localcluster.node.context import NodeContext, ServiceLister
 from elasticjob_localcluster.node.events import EventRecorder
 from elasticjob_localcluster.node.memory_limits import MemoryWatcher
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.pod_workers import PodWorkers
-from elasticjob_localcluster.node.process_tree import ContainerReaper
 from elasticjob_localcluster.node.registration import (
     keep_registered,
     machine_capacity,
@@ -39,7 +39,6 @@ from elasticjob_localcluster.node.registration import (
 )
 from elasticjob_localcluster.node.server import serve, tls
 from elasticjob_localcluster.node.service_account import ApiServer
-from elasticjob_localcluster.node.services import ServiceLister
 from elasticjob_localcluster.node.streaming import Streaming
 
 log = logging.getLogger(__name__)
@@ -66,7 +65,7 @@ class Settings:
 
     @property
     def node_id(self) -> str:
-        """Marks the processes of this node among those of other nodes on the machine."""
+        """The prefix of the markers of this node's processes."""
         return hashlib.sha256(f"{self.state.resolve()}\0{self.name}".encode()).hexdigest()[:16]
 
 
@@ -120,17 +119,15 @@ async def run(settings: Settings) -> None:
 
 
 def _allow_many_files() -> None:
-    """Each running container takes two descriptors.
-
-    The usual soft limit of 1024 is too low for a thousand.
-    """
+    """Raise the limit of descriptors: each running container takes two."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _on_guard_exit(stop: asyncio.Event) -> None:
     log.error(
-        "the process guard was killed; without it a crash of the node could leave processes behind: stopping"
+        "stopping, because the process guard was killed: "
+        "without it, processes could outlive a crash of the node"
     )
     stop.set()
 

@@ -1,6 +1,6 @@
-"""The containers of one pod: started, probed, restarted with back-off, resized and stopped.
+"""Starts, probes, restarts, resizes and stops the containers of one pod.
 
-Each method does what is due now and requests the next wake-up; nothing here waits for a container.
+No method waits for a container: each does the work that is due and requests the next wake-up.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from elasticjob_localcluster.node.container_process import ContainerProcess, Sta
 from elasticjob_localcluster.node.container_status import (
     ContainerStatus,
     ContainerStatuses,
+    CrashLoopBackoff,
     Running,
     Terminated,
     Waiting,
@@ -26,7 +27,6 @@ from elasticjob_localcluster.node.container_status import (
     should_restart,
 )
 from elasticjob_localcluster.node.context import NodeContext
-from elasticjob_localcluster.node.crash_backoff import CrashLoopBackoff
 from elasticjob_localcluster.node.environment import ConfigError
 from elasticjob_localcluster.node.memory_limits import LimitedProcessTree
 from elasticjob_localcluster.node.pod_model import Json, Pod
@@ -72,16 +72,16 @@ class PodContainers:
         self._restarting_to_resize: set[str] = set()
 
     def log_path(self, name: str, incarnation: int) -> Path:
-        """Return where the output of one incarnation of a container is."""
+        """Return the log file of one incarnation of a container."""
         return self._directory / f"{name}.{incarnation}.log"
 
     # --- starting
 
     async def start_if_due(self, container: Json, policy: str, address: str, now: float) -> None:
-        """Start a container that does not run, unless its restart policy or its back-off is against it.
+        """Start a container that does not run, if its restart policy and its back-off allow it.
 
         Raises:
-            KubeError: the API server could not be asked for what its environment names.
+            KubeError: the objects of its environment could not be read.
         """
         status = self.statuses[container["name"]]
         if status.name in self.processes:
@@ -93,7 +93,10 @@ class PodContainers:
             return
         backoff = self._backoffs.setdefault(status.name, CrashLoopBackoff())
         if last and now < backoff.until:
-            message = f"back-off {backoff.delay:g}s restarting failed container={status.name} pod={self.pod.key}"
+            message = (
+                f"back-off {backoff.delay:g}s restarting failed "
+                f"container={status.name} pod={self.pod.key}"
+            )
             if status.terminated:
                 self._context.events.warn(self.pod, "BackOff", "Restarting", message)
             self.statuses.put(
@@ -107,10 +110,7 @@ class PodContainers:
         )
 
     def set_config_error(self, message: str) -> None:
-        """Record on the first container that waits why the pod cannot be started now.
-
-        Running ones go on.
-        """
+        """Record on the first waiting container why the pod cannot be started now."""
         for status in self.statuses:
             if status.name not in self.processes and isinstance(status.state, Waiting):
                 self._set_config_error(status, message)
@@ -227,7 +227,8 @@ class PodContainers:
             self._wakeup.now()
 
     def _cancel_probes(self, name: str) -> None:
-        if running := self._probes.pop(name, None):
+        running = self._probes.pop(name, None)
+        if running is not None:
             running.cancel()
 
     # --- termination
@@ -272,10 +273,7 @@ class PodContainers:
             process.kill()
 
     def terminate_waiting(self) -> None:
-        """Turn every container that waits into a terminated one.
-
-        The pod ends, none of them is started any more.
-        """
+        """Mark every waiting container of an ending pod as terminated."""
         message = "the container was not running when the pod was ended"
         for status in list(self.statuses):
             if isinstance(status.state, Waiting):
@@ -286,14 +284,11 @@ class PodContainers:
 
     @property
     def allocated(self) -> list[Json]:
-        """The resources that the containers have been given, in the form in which a pod's spec requests them."""
+        """The allocated resources of the containers, in the form of a pod's spec."""
         return [{"resources": status.resources} for status in self.statuses.main]
 
     def resize(self, now: float) -> None:
-        """Give the containers the resources of the spec where that is possible.
-
-        Try again soon where it is not.
-        """
+        """Allocate the resources of the spec if possible; otherwise retry soon."""
         before = {status.name: status for status in self.statuses.main}
         pids = {name: process.pid for name, process in self.processes.items()}
         self.statuses.main, self.resize_conditions = resize(

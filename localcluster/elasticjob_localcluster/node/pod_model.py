@@ -49,7 +49,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def init_containers(self) -> list[Json]:
-        """The containers that run first, one after the other, without the one that installs the agent: it is here."""
+        """The init containers, without the one that installs the agent."""
         return [one for one in self.spec.get("initContainers") or () if one["name"] != names.AGENT]
 
     @property
@@ -66,6 +66,8 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def grace_seconds(self) -> float:
-        """How long a container may take to end."""
-        asked = self.metadata.deletion_grace_period_seconds
-        return float(self.spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked)
+        """The seconds that a container may take to end."""
+        of_deletion = self.metadata.deletion_grace_period_seconds
+        if of_deletion is not None:
+            return float(of_deletion)
+        return float(self.spec.get("terminationGracePeriodSeconds", 30))

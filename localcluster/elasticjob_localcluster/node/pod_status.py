@@ -29,7 +29,7 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 @dataclass(frozen=True)
 class PodFailure:
-    """Why a pod failed as a whole, whatever its containers did."""
+    """The failure of a pod as a whole, in spite of its containers' states."""
 
     reason: str
     message: str
@@ -77,7 +77,7 @@ def pod_status(
         now: seconds since the epoch.
         address: the pod's address; empty when it has none.
         started_at: when the node first observed the pod.
-        known: by type, the conditions as last computed by this node; they take precedence over those of `pod`.
+        known: the conditions that this node computed last, by type; they override those of `pod`.
         failure: set when the pod failed as a whole.
         resize: conditions of a resize under way: type to (reason, message).
     """

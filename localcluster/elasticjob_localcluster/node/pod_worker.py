@@ -1,8 +1,7 @@
-"""Runs one pod, from the moment it is bound to this node until it is deleted.
+"""Runs one pod, from its binding to this node until its deletion.
 
-Level-triggered: each pass compares the pod as last observed with its processes, does what is due,
-and requests its next wake-up; a change of either wakes it. The status is written when it differs
-from the one last written.
+It is level-triggered: each pass compares the observed pod with its processes, acts, and requests
+its next wake-up; a change of either wakes it. The status is written when it has changed.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class PodWorker:
 
     @property
     def finished_or_terminating(self) -> bool:
-        """Whether the pod has ended or is about to."""
+        """Whether the pod has ended or is ending."""
         return self._terminating or self._finished
 
     @property
@@ -78,12 +77,15 @@ class PodWorker:
         )
 
     def update(self, pod: Pod | None) -> None:
-        """Take the pod as it is now; None when it no longer exists."""
+        """Replace the observed pod; None: it no longer exists."""
         self._exists = pod is not None
         self.pod = self.containers.pod = pod or self.pod
         if self.pod.spec.get("ephemeralContainers") and not self._warned_of_ephemeral_containers:
             self._warned_of_ephemeral_containers = True
-            note = "spec.ephemeralContainers: not started; the pod's processes are this machine's, look at them there"
+            note = (
+                "spec.ephemeralContainers: not started; "
+                "the pod's processes run on this machine, where you can inspect them"
+            )
             self._context.events.warn(self.pod, REASON, "Refusing", note)
         self._wakeup.now()
 
@@ -122,10 +124,7 @@ class PodWorker:
             )
 
     async def _run_containers(self, now: float) -> None:
-        """Start the containers that are due.
-
-        Init containers one after the other, then all others.
-        """
+        """Start the due containers: init containers one after the other, then all others."""
         self._claim_address()
         if not self.containers.processes:
             prepare_host_paths(self.pod)
@@ -185,10 +184,7 @@ class PodWorker:
     # --- termination
 
     async def _terminate(self) -> None:
-        """Stop the containers.
-
-        Once none runs, confirm the deletion of a pod that is being deleted.
-        """
+        """Stop the containers; when none runs, confirm the pod's deletion."""
         self.containers.stop(self.pod.grace_seconds if self._exists else 1.0)
         if self.containers.processes or not self._exists:
             return
@@ -218,14 +214,14 @@ class PodWorker:
     async def _write_last_status(self) -> None:
         try:
             await self._status_writer.write_now(self.pod, self._status(time.time()))
-        except Refused as error:  # a retry would be refused too, and must not keep the pod for ever
+        except Refused as error:  # a retry would be refused too and would keep the pod for ever
             log.error("the last status of pod %s was refused: %.500s", self.pod.key, error)
 
     # --- status
 
     def _status(self, now: float) -> Json:
         deleted = self.pod.metadata.deletion_timestamp is not None and not self.containers.processes
-        # Nothing of a pod that is being deleted is restarted, whatever its policy.
+        # No container of a pod that is being deleted is restarted.
         pod = with_restart_policy(self.pod, "Never") if deleted else self.pod
         status = pod_status(
             pod,

@@ -1,7 +1,4 @@
-"""The workers of all pods of the node.
-
-One is started when a pod is bound here, and ends when the pod is deleted.
-"""
+"""Keeps a worker for each pod of the node, from its binding to its deletion."""
 
 from __future__ import annotations
 
@@ -28,11 +25,11 @@ class PodWorkers:
         self._context: NodeContext | None = None
 
     def start(self, context: NodeContext) -> None:
-        """Begin: the context refers to methods of this object, so it is made after it."""
+        """Set the context, which refers to methods of this object."""
         self._context = context
 
     def on_pod_change(self, before: Pod | None, after: Pod | None) -> None:
-        """Take a change of a pod that is bound to this node."""
+        """Handle a change of a pod that is bound to this node."""
         assert self._context is not None
         pod = after or before
         assert pod is not None
@@ -54,14 +51,11 @@ class PodWorkers:
         return found[-1] if found else None
 
     def finished_or_terminating(self) -> set[str]:
-        """Return the UIDs of the pods that have ended or are about to."""
+        """Return the UIDs of the ended or ending pods."""
         return {uid for uid, worker in self.workers.items() if worker.finished_or_terminating}
 
     def allocated_to_others(self, uid: str) -> dict[str, Decimal]:
-        """Return the CPU and memory that all live pods but one have been given.
-
-        Pending resizes do not count.
-        """
+        """Return the CPU and memory allocated to all live pods but one, without pending resizes."""
         others = [
             worker
             for key, worker in self.workers.items()
@@ -76,7 +70,7 @@ class PodWorkers:
         }
 
     def remove_orphaned_directories(self) -> None:
-        """Remove the directories that earlier processes of the node left of pods that no longer exist."""
+        """Remove the directories of pods that no longer exist."""
         assert self._context is not None
         root = self._context.directory / "pods"
         for directory in root.iterdir() if root.is_dir() else ():

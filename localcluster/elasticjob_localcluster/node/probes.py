@@ -18,8 +18,8 @@ from elasticjob_localcluster.node.container_process import (
     StartError,
     spawn,
 )
+from elasticjob_localcluster.node.container_reaper import ContainerReaper
 from elasticjob_localcluster.node.pod_model import Json
-from elasticjob_localcluster.node.process_tree import ContainerReaper
 
 _OUTPUT_BYTES = 1024
 _CHECK = "/grpc.health.v1.Health/Check"
@@ -40,7 +40,7 @@ class ProbeTarget:
 
 
 async def probe(spec: Json, target: ProbeTarget) -> str | None:
-    """Probe once; return None when it succeeded, else the problem."""
+    """Probe once; return the problem, or None after a success."""
     seconds = float(spec.get("timeoutSeconds", 1))
     try:
         async with asyncio.timeout(seconds):
@@ -86,8 +86,8 @@ def start_probes(
 
     Args:
         container: its spec.
-        target: what is probed.
-        started: called once, when the container counts as started; at once where there is no startup probe.
+        target: the container to probe.
+        started: called once when the container has started; at once without a startup probe.
         failed: called with a probe's spec and the problem when the container must be restarted.
         ready: called after each readiness probe that reached a threshold.
     """
@@ -119,10 +119,7 @@ def start_probes(
 async def _probe_repeatedly(
     spec: Json, target: ProbeTarget, on_threshold: Callable[[bool, str], None]
 ) -> None:
-    """Probe until cancelled.
-
-    Call `on_threshold(success, message)` whenever a threshold is reached.
-    """
+    """Probe until cancelled; call `on_threshold(success, message)` at each reached threshold."""
     await asyncio.sleep(spec.get("initialDelaySeconds", 0))
     thresholds = {True: spec.get("successThreshold", 1), False: spec.get("failureThreshold", 3)}
     period = float(spec.get("periodSeconds", 10))
@@ -162,7 +159,7 @@ async def _http(spec: Json, target: ProbeTarget) -> str | None:
     url = f"{scheme}://{host}:{_port(spec, target)}/{spec.get('path', '/').lstrip('/')}"
     headers = {header["name"]: header["value"] for header in spec.get("httpHeaders") or ()}
     try:
-        # The kubelet does not check certificates of what it probes either.
+        # The kubelet does not check certificates of probed servers either.
         async with target.http.get(
             url, headers=headers, ssl=False, allow_redirects=False
         ) as answer:

@@ -1,4 +1,4 @@
-"""The Node object and its Lease: register the node with its capacity, and renew the Lease."""
+"""Registers the node with its capacity, and renews its Lease."""
 
 from __future__ import annotations
 
@@ -42,10 +42,7 @@ def machine_capacity() -> dict[str, str]:
 def node_object(
     name: str, allocatable: Mapping[str, str], port: int, taints: Sequence[Json] = ()
 ) -> Json:
-    """Return the Node, its HTTPS server being on `port`.
-
-    Pods that do not tolerate its taints are kept away.
-    """
+    """Return the Node object; `port` is that of the node's HTTPS server."""
     machine = platform.machine()
     architecture = _ARCHITECTURES.get(machine, machine)
     return {
@@ -108,8 +105,7 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Json:
 async def keep_registered(kube: Kube, node: Json, allocatable: Mapping[str, str]) -> None:
     """Register, then renew the Lease until cancelled.
 
-    Register anew when the Node object was deleted, or was given up because the API server had not
-    heard of the node.
+    Register again if the Node object was deleted, or if the controller manager set it to not ready.
     """
     name = node["metadata"]["name"]
     uid = ""
@@ -146,10 +142,7 @@ async def _register(kube: Kube, node: Json) -> str:
 
 
 async def _is_ready(kube: Kube, name: str) -> bool:
-    """Whether the Node object says that the node is ready.
-
-    The controller manager takes it back, a node sets it.
-    """
+    """Return whether the Node's condition Ready is True."""
     stored = await kube.get(NODES, None, name)
     return any(
         (condition["type"], condition["status"]) == ("Ready", "True")
@@ -173,7 +166,7 @@ async def _renew(kube: Kube, name: str, uid: str) -> None:
 
 
 async def mark_not_ready(kube: Kube, name: str) -> None:
-    """Set the node's condition Ready to False, so that the cluster need not wait for the Lease to expire."""
+    """Set the node's condition Ready to False, before its Lease expires."""
     stopped = _condition("Ready", False, "ProcessNodeStopped", "the process node was stopped")
     path = NODES.path(None, name, "status")
     content_type = "application/strategic-merge-patch+json"

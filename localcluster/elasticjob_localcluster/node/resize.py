@@ -22,29 +22,33 @@ def resize(
     allocated_to_others: Mapping[str, Decimal],
     usage: Callable[[str], int],
 ) -> tuple[list[ContainerStatus], Conditions]:
-    """Return the containers with the resources they may have now, and the conditions of a resize that is not complete.
+    """Return the containers with their new resources, and the conditions of a pending resize.
 
     Args:
         pod: its spec has the desired resources.
         statuses: of its containers, with the enforced resources, in the order of the spec.
         allocatable: the node's resources.
-        allocated_to_others: what the node's other pods have been given.
+        allocated_to_others: the resources of the node's other pods.
         usage: the bytes of memory that a container, by name, uses now.
     """
     desired = {container["name"]: container.get("resources") or {} for container in pod.containers}
     if all(status.resources == desired[status.name] for status in statuses):
         return statuses, {}
     for name in ("cpu", "memory"):
-        asked = total(pod.containers, "requests", name)
-        has = parse_quantity(allocatable[name])
-        if asked > has:
+        requested = total(pod.containers, "requests", name)
+        capacity = parse_quantity(allocatable[name])
+        if requested > capacity:
             message = (
-                f"Node didn't have enough capacity: {name}, requested: {asked}, capacity: {has}"
+                f"Node didn't have enough capacity: {name}, "
+                f"requested: {requested}, capacity: {capacity}"
             )
             return statuses, {"PodResizePending": ("Infeasible", message)}
         used = allocated_to_others.get(name, Decimal(0))
-        if asked + used > has:
-            message = f"Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {has}"
+        if requested + used > capacity:
+            message = (
+                f"Node didn't have enough resource: {name}, "
+                f"requested: {requested}, used: {used}, capacity: {capacity}"
+            )
             return statuses, {"PodResizePending": ("Deferred", message)}
     policies = {
         container["name"]: container.get("resizePolicy") or [] for container in pod.containers
@@ -74,7 +78,7 @@ def resize(
 def needs_restart(
     policies: list[Json], status: ContainerStatus, desired: Mapping[str, Json]
 ) -> bool:
-    """Say whether a container must be restarted to get its desired resources."""
+    """Return whether a container must be restarted to get its desired resources."""
     kinds = ("requests", "limits")
     new = desired[status.name]
     changed = {
@@ -98,7 +102,7 @@ def memory_limit(status: ContainerStatus) -> int | None:
 
 
 def total(containers: Iterable[Json], kind: str, name: str) -> Decimal:
-    """Return the sum of `resources.<kind>.<name>` over containers, a container without the field counts as 0."""
+    """Return the sum of `resources.<kind>.<name>`; a container without the field counts as 0."""
     amounts = (
         (container.get("resources") or {}).get(kind, {}).get(name, 0) for container in containers
     )

@@ -70,7 +70,10 @@ async def _healthz(_: web.Request) -> web.Response:
 
 async def _refused(request: web.Request) -> web.Response:
     what = request.match_info["what"]
-    text = f"the process node does not do {what} in this way; it does exec and port-forward, over websockets"
+    text = (
+        f"the process node does not do {what} in this way; "
+        "it does exec and port-forward, over websockets"
+    )
     return web.Response(status=501, text=text)
 
 

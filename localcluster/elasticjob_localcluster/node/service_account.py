@@ -1,7 +1,4 @@
-"""A pod's service account.
-
-A kubeconfig with a token that is bound to the pod and renewed before it expires.
-"""
+"""Writes a kubeconfig for a pod's service account, with a token that is bound to the pod."""
 
 from __future__ import annotations
 
@@ -23,9 +20,8 @@ from elasticjob_localcluster.node.pod_model import Json, Pod
 KUBECONFIG = "kubeconfig"
 """The name of the file in the pod's directory."""
 BINDING_PAUSES_SECONDS = (0.01, 0.03, 0.1, 0.3)
-"""A node may read the Secrets that its pods name and ask for their tokens, but the API server's own
-caches, which decide that, follow a pod's binding by some milliseconds: a refusal in that time is
-not yet final.
+"""The pauses between retries after a refusal. The API server allows a node to read the Secrets and
+to request the tokens of its pods some milliseconds after their binding.
 """
 _LIFETIME = 3607
 _RENEW_AT = 0.8
@@ -42,10 +38,10 @@ class ApiServer(NamedTuple):
 async def write_kubeconfig(kube: Kube, api: ApiServer, pod: Pod, directory: Path) -> float:
     """Write a kubeconfig with a new token to a pod's directory.
 
-    Return when to renew it, in seconds since the epoch.
+    Returns the time of its renewal, in seconds since the epoch.
 
     Raises:
-        ConfigError: when the API server refuses a token.
+        ConfigError: the API server refuses a token.
     """
     token = directory / "token"
     try:

@@ -1,7 +1,4 @@
-"""Writes a pod's status to the API.
-
-If it differs, one write at a time, never to another pod of the same name.
-"""
+"""Writes a changed status of a pod, one write at a time, never to another pod of its name."""
 
 from __future__ import annotations
 
@@ -35,7 +32,8 @@ class PodStatusWriter:
         """Begin to write a status if it differs from the last one and no write is under way.
 
         Returns:
-            When to call again at the latest, in seconds since the epoch; `wake` is called when a write has ended.
+            The latest time of the next call, in seconds since the epoch. `wake` is called when a
+            write has ended.
         """
         if self._task is not None or status == self._written:
             return math.inf
@@ -64,7 +62,7 @@ class PodStatusWriter:
         try:
             await self._patch(pod, status)
         except (NotFound, Conflict):
-            log.info("pod %s is gone", pod.key)
+            log.info("pod %s is deleted", pod.key)
             self._written = status
         except KubeError as error:
             log.warning("the status of pod %s could not be written: %.500s", pod.key, error)

@@ -1,7 +1,7 @@
-"""Exec and port-forward.
+"""Serves exec and port-forward by the websockets of a kubelet.
 
-The websockets of a kubelet, which the API server passes through from the user. Each message begins
-with a byte that names its channel. SPDY, the older way of kubectl, is not spoken here.
+The API server passes them through from the user. Each message begins with a byte that names its
+channel. SPDY, the older protocol of kubectl, is not supported.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import aiohttp
 from aiohttp import web
 
 from elasticjob_localcluster.node.container_process import StartError
+from elasticjob_localcluster.node.container_reaper import ContainerReaper
 from elasticjob_localcluster.node.exec_process import ExecProcess, Streams, start
 from elasticjob_localcluster.node.pod_workers import PodWorkers
-from elasticjob_localcluster.node.process_tree import ContainerReaper
 
 FEATURE = "ExtendWebSocketsToKubelet"
-"""What the node declares, so that the API server passes the websockets of kubectl through to it."""
+"""The feature for which the API server passes the websockets of kubectl through to a node."""
 _SESSIONS = 256
-"""At a time; each exec is a process, each forwarded connection a socket."""
+"""The bound of concurrent sessions: an exec is a process, a forwarded connection a socket."""
 _MESSAGE_BYTES = 1 << 22
 _CHUNK = 1 << 15
 _STDIN = 0
@@ -32,8 +32,7 @@ _RESIZE = 4
 _CLOSE = 255
 _MAX_PORTS = 16
 _REST_SECONDS = 0.5
-"""How long output is still read after a command has ended while what it has started holds it open.
-"""
+"""Output is read for so long after a command has ended, if its children hold it open."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -58,10 +57,8 @@ class Streaming:
                 raise web.HTTPBadRequest(
                     text="the process node speaks websockets only: use a client that does"
                 )
-            if "*/*" not in request.headers.get(
-                "Accept", "*/*"
-            ):  # as a kubelet, so that clients learn it here, too
-                raise web.HTTPNotAcceptable(text="the answer is no document: accept */*")
+            if "*/*" not in request.headers.get("Accept", "*/*"):  # as a kubelet
+                raise web.HTTPNotAcceptable(text="the answer is not a document: accept */*")
             if self._open >= _SESSIONS:
                 raise web.HTTPTooManyRequests(
                     text=f"{_SESSIONS} execs and forwarded connections are open already"
@@ -150,7 +147,7 @@ def _streams(query: Mapping[str, str]) -> Streams:
 
 
 async def _attend(socket: web.WebSocketResponse, command: ExecProcess) -> None:
-    """Carry everything between user and command until the command has ended, or the user has gone."""
+    """Pass data between user and command until the command ends or the user disconnects."""
     listening = asyncio.create_task(_listen(socket, command))
     outputs = [
         asyncio.create_task(_copy(reader, socket, number))
@@ -160,7 +157,7 @@ async def _attend(socket: web.WebSocketResponse, command: ExecProcess) -> None:
         either: set[asyncio.Future[Any]] = {listening, command.code}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if command.code.done():
-            # What it has started and left may hold its outputs open.
+            # A process that it has left may hold its outputs open.
             if outputs:
                 await asyncio.wait(outputs, timeout=_REST_SECONDS)
             await _send(socket, _ERROR, _status(command.code.result()))
@@ -171,7 +168,7 @@ async def _attend(socket: web.WebSocketResponse, command: ExecProcess) -> None:
 
 
 async def _listen(socket: web.WebSocketResponse, command: ExecProcess) -> None:
-    """Take what the user sends until the user has gone."""
+    """Handle the user's messages until the user disconnects."""
     async for message in socket:
         if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
             continue
@@ -202,7 +199,7 @@ async def _send(socket: web.WebSocketResponse, channel: int, data: bytes) -> Non
 
 
 def _status(code: int) -> bytes:
-    """Return how a command has ended, as a kubelet says it."""
+    """Return the end of a command in the form of a kubelet."""
     if code == 0:
         return json.dumps({"metadata": {}, "status": "Success"}).encode()
     message = (
@@ -223,7 +220,7 @@ def _failure(message: str, **more: object) -> bytes:
 
 
 async def _forward(socket: web.WebSocketResponse, address: str, ports: list[int]) -> None:
-    """Carry everything between the user and the ports until the user has gone, or every port's connection is over."""
+    """Pass data between user and ports until the user or all ports disconnect."""
     for position, port in enumerate(ports):
         for channel in (2 * position, 2 * position + 1):
             await _send(socket, channel, port.to_bytes(2, "little"))

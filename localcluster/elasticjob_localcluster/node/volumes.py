@@ -1,8 +1,8 @@
 """Prepares the volumes that processes can have.
 
-Host paths, mounted at their own path, and the files of ConfigMaps. The files of a ConfigMap are
-written into a folder of the pod. Nothing can be mounted, so this folder is put into the command
-where that names the mount path (`container_command.py`).
+These are host paths, mounted at their own path, and ConfigMaps. Nothing can be mounted, so the
+files of a ConfigMap are written into a folder of the pod, which replaces the mount path in the
+container's command (`container_command.py`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MUST_BE: dict[str, tuple[str, Callable[[Path], bool]]] = {
 
 
 def prepare_host_paths(pod: Pod) -> None:
-    """Create the host paths that are to be created and check the others.
+    """Create the host paths of the types `…OrCreate`, and check the others.
 
     Raises:
-        ConfigError: naming the path that is missing or of another kind.
+        ConfigError: a path is missing or has another type.
     """
     for index, volume in enumerate(pod.spec.get("volumes") or ()):
         if "hostPath" not in volume:
@@ -53,19 +53,21 @@ def prepare_host_paths(pod: Pod) -> None:
 
 
 async def write_config_maps(context: NodeContext, pod: Pod, directory: Path) -> None:
-    """Write the files of the ConfigMaps that the pod's volumes name, as they are now.
+    """Write the files of the ConfigMaps of the pod's volumes.
 
     Raises:
-        ConfigError: naming the ConfigMap or the key that is missing.
-        KubeError: when the API server could not be asked.
+        ConfigError: a ConfigMap or a key is missing.
+        KubeError: a request to the API server failed.
     """
     for volume in pod.spec.get("volumes") or ():
-        if (source := volume.get("configMap")) is None:
+        source = volume.get("configMap")
+        if source is None:
             continue
         found = await context.read(pod.metadata.namespace, ("ConfigMap", source["name"]))
         if found is None and not source.get("optional"):
             raise ConfigError(
-                f'MountVolume.SetUp failed for volume "{volume["name"]}": configmap "{source["name"]}" not found'
+                f'MountVolume.SetUp failed for volume "{volume["name"]}": '
+                f'configmap "{source["name"]}" not found'
             )
         for path, content in _files(source, found or {}):
             file = volume_folder(directory, volume["name"]) / path
@@ -79,10 +81,7 @@ def volume_folder(directory: Path, volume: str) -> Path:
 
 
 def _files(source: Json, found: Json) -> Iterator[tuple[str, bytes]]:
-    """Yield path and content of each file.
-
-    The API server takes no path that leads out of the volume.
-    """
+    """Yield path and content of each file; the API server refuses paths out of the volume."""
     content = {key: text.encode() for key, text in (found.get("data") or {}).items()}
     content |= {
         key: base64.b64decode(data) for key, data in (found.get("binaryData") or {}).items()

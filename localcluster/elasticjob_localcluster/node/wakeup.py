@@ -1,7 +1,4 @@
-"""Wakes up a loop.
-
-At once when something has changed, or at the earliest of the requested times.
-"""
+"""Wakes up a loop after a change, or at the earliest of the requested times."""
 
 from __future__ import annotations
 
@@ -26,10 +23,7 @@ class Wakeup:
         self._changed.set()
 
     def at(self, moment: float) -> None:
-        """Wake the loop at this time at the latest.
-
-        In seconds since the epoch, `math.inf` for never.
-        """
+        """Wake the loop at the latest at a time in seconds since the epoch; `math.inf`: never."""
         self._due = min(self._due, moment)
 
     def reset(self) -> None:
@@ -39,8 +33,9 @@ class Wakeup:
 
     async def wait(self) -> None:
         """Wait until the loop is to be woken."""
+        seconds = None
+        if not math.isinf(self._due):
+            seconds = max(0.0, self._due - time.time())
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(
-                None if math.isinf(self._due) else max(0.0, self._due - time.time())
-            ):
+            async with asyncio.timeout(seconds):
                 await self._changed.wait()

@@ -43,7 +43,7 @@ async def test_a_time_out_says_who_has_not_come_and_the_arrival_counts_on() -> N
     barriers = LocalBarriers()
     with pytest.raises(
         TimeoutError,
-        match="barrier 'loaded': 1 of 2 processes of this pod have not come, local ranks 1",
+        match="barrier 'loaded': 1 of 2 processes of this pod have not arrived, local ranks 1",
     ):
         await barriers.arrive("loaded", 0, FIRST, 0.01)
     await barriers.arrive("loaded", 0, SECOND, None)
@@ -62,9 +62,7 @@ async def test_a_new_round_begins_with_new_barriers() -> None:
     await asyncio.gather(*(barriers.arrive("loaded", 0, each, None) for each in (FIRST, SECOND)))
     with pytest.raises(TimeoutError):
         await barriers.arrive("loaded", 0, Process(0, round=2), 0.01)
-    await barriers.arrive(
-        "loaded", 0, SECOND, None
-    )  # of a round that is over: the master refuses it
+    await barriers.arrive("loaded", 0, SECOND, None)  # in an ended round, which the master refuses
 
 
 async def test_barriers_are_bounded() -> None:
@@ -73,7 +71,7 @@ async def test_barriers_are_bounded() -> None:
         with pytest.raises(TimeoutError):
             await barriers.arrive(f"barrier {number}", 0, FIRST, 0)
     with pytest.raises(
-        CallError, match="there are 1024 barriers already; 'one more' is one too many"
+        CallError, match="this round has 1024 barriers, which is the bound; 'one more' is refused"
     ):
         await barriers.arrive("one more", 0, FIRST, 0)
 
@@ -83,5 +81,5 @@ async def test_who_waits_in_a_world_that_is_over_waits_no_more() -> None:
     waiting = asyncio.create_task(barriers.arrive("loaded", 0, FIRST, None))
     await asyncio.sleep(0)
     barriers.begin(2)
-    with pytest.raises(CallError, match="its world is over, the world of round 2 has begun"):
+    with pytest.raises(CallError, match="its world has ended; the world of round 2 has begun"):
         await waiting

@@ -288,13 +288,13 @@ def test_a_folder_that_others_can_enter_is_not_used(short_path: Path) -> None:
     base.mkdir()
     base.chmod(0o755)
     with (
-        pytest.raises(ClientError, match="not a folder of yours"),
+        pytest.raises(ClientError, match="not a private folder of yours"),
         claimed(base, "train", exact=False),
     ):
         pass
     (short_path / "link").symlink_to(short_path)
     with (
-        pytest.raises(ClientError, match="not a folder of yours"),
+        pytest.raises(ClientError, match="not a private folder of yours"),
         claimed(short_path / "link", "train", exact=False),
     ):
         pass

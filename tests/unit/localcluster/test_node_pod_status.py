@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from elasticjob_localcluster.node.container_status import (
     ContainerStatus,
+    CrashLoopBackoff,
     Running,
     Terminated,
     Waiting,
     last_known_status,
 )
-from elasticjob_localcluster.node.crash_backoff import CrashLoopBackoff
 from elasticjob_localcluster.node.pod_model import Metadata, Pod
 from elasticjob_localcluster.node.pod_status import PodFailure, pod_phase, pod_status
 from hypothesis import given
