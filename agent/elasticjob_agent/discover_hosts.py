@@ -1,13 +1,12 @@
-"""`discover_hosts`: the script Horovod runs to learn which hosts it can use.
+"""`discover_hosts`: the script with which Horovod discovers the hosts that it can use.
 
-Prints `host:slots`, one a line. A host is the name of a pod, which only the agents' own `ssh`
-knows. `--addresses` prints IP addresses of pods instead, and `--hostfile` prints these as `address
-slots=slots`, which `mpirun` reads.
+It prints `host:slots`, one a line. A host is the name of a pod, which only the agents' `ssh`
+accepts. `--addresses` prints IP addresses of pods instead, and `--hostfile` prints them as `address
+slots=slots` for `mpirun`.
 
-Horovod runs it about once a second and ends the job if it fails, so the answer comes within
-`ANSWER_SECONDS`, and when the master cannot be reached it is the last one. In a training process,
-which does not have the job's token, the agent is asked; in any other process of the pod, the
-master. Standard library only.
+Horovod runs it every second and ends the job if it fails. So it answers within `ANSWER_SECONDS`,
+without a master by the last known hosts. A training process has no token, so there it asks the
+agent; elsewhere in the pod it asks the master. It uses only the standard library.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _ERRORS = (OSError, http.client.HTTPException, ValueError, KeyError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the hosts; returns 1 only if they have never been known."""
+    """Print the hosts; returns 1 only if they were never known."""
     parser = argparse.ArgumentParser(
         prog="discover_hosts", description="Prints the hosts to train on."
     )
@@ -83,11 +82,9 @@ def discover(environment: Mapping[str, str], *, addresses: bool = False) -> str:
     Any failure is an OSError, HTTPException, ValueError or KeyError.
     """
     path = environment.get(names.ENV_SOCKET)
-    return (
-        _from_agent(path, addresses=addresses)
-        if path
-        else _from_master(environment, addresses=addresses)
-    )
+    if path:
+        return _from_agent(path, addresses=addresses)
+    return _from_master(environment, addresses=addresses)
 
 
 def _from_agent(path: str, *, addresses: bool) -> str:
@@ -124,10 +121,7 @@ def _from_master(environment: Mapping[str, str], *, addresses: bool) -> str:
 
 
 class _Connection(http.client.HTTPSConnection):
-    """HTTPS to any address of the master.
-
-    Its certificate is checked for `names.TLS_SERVER_NAME`.
-    """
+    """HTTPS to any address of the master, with a certificate for `names.TLS_SERVER_NAME`."""
 
     def __init__(self, host: str, port: int, *, context: ssl.SSLContext, timeout: float) -> None:
         super().__init__(host, port, context=context, timeout=timeout)
@@ -145,11 +139,11 @@ def _cache_file(environment: Mapping[str, str], *, addresses: bool) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise PermissionError(f"{folder} belongs to somebody else")
-    return (
-        folder
-        / f"{environment.get(names.ENV_POD_UID) or 'hosts'}{'-addresses' if addresses else ''}"
-    )
+        raise PermissionError(f"{folder} belongs to another user")
+    name = environment.get(names.ENV_POD_UID) or "hosts"
+    if addresses:
+        name += "-addresses"
+    return folder / name
 
 
 def _write_cache(cache: Path, hosts: str) -> None:

@@ -1,7 +1,4 @@
-"""The training process' side of the socket.
-
-It never waits, never grows, and survives forks and its own end.
-"""
+"""The training process' connection never blocks, never grows, and survives forks."""
 
 from __future__ import annotations
 
@@ -75,7 +72,7 @@ def test_an_agent_that_does_not_read_costs_neither_time_nor_memory(
         assert not elasticjob.should_stop()
 
 
-def test_without_the_agent_steps_go_on_and_calls_say_so(
+def test_without_the_agent_steps_continue_and_calls_raise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTICJOB_SOCKET", str(tmp_path / "nothing"))
@@ -92,7 +89,7 @@ def test_without_the_agent_steps_go_on_and_calls_say_so(
         _agent_connection.reset_after_fork()
 
 
-def test_a_stop_is_heard_and_a_checkpoint_is_wanted_until_it_is_confirmed(
+def test_a_stop_requests_a_checkpoint_until_it_is_confirmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with fake_agent(tmp_path, monkeypatch, stop_at=1) as agent:
@@ -109,7 +106,7 @@ def test_a_stop_is_heard_and_a_checkpoint_is_wanted_until_it_is_confirmed(
         agent.wait(lambda fake: fake.messages[-1] == {"stopping": True})
 
 
-def test_what_cannot_be_shown_is_left_out_and_does_not_end_the_training(
+def test_invalid_metrics_are_dropped_without_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with fake_agent(tmp_path, monkeypatch) as agent:
@@ -129,7 +126,7 @@ def test_what_cannot_be_shown_is_left_out_and_does_not_end_the_training(
         ({"compute_seconds": -2}, "=-2"),
     ],
 )
-def test_a_number_that_makes_no_sense_is_named(fields: dict[str, float], name: str) -> None:
+def test_an_invalid_number_is_refused_by_name(fields: dict[str, float], name: str) -> None:
     with pytest.raises(ValueError, match=name):
         elasticjob.report_step(1, **fields)  # type: ignore[arg-type]
 
@@ -148,7 +145,7 @@ def _load_data(steps: list[int], parents: str) -> None:
 
 
 @pytest.mark.parametrize("process", [ForkProcess, SpawnProcess], ids=["fork", "spawn"])
-def test_a_process_of_the_processes_own_has_its_own_connection(
+def test_a_forked_process_has_its_own_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process: type[BaseProcess]
 ) -> None:
     with fake_agent(tmp_path, monkeypatch) as agent:

@@ -1,4 +1,4 @@
-"""What the callbacks write when the others train without this process, with a stand-in for each framework."""
+"""The callbacks write no checkpoint without permission; each framework is replaced by a fake."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Checkpoints of a model with the account of its data.
-
-Complete or without effect, whatever fails in between.
-"""
+"""A checkpoint of a model with the account of its data is complete or has no effect."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ class Training:
 
 
 @pytest.mark.guarantee("incomplete-checkpoint")
-def test_a_training_goes_on_with_the_model_and_the_samples_it_has_not_seen(tmp_path: Path) -> None:
+def test_a_training_continues_with_the_model_and_its_unseen_samples(tmp_path: Path) -> None:
     Training(tmp_path).train(
         7, due=4
     )  # and ends without a word, with three shards that no checkpoint contains
@@ -65,7 +62,9 @@ def test_a_training_goes_on_with_the_model_and_the_samples_it_has_not_seen(tmp_p
 
 
 @pytest.mark.guarantee("incomplete-checkpoint")
-def test_what_is_not_complete_is_not_found_and_is_removed_by_the_next_save(tmp_path: Path) -> None:
+def test_an_incomplete_checkpoint_is_not_found_and_is_removed_by_the_next_save(
+    tmp_path: Path,
+) -> None:
     training = Training(tmp_path)
     training.train(2, due=2)
 
@@ -80,7 +79,7 @@ def test_what_is_not_complete_is_not_found_and_is_removed_by_the_next_save(tmp_p
 
 
 @pytest.mark.guarantee("incomplete-checkpoint")
-def test_a_process_that_may_not_write_any_more_completes_no_checkpoint(
+def test_a_process_that_may_not_commit_completes_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = Training(tmp_path)
@@ -112,7 +111,7 @@ def test_a_checkpoint_that_one_rank_cannot_write_is_saved_by_none(
     assert bool(list(tmp_path.glob(f"*/{COMPLETE}"))) == (fails_at == 4)
 
 
-def test_no_more_checkpoints_are_kept_than_asked_for(tmp_path: Path) -> None:
+def test_only_the_requested_number_of_checkpoints_is_kept(tmp_path: Path) -> None:
     training = Training(tmp_path)
     for step in range(1, 6):
         training.train(1, due=step)
@@ -136,7 +135,7 @@ def test_a_stop_saves_confirms_and_ends_the_process(
 
 
 @pytest.mark.guarantee("incomplete-checkpoint")
-def test_the_newest_is_that_of_the_latest_world_whenever_another_process_writes_its_own(
+def test_a_late_checkpoint_of_an_earlier_world_is_not_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainings = {}
@@ -149,7 +148,7 @@ def test_the_newest_is_that_of_the_latest_world_whenever_another_process_writes_
     assert Training(tmp_path).model == [2] * 5
 
 
-def test_a_job_that_is_made_again_goes_on_from_the_newest_although_its_rounds_begin_anew(
+def test_a_recreated_job_continues_from_the_newest_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for round_, steps in ((7, 2), (1, 2), (2, 1)):

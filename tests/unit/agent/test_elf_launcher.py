@@ -1,4 +1,4 @@
-"""The launcher: what it becomes, with which arguments and environment."""
+"""The launcher executes its command with arguments and environment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(*command: str, **environment: str) -> str:
 @given(
     st.lists(TEXT, max_size=3), st.lists(TEXT, max_size=3), st.dictionaries(NAME, TEXT, max_size=4)
 )
-def test_it_becomes_its_command_with_all_arguments_and_hides_what_is_for_loaders(
+def test_it_executes_its_command_with_all_arguments_and_hides_loader_variables(
     tmp_path_factory: pytest.TempPathFactory,
     fixed: list[str],
     given: list[str],
@@ -60,7 +60,7 @@ def test_it_becomes_its_command_with_all_arguments_and_hides_what_is_for_loaders
         assert run(program, *given, **environment) == output
 
 
-def test_a_program_that_is_not_there_ends_with_the_code_that_says_so(tmp_path: Path) -> None:
+def test_a_missing_program_ends_with_code_127(tmp_path: Path) -> None:
     assert (
         subprocess.run([made(tmp_path, os.uname().machine, "/not/there")], check=False).returncode
         == 127

@@ -1,7 +1,4 @@
-"""The agent's side of Horovod without a launcher.
-
-Its local HTTP server, its notifications, what it asks the master.
-"""
+"""The agent serves Horovod without a launcher: HTTP, notifications, requests to the master."""
 
 from __future__ import annotations
 
@@ -115,7 +112,7 @@ def place(round_: int, *slots: tuple[int, int]) -> pb.JoinResponse:
     return pb.JoinResponse(round=round_, slots=made)
 
 
-async def test_a_new_process_waits_with_its_first_value_until_all_are_there(pod: Pod) -> None:
+async def test_the_first_value_of_a_new_process_waits_for_all_processes(pod: Pod) -> None:
     pod.rendezvous.begin_processes(4, first_rank=2, count=1)
     put = asyncio.create_task(pod.request("PUT", "/global/rank_2", b"host"))
     asked = await pod.driver.asked.get()
@@ -160,7 +157,7 @@ async def test_the_processes_of_a_pod_ask_together(pod: Pod) -> None:
     assert [await answer for answer in answers] == [(200, b"0,2,0,2,0,1"), (200, b"1,2,1,2,0,1")]
 
 
-async def test_a_process_that_ends_while_it_asks_is_not_asked_for_any_more(pod: Pod) -> None:
+async def test_the_request_of_a_process_that_has_ended_is_cancelled(pod: Pod) -> None:
     pod.rendezvous.begin_processes(1, first_rank=0, count=1)
     put = asyncio.create_task(pod.request("PUT", "/global/rank_0", b""))
     await pod.driver.asked.get()
@@ -236,7 +233,7 @@ async def test_a_change_is_announced_until_the_process_asks_and_not_while_it_doe
         assert messages.empty(), "it would leave the world that it has just entered"
 
 
-def test_the_message_is_one_that_horovods_own_reader_takes() -> None:
+def test_horovods_own_reader_accepts_the_message() -> None:
     class HostsUpdatedRequest:
         def __init__(self, timestamp: int, res: int) -> None:
             self.timestamp = timestamp
@@ -274,7 +271,7 @@ class _Runs:
     ],
     ids=["a call", "a call inside", "no interface", "no address", "no port", "a number"],
 )
-def test_what_a_process_registers_is_read_as_plain_values_or_refused(value: object) -> None:
+def test_a_registration_is_read_as_plain_values_or_refused(value: object) -> None:
     with pytest.raises(ValueError, match="no registration of Horovod's"):
         notification.parse(base64.b64encode(pickle.dumps(value)))
 

@@ -1,4 +1,4 @@
-"""Bytecode that is taken along is that of the source, whatever lies beside it."""
+"""The installed bytecode is that of the source, also beside outdated bytecode."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_module_is_copied_as_the_bytecode_of_its_present_source(
 
 
 @pytest.mark.parametrize("name", ["module.pyi", "notes.txt", "not-there.py"])
-def test_what_is_no_code_or_is_not_there_is_left_out(tmp_path: Path, name: str) -> None:
+def test_other_files_and_missing_ones_are_skipped(tmp_path: Path, name: str) -> None:
     if name != "not-there.py":
         (tmp_path / name).write_text("x")
     _copy_module(tmp_path / name, tmp_path / "copy" / name)

@@ -38,7 +38,7 @@ def test_alone_the_world_never_changes() -> None:
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 3), st.integers(1, 9))
-def test_alone_every_sample_is_given_out_once_an_epoch(
+def test_alone_every_sample_is_leased_once_an_epoch(
     size: int, part: int, epochs: int, prefetch: int
 ) -> None:
     shards = elasticjob.shards("data", size=size, shard_size=part, epochs=epochs, prefetch=prefetch)
@@ -54,7 +54,7 @@ def test_alone_every_sample_is_given_out_once_an_epoch(
 
 
 class Forgetful:
-    """A source that hands out the same four shards twice, as a master killed before it had stored the first lease."""
+    """A source that leases four shards twice, as a master that was killed before it stored them."""
 
     def __init__(self) -> None:
         self.leases = 0
@@ -76,7 +76,7 @@ class Forgetful:
         return answer
 
 
-def test_a_shard_that_is_leased_again_by_a_forgetful_master_is_given_out_once() -> None:
+def test_a_shard_that_a_restarted_master_leases_again_is_returned_once() -> None:
     source = Forgetful()
     shards = elasticjob.Shards(source, "data", elasticjob.Shard, count=8, prefetch=4)
     taken = [shards.take(10) for _ in range(8)]
@@ -104,7 +104,7 @@ def test_without_an_answer_in_time_nothing_may_be_committed(
     assert "the agent is gone" in caplog.text
 
 
-def test_an_answer_that_comes_late_to_a_process_that_stood_still_counts_as_none(
+def test_a_late_answer_to_a_suspended_process_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer: Future[dict[str, Any]] = Future()
@@ -140,6 +140,9 @@ def test_bad_numbers_are_refused_by_name() -> None:
 
 
 def test_the_library_needs_the_standard_library_only() -> None:
-    code = "import elasticjob, sys; print([m for m in sys.modules if m.split('.')[0] in ('grpc', 'google', 'psutil')])"
+    code = (
+        "import elasticjob, sys; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('grpc', 'google', 'psutil')])"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"

@@ -1,7 +1,6 @@
-"""The callbacks, in the real frameworks: each where its framework is installed.
+"""The callbacks in the real frameworks, if these are installed.
 
-Each has an interpreter of its own: the frameworks start threads, beside which no other test may
-fork.
+Each runs in a new interpreter: the frameworks start threads, beside which no test may fork.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PROGRAM = Path(__file__).parents[2] / "support" / "callbacks_in_frameworks.py"
         ("lightning", ["lightning"]),
     ],
 )
-def test_a_framework_saves_stops_and_goes_on(tests: str, needed: list[str]) -> None:
+def test_a_framework_saves_stops_and_continues(tests: str, needed: list[str]) -> None:
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")

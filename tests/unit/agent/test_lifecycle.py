@@ -84,7 +84,7 @@ def test_no_process_is_started_once_the_member_is_leaving(history: list[Event]) 
 
 
 @given(st.lists(events, max_size=30), events)
-def test_an_order_that_is_repeated_starts_nothing_twice(history: list[Event], event: Event) -> None:
+def test_a_repeated_command_starts_nothing_twice(history: list[Event], event: Event) -> None:
     state, _ = after(*history)
     once, _ = decide(state, event)
     twice, actions = decide(once, event)
@@ -93,7 +93,7 @@ def test_an_order_that_is_repeated_starts_nothing_twice(history: list[Event], ev
         assert twice == once
 
 
-def test_a_stop_of_another_round_is_not_meant() -> None:
+def test_a_stop_of_another_round_is_ignored() -> None:
     state, actions = after(Launch(2), StopRequested(1, 0))
     assert (state.stopping, actions) == (False, ())
 
@@ -167,9 +167,7 @@ def test_a_crash_that_follows_from_anothers_leaves_the_retries_as_they_are() -> 
     )
 
 
-def test_a_process_that_has_gone_on_to_another_world_is_not_started_again_in_that_of_its_start() -> (
-    None
-):
+def test_a_process_in_another_world_is_not_restarted_in_that_of_its_start() -> None:
     state, actions = after(Launch(1), WorldChanged(), ProcessEnded(1, "words"), restarts=1)
     assert state.running is None
     assert actions == (Exited(1, 1, False, "words", retry=True), AwaitVerdict())
@@ -191,7 +189,7 @@ def test_a_member_ended_by_the_master_ends_with_its_process() -> None:
     assert after(Launch(1), ProcessEnded(3, ""), ExitRequested())[1] == (Quit(3),)
 
 
-def test_a_member_whose_node_is_not_fit_ends_with_a_code_of_its_own() -> None:
+def test_a_member_whose_node_is_not_fit_ends_with_a_separate_code() -> None:
     state, actions = after(ExitRequested(problem="no GPU"))
     assert (state.node_problem, actions) == ("no GPU", (Quit(names.EXIT_UNFIT),))
     assert after(Launch(1), ExitRequested(problem="no GPU"), ProcessEnded(143, ""))[1][-1] == Quit(
@@ -212,11 +210,11 @@ def test_a_process_that_fails_ends_the_others_of_its_member_at_once() -> None:
 
 
 @pytest.mark.guarantee("one-process-of-a-pod-fails")
-def test_in_a_stop_a_process_that_fails_ends_no_other_which_may_be_saving() -> None:
+def test_a_failure_during_a_stop_does_not_end_the_others() -> None:
     assert after(Launch(1), StopRequested(1, 10), ProcessFailed())[1] == ()
     assert after(Launch(1), DrainRequested(10), ProcessFailed())[1] == ()
     assert after(Launch(1), ProcessFailed(confirmed=True))[1] == ()
 
 
-def test_a_failure_before_any_process_is_of_no_interest() -> None:
+def test_a_failure_before_any_process_is_ignored() -> None:
     assert after(ProcessFailed()) == (State(), ())

@@ -25,7 +25,7 @@ FIRST = Process(0)
 SECOND = Process(1)
 
 
-async def test_nobody_passes_before_all_have_come_and_a_barrier_can_be_used_again() -> None:
+async def test_a_barrier_waits_for_all_processes_and_can_be_used_again() -> None:
     barriers = LocalBarriers()
     for number in range(3):
         first = asyncio.create_task(barriers.arrive("loaded", number, FIRST, None))
@@ -39,7 +39,7 @@ async def test_nobody_passes_before_all_have_come_and_a_barrier_can_be_used_agai
         )  # its answer got lost behind this one: it asks again
 
 
-async def test_a_time_out_says_who_has_not_come_and_the_arrival_counts_on() -> None:
+async def test_a_time_out_names_the_missing_processes_and_the_arrival_still_counts() -> None:
     barriers = LocalBarriers()
     with pytest.raises(
         TimeoutError,
@@ -50,7 +50,7 @@ async def test_a_time_out_says_who_has_not_come_and_the_arrival_counts_on() -> N
     await barriers.arrive("loaded", 0, FIRST, None)
 
 
-async def test_one_process_that_comes_twice_is_not_two() -> None:
+async def test_two_arrivals_of_one_process_count_once() -> None:
     barriers = LocalBarriers()
     for _ in range(2):
         with pytest.raises(TimeoutError):
@@ -76,7 +76,7 @@ async def test_barriers_are_bounded() -> None:
         await barriers.arrive("one more", 0, FIRST, 0)
 
 
-async def test_who_waits_in_a_world_that_is_over_waits_no_more() -> None:
+async def test_a_process_that_waits_in_an_ended_world_is_released() -> None:
     barriers = LocalBarriers()
     waiting = asyncio.create_task(barriers.arrive("loaded", 0, FIRST, None))
     await asyncio.sleep(0)

@@ -50,14 +50,10 @@ async def main():
 
 asyncio.run(main())
 """
-"""A program of its own: whoever waits for training processes kills all else that this process has
-started.
-"""
+"""A separate program, because waiting for training processes kills all other children."""
 
 
-def test_a_process_that_cannot_be_started_for_want_of_the_nodes_resources_may_be_tried_again() -> (
-    None
-):
+def test_a_start_that_fails_for_lack_of_resources_may_be_retried() -> None:
     command = [sys.executable, "-c", WITHOUT_FILES]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     said = f"{os.EX_OSERR} elasticjob-agent: cannot run 'true': too many open files\n"

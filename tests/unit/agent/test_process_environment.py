@@ -123,12 +123,12 @@ def test_torchrun_meets_where_its_processes_would_on_the_embedded_cluster_too() 
     assert one[endpoint] == f"{alone['MASTER_ADDR']}:{alone['MASTER_PORT']}" != "127.1.2.0:29500"
 
 
-def test_what_torchrun_may_be_told_otherwise_is_the_users() -> None:
+def test_the_user_may_override_torchruns_defaults() -> None:
     (one,) = rendered("pytorch", 0, "torchrun", "train.py", PET_MAX_RESTARTS="2")
     assert render(["torchrun"], {"PET_MAX_RESTARTS": "2"}, one)[1]["PET_MAX_RESTARTS"] == "2"
 
 
-def test_torchrun_is_nothing_special_to_other_frameworks() -> None:
+def test_torchrun_is_an_ordinary_command_for_other_frameworks() -> None:
     assert len(rendered("custom", 0, "torchrun", "train.py")) == 3
 
 
@@ -183,9 +183,7 @@ def hosts(start: pb.Start) -> dict[str, str]:
 
 
 @pytest.mark.guarantee("references-in-commands")
-def test_each_role_has_a_variable_with_the_addresses_of_its_pods_in_the_order_of_their_indices() -> (
-    None
-):
+def test_each_role_has_a_variable_with_the_addresses_of_its_pods_by_index() -> None:
     start = world(
         ("worker", 2, "10.0.0.2"),
         ("my-ps", 1, "10.0.1.1"),
@@ -199,7 +197,7 @@ def test_each_role_has_a_variable_with_the_addresses_of_its_pods_in_the_order_of
     }
 
 
-def test_addresses_that_the_kernel_could_not_pass_on_are_left_out_and_nothing_else() -> None:
+def test_only_addresses_beyond_the_kernels_limit_are_dropped() -> None:
     name = "ELASTICJOB_WORKER_HOSTS"
     most = (MAX_ARG_STRLEN - len(f"{name}=") - 1 + 1) // len("10.10.10.10,")
     as_many = [("worker", index, "10.10.10.10") for index in range(most)]
@@ -209,7 +207,7 @@ def test_addresses_that_the_kernel_could_not_pass_on_are_left_out_and_nothing_el
     ]
 
 
-def test_a_role_that_nobody_can_have_makes_no_variable() -> None:
+def test_an_invalid_role_makes_no_variable() -> None:
     assert list(hosts(world(("a=b", 0, "10.0.0.1"), ("", 1, "10.0.0.2")))) == [
         "ELASTICJOB_COORDINATOR_HOST"
     ]

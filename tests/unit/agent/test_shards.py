@@ -35,7 +35,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"ELASTICJOB_{name}", raising=False)
 
 
-def test_a_checkpoint_contains_what_is_done_and_training_goes_on_from_there() -> None:
+def test_training_continues_from_the_done_shards_of_a_checkpoint() -> None:
     shards = elasticjob.shards("data", **CHECKPOINTS)
     first = [shards.take() for _ in range(9)]
     shards.done(*[shard for shard in first[:6] if shard is not None])
@@ -72,7 +72,7 @@ def test_a_shard_that_is_given_up_does_not_keep_the_data_set_from_ending() -> No
     assert shards.finished
 
 
-def test_what_was_not_taken_goes_back_at_the_end() -> None:
+def test_unused_shards_are_returned_at_the_end() -> None:
     shards = elasticjob.shards("data", size=10, shard_size=1, prefetch=4)
     taken = shards.take()
     assert taken is not None
@@ -92,7 +92,7 @@ def test_what_was_not_taken_goes_back_at_the_end() -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_every_line_of_every_file_is_given_out_once(
+def test_every_line_of_every_file_is_leased_once(
     tmp_path_factory: pytest.TempPathFactory,
     files: list[list[str]],
     lines_per_shard: int,
@@ -150,7 +150,7 @@ def test_a_file_is_counted_again_only_when_it_has_changed(tmp_path: Path) -> Non
     assert len(elasticjob.text_shards("text", [file], lines_per_shard=2, index=index)) == 1
 
 
-def test_files_that_cannot_be_read_and_numbers_that_make_no_sense_are_named(tmp_path: Path) -> None:
+def test_unreadable_files_and_invalid_numbers_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         elasticjob.text_shards("text", [tmp_path / "nowhere"], lines_per_shard=1)
     with pytest.raises(ValueError, match="lines_per_shard=0"):
@@ -164,7 +164,7 @@ def test_files_that_cannot_be_read_and_numbers_that_make_no_sense_are_named(tmp_
         elasticjob.text_shards("text", [tmp_path / "empty"], lines_per_shard=1)
 
 
-def test_a_stream_is_given_out_as_it_grows_and_ends_when_it_is_said_to() -> None:
+def test_a_stream_is_leased_as_it_grows_until_it_is_declared_complete() -> None:
     shards = elasticjob.stream_shards("events", shard_size=10, size=5)
     assert shards.take(0.01) is None
     grown = threading.Thread(target=shards.extend, args=(25,))
@@ -242,7 +242,7 @@ class Full:
     given = False
 
 
-def test_who_waits_for_shards_because_it_has_too_many_gets_the_reason(
+def test_a_process_with_too_many_unreported_shards_logs_the_reason(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     module = sys.modules[
@@ -259,7 +259,8 @@ def test_who_waits_for_shards_because_it_has_too_many_gets_the_reason(
     shards.take(0.1)
     shards.close()
     assert caplog.messages == [
-        "data set data: 4 shards are leased and not reported; with this number of workers and data sets a worker may hold 4. "
+        "data set data: 4 shards are leased and not reported; "
+        "with this number of workers and data sets a worker may hold 4. "
         "Report them done more often, or make shards larger."
     ]
 

@@ -126,7 +126,7 @@ def test_a_process_that_reports_rarely_changes_neither_steps_nor_time() -> None:
     assert (report.steps, report.seconds, report.samples) == (10, 5.0, 160)
 
 
-def test_where_the_process_that_led_is_silent_another_one_leads() -> None:
+def test_another_process_leads_when_the_leader_is_silent() -> None:
     pending = PendingReports()
     train(pending, 1, 0)
     assert pending.take() is not None

@@ -8,7 +8,7 @@ from elasticjob_agent import termination
 from elasticjob_api import names
 
 
-def test_the_termination_message_is_cut_at_its_end_that_matters_less(tmp_path: Path) -> None:
+def test_a_long_termination_message_keeps_its_end(tmp_path: Path) -> None:
     path = tmp_path / "message"
     termination.write({names.ENV_TERMINATION_LOG: str(path)}, "x" * 5000 + "end")
     assert path.read_text() == "x" * (termination.LIMIT - 3) + "end"

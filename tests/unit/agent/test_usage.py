@@ -1,7 +1,4 @@
-"""What the agent measures: the container's cgroup if it has its own, else its processes.
-
-And GPUs.
-"""
+"""The agent measures the container's cgroup, or without one its processes; and GPUs."""
 
 from __future__ import annotations
 
@@ -83,7 +80,7 @@ def test_cgroup_v1_is_read_from_its_two_groups(tmp_path: Path, inside: str) -> N
         (MEMORY_2, f"{PID}"),
     ],
 )
-def test_an_account_that_others_share_or_that_is_not_whole_is_not_taken(
+def test_a_shared_or_incomplete_cgroup_is_not_used(
     tmp_path: Path, files: dict[str, str], pids: str
 ) -> None:
     group(tmp_path / "mounts", files, pids)
@@ -98,7 +95,7 @@ def test_the_meter_returns_the_growth_of_cpu_seconds_and_the_working_set(tmp_pat
     assert meter.read(12.0) == Usage(1.5, 700)
 
 
-def test_a_container_whose_account_vanishes_is_measured_by_its_processes(tmp_path: Path) -> None:
+def test_a_container_whose_cgroup_vanishes_is_measured_by_its_processes(tmp_path: Path) -> None:
     meter = Meter(cgroup.Container(memory=tmp_path, cpu=tmp_path, version=2))
     code = "data = b'x' * 50_000_000\nprint('up', flush=True)\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
@@ -111,7 +108,7 @@ def test_a_container_whose_account_vanishes_is_measured_by_its_processes(tmp_pat
     assert measured.memory_bytes > 50_000_000
 
 
-def test_a_reading_that_hangs_blocks_nobody_and_is_not_taken_for_new(
+def test_a_hanging_reading_blocks_no_caller_and_becomes_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hang = threading.Event()
@@ -159,12 +156,15 @@ struct memory { unsigned long long total, free, used; };
 static int devices[2] = {40, 90};
 int nvmlInit_v2(void) { return %(init)d; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = &devices[index]; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+    *device = &devices[index]; return 0;
+}
 int nvmlDeviceGetUtilizationRates(void *device, struct utilization *rates) {
     rates->gpu = *(int *)device; rates->memory = 1; return %(rates)d;
 }
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
-    memory->total = 100ull << 30; memory->free = 0; memory->used = *(int *)device * (1ull << 30); return 0;
+    memory->total = 100ull << 30; memory->free = 0; memory->used = *(int *)device * (1ull << 30);
+    return 0;
 }
 """
 

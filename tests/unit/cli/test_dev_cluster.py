@@ -11,7 +11,7 @@ from elasticjob_cli.dev_cluster import next_steps
 CHECKOUT = Path(__file__).parents[3]
 
 
-def test_a_new_user_is_told_what_the_cluster_lacks_and_every_file_of_it_exists(
+def test_the_hints_for_a_new_cluster_name_existing_files(
     tmp_path: Path,
 ) -> None:
     lines = next_steps(tmp_path / "with a space")

@@ -1,4 +1,4 @@
-"""A run on this machine: its sizes, what becomes of its workers, their environment, its folder."""
+"""A run on this machine: its sizes, workers, environments and folder."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def begun(size: int) -> Workers:
         (2, "1:4", 2, Bounds(1, 4)),
     ],
 )
-def test_a_run_begins_with_the_number_given_else_with_the_fewest_there_may_be(
+def test_a_run_starts_with_the_given_number_or_with_the_fewest_workers(
     number: int | None, workers: str | None, size: int, bounds: Bounds
 ) -> None:
     assert initial_size(number, workers) == (size, bounds)
@@ -159,7 +159,7 @@ def test_a_run_that_is_stopped_drains_all_starts_none_and_has_not_succeeded() ->
     assert ended(workers, 1, 0)[1] == (Finish(succeeded=False),)
 
 
-def test_an_agent_is_told_all_that_an_agent_in_a_pod_is_told() -> None:
+def test_an_agent_gets_all_variables_of_an_agent_in_a_pod() -> None:
     template = {"spec": {"containers": [{"name": "train", "command": ["python"]}]}}
     spec = {"framework": "pytorch", "replicaSpecs": {"worker": {"template": template}}}
     job = msgspec.convert(
@@ -183,7 +183,7 @@ def test_an_agent_is_told_all_that_an_agent_in_a_pod_is_told() -> None:
     assert here[names.ENV_POD_IP] == worker_address("127.7.7", 2)
 
 
-def test_what_a_run_around_this_one_has_set_is_not_passed_on_and_all_else_is() -> None:
+def test_variables_of_an_enclosing_run_are_not_inherited_and_all_others_are() -> None:
     outer = {
         names.ENV_RANK: "7",
         names.ENV_SOCKET: "/outer",
@@ -204,7 +204,7 @@ def test_what_a_run_around_this_one_has_set_is_not_passed_on_and_all_else_is() -
         (["0", "1", "2"], 1, [["0", "1", "2"]]),
     ],
 )
-def test_gpus_are_divided_by_the_most_workers_there_may_be(
+def test_gpus_are_divided_by_the_most_workers(
     gpus: list[str], most: int, shares: list[list[str]]
 ) -> None:
     assert [own_gpus(gpus, index, most) for index in range(len(shares))] == shares
@@ -238,7 +238,7 @@ def test_a_run_has_the_name_of_its_script(command: list[str], name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["", "A", "1a", "a/b", "a-", "a" * 41, ".."])
-def test_a_name_that_is_no_label_is_refused(name: str) -> None:
+def test_a_name_that_is_not_a_label_is_refused(name: str) -> None:
     with pytest.raises(ClientError, match="at most 40 lower-case letters"):
         check_name(name)
 
@@ -319,7 +319,7 @@ def test_a_run_that_cannot_train_is_refused() -> None:
         check_machine("darwin", "jax")
 
 
-def test_only_the_rank_in_front_of_a_line_is_coloured() -> None:
+def test_only_the_rank_at_the_beginning_of_a_line_is_coloured() -> None:
     assert coloured_rank(b"[0] a [1] b") == b"\x1b[36m[0] \x1b[0ma [1] b"
     assert coloured_rank(b"a [1] b") == b"a [1] b"
     assert os.linesep not in coloured_rank(b"[12] x").decode()

@@ -1,4 +1,4 @@
-"""What the embedded cluster writes down, and where; nothing is started here."""
+"""The files that the embedded cluster writes; no process is started."""
 
 import json
 import os

@@ -52,7 +52,7 @@ def test_two_names_whose_addresses_collide_get_different_ones() -> None:
     assert collided
 
 
-def test_a_relaunched_pod_takes_over_the_address_of_one_that_is_leaving_or_gone() -> None:
+def test_a_relaunched_pod_has_the_address_of_its_ended_or_ending_predecessor() -> None:
     addresses = AddressPool()
     name = NetworkIdentity("team", "", "job-master")
     first = addresses.claim(name, "old", ())
@@ -71,7 +71,7 @@ def test_a_service_name_and_the_pod_of_that_host_name_have_one_address_in_any_or
     assert after.address_of(name) == claimed_first == asked_first
 
 
-def test_what_an_earlier_life_gave_out_is_kept() -> None:
+def test_addresses_of_an_earlier_process_of_the_node_are_kept() -> None:
     addresses = AddressPool()
     name = NetworkIdentity("team", "", "pod")
     addresses.adopt(name, "127.9.9.9", "u")

@@ -1,4 +1,4 @@
-"""What plain processes cannot give is refused by name; everything else is accepted."""
+"""The node refuses what plain processes cannot provide, by name, and accepts everything else."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def pod(spec: dict[str, Any] | None = None, **container: Any) -> Pod:
         ),
     ],
 )
-def test_what_a_process_can_have_is_accepted(accepted: Pod) -> None:
+def test_settings_that_a_process_supports_are_accepted(accepted: Pod) -> None:
     assert rejection(accepted, USER) is None
 
 
@@ -155,7 +155,9 @@ def test_what_a_process_can_have_is_accepted(accepted: Pod) -> None:
         ("spec.os.name", pod({"os": {"name": "windows"}})),
     ],
 )
-def test_what_a_process_cannot_have_is_refused_by_its_field(field: str, refused: Pod) -> None:
+def test_settings_that_a_process_cannot_support_are_refused_by_field(
+    field: str, refused: Pod
+) -> None:
     why = rejection(refused, USER)
     assert why is not None
     assert why.startswith(f"{field}:")
@@ -167,7 +169,7 @@ def test_every_problem_of_a_pod_is_reported_at_once() -> None:
     assert why.count(";") >= 2
 
 
-def test_a_pod_that_must_not_run_as_root_runs_as_whoever_the_node_is() -> None:
+def test_a_pod_that_must_not_run_as_root_runs_as_the_nodes_user() -> None:
     """The setting is about the image's user, and images are not used."""
     asked = pod({"securityContext": {"runAsNonRoot": True}})
     assert rejection(asked, ROOT) is None
@@ -189,6 +191,6 @@ def test_a_launcher_runs_without_the_volume_on_which_it_would_find_the_hosts() -
     assert rejection(asked, USER) is None
 
 
-def test_the_token_is_asked_for_by_the_volume_that_admission_adds() -> None:
+def test_a_pod_with_the_volume_of_a_token_gets_a_token() -> None:
     assert has_token(pod({"volumes": [TOKEN]}))
     assert not has_token(pod())

@@ -150,7 +150,7 @@ def test_secrets_are_decoded_and_config_maps_taken_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("source", [None, {"data": {"other": ""}}])
-def test_what_is_missing_is_an_error_unless_it_is_optional(source: dict[str, Any] | None) -> None:
+def test_a_missing_object_is_an_error_unless_it_is_optional(source: dict[str, Any] | None) -> None:
     reference = {"name": "s", "key": "k"}
     sources = {("Secret", "s"): source}
     with pytest.raises(ConfigError, match="s"):

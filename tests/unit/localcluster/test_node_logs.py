@@ -1,4 +1,4 @@
-"""Logs give back what was written, whole lines with their time, in any pieces it came."""
+"""Logs return the written output in whole lines with their times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read(path: Path, **options: object) -> bytes:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=40) | st.just(b"x" * 20_000) | st.just(b"\n"), max_size=12))
-def test_what_was_written_comes_back_byte_for_byte(tmp_path: Path, pieces: list[bytes]) -> None:
+def test_a_log_returns_the_output_byte_for_byte(tmp_path: Path, pieces: list[bytes]) -> None:
     path = tmp_path / "log"
     path.unlink(missing_ok=True)
     log = ContainerLog(path)
@@ -51,9 +51,7 @@ def test_times_are_shown_on_request_and_select(tmp_path: Path) -> None:
     assert read(log.path, since=0.0) == b"line\n"
 
 
-def test_a_file_that_has_grown_too_long_is_put_aside_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_file_is_rotated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container_logs, "LIMIT", 1000)
     log = ContainerLog(tmp_path / "log")
     for number in range(200):

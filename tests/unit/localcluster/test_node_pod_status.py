@@ -134,7 +134,7 @@ def test_a_condition_of_a_finished_resize_is_removed() -> None:
 
 
 @given(STATES)
-def test_a_new_node_knows_what_the_api_remembers_and_counts_the_running_as_lost(
+def test_a_new_node_keeps_known_terminations_and_counts_running_containers_as_lost(
     record: ContainerStatus,
 ) -> None:
     pod = Pod(metadata=POD.metadata, spec=POD.spec, status=status([record]))

@@ -30,7 +30,7 @@ def resized(
     return records[0].resources, conditions
 
 
-def test_what_fits_is_enforced_at_once() -> None:
+def test_resources_that_fit_are_enforced_at_once() -> None:
     wanted = {"requests": {"cpu": "3"}, "limits": {"memory": "1Gi"}}
     assert resized(wanted, {"requests": {"cpu": "1"}}) == (wanted, {})
 
@@ -86,6 +86,6 @@ def test_quantities_are_read_exactly(text: str | int, value: str | int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "abc", "12Q", "1.2.3", "Mi"])
-def test_what_is_not_a_quantity_is_named(text: str) -> None:
+def test_an_invalid_quantity_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         parse_quantity(text)
