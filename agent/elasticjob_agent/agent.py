@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from elasticjob_agent import agent_messages, events, host_files, termination
+from elasticjob_agent import agent_messages, ending, events, host_files, launching, termination
 from elasticjob_agent.config import Config
 from elasticjob_agent.events import Action, Event, Launch
 from elasticjob_agent.horovod.horovod_rendezvous import HorovodRendezvous
@@ -20,12 +19,11 @@ from elasticjob_agent.lifecycle import State, decide
 from elasticjob_agent.master_connection import MasterConnection, open_channel
 from elasticjob_agent.node_check import NodeCheck
 from elasticjob_agent.process import ProcessSupervisor, TrainingProcesses
-from elasticjob_agent.process_environment import environments, starts_torchrun
+from elasticjob_agent.process_environment import starts_torchrun
 from elasticjob_agent.readiness import Readiness
 from elasticjob_agent.remote_shell import programs
 from elasticjob_agent.scripts import Scripts
 from elasticjob_agent.torchrun_ranks import RankWatch
-from elasticjob_agent.training_messages import world_size
 from elasticjob_agent.training_socket import TrainingSocket
 from elasticjob_agent.usage import UsageMonitor
 
@@ -142,7 +140,15 @@ class Agent:
         """Carry out a command; one of an unknown kind is left to the master's time-out."""
         match command.WhichOneof("command"):
             case "start":
-                self._handle(self._launch_event(command.start))
+                launch = launching.launch(
+                    command.start,
+                    self._config,
+                    self._command,
+                    self._environment,
+                    socket=self._training_socket.path,
+                    horovod=self._horovod,
+                )
+                self._handle(launch)
             case "stop":
                 self._handle(
                     events.StopRequested(round=command.stop.round, grace=command.stop.grace_seconds)
@@ -166,25 +172,6 @@ class Agent:
         return agent_messages.usage(*self._usage_monitor.latest())
 
     # --- events
-
-    def _launch_event(self, start: pb.Start) -> Launch:
-        variables = environments(
-            start, self._config, self._command, self._environment, self._training_socket.path
-        )
-        processes = world_size(start.world)
-        if start.elastic_driver:
-            horovod = self._horovod.environment(self._environment, self._config.address)
-            variables = [{**each, **horovod} for each in variables]
-        return Launch(
-            round=start.world.round,
-            variables=variables,
-            first_rank=start.rank,
-            members=start.world.members,
-            restart_in_place=not start.goes_on
-            and not start.elastic_driver
-            and (processes <= 1 or self._config.in_process_elastic),
-            crash_excused=start.crash_excused,
-        )
 
     def _report_joined(self, round_: int) -> None:
         self._connection.send(pb.AgentMessage(joined=pb.Joined(round=round_)))
@@ -270,25 +257,15 @@ class Agent:
         )
 
     async def _end_processes(self, processes: TrainingProcesses, action: events.EndProcess) -> None:
-        """Ask the processes to stop, then send SIGTERM, then SIGKILL.
-
-        Cancelled when all have exited.
-        """
-        start = time.monotonic()
-        if action.kill_after > 0:
-            self._training_socket.request_stop()
-            if not self._training_socket.listens_for_stop:
-                # Meanwhile it may leave at its next commit, write a snapshot, or begin to listen.
-                leaves_by_itself = self._horovod.joined_round or programs.is_worker(self._command)
-                delay = self._config.sigterm_delay_seconds
-                if action.by_node and leaves_by_itself:
-                    delay = action.terminate_after / 2
-                await asyncio.sleep(min(delay, action.terminate_after))
-            if self._training_socket.listens_for_stop:
-                await asyncio.sleep(start + action.terminate_after - time.monotonic())
-            processes.terminate()
-            await asyncio.sleep(start + action.kill_after - time.monotonic())
-        processes.kill()
+        await ending.end(
+            processes,
+            action,
+            socket=self._training_socket,
+            leaves_by_itself=lambda: (
+                bool(self._horovod.joined_round) or programs.is_worker(self._command)
+            ),
+            sigterm_delay_seconds=self._config.sigterm_delay_seconds,
+        )
 
     async def _await_verdict(self) -> None:
         last = self._state.last_exit

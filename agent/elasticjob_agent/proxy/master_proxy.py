@@ -7,7 +7,7 @@ reported need no call: the master takes them back when it learns of the exit.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import grpc.aio
 from elasticjob_api.v1 import agent_pb2
@@ -15,7 +15,7 @@ from elasticjob_api.v1 import discovery_pb2 as discovery
 from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 
 from elasticjob_agent.proxy.master_call import CallError, call_until_answered
-from elasticjob_agent.proxy.shards import Caller, ShardProxy
+from elasticjob_agent.proxy.shards import Caller, Request, ShardProxy
 from elasticjob_agent.proxy.shell_messages import ShellMessages
 from elasticjob_agent.proxy.values_and_barriers import ValuesAndBarriers
 
@@ -29,33 +29,33 @@ class MasterProxy:
         self._values = ValuesAndBarriers(channel, pod_uid)
         self._shell_messages = ShellMessages(channel, pod_uid)
         self._discovery = DiscoveryServiceStub(channel)
+        self._handlers: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
+            **self._shards.handlers,
+            **self._values.handlers,
+            **self._shell_messages.handlers,
+            "hosts": self._hosts,
+        }
 
-    async def call(self, request: dict[str, Any], caller: Caller) -> dict[str, Any]:
+    async def call(self, request: Request, caller: Caller) -> Request:
         """Answer one request of a connection.
 
         Raises:
             CallError: the request is not understood, or the master refuses it.
         """
+        name = request.get("call")
+        handler = self._handlers.get(name) if isinstance(name, str) else None
+        if handler is None:
+            raise CallError(f"unknown call {name!r}")
         try:
-            match request.get("call"):
-                case str(name) if name in self._shards.handlers:
-                    return await self._shards.handlers[name](request, caller)
-                case str(name) if name in self._values.handlers:
-                    return await self._values.handlers[name](request, caller)
-                case str(name) if name in self._shell_messages.handlers:
-                    return await self._shell_messages.handlers[name](request, caller)
-                case "hosts":
-                    return await self._hosts()
-                case other:
-                    raise CallError(f"unknown call {other!r}")
+            return await handler(request, caller)
         except KeyError as error:
             raise CallError(f"field {error} is missing") from error
         except (TypeError, ValueError, OverflowError) as error:
             raise CallError(f"bad field: {error}") from error
 
-    async def _hosts(self) -> dict[str, Any]:
-        request = discovery.GetHostsRequest()
-        answer = await call_until_answered(self._discovery.GetHosts, request)
+    async def _hosts(self, _request: Request, _caller: Caller) -> Request:
+        message = discovery.GetHostsRequest()
+        answer = await call_until_answered(self._discovery.GetHosts, message)
         return {
             "hosts": [
                 {"name": host.name, "slots": host.slots, "address": host.address}
