@@ -27,7 +27,7 @@ REPORT_SECONDS = 0.05
 
 _READ_BYTES = 65536
 _EXIT_FLUSH_SECONDS = 2.0
-_AGENT_GONE = "the agent is gone"
+_AGENT_UNREACHABLE = "the agent is unreachable"
 
 
 class AgentError(Exception):
@@ -107,7 +107,7 @@ class AgentConnection:
         answer: Future[dict[str, Any]] = Future()
         with self._changed:
             if self._disconnected:
-                answer.set_exception(AgentError(_AGENT_GONE))
+                answer.set_exception(AgentError(_AGENT_UNREACHABLE))
                 return answer
             self._last_call_id += 1
             self._pending_calls[self._last_call_id] = answer
@@ -222,7 +222,7 @@ class AgentConnection:
             self._pending_calls.clear()
             self._changed.notify_all()
         for answer in calls:
-            answer.set_exception(AgentError(_AGENT_GONE))
+            answer.set_exception(AgentError(_AGENT_UNREACHABLE))
 
 
 def _introduction() -> list[dict[str, Any]]:

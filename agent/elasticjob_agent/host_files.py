@@ -28,7 +28,7 @@ HOROVOD_FORM = "hostfile"
 SLOTS_FORM = "deepspeed-hostfile"
 SCRIPT = "discover_hosts.sh"
 FIRST_SECONDS = 5.0
-"""A registered agent waits so long for the first list, so that the launcher finds the files."""
+"""A registered agent waits this time for the first list, so that the launcher finds the files."""
 RETRY_SECONDS = 1.0
 _MOUNT_POINT = 4
 """The column of mountinfo."""
@@ -116,7 +116,7 @@ def for_launcher(
     """Return the environment with what a launcher needs, and its files of hosts.
 
     Args:
-        environment: of the container, which says what is needed: `ssh` on the PATH, files of hosts.
+        environment: of the container, with the operator's variables for a launcher.
         programs_folder: for the programs, and for the files if no volume is mounted.
         channel: to the master.
     """

@@ -28,7 +28,7 @@ from elasticjob_agent.step_reports import PendingReports, StepReport
 REGISTER_SECONDS = 5.0
 HEARTBEAT_SECONDS = 1.0
 REPORT_SECONDS = 0.2
-"""The interval, as the others above, unless the master sets another one."""
+"""The intervals until the master sets others."""
 FIRST_RETRY_SECONDS = 0.05
 MAX_RETRY_SECONDS = 1.0
 _QUIET_SECONDS = 5.0

@@ -37,7 +37,7 @@ def cannot_start(
 
 
 def _longest(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return what is too long for the kernel: the longest argument or variable, and its bound."""
+    """Return the argument or variable that is too long for the kernel, and its bound."""
     if max(map(len, command)) > max(map(len, environment.values()), default=0):
         arguments = {f"argument {number}": text for number, text in enumerate(command)}
         size = sum(_bytes(text) for text in command)

@@ -27,7 +27,7 @@ from elasticjob_localcluster.state_directory import cache_dir, locked, make_dire
 from elasticjob_localcluster.teardown import CLUSTER_FILE, remove_directory, tear_down
 
 _SILENT_SECONDS = 60.0
-"""A cluster whose processes all run may be unresponsive for so long."""
+"""The time that a cluster whose processes all run may be unresponsive."""
 Children = dict[str, "subprocess.Popen[bytes]"]
 
 

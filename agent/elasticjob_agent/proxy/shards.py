@@ -192,7 +192,7 @@ class ShardProxy:
             dataset=dataset, pod_uid=self._pod_uid, returned=shards, round=caller.round
         )
         if message.returned:
-            with contextlib.suppress(CallError):  # the master has taken them back already
+            with contextlib.suppress(CallError):  # the master has returned them already
                 await call_until_answered(self._stub.ReportShards, message)
 
 

@@ -19,8 +19,9 @@ from elasticjob_api import names
 
 ALIVE_SECONDS = 2.0
 MOST_SILENT_CALLS = 8
-"""If the master answers so many successive calls without a message, the other end is lost. Each
-call takes two seconds.
+"""After this number of successive answers without a message, the other end counts as lost.
+
+Each call takes two seconds.
 """
 CLOSED = {"close": True}
 """The message that this end has closed the session."""

@@ -23,7 +23,7 @@ from elasticjob_cli.run.workers import Action, Decision, Drain, Finish, Start, W
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OUTPUT_SECONDS = 1.0
-"""The output of a worker is read for so long after its agent has ended: a process that it has left
+"""The time to read a worker's output after its agent has ended: a process that the agent has left
 may keep it open.
 """
 _LAST_LINES = 20

@@ -21,7 +21,7 @@ from elasticjob_localcluster.node.container_reaper import ContainerReaper
 from elasticjob_localcluster.node.container_status import Terminated
 
 _PIPE_SECONDS = 0.5
-"""Output is read for so long after the process has ended, if another process has the pipe open."""
+"""The time to read output after the process has ended, if another one has the pipe open."""
 _MESSAGE_BYTES = 4096
 
 

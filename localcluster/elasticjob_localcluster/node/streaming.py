@@ -32,7 +32,7 @@ _RESIZE = 4
 _CLOSE = 255
 _MAX_PORTS = 16
 _REST_SECONDS = 0.5
-"""Output is read for so long after a command has ended, if its children hold it open."""
+"""The time to read output after a command has ended, if its children hold it open."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

@@ -82,7 +82,7 @@ def test_without_the_agent_steps_continue_and_calls_raise(
             elasticjob.report_step(step)
         assert not elasticjob.should_stop()
         elasticjob.confirm_stop()
-        with pytest.raises(elasticjob.AgentError, match="the agent is gone"):
+        with pytest.raises(elasticjob.AgentError, match="the agent is unreachable"):
             elasticjob.members()
     finally:
         monkeypatch.delenv("ELASTICJOB_SOCKET")

@@ -101,7 +101,7 @@ def test_without_an_answer_in_time_nothing_may_be_committed(
     monkeypatch.setenv("ELASTICJOB_SOCKET", str(tmp_path / "nothing"))
     assert not elasticjob.may_commit()
     assert "the agent has not answered within 0.2 s" in caplog.text
-    assert "the agent is gone" in caplog.text
+    assert "the agent is unreachable" in caplog.text
 
 
 def test_a_late_answer_to_a_suspended_process_does_not_count(
