@@ -9,8 +9,10 @@ from typing import Any
 from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import dl_operator, dlrover, et_operator, framework_controller, kubeflow
+from elasticjob_cli.convert.dlrover_plan import scale_plan
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.report import Converted, Kind, Note, Report, shown
+from elasticjob_cli.convert.train_job import train_job
 
 Converter = Callable[[Fields, Report], Json | None]
 
@@ -20,13 +22,13 @@ CONVERTERS: Mapping[tuple[str, str], Converter] = MappingProxyType(
         (et_operator.API_VERSION, "ScaleIn"): et_operator.scale_in,
         (et_operator.API_VERSION, "ScaleOut"): et_operator.scale_out,
         (dlrover.API_VERSION, "ElasticJob"): dlrover.elastic_job,
-        (dlrover.API_VERSION, "ScalePlan"): dlrover.scale_plan,
+        (dlrover.API_VERSION, "ScalePlan"): scale_plan,
         (framework_controller.API_VERSION, "Framework"): framework_controller.framework,
         (dl_operator.API_VERSION, "MXJob"): dl_operator.mx_job,
         (dl_operator.API_VERSION, "TFJob"): dl_operator.tf_job,
         (kubeflow.MPI_API_VERSION, "MPIJob"): kubeflow.mpi_job,
         (kubeflow.PYTORCH_API_VERSION, "PyTorchJob"): kubeflow.pytorch_job,
-        (kubeflow.TRAINER_API_VERSION, "TrainJob"): kubeflow.train_job,
+        (kubeflow.TRAINER_API_VERSION, "TrainJob"): train_job,
     }
 )
 _GROUPS = {version.split("/")[0] for version, _ in CONVERTERS}

@@ -9,7 +9,6 @@ from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.naming import role_name
 from elasticjob_cli.convert.report import Report
-from elasticjob_cli.convert.static_cluster import static_cluster
 
 API_VERSION = "mpba.fbk.eu/v1"
 
@@ -33,27 +32,26 @@ def _job(document: Fields, framework: str, report: Report) -> Json | None:
     else:
         groups = document.list_of_maps("spec")
     for group in groups:
-        _role(group, draft, report)
+        _role(group, draft)
         group.done()
     message = (
-        "pods that fail are replaced, and the job ends with its workers; there nothing watched them"
+        "failed pods are replaced, and the job ends with its workers; there no pods were watched"
     )
     report.differs("spec", message, ("spec", "replicaSpecs"))
-    static_cluster(draft, report)
     return jobs.finish(draft, report)
 
 
-def _role(group: Fields, draft: Draft, report: Report) -> None:
+def _role(group: Fields, draft: Draft) -> None:
     kind = group.text("replicaType", required=True)
     role = role_name(kind.casefold()) if kind else "unknown"
     if role != kind.casefold():
-        report.differs(group.where("replicaType"), f"{kind} is {role} here", place(role))
+        group.differs("replicaType", f"{kind} is {role} here", place(role))
     if role in draft.roles:
-        report.refused(group.where("replicaType"), f"{kind} is there twice; put both into one")
+        group.refused("replicaType", f"{kind} is given twice; merge both")
         return
-    draft.sources[role] = group.path
-    draft.roles[role] = {
+    written: Json = {
         "replicas": jobs.replicas(group),
         "template": templates.pod_template(group, "template", place(role, "template")),
     }
-    jobs.fixed_size(draft.roles[role], report, group.path, place(role))
+    jobs.fixed_size(written, group.report, group.path, place(role))
+    draft.add(role, written, group)

@@ -1,94 +1,80 @@
-"""DLRover: ElasticJob of elastic.iml.github.io/v1alpha1 (its ScalePlan: dlrover_plan.py). Pure."""
+"""DLRover: ElasticJob of elastic.iml.github.io/v1alpha1. Pure; `dlrover_plan.py` converts plans."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
 
 from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.meta import Json
 from elasticjob_api.names import ROLE_WORKER
 
 from elasticjob_cli.convert import jobs, templates, torch_commands
-from elasticjob_cli.convert.dlrover_plan import resources, scale_plan
+from elasticjob_cli.convert.dlrover_plan import resources
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.jobs import Draft, place
+from elasticjob_cli.convert.jobs import Draft, container_place, place
 from elasticjob_cli.convert.naming import role_name
 from elasticjob_cli.convert.report import Place, Report
-from elasticjob_cli.convert.static_cluster import static_cluster
-
-__all__ = ["API_VERSION", "elastic_job", "scale_plan"]
 
 API_VERSION = "elastic.iml.github.io/v1alpha1"
 _MASTER = "dlrover-master"
-_STRATEGIES: Mapping[str, str] = MappingProxyType(
-    {
-        "ParameterServerStrategy": "tensorflow",
-        "AllreduceStrategy": "pytorch",
-        "CustomStrategy": "custom",
-    }
-)
+_STRATEGIES = {
+    "ParameterServerStrategy": "tensorflow",
+    "AllreduceStrategy": "pytorch",
+    "CustomStrategy": "custom",
+}
 _RESTART_COUNT = 3
-_VARIABLES: Mapping[str, str] = MappingProxyType(
-    {
-        "WORKER_NUM": "$(PET_NNODES)",
-        "NODE_NUM": "$(PET_NNODES)",
-        "WORKER_RANK": "$(PET_NODE_RANK)",
-        "NODE_RANK": "$(PET_NODE_RANK)",
-    }
-)
-"""Variables of theirs that torchrun's say in a job of framework pytorch."""
-_FIXED_VARIABLES: Mapping[str, str] = MappingProxyType(
-    {
-        "ELASTIC_JOB_NAME": "$(ELASTICJOB_JOB_NAME)",
-        "NODE_TYPE": "$(ELASTICJOB_ROLE)",
-        "NODE_ID": "$(ELASTICJOB_INDEX)",
-        "POD_NAME": "$(ELASTICJOB_POD_NAME)",
-        "POD_IP": "$(ELASTICJOB_POD_IP)",
-    }
-)
+_MAX_STALL_SECONDS = 86_400
+_TORCHRUN_VARIABLES = {
+    "WORKER_NUM": "$(PET_NNODES)",
+    "NODE_NUM": "$(PET_NNODES)",
+    "WORKER_RANK": "$(PET_NODE_RANK)",
+    "NODE_RANK": "$(PET_NODE_RANK)",
+}
+"""DLRover's variables with the values of torchrun's variables, for jobs of framework pytorch."""
+_VARIABLES = {
+    "ELASTIC_JOB_NAME": "$(ELASTICJOB_JOB_NAME)",
+    "NODE_TYPE": "$(ELASTICJOB_ROLE)",
+    "NODE_ID": "$(ELASTICJOB_INDEX)",
+    "POD_NAME": "$(ELASTICJOB_POD_NAME)",
+    "POD_IP": "$(ELASTICJOB_POD_IP)",
+}
 _OWN_TRAINER = re.compile(r"\bdlrover\.(?:trainer|python)\b|DLROVER_MASTER_ADDR")
+_FRACTION = re.compile(r"(?:0?\.[0-9]+|1(?:\.0+)?)")
 
 
 def elastic_job(document: Fields, report: Report) -> Json | None:
-    """Convert an ElasticJob of theirs."""
+    """Convert an ElasticJob of DLRover."""
     spec = document.map("spec")
-    strategy = spec.text(
-        "distributionStrategy", "ParameterServerStrategy", choices=tuple(_STRATEGIES)
-    )
+    strategies = tuple(_STRATEGIES)
+    strategy = spec.text("distributionStrategy", "ParameterServerStrategy", choices=strategies)
     draft = Draft(jobs.metadata(document, of_job=True), _STRATEGIES[strategy])
-    report.differs(
-        spec.where("distributionStrategy"),
-        f"{strategy} is framework {draft.framework}",
-        ("spec", "framework"),
-    )
-    variables = _job_variables(spec, report)
+    message = f"{strategy} is framework {draft.framework}"
+    spec.differs("distributionStrategy", message, ("spec", "framework"))
+    variables = _job_variables(spec)
     for kind, group in spec.maps("replicaSpecs").items():
         if kind.lower() == _MASTER:
-            _master(group, draft, report)
+            _master(group, draft)
         else:
-            _role(kind, group, draft, variables, report)
+            _role(kind, group, draft, variables)
     if spec.boolean("suspend", default=False):
         draft.spec.setdefault("runPolicy", {})["suspend"] = True
-    _autoscaling(spec, draft, report)
+    _autoscaling(spec, draft)
     if spec.boolean("enableDynamicSharding", default=False):
         message = (
-            "the master always leases shards, to a program that takes them from elasticjob.shards (docs/data.md) in "
-            "place of their sharding client"
+            "the master always leases shards, to a program that requests them from elasticjob.shards "
+            "(docs/data.md) instead of DLRover's sharding client"
         )
-        report.differs(spec.where("enableDynamicSharding"), message)
-    spec.lose(
-        "brainService",
-        "there is no service beside the job's own master; it searches the best size by itself",
+        spec.differs("enableDynamicSharding", message)
+    message = (
+        "there is no service besides the job's own master, which searches the best size itself"
     )
+    spec.lose("brainService", message)
     spec.done()
-    static_cluster(draft, report)
     return jobs.finish(draft, report)
 
 
-def _job_variables(spec: Fields, report: Report) -> list[Json]:
-    """Return the job's variables for its containers; they may be a map or a list there."""
+def _job_variables(spec: Fields) -> list[Json]:
+    """Return the job's variables, which are a map or a list, for its containers."""
     found: list[Json] = []
     if isinstance(spec.raw("envs"), list):
         for each in spec.list_of_maps("envs"):
@@ -100,188 +86,189 @@ def _job_variables(spec: Fields, report: Report) -> list[Json]:
             if isinstance(value, str):
                 found.append({"name": name, "value": value})
             else:
-                found.append(_variable(Fields(value, envs.where(name), report), name))
+                found.append(_variable(Fields(value, envs.where(name), spec.report), name))
     if found:
-        message = "variables of the job are written into each container; there nothing reads them"
-        report.differs(spec.where("envs"), message)
+        message = "variables of the job are written into each container; there they have no effect"
+        spec.differs("envs", message)
     return found
 
 
 def _variable(read: Fields, name: str) -> Json:
     read.raw("name")
     source = read.map("valueFrom")
-    found = {"name": name, "valueFrom": {key: source.raw(key) for key in source.names()}}
-    if not source.names():
-        found = {"name": name, "value": read.text("value") if read.raw("value") != "" else ""}
+    found: Json = {"name": name}
+    if source.names():
+        found["valueFrom"] = {key: source.raw(key) for key in source.names()}
+    else:
+        found["value"] = read.any_text("value")
     read.done()
     return found
 
 
-def _role(kind: str, group: Fields, draft: Draft, variables: list[Json], report: Report) -> None:
+def _role(kind: str, group: Fields, draft: Draft, variables: list[Json]) -> None:
     role = role_name(kind.lower())
     at = place(role)
     if role != kind:
-        report.differs(group.path, f"{kind} is {role} here", at)
+        group.differs("", f"{kind} is {role} here", at)
     if role in draft.roles:
-        report.refused(group.path, f"there are two groups {kind.lower()}; put both into one")
+        group.refused("", f"there are two groups {kind.lower()}; merge both")
         return
     written: Json = {"replicas": jobs.replicas(group, default=0)}
     if written["replicas"] == 0:
         written["replicas"] = 1
-        message = "replicas: 1, where their master chooses; the auto-scaler begins with it"
-        report.invented(group.where("replicas"), message, (*at, "replicas"))
-    restarts = group.integer("restartCount", 0, MAX_REPLICAS)
-    written["restartLimit"] = _RESTART_COUNT if restarts is None else restarts
-    report.differs(
-        group.where("restartCount"),
-        "counted are failures of the program; a deleted or evicted pod never is; "
-        + (jobs.OUT_OF_MEMORY if draft.framework == "pytorch" else jobs.MORE_MEMORY),
-        (*at, "restartLimit"),
-    )
+        message = "replicas: 1, where DLRover's master chooses; the auto-scaler starts with it"
+        group.invented("replicas", message, (*at, "replicas"))
+    _restarts(group, written, draft.framework, at)
     written["autoScale"] = group.boolean("autoScale", default=True)
     written["minReplicas"] = 1
-    report.invented(
-        group.path, "minReplicas: 1; there is no lower bound there", (*at, "minReplicas")
-    )
+    message = "minReplicas: 1; there is no lower bound there"
+    group.invented("", message, (*at, "minReplicas"))
     group.text("restartPolicy")
     written["template"] = templates.pod_template(group, "template", (*at, "template"))
     _priority(group, written["template"]["spec"], (*at, "template", "spec"))
-    _restart_timeout(role, group, draft, report)
+    _restart_timeout(role, group, draft)
     group.done()
-    draft.roles[role] = written
-    draft.sources[role] = group.path
+    draft.add(role, written, group)
     for container in templates.all_containers(written["template"]):
         templates.add_variables(container, variables)
-    _command(role, draft, group.path, report)
+    _command(role, draft, group.report)
+
+
+def _restarts(group: Fields, written: Json, framework: str, at: Place) -> None:
+    restarts = group.integer("restartCount", 0, MAX_REPLICAS)
+    written["restartLimit"] = _RESTART_COUNT if restarts is None else restarts
+    memory = jobs.OUT_OF_MEMORY if framework == "pytorch" else jobs.MORE_MEMORY
+    message = "failures of the program count; deletions and evictions of pods do not"
+    group.differs("restartCount", f"{message}; {memory}", (*at, "restartLimit"))
 
 
 def _priority(group: Fields, pod: Json, at: Place) -> None:
-    """Convert the priority of a role, which is the priority class of its pods.
+    """Convert the priority of a role to the priority class of its pods.
 
-    Of a part of them it is lost.
+    A priority for a part of the pods has no equivalent.
     """
-    where = group.where("priority")
     value = group.raw("priority")
-    fraction = re.fullmatch(r"(?:0?\.[0-9]+|1(?:\.0+)?)", str(value))
     if value is None or value == "":
         return
-    if value in ("high", "low") or (fraction and float(fraction[0]) == 1):
-        pod["priorityClassName"] = value if value == "low" else "high"
+    part = float(str(value)) if _FRACTION.fullmatch(str(value)) else 0.0
+    if value in ("high", "low") or part == 1:
+        pod["priorityClassName"] = "low" if value == "low" else "high"
         message = (
             f"priority {value} is the priority class of that name, which the cluster must have"
         )
-        group.report.differs(where, message, (*at, "priorityClassName"))
-    elif fraction and float(fraction[0]) > 0:
+        group.differs("priority", message, (*at, "priorityClassName"))
+    elif part > 0:
         message = (
-            f"{value} of the members have priority class high there, and the others low; here all members of a role "
-            "have one: set priorityClassName in the template"
+            f"{value} of the members have priority class high there, and the others low; here all "
+            "members of a role have one: set priorityClassName in the template"
         )
-        group.report.lost(where, message, at)
+        group.lost("priority", message, at)
     else:
-        group.report.invalid(where, value, "high, low, or a part above 0 and at most 1")
+        group.invalid("priority", value, "high, low, or a part above 0 and at most 1")
 
 
-def _restart_timeout(role: str, group: Fields, draft: Draft, report: Report) -> None:
-    """Convert how long a worker may train on one shard, which tells there that it hangs."""
+def _restart_timeout(role: str, group: Fields, draft: Draft) -> None:
+    """Convert the longest time for one shard, after which a worker counts as hung there."""
     seconds = group.integer("restartTimeout", 0, MAX_INT32)
-    where = group.where("restartTimeout")
     if not seconds:
         return
     if role != ROLE_WORKER:
-        report.differs(where, f"left out: there it is read of the role {ROLE_WORKER} only")
+        message = f"left out: there only the role {ROLE_WORKER} has it"
+        group.differs("restartTimeout", message)
         return
-    most = 86_400
-    draft.spec.setdefault("health", {}).update(onStall="Restart", stallSeconds=min(seconds, most))
+    stall = min(seconds, _MAX_STALL_SECONDS)
+    draft.spec.setdefault("health", {}).update(onStall="Restart", stallSeconds=stall)
     message = (
-        f"a worker that needs more than {seconds} s for a shard is restarted there; here all training processes are, "
-        "from their checkpoint, when no member has finished a step for so long (docs/health.md)"
+        f"there a worker that needs more than {seconds} s for a shard is restarted; here all "
+        "training processes restart from their checkpoint if no member finishes a step for so long "
+        "(docs/health.md)"
     )
-    report.differs(
-        where, message if seconds <= most else f"{message}, at most {most} s", ("spec", "health")
-    )
+    if stall < seconds:
+        message += f", at most {stall} s"
+    group.differs("restartTimeout", message, ("spec", "health"))
 
 
-def _command(role: str, draft: Draft, where: str, report: Report) -> None:
-    """Change the training command: torchrun in place of dlrover-run, their variables by ours."""
+def _command(role: str, draft: Draft, report: Report) -> None:
+    """Change the training command: torchrun replaces dlrover-run, our variables replace theirs."""
+    where = draft.sources[role]
     written = draft.roles[role]
     container = templates.first_container(written["template"])
-    at = place(role, "template", "spec", "containers", 0)
-    options = torch_commands.convert(written, draft.framework, report, where, place(role))
+    options = torch_commands.convert(written, draft.framework, report, where, role)
     if "network-check" in options:
         draft.spec.setdefault("health", {})["nodeCheck"] = {"enabled": True}
-        message = "from --network-check: a look at each node before it trains, without their test in pairs"
+        message = "from --network-check: each node is checked before it trains, without DLRover's test in pairs"
         report.differs(where, message, ("spec", "health", "nodeCheck"))
-    if re.fullmatch(r"[1-9][0-9]{0,2}", unit := options.get("node-unit", "")):
+    unit = options.get("node-unit", "")
+    if re.fullmatch(r"[1-9][0-9]{0,2}", unit):
         draft.spec.setdefault("autoscaling", {})["multipleOf"] = int(unit)
     text = templates.command_text(container)
     if _OWN_TRAINER.search(text):
-        report.lost(
-            where,
-            "the command is a part of DLRover, which needs DLRover's master: start the training program itself, and "
-            "let it call `import elasticjob` (docs/training.md)",
-            at,
+        message = (
+            "the command is a part of DLRover, which needs DLRover's master: start the training "
+            "program itself, and let it call `import elasticjob` (docs/training.md)"
         )
-    known = {**_FIXED_VARIABLES, **(_VARIABLES if draft.framework == "pytorch" else {})}
+        report.lost(where, message, container_place(role))
+    known = dict(_VARIABLES)
+    if draft.framework == "pytorch":
+        known |= _TORCHRUN_VARIABLES
     used = [name for name in known if templates.mentions(text, name)]
     templates.add_variables(container, [{"name": name, "value": known[name]} for name in used])
-    for name in _VARIABLES:
+    for name in _TORCHRUN_VARIABLES:
         if name not in known and templates.mentions(text, name):
-            report.lost(
-                where,
-                f"{name} is not set: the numbers of the world are ELASTICJOB_RANK and _WORLD_SIZE",
-                at,
-            )
+            message = f"{name} is not set: the world's numbers are ELASTICJOB_RANK and _WORLD_SIZE"
+            report.lost(where, message, container_place(role))
 
 
-def _master(group: Fields, draft: Draft, report: Report) -> None:
-    """Take from their master's pod where it runs; the program is ours."""
+def _master(group: Fields, draft: Draft) -> None:
+    """Keep the placement of DLRover's master for the job's master, which is another program."""
     template = group.map("template")
-    metadata = template.map("metadata")
     spec = template.map("spec")
     kept: Json = {}
-    if found := {
-        name: texts for name in ("labels", "annotations") if (texts := metadata.text_map(name))
-    }:
-        kept["metadata"] = found
-    if found := {
+    if metadata := templates.labels_and_annotations(template.map("metadata")):
+        kept["metadata"] = metadata
+    placement = {
         name: spec.raw(name)
         for name in ("nodeSelector", "tolerations", "affinity")
         if spec.has(name)
-    }:
-        kept["spec"] = found
+    }
+    if placement:
+        kept["spec"] = placement
+    at: Place = ()
     if kept:
         draft.spec["master"] = {"template": kept}
-    message = "the job's master is this operator's own: image, command and resources of theirs are left out"
-    report.differs(group.path, message, ("spec", "master") if kept else ())
+        at = ("spec", "master")
+    message = "the job's master is this operator's own: DLRover's image, command and resources are left out"
+    group.differs("", message, at)
 
 
-def _autoscaling(spec: Fields, draft: Draft, report: Report) -> None:
+def _autoscaling(spec: Fields, draft: Draft) -> None:
     mode = spec.text("optimizeMode", "single-job", choices=("single-job", "cluster", "manual"))
     found: Json = draft.spec.pop("autoscaling", {})
-    if mode != "manual" and ROLE_WORKER in draft.roles:
+    worker = draft.roles.get(ROLE_WORKER)
+    if mode != "manual" and worker is not None:
         found = {"enabled": True} | found
         message = (
-            f"optimizeMode {mode}: the master measures samples, so the program has to report them by "
-            "elasticjob.report_step; without samples nothing is changed"
+            f"optimizeMode {mode}: the master measures samples, so the program must report them with "
+            "elasticjob.report_step; without samples the size does not change"
         )
-        report.differs(spec.where("optimizeMode"), message, ("spec", "autoscaling", "enabled"))
-    if bounds := resources(spec, "resourceLimits"):
+        spec.differs("optimizeMode", message, ("spec", "autoscaling", "enabled"))
+    bounds = resources(spec, "resourceLimits")
+    if bounds:
         found["resourceLimits"] = bounds
+    if worker is None:
+        if found:
+            spec.lost("", "autoscaling needs a role worker")
+        return
     multiple = found.get("multipleOf", 1)
-    if (
-        multiple > 1
-        and ROLE_WORKER in draft.roles
-        and draft.roles[ROLE_WORKER]["replicas"] % multiple
-    ):
+    if worker["replicas"] % multiple:
         del found["multipleOf"]
-        report.lost(
-            spec.where("replicaSpecs"),
-            f"--node-unit {multiple} does not divide the workers' replicas",
+        message = f"--node-unit {multiple} does not divide the workers' replicas"
+        spec.lost("replicaSpecs", message)
+    if not found:
+        return
+    draft.spec["autoscaling"] = found
+    if "maxReplicas" not in worker and not bounds and found.get("enabled"):
+        message = (
+            "without maxReplicas of worker or resourceLimits the auto-scaler does not grow the job"
         )
-    if found and ROLE_WORKER in draft.roles:
-        draft.spec["autoscaling"] = found
-        if "maxReplicas" not in draft.roles[ROLE_WORKER] and not bounds and found.get("enabled"):
-            message = "without maxReplicas of worker or resourceLimits the auto-scaler does not grow the job"
-            report.differs(spec.where("resourceLimits"), message, ("spec", "autoscaling"))
-    elif found:
-        report.lost(spec.path, "autoscaling needs a role worker")
+        spec.differs("resourceLimits", message, ("spec", "autoscaling"))

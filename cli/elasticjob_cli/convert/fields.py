@@ -1,7 +1,4 @@
-"""Reads a document field by field.
-
-What has the wrong type is noted, and what nobody has read is lost. Pure.
-"""
+"""Reads a document field by field, and notes wrong types and fields that were not read. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +8,16 @@ from typing import Any
 from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 
-from elasticjob_cli.convert.report import Report
+from elasticjob_cli.convert.report import Place, Report
 
 MAX_CHARACTERS = 4096
-"""Of a text that is read here; what is only passed on, such as commands, has no bound of its own.
-"""
+"""Bound of the texts that are read here, but not of copied texts such as commands."""
 
 
 class Fields:
     """A map of a document.
 
-    Each method reads one field; a field that is null counts as not there.
+    Each method reads one field; null counts as a missing field.
     """
 
     def __init__(self, values: object, path: str, report: Report) -> None:
@@ -33,15 +29,15 @@ class Fields:
         self.report = report
 
     def where(self, name: str) -> str:
-        """Return the path of a field."""
-        return f"{self.path}.{name}" if self.path else name
+        """Return the path of a field; of the map itself for an empty name."""
+        return ".".join(filter(None, (self.path, name)))
 
     def has(self, name: str) -> bool:
-        """Return whether a field is there."""
+        """Return whether the map has a field."""
         return self._values.get(name) is not None
 
     def raw(self, name: str) -> Any:
-        """Read a field of any type; None if it is not there."""
+        """Read a field of any type; None if it is missing."""
         self._unread.discard(name)
         return self._values.get(name)
 
@@ -52,20 +48,26 @@ class Fields:
         value = self.raw(name)
         if value is None and not required:
             return default
-        if not isinstance(value, str) or not value:
-            self.report.invalid(
-                self.where(name), value, "a text; give it" if value is None else "a text"
-            )
-            return default
-        if len(value) > MAX_CHARACTERS:
-            self.report.invalid(
-                self.where(name), value, f"a text of at most {MAX_CHARACTERS} characters"
-            )
-            return default
-        if choices and value not in choices:
-            self.report.invalid(self.where(name), value, f"one of {', '.join(choices)}")
-            return default
-        return value
+        if value is None:
+            self.invalid(name, value, "a text; give it")
+        elif not isinstance(value, str) or not value:
+            self.invalid(name, value, "a text")
+        elif len(value) > MAX_CHARACTERS:
+            self.invalid(name, value, f"a text of at most {MAX_CHARACTERS} characters")
+        elif choices and value not in choices:
+            self.invalid(name, value, f"one of {', '.join(choices)}")
+        else:
+            return value
+        return default
+
+    def any_text(self, name: str) -> str:
+        """Read a text that may be empty or missing."""
+        value = self.raw(name)
+        if isinstance(value, str):
+            return value
+        if value is not None:
+            self.invalid(name, value, "a text; write it in quotes")
+        return ""
 
     def integer(self, name: str, low: int, high: int) -> int | None:
         """Read a whole number within bounds."""
@@ -73,7 +75,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            self.report.invalid(self.where(name), value, f"a whole number from {low} to {high}")
+            self.invalid(name, value, f"a whole number from {low} to {high}")
             return None
         return value
 
@@ -83,7 +85,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            self.report.invalid(self.where(name), value, "true or false")
+            self.invalid(name, value, "true or false")
             return default
         return value
 
@@ -98,14 +100,12 @@ class Fields:
                 raise ValueError(text)
             parse_quantity(text)
         except ValueError:
-            self.report.invalid(
-                self.where(name), value, "a Kubernetes quantity such as 500m, 2 or 4Gi"
-            )
+            self.invalid(name, value, "a Kubernetes quantity such as 500m, 2 or 4Gi")
             return None
         return value if isinstance(value, int) else text
 
     def map(self, name: str) -> Fields:
-        """Read a map; an empty one if it is not there."""
+        """Read a map; an empty one if it is missing."""
         value = self.raw(name)
         return Fields({} if value is None else value, self.where(name), self.report)
 
@@ -115,10 +115,10 @@ class Fields:
         return {key: Fields(inner.raw(key), inner.where(key), self.report) for key in inner.names()}
 
     def items(self, name: str) -> list[Any]:
-        """Read a list; an empty one if it is not there."""
+        """Read a list; an empty one if it is missing."""
         value = self.raw(name)
         if value is not None and not isinstance(value, list):
-            self.report.invalid(self.where(name), value, "a list")
+            self.invalid(name, value, "a list")
             return []
         return value or []
 
@@ -142,21 +142,39 @@ class Fields:
     def text_map(self, name: str) -> dict[str, str]:
         """Read a map of texts, such as labels."""
         inner = self.map(name)
-        for key in inner.names():
-            if not isinstance(inner.raw(key), str):
-                self.report.invalid(inner.where(key), inner.raw(key), "a text; write it in quotes")
-        return {key: value for key in inner.names() if isinstance(value := inner.raw(key), str)}
+        texts = {key: inner.any_text(key) for key in inner.names()}
+        return {key: text for key, text in texts.items() if isinstance(inner.raw(key), str)}
 
     def names(self) -> list[str]:
-        """Return the names of the fields that are there."""
+        """Return the names of the fields that are not null."""
         return [name for name, value in self._values.items() if value is not None]
 
+    def invalid(self, name: str, value: object, expected: str) -> None:
+        """Note that a field cannot be read."""
+        self.report.invalid(self.where(name), value, expected)
+
+    def refused(self, name: str, message: str) -> None:
+        """Note why the field rules out a conversion."""
+        self.report.refused(self.where(name), message)
+
+    def lost(self, name: str, message: str, at: Place = ()) -> None:
+        """Note that a field has no equivalent."""
+        self.report.lost(self.where(name), message, at)
+
+    def invented(self, name: str, message: str, at: Place = ()) -> None:
+        """Note a value that the document does not have."""
+        self.report.invented(self.where(name), message, at)
+
+    def differs(self, name: str, message: str, at: Place = ()) -> None:
+        """Note that a field is converted and means something else."""
+        self.report.differs(self.where(name), message, at)
+
     def lose(self, name: str, message: str) -> None:
-        """Note a field that has no equivalent, if it is there."""
+        """Note that a field has no equivalent, if the map has it."""
         if self.raw(name) is not None:
-            self.report.lost(self.where(name), message)
+            self.lost(name, message)
 
     def done(self) -> None:
-        """Note all fields that were not read."""
+        """Note each field that was not read as lost."""
         for name in sorted(self._unread):
-            self.report.lost(self.where(name), "has no equivalent, or is not known; it is left out")
+            self.lost(name, "has no equivalent, or is unknown; it is left out")

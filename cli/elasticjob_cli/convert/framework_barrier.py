@@ -1,7 +1,7 @@
-"""FrameworkBarrier.
+"""Removes FrameworkBarrier: an init container that waits for the addresses of all tasks. Pure.
 
-An init container that waits for the addresses of all tasks, and a script that sets them. Pure.
-Here agents wait for each other, and know the addresses of each world.
+A script of the barrier sets the addresses as variables. Here agents wait for each other, and know
+the addresses of each world.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _PORT = re.compile(r"(?:(?P<new>FB_[A-Z0-9]+)_PORT|(?P<old>[a-z0-9]+)_port)=(?P<
 _ACCOUNT = "frameworkbarrier"
 
 
-def rewrite(draft: Draft, given: Mapping[str, str], report: Report) -> bool:
-    """Take the barrier out; returns whether there is one.
+def rewrite(draft: Draft, task_roles: Mapping[str, str], report: Report) -> bool:
+    """Remove the barrier from a job; return whether the job has one.
 
     Args:
-        draft: whose roles are changed.
-        given: the task role's name, by role.
-        report: what is told about it.
+        draft: the job; its roles are changed.
+        task_roles: the name of the task role, by role.
+        report: gets notes about the changes.
     """
     with_barrier = [role for role, spec in draft.roles.items() if _has_barrier(spec)]
     if not with_barrier:
@@ -39,68 +39,68 @@ def rewrite(draft: Draft, given: Mapping[str, str], report: Report) -> bool:
         where = draft.sources[role]
         at = place(role)
         if not templates.first_container(spec["template"]).get("command"):
-            message = "the others do not get its addresses, as without a command it has no agent; its host names are "
-            report.lost(where, f"{message}{role}-<index>.<job>", (*at, "agent"))
+            message = "other roles do not get its addresses, as without a command it has no agent"
+            report.lost(
+                where, f"{message}; its host names are {role}-<index>.<job>", (*at, "agent")
+            )
             continue
         del spec["agent"]
         if spec.pop("restartOnSuccess", False):
-            message = (
-                "maxRetryCount -2: with an agent, a task that has succeeded does not run again"
-            )
+            message = "maxRetryCount -2: with an agent, a succeeded task does not run again"
             report.lost(where, message, (*at, "restartLimit"))
-        jobs.fixed_size(spec, report, draft.sources[role], at)
+        jobs.fixed_size(spec, report, where, at)
     for role in with_barrier:
-        _take_out(role, draft, given, report)
+        _remove(role, draft, task_roles, report)
     return True
 
 
 def _has_barrier(spec: Json) -> bool:
-    inits = spec["template"]["spec"].get("initContainers") or ()
-    return any(_IMAGE.search(str(container.get("image", ""))) for container in inits)
+    return any(map(_is_barrier, spec["template"]["spec"].get("initContainers") or ()))
 
 
-def _take_out(role: str, draft: Draft, given: Mapping[str, str], report: Report) -> None:
+def _is_barrier(container: Json) -> bool:
+    return bool(_IMAGE.search(str(container.get("image", ""))))
+
+
+def _remove(role: str, draft: Draft, task_roles: Mapping[str, str], report: Report) -> None:
     pod = draft.roles[role]["template"]["spec"]
     at = place(role, "template", "spec")
     where = draft.sources[role]
-    barriers = [each for each in pod["initContainers"] if _IMAGE.search(str(each.get("image", "")))]
-    inits = [each for each in pod["initContainers"] if each not in barriers]
-    pod["initContainers"] = inits
-    if not inits:
-        del pod["initContainers"]
+    inits = pod.pop("initContainers")
+    others = [each for each in inits if not _is_barrier(each)]
+    if others:
+        pod["initContainers"] = others
     if pod.get("serviceAccountName") == _ACCOUNT:
         del pod["serviceAccountName"]
-    message = "without FrameworkBarrier: agents wait for all members, and are told the addresses of each world"
+    message = (
+        "without FrameworkBarrier: agents wait for all members, and get the addresses of each world"
+    )
     report.differs(where, message, at)
     container = pod["containers"][0]
     if "command" not in container:
         return
     templates.change_words(
-        container, lambda word: _CALL.sub(lambda call: _addresses(draft, given, call), word)
+        container, lambda word: _CALL.sub(lambda call: _addresses(draft, task_roles, call), word)
     )
-    if "injector.sh" in templates.command_text(
-        container
-    ) or "framework.json" in templates.command_text(container):
-        message = (
-            "the command reads what FrameworkBarrier writes; use ELASTICJOB_<ROLE>_HOSTS instead"
-        )
+    command = templates.command_text(container)
+    if "injector.sh" in command or "framework.json" in command:
+        message = "the command reads files of FrameworkBarrier; use ELASTICJOB_<ROLE>_HOSTS instead"
         report.lost(where, message, (*at, "containers", 0))
         return
-    if not inits:
-        _take_out_volumes(
-            pod, [mount for each in barriers for mount in _maps(each.get("volumeMounts"))]
-        )
+    if not others:
+        mounts = [mount for each in inits for mount in _maps(each.get("volumeMounts"))]
+        _remove_volumes(pod, {mount.get("name") for mount in mounts})
 
 
-def _take_out_volumes(pod: Json, mounts: list[Json]) -> None:
-    """Take out the empty folders in which a barrier left its script."""
-    names = [mount.get("name") for mount in mounts]
-    empty = [each.get("name") for each in _maps(pod.get("volumes")) if "emptyDir" in each]
-    unused = [name for name in empty if name in names]
-    holders: list[tuple[Json, str]] = [
-        (pod, "volumes"),
-        *((each, "volumeMounts") for each in pod["containers"]),
+def _remove_volumes(pod: Json, mounted: set[object]) -> None:
+    """Remove the empty folders in which a barrier left its script."""
+    unused = [
+        volume.get("name")
+        for volume in _maps(pod.get("volumes"))
+        if "emptyDir" in volume and volume.get("name") in mounted
     ]
+    holders: list[tuple[Json, str]] = [(pod, "volumes")]
+    holders += [(container, "volumeMounts") for container in pod["containers"]]
     for holder, key in holders:
         if holder.get(key):
             holder[key] = [each for each in _maps(holder[key]) if each.get("name") not in unused]
@@ -109,28 +109,27 @@ def _take_out_volumes(pod: Json, mounts: list[Json]) -> None:
 
 
 def _maps(value: object) -> list[Json]:
-    """Return the maps of what should be a list of them, also where the document has something else."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    """Return the maps of a value that should be a list of maps."""
+    if not isinstance(value, list):
+        return []
+    return [each for each in value if isinstance(each, dict)]
 
 
-def _addresses(draft: Draft, given: Mapping[str, str], call: re.Match[str]) -> str:
-    """Return shell commands that set what the script sets.
-
-    For each role its addresses, with the given ports.
-    """
+def _addresses(draft: Draft, task_roles: Mapping[str, str], call: re.Match[str]) -> str:
+    """Return shell commands that set the same variables as the script: the addresses by role."""
     commands = [f"export {assignment}" for assignment in call["ports"].split()]
     for found in _PORT.finditer(call["ports"]):
         wanted = (found["new"] or found["old"]).removeprefix("FB_").lower()
-        role = next((role for role, name in given.items() if name.lower() == wanted), None)
+        role = next((role for role, name in task_roles.items() if name.lower() == wanted), None)
         if role is None or draft.roles[role].get("agent") == "None":
             continue
         hosts = f'"${hosts_env(role)}"'
-        start, ips, addresses = (
-            (found["new"], "_IPS", "_ADDRESSES")
-            if found["new"]
-            else (found["old"], "_ips", "_addresses")
-        )
+        ips = f"{found['old']}_ips"
+        addresses = f"{found['old']}_addresses"
+        if found["new"]:
+            ips = f"{found['new']}_IPS"
+            addresses = f"{found['new']}_ADDRESSES"
         with_port = f"s/,/:{found['port']},/g; s/$/:{found['port']}/"
-        commands.append(f"export {start}{ips}={hosts}")
-        commands.append(f"""export {start}{addresses}="$(echo {hosts} | sed '{with_port}')\"""")
+        commands.append(f"export {ips}={hosts}")
+        commands.append(f"""export {addresses}="$(echo {hosts} | sed '{with_port}')\"""")
     return " && ".join(commands) or "true"

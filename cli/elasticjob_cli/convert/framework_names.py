@@ -1,4 +1,4 @@
-"""FrameworkController's variables, labels and placeholders of a task, for pods of ours. Pure."""
+"""FrameworkController's variables, labels and placeholders of a task, for our pods. Pure."""
 
 from __future__ import annotations
 
@@ -15,99 +15,99 @@ from elasticjob_cli.convert.report import Report
 
 _PLACEHOLDER = re.compile(r"\{\{(FC_[A-Z_]+)\}\}")
 _VARIABLE = re.compile(r"(?<![A-Za-z0-9_])FC_[A-Z_]+(?![A-Za-z0-9_])")
-_LABELS = ("FC_FRAMEWORK_NAME", "FC_TASKROLE_NAME")
 _VALID_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_WITH_REFERENCES = ("command", "args", "env")
+"""Fields in which Kubernetes replaces references to variables."""
+_OF_THE_POD = {
+    "FC_FRAMEWORK_NAMESPACE": "metadata.namespace",
+    "FC_TASK_INDEX": f"metadata.labels['{LABEL_INDEX}']",
+    "FC_POD_NAME": "metadata.name",
+    "FC_POD_UID": "metadata.uid",
+    "FC_FRAMEWORK_UID": f"metadata.labels['{LABEL_JOB_UID}']",
+    "FC_FRAMEWORK_ATTEMPT_ID": f"metadata.annotations['{ANNOTATION_RETRY}']",
+    "FC_TASK_ATTEMPT_ID": f"metadata.annotations['{ANNOTATION_ATTEMPT}']",
+}
+_COMPOSED = {
+    "FC_FRAMEWORK_ATTEMPT_INSTANCE_UID": "$(FC_FRAMEWORK_ATTEMPT_ID)_$(FC_FRAMEWORK_UID)",
+    "FC_TASK_ATTEMPT_INSTANCE_UID": "$(FC_TASK_ATTEMPT_ID)_$(FC_POD_UID)",
+}
+"""As unique as FrameworkController's values, whose parts do not exist here."""
 
 
-def rewrite(draft: Draft, job: str, given: Mapping[str, str], report: Report) -> None:
-    """Give the pods of each role the variables and labels that tasks have, and replace placeholders.
+def rewrite(draft: Draft, job: str, task_roles: Mapping[str, str], report: Report) -> None:
+    """Give the pods of each role the variables and labels of tasks, and replace placeholders.
 
     Args:
-        draft: whose roles are changed.
+        draft: the job; its roles are changed.
         job: the Framework's name.
-        given: the task role's name, by role.
-        report: what is told about it.
+        task_roles: the name of the task role, by role.
+        report: gets notes about the changes.
     """
     for role, spec in draft.roles.items():
-        fixed = {"FC_FRAMEWORK_NAME": job, "FC_TASKROLE_NAME": given[role]}
+        fixed = {"FC_FRAMEWORK_NAME": job, "FC_TASKROLE_NAME": task_roles[role]}
         variables = _variables(fixed)
-        template = spec["template"]
-        where = draft.sources[role]
-        at = place(role, "template")
-        labels = template.setdefault("metadata", {}).setdefault("labels", {})
-        for name in _LABELS:
-            if _VALID_LABEL.fullmatch(fixed[name]):
-                labels.setdefault(name, fixed[name])
-        template["metadata"] = _replaced(template["metadata"], fixed, frozenset())
         names = frozenset(variable["name"] for variable in variables)
-        used = {
-            name
-            for container in templates.all_containers(template)
-            for name in _mentioned(container)
-        }
+        template = spec["template"]
+        labels = template.setdefault("metadata", {}).setdefault("labels", {})
+        for name, value in fixed.items():
+            if _VALID_LABEL.fullmatch(value):
+                labels.setdefault(name, value)
+        template["metadata"] = _replaced(template["metadata"], fixed, frozenset())
+        unknown: set[str] = set()
+        for container in templates.all_containers(template):
+            unknown |= _mentioned(container) - names
         template["spec"] = _replaced(template["spec"], fixed, names)
         for container in templates.all_containers(template):
             templates.add_variables(container, variables)
-        if unknown := sorted((used - names) | set(_PLACEHOLDER.findall(str(template)))):
-            message = f"{', '.join(unknown)}: not known here, or not in this place"
-            report.lost(where, message, at)
+        unknown |= set(_PLACEHOLDER.findall(str(template)))
+        if unknown:
+            message = f"{', '.join(sorted(unknown))}: unknown here, or not in this place"
+            report.lost(draft.sources[role], message, place(role, "template"))
 
 
 def _variables(fixed: Mapping[str, str]) -> list[Json]:
-    """Return the variables, in an order in which each may refer to those before it."""
-    of_the_pod = {
-        "FC_FRAMEWORK_NAMESPACE": "metadata.namespace",
-        "FC_TASK_INDEX": f"metadata.labels['{LABEL_INDEX}']",
-        "FC_POD_NAME": "metadata.name",
-        "FC_POD_UID": "metadata.uid",
-        "FC_FRAMEWORK_UID": f"metadata.labels['{LABEL_JOB_UID}']",
-        "FC_FRAMEWORK_ATTEMPT_ID": f"metadata.annotations['{ANNOTATION_RETRY}']",
-        "FC_TASK_ATTEMPT_ID": f"metadata.annotations['{ANNOTATION_ATTEMPT}']",
-    }
-    # What they are made of there cannot be had: these are as unique.
-    composed = {
-        "FC_FRAMEWORK_ATTEMPT_INSTANCE_UID": "$(FC_FRAMEWORK_ATTEMPT_ID)_$(FC_FRAMEWORK_UID)",
-        "FC_TASK_ATTEMPT_INSTANCE_UID": "$(FC_TASK_ATTEMPT_ID)_$(FC_POD_UID)",
-    }
+    """Return the variables; each may refer to earlier ones."""
+    of_the_pod = [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in _OF_THE_POD.items()
+    ]
     return [
         *({"name": name, "value": value} for name, value in fixed.items()),
-        *(
-            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-            for name, path in of_the_pod.items()
-        ),
-        *({"name": name, "value": value} for name, value in composed.items()),
+        *of_the_pod,
+        *({"name": name, "value": value} for name, value in _COMPOSED.items()),
     ]
 
 
 def _mentioned(container: Json) -> set[str]:
-    values = [variable.get("value") for variable in container.get("env") or ()]
-    text = " ".join(
-        [templates.command_text(container), *(value for value in values if isinstance(value, str))]
-    )
-    return set(_VARIABLE.findall(text))
+    words = [templates.command_text(container)]
+    for variable in container.get("env") or ():
+        if isinstance(variable.get("value"), str):
+            words.append(variable["value"])
+    return set(_VARIABLE.findall(" ".join(words)))
 
 
 def _replaced(
-    value: Any, fixed: Mapping[str, str], variables: frozenset[str], *, in_words: bool = False
+    value: Any, fixed: Mapping[str, str], variables: frozenset[str], *, references: bool = False
 ) -> Any:
-    """Replace placeholders everywhere.
-
-    Those of a member only where Kubernetes replaces references to variables.
-    """
+    """Replace placeholders everywhere; with `references` also by references to variables."""
     if isinstance(value, dict):
         return {
             key: _replaced(
-                inner, fixed, variables, in_words=in_words or key in ("command", "args", "env")
+                inner, fixed, variables, references=references or key in _WITH_REFERENCES
             )
             for key, inner in value.items()
         }
     if isinstance(value, list):
-        return [_replaced(inner, fixed, variables, in_words=in_words) for inner in value]
+        return [_replaced(inner, fixed, variables, references=references) for inner in value]
     if not isinstance(value, str):
         return value
 
     def text_of(found: re.Match[str]) -> str:
         name = found[1]
-        return fixed.get(name) or (f"$({name})" if in_words and name in variables else found[0])
+        if fixed.get(name):
+            return fixed[name]
+        if references and name in variables:
+            return f"$({name})"
+        return found[0]
 
     return _PLACEHOLDER.sub(text_of, value)

@@ -1,7 +1,4 @@
-"""Puts together an ElasticJob so that it is accepted, whatever the other operator's job was like.
-
-Pure.
-"""
+"""Builds ElasticJobs that the API server and the operator accept. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS, ElasticJob
 from elasticjob_api.frameworks import FRAMEWORKS, Peer, framework_of
 from elasticjob_api.gpus import gpus_of, slots_error
-from elasticjob_api.limits import MAX_ROLES
+from elasticjob_api.limits import MAX_ROLES, MAX_SLOTS
 from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import templates
@@ -24,30 +21,29 @@ from elasticjob_cli.convert.report import Place, Report, shown
 
 MAX_RESTARTS = 10_000
 MORE_MEMORY = "a member that was OOMKilled gets twice its memory, up to maxMemory"
-OUT_OF_MEMORY = f"OOMKilled is for good there, here {MORE_MEMORY}"
+OUT_OF_MEMORY = f"there OOMKilled fails the job, here {MORE_MEMORY}"
 _ROLE_ORDER = (
     "replicas", "minReplicas", "maxReplicas", "agent", "onWorldChange", "slotsPerReplica", "restartLimit",
     "restartRules", "restartOnSuccess", "autoScale", "processRestartLimit", "podForceDeleteSeconds", "completion",
     "template",
 )  # fmt: skip
 _SPEC_ORDER = ("framework", "runPolicy", "master", "autoscaling", "health", "replicaSpecs")
-_OF_THE_SERVER = (
-    "uid",
-    "resourceVersion",
-    "creationTimestamp",
-    "generation",
-    "managedFields",
-    "selfLink",
-)
+_SET_BY_THE_SERVER = (
+    "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink",
+)  # fmt: skip
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_SAVE = (
+    "when members join or leave, all but the evaluator restart from the newest checkpoint: let the {saver} save "
+    "when it is asked to stop; otherwise later steps are repeated (docs/frameworks/tensorflow.md)"
+)
 
 
 @dataclass
 class Draft:
-    """An ElasticJob that is being written.
+    """An ElasticJob under construction.
 
     Attributes:
-        sources: where each role was in the document.
+        sources: the path of each role in the document.
     """
 
     metadata: Json
@@ -56,123 +52,144 @@ class Draft:
     roles: dict[str, Json] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
 
+    def add(self, role: str, written: Json, source: Fields) -> None:
+        """Add a role that was read from a part of the document."""
+        self.roles[role] = written
+        self.sources[role] = source.path
+
 
 def place(role: str, *inner: str | int) -> Place:
-    """Return where a field of a role is written."""
+    """Return the place of a field of a role."""
     return ("spec", "replicaSpecs", role, *inner)
 
 
+def container_place(role: str, *inner: str | int) -> Place:
+    """Return the place of a field of the container that trains."""
+    return place(role, "template", "spec", "containers", 0, *inner)
+
+
 def metadata(document: Fields, *, of_job: bool) -> Json:
-    """Return the metadata for the object that is written; names of jobs are made valid."""
+    """Return the metadata of the object; names of jobs become valid names."""
     read = document.map("metadata")
     name = read.text("name")
     prefix = read.text("generateName")
-    if not name and not prefix:
-        read.report.invalid(read.where("name"), read.raw("name"), "a name; give it")
     found: Json = {}
     if name:
         found["name"] = job_name(name) if of_job else name
+        _note_name(read, "name", name, found["name"])
     elif prefix:
         found["generateName"] = job_prefix(prefix) if of_job else prefix
-    for key, given in (("name", name), ("generateName", prefix)):
-        if key in found and found[key] != given:
-            message = f"{given} is no name for an ElasticJob (at most 40 lower-case letters, digits and dashes)"
-            read.report.differs(
-                read.where(key), f"{message}; it is {found[key]}", ("metadata", key)
-            )
+        _note_name(read, "generateName", prefix, found["generateName"])
+    else:
+        read.invalid("name", read.raw("name"), "a name; give it")
     if namespace := read.text("namespace"):
         found["namespace"] = namespace
     if labels := read.text_map("labels"):
         found["labels"] = labels
-    if annotations := {
-        key: text for key, text in read.text_map("annotations").items() if key != _LAST_APPLIED
-    }:
+    annotations = read.text_map("annotations")
+    annotations.pop(_LAST_APPLIED, None)
+    if annotations:
         found["annotations"] = annotations
-    for key in _OF_THE_SERVER:
+    for key in _SET_BY_THE_SERVER:
         read.raw(key)
     read.done()
     return found
 
 
+def _note_name(read: Fields, key: str, given: str, written: str) -> None:
+    if given != written:
+        rule = "at most 40 lower-case letters, digits and dashes"
+        message = f"{given} is not a valid name of an ElasticJob ({rule}); it becomes {written}"
+        read.differs(key, message, ("metadata", key))
+
+
+def owner_name(read: Fields, field: str) -> str:
+    """Read the name of a job that another object changes; return the ElasticJob's name."""
+    name = read.text(field, required=True)
+    ours = job_name(name) if name else "unknown"
+    if ours != name:
+        read.differs(field, f"{name} is {ours} here", ("spec", "jobName"))
+    return ours
+
+
 def bounds(role: Json, report: Report, where: str, at: Place) -> None:
-    """Make `minReplicas` and `maxReplicas` such that `replicas` is between them."""
+    """Move `minReplicas` and `maxReplicas` so that `replicas` is between them."""
     replicas = role["replicas"]
-    least = role.get("minReplicas")
-    most = role.get("maxReplicas")
-    if least is not None and least > replicas:
+    if role.get("minReplicas", replicas) > replicas:
         _move_bound(role, "minReplicas", report, where, at)
-    if most is not None and most < replicas:
+    if role.get("maxReplicas", replicas) < replicas:
         _move_bound(role, "maxReplicas", report, where, at)
 
 
 def _move_bound(role: Json, name: str, report: Report, where: str, at: Place) -> None:
-    message = f"{name} was {role[name]}; it has to hold for replicas, so it is {role['replicas']}"
+    message = f"{name} was {role[name]}; it must include replicas, so it is {role['replicas']}"
     role[name] = role["replicas"]
     report.differs(where, message, (*at, name))
 
 
 def fixed_size(role: Json, report: Report, where: str, at: Place) -> None:
-    """Let a job whose size was fixed train with all its members only."""
+    """Set `minReplicas` to `replicas`, because the size of the other operator's job was fixed."""
     role["minReplicas"] = role["replicas"]
-    message = "minReplicas: there the size was fixed; lower it when the program can go on with fewer members"
+    message = "minReplicas: there the size was fixed; lower it if the program can train with fewer members"
     report.invented(where, message, (*at, "minReplicas"))
 
 
 def finish(draft: Draft, report: Report) -> Json | None:
-    """Return the ElasticJob; None if there can be none, which is noted."""
-    _known_framework(draft, report)
+    """Return the ElasticJob; None if it would be invalid, which is noted."""
+    _restart_servers(draft, report)
+    _check_framework(draft, report)
     for role, written in draft.roles.items():
         bounds(written, report, draft.sources[role], place(role))
         if written.get("agent") != "None":
-            _member(draft, role, written, report)
+            _make_startable(draft, role, written, report)
     if not 1 <= len(draft.roles) <= MAX_ROLES:
-        report.refused(
-            "spec",
-            f"has {len(draft.roles)} groups of pods, but a job has 1 to {MAX_ROLES} roles; make several jobs",
-        )
+        groups = f"has {len(draft.roles)} groups of pods"
+        report.refused("spec", f"{groups}, but a job has 1 to {MAX_ROLES} roles; make several jobs")
     if report.failed:
         return None
-    spec: Json = {"framework": draft.framework, **draft.spec}
-    spec["replicaSpecs"] = {
-        role: _ordered(values, _ROLE_ORDER) for role, values in draft.roles.items()
-    }
-    for values in spec["replicaSpecs"].values():
+    roles = {role: _ordered(values, _ROLE_ORDER) for role, values in draft.roles.items()}
+    for values in roles.values():
         values["template"] = _ordered(values["template"], ("metadata", "spec"))
-    job = {"apiVersion": names.API_VERSION, "kind": "ElasticJob", "metadata": draft.metadata}
-    job["spec"] = _ordered(spec, _SPEC_ORDER)
+    spec = {"framework": draft.framework, **draft.spec, "replicaSpecs": roles}
+    job = {
+        "apiVersion": names.API_VERSION,
+        "kind": "ElasticJob",
+        "metadata": draft.metadata,
+        "spec": _ordered(spec, _SPEC_ORDER),
+    }
     return checked(job, ElasticJob, report)
 
 
 def checked(written: Json, kind: type[Any], report: Report) -> Json | None:
-    """Return an object if its fields are within their bounds; else note why not."""
+    """Return an object if its fields are within their bounds; else note the problem."""
     try:
         msgspec.convert(written, kind)
     except msgspec.ValidationError as error:
-        report.refused("the result", f"would be refused: {error}; change what it comes from")
+        report.refused("the result", f"would be refused: {error}; change its source")
         return None
     return written
 
 
 def run_policy(read: Fields, *, clean_default: str | None) -> Json:
-    """Return the fields of a run policy that have the same names and meanings at several operators.
+    """Return the fields of a run policy that several operators share with this one.
 
     Args:
-        read: what has them.
-        clean_default: their default of `cleanPodPolicy`, if it is not ours.
+        read: the map with these fields.
+        clean_default: the other operator's default of `cleanPodPolicy`, if it is not `Running`.
     """
     found: Json = {}
     policy = read.text("cleanPodPolicy", choices=("All", "Running", "None"))
-    if policy or clean_default:
-        found["cleanPodPolicy"] = policy or clean_default
-        if not policy:
-            message = f"cleanPodPolicy: {clean_default} is the default there, Running is ours"
-            read.report.differs(
-                read.where("cleanPodPolicy"), message, ("spec", "runPolicy", "cleanPodPolicy")
-            )
-    for name, low, high in (
+    if policy:
+        found["cleanPodPolicy"] = policy
+    elif clean_default:
+        found["cleanPodPolicy"] = clean_default
+        message = f"cleanPodPolicy: {clean_default} is the default there, Running is ours"
+        read.differs("cleanPodPolicy", message, ("spec", "runPolicy", "cleanPodPolicy"))
+    bounded = (
         ("ttlSecondsAfterFinished", 0, 31_536_000),
         ("activeDeadlineSeconds", 1, MAX_INT32),
-    ):
+    )
+    for name, low, high in bounded:
         if (seconds := read.integer(name, low, high)) is not None:
             found[name] = seconds
     return found
@@ -184,36 +201,40 @@ def replicas(read: Fields, name: str = "replicas", default: int = 1) -> int:
     return default if found is None else found
 
 
-def needs_command(role: Json, report: Report, where: str, at: Place) -> None:
-    """Give a container without a command one that has to be replaced."""
-    container = templates.first_container(role["template"])
-    if container.get("command"):
-        return
-    image = shown(container.get("image", "IMAGE"))
-    container["command"] = [templates.NO_COMMAND]
-    report.lost(
-        where,
-        "the container has no command, and its image's own is not known here: write it "
-        f"in place of {templates.NO_COMMAND}: docker image inspect "
-        f"--format '{{{{.Config.Entrypoint}}}} {{{{.Config.Cmd}}}}' {image}",
-        (*at, "template", "spec", "containers", 0, "command"),
-    )
+def read_bounds(read: Fields, role: Json) -> None:
+    """Read `minReplicas` and `maxReplicas` of a role."""
+    for name in ("minReplicas", "maxReplicas"):
+        if (bound := read.integer(name, 0, MAX_REPLICAS)) is not None:
+            role[name] = bound
 
 
-def _member(draft: Draft, role: str, spec: Json, report: Report) -> None:
-    """Make a role's first container such that the agent can start it."""
+def read_processes(read: Fields, name: str, role: Json) -> str:
+    """Read the number of processes in a pod; return the word that replaces it, or nothing."""
+    value = read.raw(name)
+    if isinstance(value, str) and value.isdecimal() and len(value) < 4:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_SLOTS:
+        role["slotsPerReplica"] = value
+    elif value in ("auto", "gpu", "cpu"):
+        return str(value)
+    elif value is not None:
+        read.invalid(name, value, f"a number from 1 to {MAX_SLOTS}, auto, gpu or cpu")
+    return ""
+
+
+def _make_startable(draft: Draft, role: str, spec: Json, report: Report) -> None:
+    """Change a role's first container so that the agent can start it."""
     where = draft.sources[role]
-    at = place(role)
     container = templates.first_container(spec["template"])
     launched = draft.framework == "horovod" and "launcher" in draft.roles and role != "launcher"
-    if not launched:
-        needs_command(spec, report, where, at)
+    if not launched and not container.get("command"):
+        _note_missing_command(role, container, report, where)
     templates.remove_variables(
         container,
         _set_by_the_agent(draft.framework, draft.roles),
         report,
         where,
-        (*at, "template", "spec", "containers", 0, "env"),
+        container_place(role, "env"),
     )
     try:
         problem = slots_error(spec.get("slotsPerReplica"), gpus_of(container))
@@ -223,23 +244,57 @@ def _member(draft: Draft, role: str, spec: Json, report: Report) -> None:
         report.refused(where, f"slotsPerReplica: {problem}")
 
 
-def _known_framework(draft: Draft, report: Report) -> None:
-    """Fall back to custom where the roles are not those of the framework."""
+def _note_missing_command(role: str, container: Json, report: Report, where: str) -> None:
+    """Write a placeholder for the command, because the image's own command is unknown here."""
+    container["command"] = [templates.NO_COMMAND]
+    image = shown(container.get("image", "IMAGE"))
+    report.lost(
+        where,
+        "the container has no command, and its image's command is unknown here: write it "
+        f"in place of {templates.NO_COMMAND}: docker image inspect "
+        f"--format '{{{{.Config.Entrypoint}}}} {{{{.Config.Cmd}}}}' {image}",
+        container_place(role, "command"),
+    )
+
+
+def _restart_servers(draft: Draft, report: Report) -> None:
+    """Restart TensorFlow's parameter servers in each world; a process cannot change its cluster."""
+    servers = draft.roles.get("ps")
+    if draft.framework != "tensorflow" or servers is None:
+        return
+    saver = "first worker"
+    if "chief" in draft.roles:
+        servers["onWorldChange"] = "Restart"
+        saver = "chief"
+    report.differs(draft.sources["ps"], _SAVE.format(saver=saver), place("ps"))
+
+
+def _check_framework(draft: Draft, report: Report) -> None:
+    """Change the framework to custom if its roles are not those of the job."""
+    problem = _role_problem(draft)
+    if problem:
+        name = draft.framework
+        message = f"framework {name} does not fit, as {problem}; it is custom, without the variables of {name}"
+        report.lost("spec", message, ("spec", "framework"))
+        draft.framework = "custom"
+
+
+def _role_problem(draft: Draft) -> str:
     framework = FRAMEWORKS[draft.framework]
     managed = [role for role, spec in draft.roles.items() if spec.get("agent") != "None"]
-    foreign = [role for role in managed if framework.roles and role not in framework.roles]
+    if framework.roles:
+        foreign = [role for role in managed if role not in framework.roles]
+        if foreign:
+            return f"it has no role {', '.join(foreign)}"
     lacking = [" or ".join(group) for group in framework.required if not set(group) & set(managed)]
+    if lacking:
+        return f"it needs a role {', '.join(lacking)}"
     several = [
         role for role in framework.single_roles if draft.roles.get(role, {}).get("replicas", 1) > 1
     ]
-    if problem := (
-        (foreign and f"it has no role {', '.join(foreign)}")
-        or (lacking and f"it needs a role {', '.join(lacking)}")
-        or (several and f"it has one {', '.join(several)} only")
-    ):
-        message = f"framework {draft.framework} does not fit, as {problem}; it is custom, without that one's variables"
-        report.lost("spec", message, ("spec", "framework"))
-        draft.framework = "custom"
+    if several:
+        return f"it has one {', '.join(several)} only"
+    return ""
 
 
 def _set_by_the_agent(framework: str, roles: Mapping[str, Json]) -> frozenset[str]:

@@ -1,7 +1,4 @@
-"""Jobs of a launcher and workers, of et-operator and of Kubeflow's MPIJob.
-
-With horovodrun or with mpirun. Pure.
-"""
+"""Jobs of a launcher and workers: of et-operator, and MPIJobs of Kubeflow. Pure."""
 
 from __future__ import annotations
 
@@ -13,24 +10,25 @@ from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import jobs, templates
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.jobs import Draft, place
+from elasticjob_cli.convert.jobs import Draft, container_place, place
 from elasticjob_cli.convert.report import Report
 
 LAUNCHER = "launcher"
 WORKER = "worker"
+POLICIES = ("Never", "OnFailure", "Always", "ExitCode")
+"""Values of `restartPolicy` at et-operator and Kubeflow."""
+NEVER = "Never: a failed pod fails the {what}; evicted and preempted pods are replaced nevertheless"
 _DISCOVERY_SCRIPT = re.compile(r"(?:/bin/(?:ba)?sh[ ]+)?/etc/(?:edl|mpi)/discover_hosts\.sh")
 _HOST_FILE = re.compile(r"(?<![\w/])(?:/etc/(edl|mpi)|/job)/((?:deepspeed-)?hostfile)\b")
 _SSH_SERVER = re.compile(r"(?:^|[\s/;&|])sshd(?:\s|$)")
-_BOUND = {
-    "minReplicas": re.compile(r"--min-np[= ]+([0-9]{1,4})\b"),
-    "maxReplicas": re.compile(r"--max-np[= ]+([0-9]{1,4})\b"),
-}
+_FEWEST = re.compile(r"--min-np[= ]+([0-9]{1,4})\b")
+_MOST = re.compile(r"--max-np[= ]+([0-9]{1,4})\b")
 _DEFAULT_SSH_SERVER = ["/usr/sbin/sshd", "-De"]
 
 
 @dataclass(frozen=True)
 class Pods:
-    """Launcher and workers as they were read, and what the job says of both."""
+    """Launcher and workers as they were read, with their paths in the document."""
 
     launcher: Json
     worker: Json
@@ -40,14 +38,12 @@ class Pods:
 
 
 def read_role(read: Fields, role: str) -> Json:
-    """Read what launcher and workers have in common."""
+    """Read the fields that launcher and workers share."""
     template = templates.pod_template(read, "template", place(role, "template"))
     found: Json = {"replicas": jobs.replicas(read), "template": template}
-    policy = read.text("restartPolicy", choices=("Never", "OnFailure", "Always", "ExitCode"))
-    if policy == "Never":
+    if read.text("restartPolicy", choices=POLICIES) == "Never":
         found["restartLimit"] = 0
-        message = "Never: a failed pod fails the member; evicted and preempted pods are replaced nevertheless"
-        read.report.differs(read.where("restartPolicy"), message, place(role, "restartLimit"))
+        read.differs("restartPolicy", NEVER.format(what="member"), place(role, "restartLimit"))
     return found
 
 
@@ -64,10 +60,10 @@ def convert(draft: Draft, pods: Pods, report: Report) -> None:
         templates.change_words(container, lambda word: _HOST_FILE.sub(_host_file, word))
         report.differs(
             pods.launcher_source,
-            f"the agent keeps files with the hosts in {names.HOST_FILES_DIRECTORY}: hostfile (host:slots) and "
-            "deepspeed-hostfile (host slots=N, also for mpirun), with names for the agents' ssh, or addresses if "
-            "workers have a command of their own",
-            place(LAUNCHER, "template", "spec", "containers", 0),
+            f"the agent keeps files with the hosts in {names.HOST_FILES_DIRECTORY}: hostfile "
+            "(host:slots) and deepspeed-hostfile (host slots=N, also for mpirun), with names for "
+            "the agents' ssh, or addresses if workers have a command of their own",
+            container_place(LAUNCHER),
         )
     if pods.slots is not None:
         pods.worker["slotsPerReplica"] = pods.slots
@@ -75,15 +71,17 @@ def convert(draft: Draft, pods: Pods, report: Report) -> None:
         _horovodrun(draft, pods, text, report)
     else:
         _mpirun(draft, pods, report, reads_file=reads_file)
+    draft.spec.setdefault("runPolicy", {})["startPolicy"] = "AllReady"
     draft.roles |= {LAUNCHER: pods.launcher, WORKER: pods.worker}
 
 
 def _host_file(found: re.Match[str]) -> str:
-    """Return where the file is here.
+    """Return the path of a host file here.
 
-    The live one of et-operator has its own form, all others are read by mpirun.
+    The live file of et-operator has a format of its own. mpirun reads all other files.
     """
-    return f"{names.HOST_FILES_DIRECTORY}/{found[2] if found[1] == 'edl' else 'deepspeed-hostfile'}"
+    name = found[2] if found[1] == "edl" else "deepspeed-hostfile"
+    return f"{names.HOST_FILES_DIRECTORY}/{name}"
 
 
 def _one_launcher(pods: Pods, report: Report) -> None:
@@ -94,94 +92,81 @@ def _one_launcher(pods: Pods, report: Report) -> None:
 
 
 def _horovodrun(draft: Draft, pods: Pods, text: str, report: Report) -> None:
-    """The stock launcher: the agents start what it asks for, and no ssh server is needed."""
+    """Convert a job with horovodrun: the agents start its processes, without an ssh server."""
     draft.framework = "horovod"
     worker = templates.first_container(pods.worker["template"])
     command = templates.command_text(worker)
     if _SSH_SERVER.search(command) or command.startswith("sleep "):
-        for field in ("command", "args"):
-            worker.pop(field, None)
+        worker.pop("command", None)
+        worker.pop("args", None)
         message = (
-            "no ssh server and no keys: workers wait, and the agents start what horovodrun asks for"
+            "no ssh server and no keys: workers wait, and the agents start horovodrun's processes"
         )
-        report.differs(
-            pods.worker_source, message, place(WORKER, "template", "spec", "containers", 0)
-        )
+        report.differs(pods.worker_source, message, container_place(WORKER))
     elif worker.get("command"):
         report.lost(
             pods.worker_source,
-            "a worker with a command of its own is reached only by an ssh of the image with keys of its own; remove "
-            "the command, and the agents start what horovodrun asks for",
-            place(WORKER, "template", "spec", "containers", 0),
+            "a worker with a command of its own can be reached only by an ssh of the image with its "
+            "own keys; remove the command, and the agents start horovodrun's processes",
+            container_place(WORKER),
         )
     else:
         worker.pop("args", None)
-    if not re.search(
-        r"discover_hosts",
-        templates.command_text(templates.first_container(pods.launcher["template"])),
-    ):
+    launcher = templates.first_container(pods.launcher["template"])
+    if "discover_hosts" not in templates.command_text(launcher):
         report.lost(
             pods.launcher_source,
-            "horovodrun has fixed hosts, and names that they do not have here; give it --host-discovery-script "
-            "discover_hosts, --min-np and --max-np",
-            place(LAUNCHER, "template", "spec", "containers", 0),
+            "horovodrun has fixed hosts, whose names do not exist here; give it "
+            "--host-discovery-script discover_hosts, --min-np and --max-np",
+            container_place(LAUNCHER),
         )
     _bounds_of_horovodrun(pods, text, report)
-    draft.spec.setdefault("runPolicy", {})["startPolicy"] = "AllReady"
 
 
 def _bounds_of_horovodrun(pods: Pods, text: str, report: Report) -> None:
-    """Take bounds that the job does not have from horovodrun's options, which count processes."""
+    """Take missing bounds from horovodrun's options, which count processes."""
     slots = pods.slots or 1
-    for name, option in _BOUND.items():
-        if name in pods.worker:
-            continue
-        if found := option.search(text):
-            # Fewest members are rounded up, most members down.
-            size = int(found[1])
-            pods.worker[name] = (
-                -(-size // slots) if name == "minReplicas" else max(size // slots, 1)
-            )
-            report.invented(
-                pods.worker_source, f"{name}: from the options of horovodrun", place(WORKER, name)
-            )
-        elif name == "minReplicas":
-            pods.worker[name] = min(1, pods.worker["replicas"])
-            report.invented(
-                pods.worker_source, f"{name}: fewest workers to train with", place(WORKER, name)
-            )
+    fewest = _FEWEST.search(text)
+    most = _MOST.search(text)
+    from_options = "from the options of horovodrun"
+    if "minReplicas" not in pods.worker:
+        size = min(1, pods.worker["replicas"])
+        origin = "fewest workers to train with"
+        if fewest:
+            size = -(-int(fewest[1]) // slots)  # rounded up
+            origin = from_options
+        pods.worker["minReplicas"] = size
+        report.invented(pods.worker_source, f"minReplicas: {origin}", place(WORKER, "minReplicas"))
+    if "maxReplicas" not in pods.worker and most:
+        pods.worker["maxReplicas"] = max(int(most[1]) // slots, 1)
+        message = f"maxReplicas: {from_options}"
+        report.invented(pods.worker_source, message, place(WORKER, "maxReplicas"))
 
 
 def _mpirun(draft: Draft, pods: Pods, report: Report, *, reads_file: bool) -> None:
-    """Another launcher.
+    """Convert a job with another launcher, whose ssh needs keys of the user.
 
-    Its keys are its own, and its hosts where it does not name the file with them.
+    If its command does not name the file with the hosts, the user has to write that file, too.
     """
-    draft.framework = "horovod" if reads_file else "custom"
+    message = (
+        "launchers other than horovodrun reach workers by ssh, with keys that their operator made"
+    )
     remedy = "put keys into the image or a Secret"
+    draft.framework = "horovod"
     if not reads_file:
+        draft.framework = "custom"
+        message += ", and a host file"
         remedy += (
             ", and call: discover_hosts --hostfile > /tmp/hosts && mpirun --hostfile /tmp/hosts"
         )
-    report.lost(
-        pods.launcher_source,
-        "what is not horovodrun reaches its workers by ssh, with keys that its operator made"
-        f"{'' if reads_file else ', and a host file'}; {remedy}",
-        place(LAUNCHER, "template", "spec", "containers", 0),
-    )
-    if not reads_file:
         pods.launcher["completion"] = {"minSucceeded": 1}
+        pods.worker["onWorldChange"] = "Keep"
+    report.lost(pods.launcher_source, f"{message}; {remedy}", container_place(LAUNCHER))
     worker = templates.first_container(pods.worker["template"])
     if not worker.get("command"):
         worker["command"] = list(_DEFAULT_SSH_SERVER)
         worker.pop("args", None)
-        report.invented(
-            pods.worker_source,
-            "command: the ssh server that workers without a command have there",
-            place(WORKER, "template", "spec", "containers", 0, "command"),
-        )
+        message = "command: the ssh server that workers without a command run there"
+        report.invented(pods.worker_source, message, container_place(WORKER, "command"))
     if "minReplicas" not in pods.worker:
         jobs.fixed_size(pods.worker, report, pods.worker_source, place(WORKER))
-    if not reads_file:
-        pods.worker["onWorldChange"] = "Keep"
-    draft.spec.setdefault("runPolicy", {})["startPolicy"] = "AllReady"

@@ -1,7 +1,4 @@
-"""Pod templates of other operators: what is checked, taken out and put in.
-
-All else stays as written. Pure.
-"""
+"""Checks and changes pod templates of other operators. Pure."""
 
 from __future__ import annotations
 
@@ -16,22 +13,21 @@ from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.report import Place, Report
 
 NO_COMMAND = "command-of-the-image"
-"""What stands where a command has to be written in."""
-_OWN_METADATA = ("labels", "annotations")
+"""The placeholder of a command that the user has to write."""
 
 
 def pod_template(fields: Fields, name: str, at: Place) -> Json:
-    """Read a pod template.
+    """Read a pod template with at least one container.
 
-    Its first container exists, and all that is read below has the right type.
+    The types of all fields that the converter reads are checked; the others stay as written.
 
     Args:
-        fields: what has the template.
-        name: its field there.
-        at: where it is written.
+        fields: the map with the template.
+        name: of the template's field.
+        at: the place of the template in the ElasticJob.
     """
     if not fields.has(name):
-        fields.report.invalid(fields.where(name), None, "a pod template; give it")
+        fields.invalid(name, None, "a pod template; give it")
         fields.raw(name)
         return _empty()
     read = fields.map(name)
@@ -40,19 +36,18 @@ def pod_template(fields: Fields, name: str, at: Place) -> Json:
     spec = read.map("spec")
     containers = _containers(spec, "containers")
     if not containers:
-        fields.report.invalid(
-            spec.where("containers"), spec.raw("containers"), "a list of at least one container"
-        )
+        spec.invalid("containers", spec.raw("containers"), "a list of at least one container")
         return _empty()
-    written = {key: copy.deepcopy(spec.raw(key)) for key in spec.names()} | {
-        "containers": containers
-    }
+    written = {key: copy.deepcopy(spec.raw(key)) for key in spec.names()}
+    written["containers"] = containers
     if inits := _containers(spec, "initContainers"):
         written["initContainers"] = inits
-    written["volumes"] = [copy.deepcopy(each) for each in spec.items("volumes")]
-    template["spec"] = {key: value for key, value in written.items() if value or key != "volumes"}
-    _replace_policy(spec, template["spec"], at)
-    _drop_names(spec, template["spec"], at)
+    written.pop("volumes", None)
+    if volumes := spec.items("volumes"):
+        written["volumes"] = copy.deepcopy(volumes)
+    template["spec"] = written
+    _drop_restart_policy(spec, written, at)
+    _drop_names(spec, written, at)
     read.done()
     return _empty() if read.report.failed else template
 
@@ -61,25 +56,28 @@ def _empty() -> Json:
     return {"spec": {"containers": [{"name": "main"}]}}
 
 
+def labels_and_annotations(metadata: Fields) -> Json:
+    """Read labels and annotations, without those that are empty."""
+    found = {name: metadata.text_map(name) for name in ("labels", "annotations")}
+    return {name: texts for name, texts in found.items() if texts}
+
+
 def _metadata(metadata: Fields) -> Json:
-    found = {name: texts for name in _OWN_METADATA if (texts := metadata.text_map(name))}
+    found = labels_and_annotations(metadata)
     metadata.raw("creationTimestamp")
     metadata.done()
     return found
 
 
 def _containers(spec: Fields, name: str) -> list[Json]:
-    """Return copies of the containers; the fields that are read here are checked."""
+    """Return copies of the containers, and check the fields that the converter reads."""
     found = []
     for container in spec.list_of_maps(name):
-        container.texts("command"), container.texts("args")
+        container.texts("command")
+        container.texts("args")
         for variable in container.list_of_maps("env"):
             variable.text("name", required=True)
-            value = variable.raw("value")
-            if value is not None and not isinstance(value, str):
-                container.report.invalid(
-                    variable.where("value"), value, "a text; write it in quotes"
-                )
+            variable.any_text("value")
         container.list_of_maps("volumeMounts")
         resources = container.map("resources")
         for part in (resources.map("limits"), resources.map("requests")):
@@ -89,23 +87,22 @@ def _containers(spec: Fields, name: str) -> list[Json]:
     return found
 
 
-def _replace_policy(spec: Fields, written: Json, at: Place) -> None:
+def _drop_restart_policy(spec: Fields, written: Json, at: Place) -> None:
     policy = spec.text("restartPolicy", choices=("Always", "OnFailure", "Never"))
-    if policy in ("Always", "OnFailure"):
-        del written["restartPolicy"]
-        again = "; after a success with restartOnSuccess only" if policy == "Always" else ""
-        spec.report.differs(
-            spec.where("restartPolicy"),
-            f"{policy}: not the container but the pod is replaced, at most restartLimit times{again}",
-            (*at, "spec"),
-        )
+    if policy in ("", "Never"):
+        return
+    del written["restartPolicy"]
+    message = f"{policy}: not the container but the pod is replaced, at most restartLimit times"
+    if policy == "Always":
+        message += "; after a success with restartOnSuccess only"
+    spec.differs("restartPolicy", message, (*at, "spec"))
 
 
 def _drop_names(spec: Fields, written: Json, at: Place) -> None:
     for name in ("hostname", "subdomain"):
         if written.pop(name, None) is not None:
             message = f"a member's host name is <role>-<index>.<job>; {name} is left out"
-            spec.report.differs(spec.where(name), message, (*at, "spec"))
+            spec.differs(name, message, (*at, "spec"))
 
 
 def first_container(template: Json) -> Json:
@@ -115,7 +112,7 @@ def first_container(template: Json) -> Json:
 
 
 def all_containers(template: Json) -> list[Json]:
-    """Return all containers, those that run before the others included."""
+    """Return all containers, init containers included."""
     return [*template["spec"]["containers"], *template["spec"].get("initContainers", ())]
 
 
@@ -135,30 +132,32 @@ def change_words(container: Json, change: Callable[[str], str]) -> None:
 
 
 def add_variables(container: Json, variables: Iterable[Json]) -> None:
-    """Put variables before those of a container, except for names that it has."""
+    """Insert variables before those of a container, unless it has a variable of the same name."""
     own = container.get("env") or []
     names = {variable.get("name") for variable in own}
-    if new := [variable for variable in variables if variable["name"] not in names]:
+    new = [variable for variable in variables if variable["name"] not in names]
+    if new:
         container["env"] = [*new, *own]
 
 
 def remove_variables(
     container: Json, names: frozenset[str], report: Report, where: str, at: Place
 ) -> None:
-    """Take out variables that the agent sets."""
+    """Remove the variables that the agent sets."""
     own: list[Any] = container.get("env") or []
-    kept = [variable for variable in own if variable.get("name") not in names]
+    kept = []
     for variable in own:
-        if (name := variable.get("name")) in names:
-            report.differs(
-                f"{where}.env", f"{name} is set by the agent, for each world; it is left out", at
-            )
-    if len(kept) != len(own):
+        if (name := variable.get("name")) not in names:
+            kept.append(variable)
+            continue
+        message = f"{name} is set by the agent, for each world; it is left out"
+        report.differs(f"{where}.env", message, at)
+    if kept:
         container["env"] = kept
-        if not kept:
-            del container["env"]
+    elif own:
+        del container["env"]
 
 
 def mentions(text: str, name: str) -> bool:
-    """Return whether a text has a name as a whole word."""
+    """Return whether a text contains a name as a whole word."""
     return re.search(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])", text) is not None
