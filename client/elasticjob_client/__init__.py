@@ -1,4 +1,4 @@
-"""What a user does with jobs, for the command line and for programs.
+"""Submits, lists, scales and follows jobs, for the command line and for programs.
 
-The API server is asked, never the operator.
+It sends requests to the API server and to the masters of jobs, never to the operator.
 """

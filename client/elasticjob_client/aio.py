@@ -1,7 +1,4 @@
-"""The Python client, asynchronous: jobs of a cluster are submitted, found and handled.
-
-`client.py` is its twin.
-"""
+"""The asynchronous Python client; `client.py` runs it for programs that do not use `await`."""
 
 from __future__ import annotations
 
@@ -28,10 +25,11 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """A user's access to the jobs of a cluster, by a kubeconfig as `kubectl` finds it, or by a pod's service account.
+    """A user's access to the jobs of a cluster.
 
-    It connects when it is first used, and belongs to one event loop. Use it with `async with`, or
-    `close` it.
+    It uses a kubeconfig as `kubectl` finds it, or the service account of the pod in which it runs.
+    It connects at its first use, and belongs to one event loop. Use it with `async with`, or call
+    `close`.
     """
 
     def __init__(
@@ -41,12 +39,12 @@ class AsyncClient:
         context: str | None = None,
         kubeconfig: str | PathLike[str] | None = None,
     ) -> None:
-        """Take note of the cluster.
+        """Choose the cluster.
 
         Args:
-            namespace: of the jobs; None: the context's.
-            context: of the kubeconfig; None: its current one.
-            kubeconfig: path of the file; None: as kubectl finds it.
+            namespace: of the jobs; None: the context's namespace.
+            context: of the kubeconfig; None: its current context.
+            kubeconfig: path of the file; None: the file that kubectl would use.
         """
         self._access = Access(None if kubeconfig is None else Path(kubeconfig), context, namespace)
         self._stack = AsyncExitStack()
@@ -72,23 +70,24 @@ class AsyncClient:
         """Create a job in which each worker runs a script or calls a function.
 
         Args:
-            what: path of a Python script, or a function; what it returns is not kept.
-            image: of the containers; it needs Python, for a function of this one's minor version.
-            workers: their number, or the fewest, with which it begins, and the most.
+            what: the path of a Python script, or a function, whose return value is dropped.
+            image: of the containers; it needs Python, for functions of the caller's minor version.
+            workers: their number, or the least and the most; the job starts with the least.
             gpus: of each worker.
-            framework: whose environment each process gets: pytorch, jax, horovod, tensorflow, mxnet or custom.
-            args: of a script.
-            fn_args: of a function.
-            env: variables.
-            cpu: that each worker requests, such as "500m".
-            memory: that each worker requests and is limited to, such as "4Gi".
-            name: of the job; None: one that begins with the name of `what`.
-            dry_run: let the API server check it, and create nothing.
+            framework: pytorch, jax, horovod, tensorflow, mxnet or custom; it chooses the
+                environment of the processes.
+            args: arguments of a script.
+            fn_args: arguments of a function.
+            env: environment variables.
+            cpu: request of each worker, such as "500m".
+            memory: request and limit of each worker, such as "4Gi".
+            name: of the job; None: a name that begins with the name of `what`.
+            dry_run: let the API server check the job, and create nothing.
 
         Raises:
-            Invalid: the API server refuses fields of it.
-            ClientError: the script cannot be read or the function not be pickled, it is too large, or the job is
-                refused for another reason. Nothing is left.
+            Invalid: the API server refuses fields of the job.
+            ClientError: the script cannot be read, the function cannot be pickled, either is too
+                large, or the API server refuses the job for another reason. Nothing is created.
         """
         training = Training(
             command=args,
@@ -103,7 +102,7 @@ class AsyncClient:
         return await self._create(_submission(what, training, fn_args, name), dry_run=dry_run)
 
     async def submit(self, file: str | PathLike[str], *, dry_run: bool = False) -> AsyncJob:
-        """Create the job of a job file (YAML) as it stands. Raises as `train` does."""
+        """Create the job of a job file (YAML) unchanged. Raises the errors of `train`."""
         return await self._create(submission.read_job_file(Path(file)), dry_run=dry_run)
 
     async def get(self, name: str) -> AsyncJob:
@@ -116,24 +115,23 @@ class AsyncClient:
         """Return the jobs, by namespace and name. Raises `ClientError`.
 
         Args:
-            all_namespaces: not only those of the client's namespace.
-            phase: those in this one only, such as "running".
+            all_namespaces: return the jobs of all namespaces, not only of the client's.
+            phase: return only jobs in this phase, such as "running".
         """
         chosen = None if phase is None else parse_phase(phase)
-        found = await list_jobs(
-            await self._connected(), all_namespaces=all_namespaces, phase=chosen
-        )
+        cluster = await self._connected()
+        found = await list_jobs(cluster, all_namespaces=all_namespaces, phase=chosen)
         return [AsyncJob(self._connected, read(job, ElasticJob)) for job in found]
 
     async def keep(self, opened: AbstractAsyncContextManager[T]) -> tuple[T, AsyncExitStack]:
-        """Enter a context that ends with this client, or when the stack that is returned is closed."""
+        """Enter a context, which ends with this client or when the returned stack is closed."""
         stack = AsyncExitStack()
         entered = await stack.enter_async_context(opened)
         self._stack.push_async_callback(stack.aclose)
         return entered, stack
 
     async def close(self) -> None:
-        """End the connection; the next call makes another one."""
+        """Close the connection; the next call opens another one."""
         self._cluster = None
         await self._stack.aclose()
 
@@ -165,9 +163,8 @@ class AsyncClient:
 def _workers(number: int | tuple[int, int]) -> Workers:
     given = number if isinstance(number, tuple) else (number,)
     if len(given) not in (1, 2) or any(type(each) is not int for each in given):
-        raise ClientError(
-            f"workers: {number!r:.40} is none; give a number, or the fewest and the most: (2, 8)"
-        )
+        remedy = "give a number, or the least and the most: (2, 8)"
+        raise ClientError(f"workers: {number!r:.40} is not valid; {remedy}")
     return manifests.workers(*given)
 
 
@@ -179,7 +176,7 @@ def _submission(
 ) -> Submission:
     if callable(what):
         if training.command:
-            raise ClientError("args are a script's; give fn_args to a function")
+            raise ClientError("args are for scripts; give fn_args to a function")
         return submission.of_files(
             functions.pack(what, fn_args),
             functions.training(training),
@@ -187,5 +184,5 @@ def _submission(
             name=name,
         )
     if fn_args:
-        raise ClientError("fn_args are a function's; give args to a script")
+        raise ClientError("fn_args are for functions; give args to a script")
     return submission.of_script(Path(what), training, name=name)

@@ -1,7 +1,4 @@
-"""A job as a program handles it.
-
-This is the asynchronous twin; `client.py` drives it for programs without a loop.
-"""
+"""A job of the asynchronous client; `client.py` runs it for programs that do not use `await`."""
 
 from __future__ import annotations
 
@@ -36,29 +33,29 @@ log = logging.getLogger("elasticjob.client")
 class AsyncJob:
     """A job of a cluster.
 
-    Every method raises `NoSuchObject` once the job is deleted, and `ClientError` where the API
-    server refuses it.
+    Every method raises `NoSuchObject` once the job is deleted, and `ClientError` if the API server
+    refuses the request.
 
     Attributes:
         name: its name.
         namespace: its namespace.
-        last_seen: the job as the API server had it when it was last asked.
+        last_seen: the job as the API server last returned it.
     """
 
     def __init__(self, cluster: Callable[[], Awaitable[Cluster]], last_seen: ElasticJob) -> None:
-        """Made by `AsyncClient`."""
+        """`AsyncClient` creates jobs."""
         self._session = cluster
         self.name = last_seen.metadata.name
         self.namespace = last_seen.metadata.namespace
         self.last_seen = last_seen
 
     async def refresh(self) -> ElasticJob:
-        """Return the job as it is now."""
+        """Return the present job."""
         self.last_seen = await jobs.get_job(await self._cluster(), self.name)
         return self.last_seen
 
     async def seen_within(self, seconds: float) -> None:
-        """Refresh what was last seen. Raises `NotInTime`, `ClientError`."""
+        """Refresh `last_seen`. Raises `NotInTime`, `ClientError`."""
         try:
             async with asyncio.timeout(seconds):
                 await self.refresh()
@@ -66,26 +63,23 @@ class AsyncJob:
             raise NotInTime(f"the API server has not answered within {seconds:g} s") from error
 
     async def phase(self) -> Phase:
-        """Return its phase, such as `Running`."""
+        """Return its present phase, such as `Running`."""
         return (await self.refresh()).status.phase or "Pending"
 
     async def progress(self) -> Progress | None:
-        """Return how the training goes: step, total, samples a second, metrics.
-
-        None before the first report.
-        """
+        """Return the present step, rate and metrics; None before the first report."""
         return (await self.refresh()).status.progress
 
     async def wait(self, until: str = "succeeded", *, timeout: float | None = None) -> Self:  # noqa: ASYNC109
-        """Wait until the job has reached something.
+        """Wait until the job has reached a phase or a step.
 
         Args:
             until: a phase such as `running`, `ended`, or `step=N`.
-            timeout: seconds at most; None: no bound.
+            timeout: seconds to wait at most; None: no bound.
 
         Raises:
-            JobEnded: it has ended without it.
-            NotInTime: it has not come within `timeout`.
+            JobEnded: the job has ended without reaching it.
+            NotInTime: the job has not reached it within `timeout`.
         """
         self.last_seen = await wait_for(await self._cluster(), self.name, until, seconds=timeout)
         return self
@@ -98,41 +92,40 @@ class AsyncJob:
         wait: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> str:
-        """Request another size; return the name of the object that says how it goes.
+        """Request another size, and return the name of the request.
+
+        The request is a ScalePlan, ScaleOut or ScaleIn, whose status shows its progress.
 
         Args:
-            size: 4, or "+2" or "-1" for so many more or less.
-            role: that is scaled.
-            wait: until it is done.
+            size: the new size, such as 4, or the difference, such as "+2" or "-1".
+            role: the role to scale.
+            wait: wait until the change is done.
             timeout: seconds to wait at most; None: no bound.
 
         Raises:
-            NotInTime: it is not done within `timeout`.
-            ClientError: it is refused, or has failed.
+            NotInTime: the change is not done within `timeout`.
+            ClientError: the request is refused, or has failed.
         """
         return await self._change(size_change(size, role=role), wait=wait, seconds=timeout)
 
     async def remove(self, *pods: str, role: str = names.ROLE_WORKER, wait: bool = False) -> str:
-        """Request that these pods leave, after they have saved; as `scale` does."""
+        """Request that these pods leave after they have saved; like `scale`."""
         return await self._change(removal(pods, role=role), wait=wait, seconds=None)
 
     async def suspend(self) -> None:
-        """Let its members save and its pods go. Raises `JobEnded` if it has ended."""
+        """Suspend the job: its members save, and its pods are deleted. Raises `JobEnded`."""
         await jobs.set_run_policy(await self._cluster(), self.name, suspend=True)
 
     async def resume(self) -> None:
-        """Let it go on after `suspend`. Raises `JobEnded` if it has ended."""
+        """Resume the job after `suspend`. Raises `JobEnded`."""
         await jobs.set_run_policy(await self._cluster(), self.name, suspend=False)
 
     async def stop(self) -> None:
-        """End it for good, as Failed, after its members have saved.
-
-        Raises `JobEnded` if it has ended.
-        """
+        """End the job for good, as Failed, after its members have saved. Raises `JobEnded`."""
         await jobs.set_run_policy(await self._cluster(), self.name, stop=True)
 
     async def delete(self) -> None:
-        """Delete it with all that is its own."""
+        """Delete the job and its objects."""
         await jobs.delete_job(await self._cluster(), self.name)
 
     async def logs(
@@ -144,17 +137,17 @@ class AsyncJob:
         every: bool = False,
         tail: int | None = None,
     ) -> AsyncGenerator[LogLine, None]:
-        """Yield the lines that members write; by default the one with rank 0.
+        """Yield the lines that members write; the default is the member with rank 0.
 
         Args:
-            follow: go on, also with members that come, until the job has ended.
-            ranks: of these members.
-            role: of this role's members; `master` is the job's master.
-            every: of all members.
-            tail: begin with so many of the last lines; None: all.
+            follow: follow the logs, also of members that join later, until the job has ended.
+            ranks: the ranks of the members.
+            role: the role of the members; `master` is the job's master.
+            every: choose all members.
+            tail: the number of last lines to start with; None: all.
 
         Raises:
-            ClientError: there is no such member, or its log cannot be read.
+            ClientError: there is no such member, or a log cannot be read.
         """
         choice = Choice(ranks, role, every)
         options = LogOptions(tail)
@@ -166,14 +159,14 @@ class AsyncJob:
                 yield line
 
     async def plans(self) -> list[ScalePlan]:
-        """Return its ScalePlans, the oldest first: who wanted which size, and what came of it."""
+        """Return its ScalePlans, the oldest first: their sources, changes and outcomes."""
         cluster = await self._cluster()
         return [
             read(plan, ScalePlan) for plan in await related.plans_of(cluster, await self.refresh())
         ]
 
     async def events(self) -> list[Event]:
-        """Return what was said of the job and its pods, the oldest first.
+        """Return the events of the job and its pods, the oldest first.
 
         Most clusters keep events for an hour.
         """
@@ -182,27 +175,27 @@ class AsyncJob:
     async def history(self) -> Records:
         """Return the throughput over time.
 
-        A pandas DataFrame where pandas is installed, else a list of records. Each sample has `time`
-        (seconds since the epoch), `round`, `world_size`, `step`, `samples_per_second` and the
-        metrics, such as `loss`. Of a job without a master, as after its end, it is what its master
-        has stored.
+        The result is a pandas DataFrame if pandas is installed, else a list of records. Each sample
+        has `time` (seconds since the epoch), `round`, `world_size`, `step`, `samples_per_second`
+        and the metrics, such as `loss`. If the job has no master, as after its end, the samples are
+        those that its master has stored.
 
         Raises:
-            MasterUnavailable: the job has no master now, and nothing is stored.
-            MasterUnreachable: it does not answer, and nothing is stored.
+            MasterUnavailable: the job has no master now, and no answers are stored.
+            MasterUnreachable: the master does not answer, and no answers are stored.
         """
         async with open_master_or_report(await self._cluster(), self.name) as master:
             return history_records(await master.get("History"))
 
     async def report(self) -> dict[str, Any]:
-        """Return the job's account, also after its end.
+        """Return the job's report, also after its end.
 
-        Outcome, steps, samples, goodput, hours, failures, metrics.
-        Times are seconds since the epoch, durations seconds; a goodput below 0 is not known.
+        It has the outcome, steps, samples, goodput, hours, failures and metrics. Times are seconds
+        since the epoch, durations are seconds. A negative goodput is unknown.
 
         Raises:
-            MasterUnavailable: the job has no master now, and nothing is stored.
-            MasterUnreachable: it does not answer, and nothing is stored.
+            MasterUnavailable: the job has no master now, and no answers are stored.
+            MasterUnreachable: the master does not answer, and no answers are stored.
         """
         async with open_master_or_report(await self._cluster(), self.name) as master:
             return report_record(await master.get("Report"))
@@ -212,12 +205,12 @@ class AsyncJob:
         """Serve the job's dashboard at a port of this machine until the block ends; yields its URL.
 
         Args:
-            port: of 127.0.0.1; 0: one that is free.
+            port: of 127.0.0.1; 0: a free port.
 
         Raises:
-            MasterUnavailable: the job has no master now, and nothing is stored.
-            MasterUnreachable: it does not answer, and nothing is stored.
-            ClientError: the port is taken.
+            MasterUnavailable: the job has no master now, and no answers are stored.
+            MasterUnreachable: the master does not answer, and no answers are stored.
+            ClientError: the port is in use.
         """
         async with serve_dashboard(await self._cluster(), self.name, port=port) as url:
             yield url
@@ -236,6 +229,6 @@ class AsyncJob:
         return request.name
 
     async def _cluster(self) -> Cluster:
-        """Return the session, for the job's own namespace."""
+        """Return the session with the job's own namespace."""
         session = await self._session()
         return Cluster(session.kube, self.namespace)

@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own, which drives what is asynchronous for programs that are not.
+"""Runs coroutines for programs without `await`, by an event loop in another thread.
 
-So it also works where a loop runs already, as in a notebook.
+The thread also works in programs that already run a loop, such as notebooks.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of work, or raise its error; Ctrl-C cancels it.
+        """Return the result of `work`, or raise its error; Ctrl-C cancels it.
 
-        Raises `ClientError` once stopped.
+        Raises `ClientError` once the loop is stopped.
         """
         if self._loop.is_closed():
             work.close()
-            raise ClientError("the client is closed; make another one")
-        future = asyncio.run_coroutine_threadsafe(self._noted(work), self._loop)
+            raise ClientError("the client is closed; create another one")
+        future = asyncio.run_coroutine_threadsafe(self._tracked(work), self._loop)
         try:
             return future.result()
         except CancelledError as error:
@@ -44,10 +44,7 @@ class LoopThread:
             raise
 
     def iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        """Yield what an asynchronous generator does.
-
-        It is closed when the caller stops before its end.
-        """
+        """Yield the items of an asynchronous generator, and close it when the caller stops."""
         self._iterated.add(items)
         try:
             while True:
@@ -62,13 +59,13 @@ class LoopThread:
                 self.run(items.aclose())
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """End what other threads wait for, do a last work, and end the thread.
+        """Cancel the work of other threads, run `last`, and end the thread.
 
-        Does nothing where it has ended.
+        Does nothing if the thread has ended.
         """
         if self._loop.is_closed():
             return
-        if threading.current_thread() is self._thread:  # garbage is collected in whatever thread
+        if threading.current_thread() is self._thread:  # called by the garbage collector
             self._loop.create_task(self._end(last)).add_done_callback(lambda _: self._loop.stop())
             return
         try:
@@ -79,10 +76,10 @@ class LoopThread:
 
     def __reduce__(self) -> Never:
         raise TypeError(
-            "a client of jobs, and its jobs, can be neither copied nor pickled; get the job by its name"
+            "a client and its jobs can be neither copied nor pickled; get the job by its name"
         )
 
-    async def _noted(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _tracked(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -92,7 +89,7 @@ class LoopThread:
             self._tasks.discard(task)
 
     async def _end(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """End what nobody would drive any more, so that no thread waits for ever, and do the last work."""
+        """Cancel all work, so that no thread waits forever, and run `last`."""
         try:
             rest = [task for task in self._tasks if task is not asyncio.current_task()]
             for task in rest:

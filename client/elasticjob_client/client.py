@@ -24,7 +24,7 @@ from elasticjob_client.job_repr import job_html, job_text
 P = ParamSpec("P")
 T = TypeVar("T")
 _REFRESH_SECONDS = 5.0
-"""How long a notebook waits for the present state of a job before it shows the last known one."""
+"""A notebook waits this long for the present job before it shows the last known one."""
 
 
 def _of_client(

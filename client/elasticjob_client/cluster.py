@@ -1,4 +1,4 @@
-"""A user's access to a cluster: a session with its API server, and the namespace that is meant."""
+"""Opens sessions with an API server, and turns its errors into messages for users."""
 
 from __future__ import annotations
 
@@ -20,26 +20,16 @@ from elasticjob_client.errors import ClientError, Invalid, NoSuchObject
 T = TypeVar("T")
 _CONNECTIONS = 8
 _PAUSES = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between the requests for one answer; an API server that is restarted is back by then,
-mostly.
-"""
-_TURNED_AWAY = 429
+"""Seconds between repeated requests; most restarts of an API server take less time together."""
+_TOO_MANY_REQUESTS = 429
 _AN_OBJECT = '"object": '
 _NO_FIELD = ("", "<nil>")
-"""Of a cause that is about no field: that further rules were not checked."""
+"""Fields of a cause that is not about a field, but about rules that were not checked."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """How a cluster is reached.
-
-    None: what kubectl would use, which in a pod is its service account.
-
-    Attributes:
-        kubeconfig: path of the file.
-        context: of its contexts.
-        namespace: of the jobs.
-    """
+    """The cluster and namespace that a user chooses; None: the choice of kubectl."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -48,7 +38,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Cluster:
-    """An open session, and the namespace of the jobs that are meant."""
+    """An open session, and the namespace of the jobs."""
 
     kube: Kube
     namespace: str
@@ -75,18 +65,16 @@ async def open_cluster(access: Access) -> AsyncIterator[Cluster]:
 
 @contextmanager
 def explained(cluster: Cluster, resource: Resource, name: str) -> Iterator[None]:
-    """Turn what the API server answers about an object into an error that a user understands.
+    """Turn the API server's errors about an object into errors for users.
 
     Raises:
-        NoSuchObject: it is not there, or its kind is not.
-        Invalid: fields of it are wrong.
-        ClientError: any other answer but success.
+        NoSuchObject: the object or its kind does not exist.
+        Invalid: fields of the object are wrong.
+        ClientError: any other error.
     """
-    what = (
-        f"{resource.kind} {cluster.namespace}/{name}"
-        if name
-        else f"{resource.plural} of {cluster.namespace}"
-    )
+    what = f"{resource.plural} of {cluster.namespace}"
+    if name:
+        what = f"{resource.kind} {cluster.namespace}/{name}"
     try:
         yield
     except NotFound as error:
@@ -98,9 +86,10 @@ def explained(cluster: Cluster, resource: Resource, name: str) -> Iterator[None]
 
 
 def _problem(cause: Cause) -> str:
-    """Return field and message, without the API server's words that say nothing or say the field once more."""
+    """Return field and message, without the words that repeat the field."""
     message = cause.message.removeprefix("Invalid value: ").removeprefix(_AN_OBJECT)
-    return f"{cause.field}: {message.replace(f'{cause.field} in body ', '').removeprefix(f'{cause.field} ')}"
+    message = message.replace(f"{cause.field} in body ", "").removeprefix(f"{cause.field} ")
+    return f"{cause.field}: {message}"
 
 
 async def ask(
@@ -111,25 +100,26 @@ async def ask(
     *,
     repeatable: bool = True,
 ) -> T:
-    """Return the answer to a request about an object, which is sent again while the API server is busy or away.
+    """Return the answer to a request; repeat the request while the API server is unavailable.
 
     Args:
         cluster: the session.
         resource: the object's kind.
-        name: its name; empty for a request about all of the namespace.
+        name: its name; empty for a request about all objects of the namespace.
         call: sends the request.
-        repeatable: whether a second request does no more than one; else it is only sent again if it was turned away.
+        repeatable: whether the request is idempotent. Other requests are only repeated if the API
+            server has rejected them as too many.
 
     Raises:
-        NoSuchObject: it is not there, or its kind is not.
-        ClientError: any other answer but success.
+        NoSuchObject: the object or its kind does not exist.
+        ClientError: any other error.
     """
     with explained(cluster, resource, name):
         return await retry(
             call,
             TryLater,
             pauses=_PAUSES,
-            unless=lambda error: not repeatable and error.status != _TURNED_AWAY,
+            unless=lambda error: not repeatable and error.status != _TOO_MANY_REQUESTS,
         )
 
 
@@ -138,21 +128,20 @@ def _missing(error: NotFound, resource: Resource, cluster: Cluster) -> str:
         return (
             f"this cluster has no {resource.plural}; is the operator installed? (docs/install.md)"
         )
+    command = f"kubectl get {resource.plural} -n {cluster.namespace}"
     if error.message.startswith("namespaces "):
-        return f"{error.message}; `kubectl get namespaces` lists what there is"
-    return f"{error.message}; `kubectl get {resource.plural} -n {cluster.namespace}` lists what there is"
+        command = "kubectl get namespaces"
+    return f"{error.message}; `{command}` lists what there is"
 
 
 def _in_a_pod(access: Access) -> bool:
-    """Return whether the access is that of the pod in which this runs."""
+    """Return whether the access is the service account of the pod in which this runs."""
     return uses_service_account(os.environ, access.kubeconfig, access.context)
 
 
 def _current_namespace(access: Access) -> str:
     if _in_a_pod(access):
         return pod_namespace()
-    from elasticjob_kube import (
-        kubeconfig,
-    )  # imports the official client, which takes as long as all the rest
+    from elasticjob_kube import kubeconfig  # slow: it imports the official client
 
     return kubeconfig.namespace(access.kubeconfig, access.context)

@@ -1,7 +1,7 @@
 """Serves a job's dashboard at a port of this machine, without a certificate or a token.
 
 The server listens on 127.0.0.1 only and answers two paths: the page, and its data. It accepts no
-other host name, so that a page of another site cannot read it by DNS rebinding.
+other host name, so that other sites cannot read it by DNS rebinding.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Finds out what a user's commands need and do not have: server, definitions, operator, rights.
+"""Checks server, definitions, operator and rights for the commands of a user. It only reads.
 
-It only reads.
-Each check says what is known with the rights of this user; what cannot be seen is no fault.
+Each check uses the rights of the user. An object that the user may not see is not a fault.
 """
 
 from __future__ import annotations
@@ -48,22 +47,20 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
 }
 _PLURALS = {resource.plural for resource in (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)}
 _LEASE_TOLERANCE_SECONDS = 60.0
-"""Beyond the time for which a lease is valid: so much the clocks of this machine and the operator's
-may differ.
-"""
+"""The clocks of this machine and of the operator may differ by this much."""
 _INSTALL = "kubectl apply --server-side --force-conflicts -f crds/ (docs/install.md)"
 _REQUEST_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check has found.
+    """The result of a check.
 
     Attributes:
-        check: what was looked at.
-        state: Good; Bad: something is missing; Note: not needed, or not to be seen.
-        message: what was found.
-        remedy: what to do; empty where nothing is needed.
+        check: the name of the check.
+        state: Good; Bad: something is missing; Note: not needed, or not visible to the user.
+        message: the details.
+        remedy: what the user should do; may be empty.
     """
 
     check: str
@@ -75,25 +72,22 @@ class Finding:
 async def diagnose(
     access: Access, *, operator_namespace: str = OPERATOR_NAMESPACE, kueue: bool = False
 ) -> list[Finding]:
-    """Return what was found, in the order in which one thing needs the other.
+    """Return the findings; each check depends on the earlier ones.
 
     Args:
-        access: of the user.
-        operator_namespace: where to look for the operator first.
-        kueue: also look for Kueue.
+        access: the cluster and namespace.
+        operator_namespace: the first namespace in which the operator is searched.
+        kueue: also check Kueue.
     """
     try:
         async with open_cluster(access) as cluster:
             return [
                 finding async for finding in _findings(cluster, operator_namespace, kueue=kueue)
             ]
-    except (ClientError, OSError, ValueError) as error:  # a kubeconfig may be wrong in any part
+    except (ClientError, OSError, ValueError) as error:  # an invalid kubeconfig raises any of these
         problem = str(error).removeprefix("no usable kubeconfig: ").partition("; set KUBECONFIG")[0]
-        return [
-            Finding(
-                "kubeconfig", "Bad", problem, "set KUBECONFIG, or give --kubeconfig and --context"
-            )
-        ]
+        remedy = "set KUBECONFIG, or give --kubeconfig and --context"
+        return [Finding("kubeconfig", "Bad", problem, remedy)]
 
 
 async def _findings(
@@ -125,14 +119,12 @@ async def _server(cluster: Cluster) -> Finding:
     except KubeError as error:
         remedy = "check the context's address, and whether the cluster runs"
         return Finding("server", "Bad", error.message, remedy)
-    said = str(version.get("gitVersion", ""))
-    found = re.match(r"v?(\d+)\.(\d+)", said)
+    number = str(version.get("gitVersion", ""))
+    found = re.match(r"v?(\d+)\.(\d+)", number)
     if found is None or (int(found[1]), int(found[2])) < OLDEST_SERVER:
-        oldest = ".".join(map(str, OLDEST_SERVER))
-        return Finding(
-            "server", "Bad", f"Kubernetes {said or '?'}", f"Kubernetes {oldest} or newer is needed"
-        )
-    return Finding("server", "Good", f"Kubernetes {said}, namespace {cluster.namespace}")
+        remedy = f"Kubernetes {'.'.join(map(str, OLDEST_SERVER))} or newer is needed"
+        return Finding("server", "Bad", f"Kubernetes {number or '?'}", remedy)
+    return Finding("server", "Good", f"Kubernetes {number}, namespace {cluster.namespace}")
 
 
 async def _definitions(cluster: Cluster) -> Finding:
@@ -141,12 +133,11 @@ async def _definitions(cluster: Cluster) -> Finding:
     except NotFound:
         return Finding("definitions", "Bad", f"the cluster has none of {names.GROUP}", _INSTALL)
     except KubeError as error:
-        return Finding("definitions", "Note", f"cannot be seen: {error.message}")
+        return Finding("definitions", "Note", f"is not visible: {error.message}")
     missing = _PLURALS - {resource["name"] for resource in served.get("resources") or ()}
     if missing:
-        return Finding(
-            "definitions", "Bad", f"the cluster has no {', '.join(sorted(missing))}", _INSTALL
-        )
+        message = f"the cluster has no {', '.join(sorted(missing))}"
+        return Finding("definitions", "Bad", message, _INSTALL)
     return Finding("definitions", "Good", f"{', '.join(sorted(_PLURALS))} of {names.API_VERSION}")
 
 
@@ -160,55 +151,50 @@ async def _fields(cluster: Cluster) -> Finding:
         message = f"the definitions are of an earlier version: they lack {in_words(found.unserved)}"
         return Finding("fields", "Bad", message, _INSTALL)
     if found.unknown:
-        message = f"this command is of an earlier version than the definitions, which have {in_words(found.unknown)}"
+        newer = in_words(found.unknown)
+        message = f"this command is of an earlier version than the definitions, which have {newer}"
         return Finding("fields", "Note", message, "pip install --upgrade 'elasticjob[cli]'")
-    return Finding(
-        "fields", "Good", "the definitions have the fields of this version, and no others"
-    )
+    return Finding("fields", "Good", "the definitions have exactly the fields of this version")
 
 
 async def _policies(cluster: Cluster) -> Finding:
     try:
         found = await cluster.kube.list(ADMISSION_POLICIES)
     except KubeError as error:
-        return Finding("policies", "Note", f"cannot be seen: {error.message}")
+        return Finding("policies", "Note", f"is not visible: {error.message}")
     missing = set(POLICIES) - {policy["metadata"]["name"] for policy in found["items"]}
     if missing:
-        message = f"the cluster has no {', '.join(sorted(missing))}: masters may write more than they need"
+        policies = ", ".join(sorted(missing))
+        message = f"the cluster has no {policies}: masters may write more than they need"
         return Finding("policies", "Bad", message, "kubectl apply -f policies/ (docs/security.md)")
-    return Finding("policies", "Good", "what masters may write is bounded")
+    return Finding("policies", "Good", "the writes of masters are bounded")
 
 
 async def _operator(cluster: Cluster, namespace: str) -> Finding:
-    """Look for the operator's lease, which the leading one renews."""
+    """Check the operator's lease, which the leading operator renews."""
     candidates = dict.fromkeys((namespace, cluster.namespace, "default"))
-    seen: list[Json] = []
-    hidden: list[str] = []
+    leases: list[Json] = []
+    hidden_namespaces: list[str] = []
     for each in candidates:
         try:
-            seen.append(await cluster.kube.get(LEASES, each, names.OPERATOR))
+            leases.append(await cluster.kube.get(LEASES, each, names.OPERATOR))
         except NotFound:
             continue
         except KubeError:
-            hidden.append(each)
-    if seen:
-        return min(
-            (_lease(lease, time.time()) for lease in seen),
-            key=lambda finding: finding.state != "Good",
-        )
-    waiting = await _jobs_without_operator(cluster)
-    remedy = "kubectl get pods -n elasticjob-system; make deploy or helm install installs it (docs/install.md)"
+            hidden_namespaces.append(each)
+    if leases:
+        findings = [_lease(lease, time.time()) for lease in leases]
+        return min(findings, key=lambda finding: finding.state != "Good")
+    waiting = await _job_without_operator(cluster)
+    pods = f"kubectl get pods -n {OPERATOR_NAMESPACE}"
+    remedy = f"{pods}; make deploy or helm install installs it (docs/install.md)"
     if waiting:
-        return Finding("operator", "Bad", f"nobody has taken up job {waiting}", remedy)
-    if hidden:
-        return Finding("operator", "Note", f"its lease cannot be read in {', '.join(hidden)}")
-    where = ", ".join(candidates)
-    return Finding(
-        "operator",
-        "Bad",
-        f"no lease {names.OPERATOR} in {where}",
-        f"{remedy}; or --operator-namespace",
-    )
+        return Finding("operator", "Bad", f"no operator handles job {waiting}", remedy)
+    if hidden_namespaces:
+        where = ", ".join(hidden_namespaces)
+        return Finding("operator", "Note", f"its lease cannot be read in {where}")
+    message = f"no lease {names.OPERATOR} in {', '.join(candidates)}"
+    return Finding("operator", "Bad", message, f"{remedy}; or --operator-namespace")
 
 
 def _lease(lease: Json, now: float) -> Finding:
@@ -218,40 +204,30 @@ def _lease(lease: Json, now: float) -> Finding:
     renewed = spec.get("renewTime")
     remedy = f"kubectl get pods -n {where}; kubectl logs -n {where} deployment/{names.OPERATOR}"
     if not holder or not renewed:
-        return Finding(
-            "operator", "Bad", f"nobody leads in {where}: the last one has ended", remedy
-        )
+        return Finding("operator", "Bad", f"no operator leads in {where}: it has exited", remedy)
     age = now - parse_time(renewed)
     if age > spec.get("leaseDurationSeconds", 0) + _LEASE_TOLERANCE_SECONDS:
-        return Finding(
-            "operator", "Bad", f"{holder} in {where} has not been heard for {age:.0f} s", remedy
-        )
+        message = f"{holder} in {where} has not renewed its lease for {age:.0f} s"
+        return Finding("operator", "Bad", message, remedy)
     return Finding("operator", "Good", f"{holder} leads in {where}")
 
 
-async def _jobs_without_operator(cluster: Cluster) -> str:
-    """Return the name of a job that has waited for an operator.
-
-    Empty if there is none, or none to be seen.
-    """
+async def _job_without_operator(cluster: Cluster) -> str:
+    """Return the name of a job that no operator has handled; empty if no such job is visible."""
     try:
         found = await cluster.kube.list(ELASTIC_JOBS, cluster.namespace)
     except KubeError:
         return ""
-    longest = time.time() - _LEASE_TOLERANCE_SECONDS
-    waiting = (
-        str(job["metadata"]["name"])
-        for job in found["items"]
-        if not job.get("status") and parse_time(job["metadata"]["creationTimestamp"]) < longest
-    )
-    return next(waiting, "")
+    latest_creation = time.time() - _LEASE_TOLERANCE_SECONDS
+    for job in found["items"]:
+        created = parse_time(job["metadata"]["creationTimestamp"])
+        if not job.get("status") and created < latest_creation:
+            return str(job["metadata"]["name"])
+    return ""
 
 
 async def _rights(cluster: Cluster) -> Sequence[Finding]:
-    """Return a finding for each kind of command.
-
-    Those that need what this user may not do say what it is.
-    """
+    """Return a finding for each kind of command; it names the rights that the user lacks."""
     needed = list(dict.fromkeys(right for need in NEEDS for right in need.rights))
 
     async def may(right: Right) -> bool:
@@ -261,7 +237,7 @@ async def _rights(cluster: Cluster) -> Sequence[Finding]:
     try:
         answers = dict(zip(needed, await asyncio.gather(*map(may, needed)), strict=True))
     except KubeError as error:
-        return [Finding("rights", "Note", f"cannot be asked for: {error.message}")]
+        return [Finding("rights", "Note", f"cannot be checked: {error.message}")]
     return [
         _right(need, [each for each in need.rights if not answers[each]], cluster.namespace)
         for need in NEEDS
@@ -272,26 +248,19 @@ def _right(need: Need, missing: Sequence[Right], namespace: str) -> Finding:
     if not missing:
         return Finding("rights", "Good", need.commands)
     message = f"{need.commands}: you may not {', '.join(map(str, missing))} in {namespace}"
-    return Finding(
-        "rights",
-        "Bad",
-        message,
-        f"let an administrator bind ClusterRole {need.role} to you in {namespace}",
-    )
+    remedy = f"let an administrator bind ClusterRole {need.role} to you in {namespace}"
+    return Finding("rights", "Bad", message, remedy)
 
 
 async def _resize(cluster: Cluster) -> Finding:
     try:
         served = await _get(cluster, "/api/v1")
     except KubeError as error:
-        return Finding("resize", "Note", f"cannot be seen: {error.message}")
+        return Finding("resize", "Note", f"is not visible: {error.message}")
     if any(resource["name"] == "pods/resize" for resource in served.get("resources") or ()):
         return Finding("resize", "Good", "CPU and memory of running pods change in place")
-    return Finding(
-        "resize",
-        "Note",
-        "CPU and memory change by replacing pods; in place from Kubernetes 1.33 on",
-    )
+    message = "CPU and memory change by replacing pods; in place from Kubernetes 1.33 on"
+    return Finding("resize", "Note", message)
 
 
 async def _kueue(cluster: Cluster) -> Finding:
@@ -301,7 +270,7 @@ async def _kueue(cluster: Cluster) -> Finding:
         remedy = "install or upgrade Kueue, and start the operator with --kueue (docs/kueue.md)"
         return Finding("kueue", "Bad", f"the cluster has no {KUEUE_WORKLOADS.api_version}", remedy)
     except KubeError as error:
-        return Finding("kueue", "Note", f"cannot be seen: {error.message}")
+        return Finding("kueue", "Note", f"is not visible: {error.message}")
     return Finding("kueue", "Good", f"the cluster has {KUEUE_WORKLOADS.api_version}")
 
 

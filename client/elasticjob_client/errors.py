@@ -1,4 +1,4 @@
-"""Errors as users read them: each says what happened to which object, and what to do."""
+"""Errors for users: each message names the object, the problem, and the remedy."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 
 class ClientError(Exception):
-    """What was asked for was not done."""
+    """A request failed; the base class of all errors of the client."""
 
 
 class NoSuchObject(ClientError):
-    """There is no job, plan or request of this name."""
+    """There is no job, plan or request with this name."""
 
 
 class JobEnded(ClientError):
-    """The job has ended, so what was waited for does not come any more."""
+    """The job has ended without reaching the awaited phase or step."""
 
 
 class NotInTime(ClientError):
-    """What was waited for has not come in time; it may still come."""
+    """The awaited change has not happened in time; it may still happen."""
 
 
 class MasterUnavailable(ClientError):
@@ -30,10 +30,10 @@ class MasterUnreachable(ClientError):
 
 
 class Invalid(ClientError):
-    """The API server refuses an object for what its fields have.
+    """The API server refuses the fields of an object.
 
     Attributes:
-        problems: a line for each field: its path, its value, and the bound or what to do.
+        problems: a line for each field: its path, its value, and the bound or the remedy.
     """
 
     def __init__(self, what: str, problems: Sequence[str]) -> None:

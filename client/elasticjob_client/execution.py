@@ -28,7 +28,7 @@ class Execution:
     """A command that runs in a container.
 
     Attributes:
-        code: its exit code, once `output` has come to its end.
+        code: its exit code, once `output` has ended.
     """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, where: str) -> None:
@@ -38,10 +38,10 @@ class Execution:
         self._where = where
 
     async def output(self) -> AsyncGenerator[tuple[int, bytes], None]:
-        """Yield what the command writes, with `STDOUT` or `STDERR`, until it has ended.
+        """Yield the command's output, with `STDOUT` or `STDERR`, until the command has ended.
 
         Raises:
-            ClientError: it was not started, or the connection to the pod was lost.
+            ClientError: the command was not started, or the connection to the pod was lost.
         """
         async for message in self._socket:
             if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
@@ -53,19 +53,19 @@ class Execution:
                 return
             if channel in (STDOUT, STDERR) and data:
                 yield channel, data
-        raise ClientError(f"{self._where}: the connection was lost before the command has ended")
+        raise ClientError(f"{self._where}: the connection was lost before the command ended")
 
     async def write(self, data: bytes) -> None:
-        """Send a part of its input; nothing once the connection is gone."""
+        """Send a part of its input; does nothing once the connection is closed."""
         for start in range(0, len(data), _CHUNK):
             await self._send(STDIN, data[start : start + _CHUNK])
 
     async def end_input(self) -> None:
-        """Let it read the end of its input."""
+        """Close its input."""
         await self._send(_CLOSE, bytes([STDIN]))
 
     async def resize(self, width: int, height: int) -> None:
-        """Tell the size of the user's terminal, in characters."""
+        """Send the size of the user's terminal, in characters."""
         await self._send(_RESIZE, json.dumps({"Width": width, "Height": height}).encode())
 
     async def _send(self, channel: int, data: bytes) -> None:
@@ -85,15 +85,15 @@ async def execute(
 ) -> AsyncIterator[Execution]:
     """Start a command in a container of a pod.
 
-    It is killed, or left alone by its input, when the block ends before it.
+    If the block ends first, the command is killed, or its input is closed.
 
     Args:
         cluster: its user may get and create pods/exec.
         pod: its name.
         command: program and arguments; no shell is involved.
-        container: of the pod; None: its only one.
-        stdin: whether it gets input.
-        terminal: whether it gets a terminal; then all it writes is `STDOUT`.
+        container: of the pod; None: its only container.
+        stdin: whether the command gets input.
+        terminal: whether the command gets a terminal; all its output is then `STDOUT`.
 
     Raises:
         NoSuchObject: there is no such pod.
@@ -118,17 +118,17 @@ async def execute(
 
 
 def exit_code(status: bytes, where: str) -> int:
-    """Return the exit code that a kubelet's last message tells.
+    """Return the exit code in a kubelet's last message.
 
-    Raises `ClientError` where no command has run.
+    Raises `ClientError` if no command has run.
     """
     try:
-        said: dict[str, Any] = json.loads(status)
+        answer: dict[str, Any] = json.loads(status)
     except ValueError:
-        said = {"message": status[:500].decode(errors="replace")}
-    if said.get("status") == "Success":
+        answer = {"message": status[:500].decode(errors="replace")}
+    if answer.get("status") == "Success":
         return 0
-    for cause in (said.get("details") or {}).get("causes") or ():
+    for cause in (answer.get("details") or {}).get("causes") or ():
         if cause.get("reason") == "ExitCode":
             return int(cause["message"])
-    raise ClientError(f"{where}: {said.get('message') or 'the command has not run'}")
+    raise ClientError(f"{where}: {answer.get('message') or 'the command has not run'}")

@@ -1,7 +1,4 @@
-"""Forwards a port of this machine to a port of a pod, through the API server.
-
-It needs no route to the pod.
-"""
+"""Forwards a port of this machine to a port of a pod, through the API server."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from elasticjob_client.cluster import Cluster, explained
 from elasticjob_client.errors import ClientError
 
 _CONNECTIONS = 64
-"""At a time; further ones wait. Each is a websocket of its own."""
+"""Connections at a time, each with its own websocket; further connections wait."""
 _CHUNK = 1 << 15
 _DATA = 0
 _ERROR = 1
@@ -27,11 +24,11 @@ _ERROR = 1
 
 @dataclass
 class Forwarding:
-    """A port that is forwarded.
+    """A forwarded port.
 
     Attributes:
         address: `127.0.0.1:port`.
-        problem: why the latest connection has failed; empty: it has not.
+        problem: the error of the latest connection; empty if it has not failed.
     """
 
     address: str = ""
@@ -69,31 +66,32 @@ class Forwarding:
 async def forward(
     cluster: Cluster, pod: str, port: int, *, local_port: int = 0
 ) -> AsyncIterator[Forwarding]:
-    """Listen on a port of 127.0.0.1 and carry each connection to a port of a pod, until the block ends.
+    """Listen on a port of 127.0.0.1, and carry its connections to a port of a pod.
+
+    The port is closed when the block ends.
 
     Args:
         cluster: its user may get and create pods/portforward.
         pod: its name.
         port: where the program in the pod listens.
-        local_port: of this machine; 0: one that is free.
+        local_port: of this machine; 0: a free port.
 
     Raises:
-        ClientError: the local port is taken. What goes wrong later ends that connection and is in `problem`.
+        ClientError: the local port is in use. Later errors end the connection and are in `problem`.
     """
     forwarding = Forwarding()
     connections: set[asyncio.Task[None]] = set()
-    over = False
+    closing = False
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if over:  # it was accepted just before
+        if closing:  # accepted just before the server was closed
             writer.close()
             return
         task = asyncio.create_task(forwarding.carry(cluster, pod, port, reader, writer))
         connections.add(task)
         task.add_done_callback(connections.discard)
-        task.add_done_callback(
-            lambda _: writer.close()
-        )  # also of one that is cancelled before it has begun
+        # A task that is cancelled before it starts does not close the connection itself.
+        task.add_done_callback(lambda _: writer.close())
 
     try:
         server = await asyncio.start_server(connected, "127.0.0.1", local_port)
@@ -105,7 +103,7 @@ async def forward(
     try:
         yield forwarding
     finally:
-        over = True
+        closing = True
         server.close()
         for task in connections:
             task.cancel()
@@ -117,7 +115,7 @@ async def _carry(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> str:
-    """Carry bytes until one end closes the connection; return what the node has said against it."""
+    """Carry bytes until one end closes the connection; return the node's error, if any."""
     up = asyncio.create_task(_up(reader, socket))
     down = asyncio.create_task(_down(socket, writer))
     try:

@@ -1,8 +1,7 @@
 """Packs a function and its arguments as files that `run_function.py` runs in a container.
 
-The function is pickled by value, with what it closes over. cloudpickle's own source goes with it,
-so that an image needs nothing but Python; so does the source of the function's file, so that a
-traceback shows lines.
+The function is pickled by value, with the values that it closes over. The files include
+cloudpickle, so that an image needs only Python, and the source of the function, for tracebacks.
 """
 
 from __future__ import annotations
@@ -26,18 +25,19 @@ from elasticjob_client.run_function import EXIT_OTHER_PYTHON
 MAIN = "main.py"
 """The program that runs the function."""
 _MAX_SOURCE_BYTES = 128 * 1024
-"""A larger source does not go with the function; a traceback then has file and line number only."""
+"""A larger source is left out; tracebacks then have file and line number only."""
 
 
 def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> dict[str, bytes]:
     """Return the files that run a function, by name.
 
     Args:
-        function: what each training process calls.
-        arguments: with what.
+        function: the function that each training process calls.
+        arguments: its arguments.
 
     Raises:
-        ClientError: cloudpickle is not installed, the function is asynchronous, or something of it cannot be pickled.
+        ClientError: cloudpickle is not installed, or the function is asynchronous or cannot be
+            pickled.
     """
     name = getattr(function, "__qualname__", function)
     if inspect.iscoroutinefunction(function):
@@ -45,7 +45,7 @@ def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> d
             f"function {name} is asynchronous, so a call would do nothing; give one that runs it"
         )
     if isinstance(arguments, str | bytes) or not isinstance(arguments, Sequence):
-        raise ClientError(f"fn_args: {arguments!r:.40} is no sequence; give such as (10,)")
+        raise ClientError(f"fn_args: {arguments!r:.40} is not a sequence; give one such as (10,)")
     try:
         import cloudpickle
         from cloudpickle import cloudpickle as implementation
@@ -56,10 +56,10 @@ def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> d
     try:
         with _own_modules_by_value(function):
             pickled: bytes = cloudpickle.dumps((function, tuple(arguments)))
-    except Exception as error:  # whatever a user's object raises when it is pickled
+    except Exception as error:  # pickling runs the user's code, which may raise any error
         raise ClientError(
-            f"function {name} cannot be pickled: {error}; open files, locks and connections inside of it, or submit a "
-            "script"
+            f"function {name} cannot be pickled: {error}; open files, locks and connections "
+            "inside of it, or submit a script"
         ) from error
     about = {"python": list(sys.version_info[:2]), "source": _source(function)}
     return {
@@ -79,16 +79,16 @@ def training(of: Training) -> Training:
 
 
 def function_name(function: Callable[..., object]) -> str:
-    """Return what to name a job after."""
+    """Return the name of a function, after which its job is named."""
     name: str = getattr(function, "__name__", "")
     return PurePath(name).name if name.isidentifier() else "function"
 
 
 @contextmanager
 def _own_modules_by_value(function: Any) -> Iterator[None]:
-    """Pickle by value what is in the function's package, unless that is installed.
+    """Pickle the modules of the function's package by value, unless the package is installed.
 
-    No image has it.
+    Images have installed packages, but not the modules of the user.
     """
     import cloudpickle
 
@@ -115,16 +115,14 @@ def _is_installed(file: str) -> bool:
 
 
 def _source(function: Any) -> dict[str, str]:
-    """Return the text of the file in which a function is written, by the name that its code has for it."""
+    """Return the text of the file that defines a function, by the file's name in its code."""
     function = inspect.unwrap(function)
     try:
         lines, _ = inspect.findsource(function)
-    except (OSError, TypeError):  # such as of a function that was typed into an interpreter
+    except (OSError, TypeError):  # for example, a function that was typed into an interpreter
         return {}
     text = "".join(lines)
-    code = getattr(function, "__code__", None)  # a class has none
-    return (
-        {code.co_filename: text}
-        if code is not None and len(text.encode()) <= _MAX_SOURCE_BYTES
-        else {}
-    )
+    code = getattr(function, "__code__", None)  # a class has no code
+    if code is None or len(text.encode()) > _MAX_SOURCE_BYTES:
+        return {}
+    return {code.co_filename: text}

@@ -1,4 +1,4 @@
-"""Yields what the members of a job write: so far, or until the job has ended."""
+"""Yields the logs of a job's members: up to now, or until the job has ended."""
 
 from __future__ import annotations
 

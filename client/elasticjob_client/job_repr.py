@@ -1,4 +1,4 @@
-"""What a job looks like in an interpreter and in a notebook. Pure."""
+"""Renders a job for interpreters and notebooks. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _BAR_PIXELS = 240
 
 
 def job_text(kind: str, job: ElasticJob) -> str:
-    """Return a job as `repr` shows it: as it was when the API server was last asked."""
+    """Return the text of a job for `repr`."""
     where = f"{job.metadata.namespace}/{job.metadata.name}"
     return f"<{kind} {where}: {', '.join(text for _, text in _facts(job))}>"
 
 
 def job_html(job: ElasticJob, *, note: str = "") -> str:
-    """Return a job as a notebook shows it; `note`: why it may be no longer so."""
+    """Return the HTML of a job for notebooks; `note` says why the job may be outdated."""
     progress = job.status.progress
     rows = [
         ("Job", f"{job.metadata.namespace}/{job.metadata.name}"),
@@ -26,14 +26,16 @@ def job_html(job: ElasticJob, *, note: str = "") -> str:
     if job.status.message:
         rows.append(("Message", job.status.message))
     if note:
-        rows.append(("Not asked", note))
+        rows.append(("Outdated", note))
+    left = "style='text-align:left'"
     cells = "".join(
-        f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(text)}</td></tr>"
+        f"<tr><th {left}>{escape(name)}</th><td {left}>{escape(text)}</td></tr>"
         for name, text in rows
     )
     bar = ""
     if progress is not None and progress.total_steps:
-        bar = f"<progress value='{progress.step}' max='{progress.total_steps}' style='width:{_BAR_PIXELS}px'></progress>"
+        width = f"style='width:{_BAR_PIXELS}px'"
+        bar = f"<progress value='{progress.step}' max='{progress.total_steps}' {width}></progress>"
     return f"<table>{cells}</table>{bar}"
 
 

@@ -18,9 +18,9 @@ ENDED = ("Succeeded", "Failed")
 
 
 def read(found: Json, as_type: type[T]) -> T:
-    """Return an object as the API server has it.
+    """Return an object of the API server as a Python object.
 
-    Raises `ClientError` where this version does not understand it.
+    Raises `ClientError` if this version does not understand the object.
     """
     try:
         return msgspec.convert(found, as_type)
@@ -36,10 +36,8 @@ async def get_job(cluster: Cluster, name: str) -> ElasticJob:
     """Return a job. Raises `NoSuchObject`, `ClientError`."""
     kube = cluster.kube
     namespace = cluster.namespace
-    return read(
-        await ask(cluster, ELASTIC_JOBS, name, lambda: kube.get(ELASTIC_JOBS, namespace, name)),
-        ElasticJob,
-    )
+    found = await ask(cluster, ELASTIC_JOBS, name, lambda: kube.get(ELASTIC_JOBS, namespace, name))
+    return read(found, ElasticJob)
 
 
 async def has_ended(cluster: Cluster, name: str) -> bool:
@@ -53,9 +51,9 @@ async def has_ended(cluster: Cluster, name: str) -> bool:
 async def list_jobs(
     cluster: Cluster, *, all_namespaces: bool = False, phase: str | None = None
 ) -> list[Json]:
-    """Return the jobs, as the API server has them, by namespace and name. Raises `ClientError`.
+    """Return the jobs as objects of the API server, by namespace and name. Raises `ClientError`.
 
-    `phase`: those in this one only.
+    `phase`: return only jobs in this phase.
     """
     namespace = None if all_namespaces else cluster.namespace
     found = await ask(cluster, ELASTIC_JOBS, "", lambda: cluster.kube.list(ELASTIC_JOBS, namespace))
@@ -72,8 +70,8 @@ async def set_run_policy(cluster: Cluster, name: str, **fields: bool) -> None:
 
     Raises:
         NoSuchObject: there is no such job.
-        JobEnded: it has ended, so they change nothing any more.
-        ClientError: the API server refuses it.
+        JobEnded: the job has ended, so the fields have no effect.
+        ClientError: the API server refuses the change.
     """
     body: Json = {"spec": {"runPolicy": fields}}
     kube = cluster.kube
@@ -87,7 +85,7 @@ async def set_run_policy(cluster: Cluster, name: str, **fields: bool) -> None:
 
 
 async def delete_job(cluster: Cluster, name: str) -> None:
-    """Delete a job with all that is its own. Raises `NoSuchObject`, `ClientError`."""
+    """Delete a job and its objects. Raises `NoSuchObject`, `ClientError`."""
     await ask(
         cluster,
         ELASTIC_JOBS,

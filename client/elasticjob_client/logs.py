@@ -1,8 +1,4 @@
-"""The logs of a job's members: read once, or followed while members come and go.
-
-They are plain GET requests over the session that is open already: for that no library does more
-than to send them.
-"""
+"""Reads or follows the log of one pod, by GET requests over the open session."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from elasticjob_client.members import JobPod, Ranks
 
 _RETRY_SECONDS = 1.0
 _LONGEST_LINE = 1 << 20
-"""Bytes; a longer one is cut in pieces of this size."""
+"""Bytes; a longer line is cut in pieces."""
 _BAD_REQUEST = 400
 _DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d)?")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -29,12 +25,12 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True)
 class LogOptions:
-    """Which lines of a container's log.
+    """Chooses lines of a container's log.
 
     Attributes:
-        tail: so many of the last ones; None: all.
-        since_seconds: those that are not older.
-        previous: of the container that ran before the present one in the same pod.
+        tail: the number of last lines; None: all.
+        since_seconds: the greatest age of a line; None: any.
+        previous: read the previous container of the same pod.
         timestamps: whether each line begins with its time.
     """
 
@@ -52,8 +48,8 @@ class LogLine:
         pod: name of the pod.
         role: of the member.
         index: of the member in its role.
-        rank: in the world of the moment; None: not known, or in none.
-        text: as the container has written it, without the line's end.
+        rank: in the present world; None: unknown, or outside of the world.
+        text: without the line's end.
     """
 
     pod: str
@@ -64,11 +60,11 @@ class LogLine:
 
 
 def parse_duration(text: str) -> int:
-    """Return the seconds that 90, 90s, 5m, 2h or 1d mean. Raises `ClientError`."""
+    """Return the seconds of a duration such as 90, 90s, 5m, 2h or 1d. Raises `ClientError`."""
     match = _DURATION.fullmatch(text)
     if match is None or not int(match[1]):
         raise ClientError(
-            f"duration {text[:40]!r} is none: give seconds (90), or such as 30s, 5m, 2h, 1d"
+            f"duration {text[:40]!r} is not valid: give seconds (90), or 30s, 5m, 2h, 1d"
         )
     return int(match[1]) * _UNITS[match[2] or "s"]
 
@@ -79,10 +75,10 @@ def log_line(pod: JobPod, ranks: Ranks, text: str) -> LogLine:
 
 
 async def read_log(cluster: Cluster, pod: JobPod, options: LogOptions) -> AsyncGenerator[str, None]:
-    """Yield the lines that a pod's container has written so far.
+    """Yield the lines that a pod's container has written until now.
 
     Raises:
-        NoSuchObject: the pod is gone.
+        NoSuchObject: the pod does not exist.
         ClientError: there is no such log.
     """
     async with aclosing(_lines(cluster, pod, _query(pod, options))) as lines:
@@ -94,22 +90,21 @@ async def read_log(cluster: Cluster, pod: JobPod, options: LogOptions) -> AsyncG
 async def follow_log(
     cluster: Cluster, pod: JobPod, options: LogOptions
 ) -> AsyncGenerator[str, None]:
-    """Yield the lines of a pod's container until it has ended or is gone, also over broken connections.
+    """Yield the lines of a pod's container until it ends, also across broken connections.
 
     Raises:
-        ClientError: the user may not read it.
+        ClientError: the user may not read the log.
     """
-    query = _query(pod, replace(options, timestamps=True)) | {
-        "follow": "true"
-    }  # the times tell where to go on
+    query = _query(pod, replace(options, timestamps=True))  # the next request starts at a time
+    query["follow"] = "true"
     seen = Position()
     while True:
-        again = Position() if seen.time == "" else replace(seen)
+        repeated = replace(seen)
         try:
             async with aclosing(_lines(cluster, pod, query)) as lines:
                 async for line in lines:
                     time, _, text = line.partition(" ")
-                    if again.has(time):
+                    if repeated.skips(time):
                         continue
                     seen.add(time)
                     yield line if options.timestamps else text
@@ -117,38 +112,32 @@ async def follow_log(
         except NotFound:
             return
         except Refused as error:
-            if error.status == _BAD_REQUEST:  # the container is not there any more
+            if error.status == _BAD_REQUEST:  # the container is deleted
                 return
             with explained(cluster, PODS, pod.name):
                 raise
         except TryLater:
             await asyncio.sleep(_RETRY_SECONDS)
         if seen.time:
-            query = {
-                key: value
-                for key, value in query.items()
-                if key not in ("tailLines", "sinceSeconds")
-            }
+            query.pop("tailLines", None)
+            query.pop("sinceSeconds", None)
             query["sinceTime"] = seen.time
 
 
 @dataclass
 class Position:
-    """Up to where a log was read: the latest time, and how many lines there were of it."""
+    """The end of the lines that were read: the latest time, and the number of lines with it."""
 
     time: str = ""
     lines: int = 0
 
     def add(self, time: str) -> None:
-        """Take a line as read."""
+        """Count a line as read."""
         self.lines = self.lines + 1 if time == self.time else 1
         self.time = time
 
-    def has(self, time: str) -> bool:
-        """Return whether the next line, of this time, was read before.
-
-        Each such line is told once.
-        """
+    def skips(self, time: str) -> bool:
+        """Return whether the next line, which has this time, was read before; count it off."""
         if time == self.time and self.lines:
             self.lines -= 1
             return True

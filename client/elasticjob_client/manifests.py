@@ -1,7 +1,7 @@
-"""The manifest of a job that runs one command in each member.
+"""Builds the manifest of a job that runs one command in each member. Pure.
 
-What `submit`, `init` and the Python client create. Pure.
-What is not asked for is left out, so that the defaults are those of the API.
+`submit`, `init` and the Python client use it. Fields that the user does not set are left out, so
+that the API's defaults apply.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from elasticjob_api.meta import Json
 from elasticjob_client.errors import ClientError
 
 SCRIPT_DIRECTORY = "/elasticjob-script"
-"""Where the containers of a job have the files that were submitted with it."""
+"""The folder in the containers with the submitted files."""
 MAX_FILES_BYTES = 768 * 1024
-"""Of all files of a job together: in a ConfigMap, which has at most 1 MiB, they may be a third
-longer.
-"""
+"""Bound of all files of a job. In a ConfigMap, whose bound is 1 MiB, base64 adds a third."""
 MAX_JOB_NAME = 40
 MAX_GPUS = 64
-"""Of each worker."""
+"""Bound of the GPUs of each worker."""
 CONTAINER = "train"
 _VOLUME = "script"
 _WORKERS = re.compile(r"([0-9]{1,5})(?::([0-9]{1,5}))?")
@@ -36,10 +34,7 @@ _OTHER_THAN_NAME = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True)
 class Workers:
-    """How many workers a job has: those it begins with, and within which bounds.
-
-    None: the API's default.
-    """
+    """The first number of workers, and its bounds; None: the API's default."""
 
     replicas: int
     least: int | None = None
@@ -48,19 +43,16 @@ class Workers:
 
 @dataclass(frozen=True)
 class Training:
-    """What each worker runs, and with what.
+    """The command, image and resources of each worker.
 
-    Raises `ClientError` where a value has another type, or is out of bounds.
+    Raises `ClientError` if a value has a wrong type or is out of bounds.
 
     Attributes:
-        command: and its arguments.
-        image: of the container.
-        workers: how many there are.
-        framework: of `FRAMEWORKS`.
+        command: with its arguments.
+        framework: a name of `FRAMEWORKS`.
         gpus: of each worker.
-        cpu: that each worker requests, as a quantity.
-        memory: that each worker requests and is limited to, as a quantity.
-        env: variables.
+        cpu: request of each worker, as a quantity.
+        memory: request and limit of each worker, as a quantity.
         restart_rules: of the workers.
     """
 
@@ -75,57 +67,54 @@ class Training:
     restart_rules: Sequence[Json] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what a program can give and the API server would take, or not name.
-
-        Raises `ClientError`.
-        """
+        """Refuse wrong types that the API server would accept, or report less clearly."""
         if isinstance(self.command, str | bytes) or not isinstance(self.command, Sequence):
             raise ClientError(
-                f"args: {self.command!r:.40} is no sequence; give such as ['--epochs', '10']"
+                f"args: {self.command!r:.40} is not a sequence; give one such as ['--epochs', '10']"
             )
         if not isinstance(self.image, str) or not self.image.strip():
             raise ClientError(
-                f"image: {self.image!r:.40} is none; give the image of the containers"
+                f"image: {self.image!r:.40} is not an image; give the image of the containers"
             )
         if not isinstance(self.framework, str):
             raise ClientError(
-                f"framework: {self.framework!r:.40} is none; there are {', '.join(FRAMEWORKS)}"
+                f"framework: {self.framework!r:.40} is unknown; give {', '.join(FRAMEWORKS)}"
             )
         if type(self.gpus) is not int or not 0 <= self.gpus <= MAX_GPUS:
             raise ClientError(f"gpus: {self.gpus!r:.40} is not a whole number from 0 to {MAX_GPUS}")
         if not isinstance(self.env, Mapping):
             raise ClientError(
-                f"env: {self.env!r:.40} is no mapping; give such as {{'NAME': 'value'}}"
+                f"env: {self.env!r:.40} is not a mapping; give one such as {{'NAME': 'value'}}"
             )
 
 
 def parse_workers(text: str) -> Workers:
-    """Return what a text says of the number of workers: 4, or 2:8. Raises `ClientError`."""
+    """Return the number of workers in a text such as 4 or 2:8. Raises `ClientError`."""
     match = _WORKERS.fullmatch(text)
     if match is None:
         raise ClientError(
-            f"workers {text[:40]!r}: give a number (4), or the fewest and the most (2:8)"
+            f"workers {text[:40]!r}: give a number (4), or the least and the most (2:8)"
         )
     return workers(int(match[1]), int(match[2]) if match[2] else None)
 
 
-def workers(fewest: int, most: int | None = None) -> Workers:
-    """Return so many workers; with `most`, the fewest are those that the job begins with.
+def workers(least: int, most: int | None = None) -> Workers:
+    """Return a number of workers; with `most`, the job starts with the least.
 
     Raises `ClientError`.
     """
-    for number in (fewest, fewest if most is None else most):
+    for number in (least, least if most is None else most):
         if not 1 <= number <= MAX_REPLICAS:
             raise ClientError(f"workers: {number} is not from 1 to {MAX_REPLICAS}")
     if most is None:
-        return Workers(fewest)
-    if fewest > most:
-        raise ClientError(f"workers: the fewest, {fewest}, are more than the most, {most}")
-    return Workers(fewest, fewest, most)
+        return Workers(least)
+    if least > most:
+        raise ClientError(f"workers: the least, {least}, is more than the most, {most}")
+    return Workers(least, least, most)
 
 
 def parse_env(assignments: Sequence[str]) -> dict[str, str]:
-    """Return the variables of `NAME=value` texts; the last one of a name counts.
+    """Return the variables of `NAME=value` texts; the last value of a name counts.
 
     Raises `ClientError`.
     """
@@ -139,16 +128,14 @@ def parse_env(assignments: Sequence[str]) -> dict[str, str]:
 
 
 def job_name(source: str, suffix: str) -> str:
-    """Return a name for a job that runs a file or function of this name, with a suffix that makes it its own."""
-    base = (
-        _OTHER_THAN_NAME.sub("-", PurePath(source).stem.lower()).strip("-").lstrip("0123456789-")
-        or "job"
-    )
+    """Return a unique name for a job that runs this file or function."""
+    base = _OTHER_THAN_NAME.sub("-", PurePath(source).stem.lower()).strip("-")
+    base = base.lstrip("0123456789-") or "job"
     return f"{base[: MAX_JOB_NAME - len(suffix) - 1].rstrip('-')}-{suffix}"
 
 
 def script_command(file: str, arguments: Sequence[str] = ()) -> list[str]:
-    """Return the command that runs one of the submitted files; its output is not held back."""
+    """Return the command that runs one of the submitted files with unbuffered output."""
     return ["python", "-u", f"{SCRIPT_DIRECTORY}/{file}", *arguments]
 
 
@@ -157,8 +144,8 @@ def job_manifest(name: str, training: Training, *, config_map: str | None = None
 
     Args:
         name: of the job.
-        training: what it runs.
-        config_map: of the files that its containers have at `SCRIPT_DIRECTORY`; None: there are none.
+        training: its command and resources.
+        config_map: with the files that are mounted at `SCRIPT_DIRECTORY`; None: no files.
 
     Raises:
         ClientError: there is no such framework.
@@ -166,11 +153,11 @@ def job_manifest(name: str, training: Training, *, config_map: str | None = None
     framework = FRAMEWORKS.get(training.framework)
     if framework is None:
         raise ClientError(
-            f"framework {training.framework[:40]!r} is none; there are {', '.join(FRAMEWORKS)}"
+            f"framework {training.framework[:40]!r} is unknown; give {', '.join(FRAMEWORKS)}"
         )
     others = [group[0] for group in framework.required if names.ROLE_WORKER not in group]
     roles = {names.ROLE_WORKER: _worker(training, config_map)}
-    # Parameter servers and the like run the same program; the framework tells each what it is.
+    # Parameter servers and the like run the same program, which reads its role from the framework.
     roles |= {
         role: {"replicas": 1, "template": _template(training, config_map, gpus=0)}
         for role in others
@@ -186,21 +173,22 @@ def job_manifest(name: str, training: Training, *, config_map: str | None = None
 def config_map_manifest(
     name: str, files: Mapping[str, bytes], *, owner: Json | None = None
 ) -> Json:
-    """Return the ConfigMap of a job's files, which nobody changes.
+    """Return the ConfigMap of a job's files, which is immutable.
 
     Args:
         name: of the ConfigMap.
         files: contents by name.
-        owner: reference to the job, with which it is deleted.
+        owner: reference to the job; the ConfigMap is deleted with the job.
 
     Raises:
-        ClientError: they are too large.
+        ClientError: the files are too large.
     """
     size = sum(map(len, files.values()))
     if size > MAX_FILES_BYTES:
         raise ClientError(
-            f"{', '.join(files)}: {size} bytes, and what is submitted has at most {MAX_FILES_BYTES}; put it into the "
-            "image or on a volume, and submit a job file that names it (elasticjob init writes one)"
+            f"{', '.join(files)}: {size} bytes; submitted files have at most {MAX_FILES_BYTES}; "
+            "put them into the image or on a volume, and submit a job file (elasticjob init "
+            "writes one)"
         )
     text: dict[str, str] = {}
     binary: dict[str, str] = {}
@@ -209,18 +197,23 @@ def config_map_manifest(
             text[file] = content.decode()
         except UnicodeDecodeError:
             binary[file] = base64.b64encode(content).decode()
-    return {
+    manifest: Json = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, **({"ownerReferences": [owner]} if owner else {})},
+        "metadata": {"name": name},
         "immutable": True,
-        **({"data": text} if text else {}),
-        **({"binaryData": binary} if binary else {}),
     }
+    if owner:
+        manifest["metadata"]["ownerReferences"] = [owner]
+    if text:
+        manifest["data"] = text
+    if binary:
+        manifest["binaryData"] = binary
+    return manifest
 
 
 def owner_reference(job: Json) -> Json:
-    """Return the reference to a job that is there."""
+    """Return the owner reference to an existing job."""
     metadata = job["metadata"]
     return {
         "apiVersion": names.API_VERSION,
@@ -231,13 +224,15 @@ def owner_reference(job: Json) -> Json:
 
 
 def _worker(training: Training, config_map: str | None) -> Json:
-    bounds = {"minReplicas": training.workers.least, "maxReplicas": training.workers.most}
-    return {
-        "replicas": training.workers.replicas,
-        **{name: bound for name, bound in bounds.items() if bound is not None},
-        **({"restartRules": list(training.restart_rules)} if training.restart_rules else {}),
-        "template": _template(training, config_map, gpus=training.gpus),
-    }
+    workers = training.workers
+    role: Json = {"replicas": workers.replicas}
+    if workers.least is not None:
+        role["minReplicas"] = workers.least
+    if workers.most is not None:
+        role["maxReplicas"] = workers.most
+    if training.restart_rules:
+        role["restartRules"] = list(training.restart_rules)
+    return role | {"template": _template(training, config_map, gpus=training.gpus)}
 
 
 def _template(training: Training, config_map: str | None, *, gpus: int) -> Json:
@@ -250,13 +245,9 @@ def _template(training: Training, config_map: str | None, *, gpus: int) -> Json:
         container["env"] = [{"name": name, "value": value} for name, value in training.env.items()]
     requests = {"cpu": training.cpu, "memory": training.memory}
     limits = {"memory": training.memory, names.RESOURCE_GPU: str(gpus) if gpus else None}
-    resources = {
-        kind: given
-        for kind, amounts in (("requests", requests), ("limits", limits))
-        if (given := {name: amount for name, amount in amounts.items() if amount is not None})
-    }
-    if resources:
-        container["resources"] = resources
+    resources = {"requests": _given(requests), "limits": _given(limits)}
+    if any(resources.values()):
+        container["resources"] = {kind: amounts for kind, amounts in resources.items() if amounts}
     spec: Json = {"containers": [container]}
     if config_map is not None:
         container["volumeMounts"] = [
@@ -264,3 +255,7 @@ def _template(training: Training, config_map: str | None, *, gpus: int) -> Json:
         ]
         spec["volumes"] = [{"name": _VOLUME, "configMap": {"name": config_map}}]
     return {"spec": spec}
+
+
+def _given(amounts: Mapping[str, str | None]) -> Json:
+    return {name: amount for name, amount in amounts.items() if amount is not None}

@@ -1,8 +1,8 @@
-"""A job's master as a user reaches it.
+"""Finds the address, token and authority of a job's master.
 
-Address from the job's status, token and authority from a ConfigMap. The token that reads is enough,
-and whoever may see the job may read it. A job of an earlier operator has it in a Secret, and a
-master of an earlier version wants the job's own.
+The address is in the job's status. A ConfigMap has the authority and the token that only reads; all
+viewers of the job may read it. Earlier operators stored that token in a Secret, and earlier masters
+accept only the job's own token.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from elasticjob_client.jobs import ENDED, get_job
 
 @dataclass(frozen=True)
 class MasterEndpoint:
-    """How to reach one job's master.
+    """The address and credentials of a job's master.
 
     Attributes:
         address: `host:port`.
-        token: the bearer token, of the job or the one that reads.
+        token: the bearer token: the job's own, or the one that only reads.
         authority: the certificate authority of the job, in PEM.
     """
 
@@ -38,17 +38,16 @@ class MasterEndpoint:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """The gRPC metadata that every call must carry."""
+        """The gRPC metadata that each call needs."""
         return ((names.TOKEN_METADATA, f"Bearer {self.token}"),)
 
     @asynccontextmanager
     async def channel(self) -> AsyncIterator[grpc.aio.Channel]:
-        """Open a TLS channel; the certificate is checked by the name that every master has."""
+        """Open a TLS channel; all masters have the same name in their certificates."""
         options = (
             ("grpc.ssl_target_name_override", names.TLS_SERVER_NAME),
             ("grpc.enable_http_proxy", 0),
-            # Limits one attempt to connect: nothing answers at the address of a master's pod that
-            # was deleted.
+            # Bounds an attempt to connect to a deleted pod, from which no answer comes.
             ("grpc.min_reconnect_backoff_ms", 2000),
         )
         credentials = grpc.ssl_channel_credentials(self.authority)
@@ -59,17 +58,17 @@ class MasterEndpoint:
 async def find_master(
     cluster: Cluster, job: str, *, address: str | None = None, own_token: bool = False
 ) -> MasterEndpoint:
-    """Find out how to reach the master of a job.
+    """Return the address and credentials of a job's master.
 
     Args:
         cluster: its user may get the job and its ConfigMap for viewers.
         job: its name.
-        address: `host:port` to use in place of the one in the job's status, for instance a forwarded port.
-        own_token: use the job's own token, with which it can also be joined.
+        address: `host:port` to use in place of the address in the job's status.
+        own_token: use the job's own token, which its members use.
 
     Raises:
         MasterUnavailable: the job has no master now.
-        NoSuchObject: there is no such job, or its token is not there yet.
+        NoSuchObject: the job or its token does not exist.
         ClientError: the user may not read one of them, or the API server does not answer.
     """
     found = await get_job(cluster, job)
@@ -86,7 +85,7 @@ async def find_master(
 
 
 async def _credentials(cluster: Cluster, job: str, *, own_token: bool) -> tuple[str, str]:
-    """Return the token that reads and the authority; where there is none, the job's own token."""
+    """Return the token that only reads and the authority; else the job's own token."""
     if own_token:
         return await _of_secret(cluster, names.master_service(job))
     name = names.query_config_map(job)
@@ -96,19 +95,15 @@ async def _credentials(cluster: Cluster, job: str, *, own_token: bool) -> tuple[
             return data[names.SECRET_TOKEN], data.get(names.SECRET_CA, "")
         raise NoSuchObject(f"ConfigMap {cluster.namespace}/{name} has no token")
     except ClientError as problem:
-        for secret in (name, names.master_service(job)):  # of an earlier operator
+        for secret in (name, names.master_service(job)):  # of earlier operators
             with suppress(ClientError):
                 return await _of_secret(cluster, secret)
-        need = (
-            f"asking a job's master needs `get` on ConfigMap {name}, which has the token that reads"
-        )
+        need = f"to query a job's master, you need `get` on ConfigMap {name}, which has its token"
         raise type(problem)(f"{problem}; {need}") from problem
 
 
 async def viewers_config_map(cluster: Cluster, job: str) -> Json:
-    """Return the ConfigMap of a job that its viewers may read.
-
-    The token that reads, and what its master has stored.
+    """Return the ConfigMap with the token that only reads and the stored answers of the master.
 
     Raises `NoSuchObject`, `ClientError`.
     """
@@ -122,8 +117,6 @@ async def _of_secret(cluster: Cluster, name: str) -> tuple[str, str]:
     found = await ask(
         cluster, SECRETS, name, lambda: cluster.kube.get(SECRETS, cluster.namespace, name)
     )
-    token, authority = (
-        base64.b64decode(found["data"][key]).decode()
-        for key in (names.SECRET_TOKEN, names.SECRET_CA)
-    )
-    return token, authority
+    data = found["data"]
+    token = base64.b64decode(data[names.SECRET_TOKEN]).decode()
+    return token, base64.b64decode(data[names.SECRET_CA]).decode()

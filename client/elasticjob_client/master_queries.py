@@ -1,6 +1,6 @@
-"""Queries to a job's master: the calls of JobService, with errors that a user understands.
+"""Queries a job's master by the calls of JobService, with errors for users.
 
-The status in Kubernetes is a summary a few seconds old; only the master has members, shards and the
+The status in Kubernetes is a summary a few seconds old. Only the master has members, shards and the
 world.
 """
 
@@ -25,12 +25,12 @@ _FIRST_SECONDS = 3.0
 
 
 class NotKnown(ClientError):
-    """A master of an earlier version does not know the query."""
+    """The master is of an earlier version, which does not know the query."""
 
 
 @dataclass(frozen=True)
 class JobSnapshot:
-    """A job as its master reports it at one moment."""
+    """The state of a job that its master reported at one moment."""
 
     status: job_pb2.JobStatus
     members: tuple[agent_pb2.Member, ...]
@@ -46,8 +46,8 @@ class JobSnapshot:
 class Master:
     """A connection to a job's master.
 
-    Every query raises `MasterUnreachable` where there is no answer, `NotKnown` of a master of an
-    earlier version, and `ClientError` where it is refused.
+    Every query raises `MasterUnreachable` if the master does not answer, `NotKnown` if its version
+    does not know the query, and `ClientError` if it refuses the query.
     """
 
     def __init__(self, endpoint: MasterEndpoint, channel: grpc.aio.Channel, job: str) -> None:
@@ -57,7 +57,7 @@ class Master:
         self._job = job
 
     async def get(self, name: str, *, seconds: float = CALL_SECONDS) -> Any:
-        """Return the answer to `Get<name>` of JobService, such as `Progress`, within so many seconds."""
+        """Return the answer to `Get<name>` of JobService, such as `GetProgress`."""
         with self._explained():
             call = getattr(self._stub, f"Get{name}")
             return await call(
@@ -74,7 +74,7 @@ class Master:
     async def snapshot(self, status: job_pb2.JobStatus | None = None) -> JobSnapshot:
         """Return status, members, world and auto-scaling.
 
-        `status` is given when a watch has just delivered it.
+        `status` is an answer that a watch has just returned.
         """
         if status is None:
             status = await self.get("Status")
@@ -83,10 +83,7 @@ class Master:
         return JobSnapshot(status, tuple(members.members), world, await self.autoscaling())
 
     async def autoscaling(self) -> job_pb2.Autoscaling:
-        """Return what the auto-scaler knows.
-
-        Nothing of a master of an earlier version, which cannot say it.
-        """
+        """Return the auto-scaler's knowledge; masters of earlier versions have none."""
         try:
             known: job_pb2.Autoscaling = await self.get("Autoscaling")
         except NotKnown:
@@ -105,19 +102,16 @@ class Master:
 async def open_master(
     cluster: Cluster, job: str, *, address: str | None = None
 ) -> AsyncIterator[Master]:
-    """Connect to a job's master, which has answered once when the block begins.
-
-    Where need be through its pod.
+    """Connect to a job's master, directly or through its pod; it has answered once.
 
     Args:
-        cluster: its user may get the job and the token that reads; from outside the cluster, also list pods and
-            get and create pods/portforward.
+        cluster: its user has the rights that `reach_master` needs.
         job: its name.
-        address: `host:port` to use in place of the one in the job's status, for instance a forwarded port.
+        address: `host:port` to use in place of the address in the job's status.
 
     Raises:
         MasterUnavailable: the job has no master now.
-        MasterUnreachable: it does not answer.
+        MasterUnreachable: the master does not answer.
         ClientError: the job or its token cannot be read, or the master does not accept the token.
     """
 
@@ -132,7 +126,7 @@ async def open_master(
 
 
 def _request(kind: str, name: str) -> Message:
-    """Return the request of `Get` or `Watch`, which has no fields."""
+    """Return the empty request of `Get` or `Watch`."""
     request: Message = getattr(job_pb2, f"{kind}{name}Request")()
     return request
 

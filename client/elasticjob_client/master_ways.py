@@ -46,8 +46,8 @@ async def reach_master(
             user may also list pods, and get and create pods/portforward.
         job: its name.
         connect: contacts the master. It raises `MasterUnreachable` if the master does not answer,
-            and `TokenRefused` if the master wants the job's own token. What it enters into its
-            stack stays open if it returns.
+            and `TokenRefused` if the master wants the job's own token. Contexts in its stack
+            stay open if it returns.
         stack: closes the way and what `connect` has entered.
         address: `host:port` to use in place of the address in the job's status.
         port: of the master; None: the port of the address.

@@ -1,7 +1,4 @@
-"""The pods of a job as its users mean them.
-
-By rank, by role, by name, with the container that trains.
-"""
+"""Chooses pods of a job by rank, role or name."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ from elasticjob_client.master_queries import open_master
 from elasticjob_client.related import pods_of
 
 MAX_RANKS = 100
-"""How many may be named at a time."""
+"""Bound of the ranks in one choice."""
 _RANKS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6})*")
 Ranks = Mapping[str, int]
-"""Rank in the present world by the pod's UID; empty: not known, as the master does not answer."""
+"""Ranks in the present world by the pod's UID; empty if the master does not answer."""
 
 
 class _ContainerSpec(Object, frozen=True):
@@ -55,7 +52,7 @@ class _PodStatus(Object, frozen=True):
 
 
 class JobPod(Object, frozen=True):
-    """The fields of a job's pod that are read here."""
+    """The fields of a pod that the client reads."""
 
     metadata: ObjectMeta
     spec: _PodSpec = _PodSpec()
@@ -84,9 +81,9 @@ class JobPod(Object, frozen=True):
 
     @property
     def incarnation(self) -> tuple[str, int]:
-        """What changes when another process runs in it."""
-        found = self._status
-        return self.metadata.uid, found.restart_count if found else 0
+        """Identifies the container's process: changes at each restart."""
+        restarts = self._status.restart_count if self._status else 0
+        return self.metadata.uid, restarts
 
     @property
     def runs(self) -> bool:
@@ -95,7 +92,7 @@ class JobPod(Object, frozen=True):
 
     @property
     def has_begun(self) -> bool:
-        """Whether its container runs or has ended, so that there is a log."""
+        """Whether its container runs or has ended, so that it has a log."""
         return self._status is not None and (self.runs or self._status.state.terminated is not None)
 
     @property
@@ -107,13 +104,13 @@ class JobPod(Object, frozen=True):
 
 @dataclass(frozen=True)
 class Choice:
-    """Which pods are meant; nothing: the member with rank 0.
+    """Chooses pods of a job; without any field, the member with rank 0.
 
     Attributes:
-        ranks: those with these ranks.
-        role: those of this role only; `master` is the job's master.
-        every: all of them.
-        pod: the one of this name.
+        ranks: choose the members with these ranks.
+        role: choose only pods of this role; `master` is the job's master.
+        every: choose all members.
+        pod: choose the pod with this name.
     """
 
     ranks: Sequence[int] = ()
@@ -123,13 +120,13 @@ class Choice:
 
     @property
     def needs_ranks(self) -> bool:
-        """Whether it depends on the ranks."""
+        """Whether the choice depends on the ranks."""
         return bool(self.ranks) or not (self.every or self.role or self.pod)
 
     def of(self, pods: Iterable[JobPod], ranks: Ranks) -> list[JobPod]:
-        """Return those that are meant, in the order of their ranks.
+        """Return the chosen pods in the order of their ranks.
 
-        Without ranks their indices stand for these.
+        If no ranks are known, indices replace them.
         """
         if self.pod is not None:
             return [each for each in pods if each.name == self.pod]
@@ -142,47 +139,38 @@ class Choice:
         if not self.needs_ranks:
             return in_order
         chosen = set(self.ranks or (0,))
-        known = {
-            uid: rank
-            for uid, rank in ranks.items()
-            if uid in {each.metadata.uid for each in wanted}
-        }
-        if known:
-            return [each for each in in_order if known.get(each.metadata.uid) in chosen]
+        if any(each.metadata.uid in ranks for each in wanted):
+            return [each for each in in_order if ranks.get(each.metadata.uid) in chosen]
         if not self.ranks:
             return _last_of_first(in_order)
         return [each for each in in_order if each.index in chosen]
 
 
 def _last_of_first(in_order: Sequence[JobPod]) -> list[JobPod]:
-    """Return the pod of the first member that runs, or else its last one.
-
-    Those before have failed.
-    """
-    same = [
-        each
-        for each in in_order
-        if (each.role, each.index) == (in_order[0].role, in_order[0].index)
-    ]
-    return [max(same, key=lambda pod: (pod.runs, pod.metadata.creation_timestamp))] if same else []
+    """Return the first member's running pod, or its latest one; its earlier pods have failed."""
+    if not in_order:
+        return []
+    first = in_order[0]
+    same = [each for each in in_order if (each.role, each.index) == (first.role, first.index)]
+    return [max(same, key=lambda pod: (pod.runs, pod.metadata.creation_timestamp))]
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
-    """Return the ranks that a text such as 0,3 names. Raises `ClientError`."""
+    """Return the ranks in a text such as 0,3. Raises `ClientError`."""
     if not _RANKS.fullmatch(text) or text.count(",") >= MAX_RANKS:
         raise ClientError(
-            f"ranks {text[:40]!r} are none: give at most {MAX_RANKS} numbers, such as 0 or 0,3"
+            f"ranks {text[:40]!r} are not valid: give at most {MAX_RANKS} numbers, such as 0 or 0,3"
         )
     return tuple(dict.fromkeys(int(part) for part in text.split(",")))
 
 
 async def job_pods(cluster: Cluster, job: ElasticJob) -> list[JobPod]:
-    """Return the pods of a job, the master's among them. Raises `ClientError`."""
+    """Return the pods of a job, the master's included. Raises `ClientError`."""
     return [read(pod, JobPod) for pod in await pods_of(cluster, job)]
 
 
 async def ranks_of(cluster: Cluster, job: ElasticJob) -> Ranks:
-    """Return the ranks of the present world; empty where the master does not tell them."""
+    """Return the ranks of the present world; empty if the master does not answer."""
     if job.status.phase in ENDED:
         return {}
     try:
@@ -196,10 +184,10 @@ async def ranks_of(cluster: Cluster, job: ElasticJob) -> Ranks:
 async def chosen_pods(
     cluster: Cluster, job: ElasticJob, choice: Choice
 ) -> tuple[list[JobPod], Ranks]:
-    """Return the pods that are meant, at least one, with the ranks that are known.
+    """Return the chosen pods, at least one, and the known ranks.
 
     Raises:
-        ClientError: there is none such; the message says why.
+        ClientError: there is no such pod; the message says why.
     """
     pods = await job_pods(cluster, job)
     ranks = await ranks_of(cluster, job) if pods else {}
@@ -209,21 +197,24 @@ async def chosen_pods(
 
 
 def why_none(job: ElasticJob, pods: Sequence[JobPod], choice: Choice) -> str:
-    """Return why there is no pod that is meant."""
+    """Return why no pod matches a choice."""
     where = f"job {job.metadata.namespace}/{job.metadata.name}"
     members = [each for each in pods if each.role != names.ROLE_MASTER]
     if choice.pod is not None:
-        return f"{where} has no pod {choice.pod}; it has {', '.join(each.name for each in pods[:8]) or 'none'}"
+        names_of_pods = ", ".join(each.name for each in pods[:8]) or "none"
+        return f"{where} has no pod {choice.pod}; it has {names_of_pods}"
     if choice.role is not None and choice.role not in (*job.spec.replica_specs, names.ROLE_MASTER):
         return (
             f"{where} has no role {choice.role}; it has {', '.join(sorted(job.spec.replica_specs))}"
         )
     if not members and job.status.phase in ENDED:
-        why = f"cleanPodPolicy {job.spec.run_policy.clean_pod_policy}"
-        return f"{where} has ended, as {job.status.phase}, and its pods are gone ({why}), with their logs"
+        policy = f"cleanPodPolicy {job.spec.run_policy.clean_pod_policy}"
+        end = f"{where} has ended, as {job.status.phase}"
+        return f"{end}, and its pods are deleted ({policy}), with their logs"
     if not members:
         return f"{where} has no pods now, as it is {job.status.phase or 'Pending'}"
-    return f"{where} has no member of {_named(choice)} now; it has {len(members)}, `elasticjob query` shows their ranks"
+    none = f"{where} has no member of {_named(choice)} now"
+    return f"{none}; it has {len(members)}, `elasticjob query` shows their ranks"
 
 
 def _named(choice: Choice) -> str:

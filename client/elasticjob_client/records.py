@@ -1,24 +1,24 @@
-"""Series of values for programs: a DataFrame where pandas is installed, else a list of records."""
+"""Converts a master's history and report to Python objects."""
 
 from __future__ import annotations
 
 from typing import Any
 
 Records = Any
-"""A `pandas.DataFrame`, or a list of dictionaries where pandas is not installed."""
+"""A `pandas.DataFrame`, or a list of dictionaries if pandas is not installed."""
 
 
 def history_records(history: Any) -> Records:
     """Return the samples of a master's `History`.
 
-    Each metric is a field, `metric.NAME` where a sample has NAME.
+    Each metric is a field. A metric with the name of another field is `metric.NAME`.
     """
     records = list(map(_record, history.samples))
     try:
         import pandas
     except ModuleNotFoundError:
         return records
-    # A job that has just begun has no samples, and its frame has the columns all the same.
+    # The frame of a new job, which has no samples, has the same columns.
     fields = [
         field.name for field in history.DESCRIPTOR.fields_by_name["samples"].message_type.fields
     ]
@@ -29,14 +29,14 @@ def history_records(history: Any) -> Records:
 
 def _record(sample: Any) -> dict[str, Any]:
     fields = {field.name: getattr(sample, field.name) for field in sample.DESCRIPTOR.fields}
-    metrics = dict(fields.pop("metrics", {}))  # masters of an earlier version have none
+    metrics = dict(fields.pop("metrics", {}))  # stored by a master of an earlier version
     return fields | {
         f"metric.{name}" if name in fields else name: value for name, value in metrics.items()
     }
 
 
 def report_record(message: Any) -> dict[str, Any]:
-    """Return a master's `Report` as dictionaries, lists and numbers, with the names of its fields."""
+    """Return a master's `Report` as dictionaries, lists and numbers, by the names of its fields."""
     record: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)

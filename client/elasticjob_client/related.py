@@ -1,4 +1,4 @@
-"""What belongs to a job beside itself: its pods, its ScalePlans and its events."""
+"""Lists the pods, ScalePlans and events of a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Regarding(Object, frozen=True):
 
 
 class Event(Object, frozen=True):
-    """What has happened to an object, as somebody in the cluster has said it."""
+    """An event of the cluster."""
 
     type: str = "Normal"
     reason: str = ""
@@ -32,10 +32,7 @@ class Event(Object, frozen=True):
 
     @property
     def time(self) -> str:
-        """When, in UTC.
-
-        Components that write the old form of events say only when it was the last time.
-        """
+        """The time in UTC; events in the old form have only the time of the last occurrence."""
         return self.event_time or self.deprecated_last_timestamp or ""
 
 
@@ -44,7 +41,7 @@ class _Events(msgspec.Struct):
 
 
 async def pods_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
-    """Return the pods of a job, the master's among them, by role and index.
+    """Return the pods of a job, the master's included, by role and index.
 
     Raises `ClientError`.
     """
@@ -57,7 +54,7 @@ async def pods_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
 
 
 async def plans_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
-    """Return the ScalePlans of a job, as the API server has them, the oldest first.
+    """Return the ScalePlans of a job as objects of the API server, the oldest first.
 
     Raises `ClientError`.
     """
@@ -71,7 +68,7 @@ async def plans_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
 
 
 async def events_of(cluster: Cluster, job: ElasticJob) -> list[Event]:
-    """Return what was said of a job and of its pods, also of those that are gone, the oldest first.
+    """Return the events of a job and its pods, also of deleted pods, the oldest first.
 
     Raises `ClientError`.
     """
@@ -96,7 +93,7 @@ async def events_of(cluster: Cluster, job: ElasticJob) -> list[Event]:
 
 
 def _created(job: ElasticJob) -> str:
-    """Return when a job was created, in a form that is not greater than the times of that second's events."""
+    """Return the creation time of a job, in a form that is not greater than later event times."""
     return job.metadata.creation_timestamp.removesuffix("Z")
 
 

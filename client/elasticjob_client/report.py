@@ -1,4 +1,4 @@
-"""A job without a master: what its last master has stored answers in its place, as it was then."""
+"""Reads the answers that a job's master has stored, which replace those of a missing master."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _MOST_RANKS = 20_000
 
 
 class NoReport(ClientError):
-    """Nothing is stored of the job, or nothing that can be read."""
+    """No answers of the job's master are stored, or they cannot be read."""
 
 
 class StoredMaster:
-    """What a master has last answered, with the calls of `Master`.
+    """The stored answers of a master, with the calls of `Master`.
 
     Attributes:
-        answers: all of them.
-        why: why the master itself does not answer, and how old this is, for people.
-        is_last: there is no master now; else there is one, out of reach.
+        answers: all stored answers.
+        why: why the master itself does not answer, and the time of the answers, for people.
+        is_last: the job has no master now; otherwise its master is unreachable.
     """
 
     def __init__(self, answers: job_pb2.StoredAnswers, why: str, *, is_last: bool) -> None:
@@ -53,7 +53,7 @@ class StoredMaster:
                 return getattr(answers, name.lower())
 
     async def watch(self, name: str) -> AsyncGenerator[Any, None]:
-        """Yield the answer, to which nothing is added any more."""
+        """Yield the one answer."""
         yield await self.get(name)
 
     async def snapshot(self, status: job_pb2.JobStatus | None = None) -> JobSnapshot:
@@ -67,17 +67,16 @@ class StoredMaster:
 async def open_master_or_report(
     cluster: Cluster, job: str, *, address: str | None = None
 ) -> AsyncIterator[Master | StoredMaster]:
-    """Connect to a job's master.
-
-    Where there is none, or it is out of reach, what it has stored answers.
+    """Connect to a job's master; if there is none or it is unreachable, use its stored answers.
 
     Args:
         cluster: its user may get the job and its ConfigMap for viewers.
         job: its name.
-        address: `host:port` of the master, which must answer then.
+        address: `host:port` of the master; stored answers do not replace a master there.
 
     Raises:
-        MasterUnavailable, MasterUnreachable: as `open_master`, and nothing is stored.
+        MasterUnavailable: the job has no master now, and no answers are stored.
+        MasterUnreachable: the master does not answer, and no answers are stored.
         ClientError: as `open_master`.
     """
     async with AsyncExitStack() as stack:
@@ -92,39 +91,36 @@ async def open_master_or_report(
 
 
 async def stored_answers(cluster: Cluster, job: ElasticJob) -> job_pb2.StoredAnswers:
-    """Return the last answers of a job's master, and with them how the job has ended.
+    """Return the stored answers of a job's master, with the job's outcome from its status.
 
     Raises:
-        NoReport: there are none, or they are not of this job.
-        ClientError: the API server does not show them.
+        NoReport: there are no answers of this job.
+        ClientError: the user may not read them.
     """
     name = names.query_config_map(job.metadata.name)
     try:
         found = await viewers_config_map(cluster, job.metadata.name)
     except NoSuchObject as error:
-        raise NoReport(f"nothing is stored of it: {_EARLIER}") from error
+        raise NoReport(f"no answers are stored: {_EARLIER}") from error
     packed = (found.get("binaryData") or {}).get(names.REPORT_KEY)
     if packed is None:
-        raise NoReport(
-            f"nothing is stored of it: no master of it has run for some seconds, or {_EARLIER}"
-        )
+        raise NoReport(f"no answers are stored: no master has run for some seconds, or {_EARLIER}")
     try:
         answers = unpack(base64.b64decode(packed, validate=True))
     except (UnreadableAnswers, binascii.Error) as error:
         raise NoReport(
-            f"what ConfigMap {cluster.namespace}/{name} has of it cannot be read: {error}"
+            f"the answers in ConfigMap {cluster.namespace}/{name} cannot be read: {error}"
         ) from error
     if answers.job_uid != job.metadata.uid:
-        raise NoReport(f"what ConfigMap {cluster.namespace}/{name} has is of another job")
+        raise NoReport(
+            f"the answers in ConfigMap {cluster.namespace}/{name} are those of another job"
+        )
     answers.report.outcome.CopyFrom(outcome(job.status))
     return answers
 
 
 async def stored_master(cluster: Cluster, job: str, problem: ClientError) -> StoredMaster:
-    """Return what is stored in place of a master that has not answered.
-
-    If there is nothing, raise the problem.
-    """
+    """Return the stored answers of a master that has not answered; if there are none, raise."""
     found = await get_job(cluster, job)
     try:
         answers = await stored_answers(cluster, found)
@@ -146,7 +142,7 @@ def _why(job: ElasticJob, problem: ClientError) -> str:
 
 
 def _world(answers: job_pb2.StoredAnswers) -> agent_pb2.World:
-    """Return the last world, with those of its members that are listed in their places."""
+    """Return the last world; members that are not listed have no UID."""
     by_rank = {rank: uid for uid, rank in answers.ranks.items() if rank < _MOST_RANKS}
     size = max(by_rank, default=-1) + 1
     members = [agent_pb2.Member(pod_uid=by_rank.get(rank, "")) for rank in range(size)]

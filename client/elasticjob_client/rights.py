@@ -1,4 +1,4 @@
-"""What the commands need to be allowed, and how the API server is asked whether it is. Pure."""
+"""The rights that the commands need, and the reviews that check them. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REVIEWS = Resource(
 )
 Verb = Literal["get", "list", "watch", "create", "patch", "delete"]
 _SOCKET: tuple[Verb, ...] = ("get", "create")
-"""What websockets need: API servers ask for either, by their version."""
+"""The verbs of websockets; API servers check either, depending on their version."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Right:
         return f"{self.verb} {'/'.join(filter(None, (self.resource.plural, self.subresource)))}"
 
     def review(self, namespace: str) -> Json:
-        """Return the question whether the one who asks has it in a namespace."""
+        """Return the review that checks whether the user has the right in a namespace."""
         attributes = {
             "verb": self.verb,
             "group": self.resource.group,
@@ -59,7 +59,7 @@ class Right:
 
 @dataclass(frozen=True)
 class Need:
-    """What some commands need, and a ClusterRole that has it."""
+    """The rights that some commands need, and a ClusterRole that has them."""
 
     commands: str
     rights: Sequence[Right]

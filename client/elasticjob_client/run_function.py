@@ -1,7 +1,7 @@
 """Runs a function that was packed by functions.py.
 
-A file beside it in a container, for Python 3.8 and newer.
-It imports nothing but the standard library, as nothing else of this package is there.
+It is copied into the container, which has no other file of this package. It runs with Python 3.8
+and newer, and imports only the standard library.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 
 EXIT_OTHER_PYTHON = 202
-"""A function's byte code is of one Python version, so another member would fail, too."""
+"""Exit code for a wrong Python version; byte code depends on it, so all members would fail."""
 
 
 def main() -> int:
@@ -21,28 +21,24 @@ def main() -> int:
     here = Path(__file__).resolve().parent
     about = json.loads((here / "function.json").read_text())
     if list(sys.version_info[:2]) != about["python"]:
-        theirs, ours = (
-            ".".join(map(str, each)) for each in (about["python"], sys.version_info[:2])
-        )
-        print(  # noqa: T201
-            f"the function comes from Python {theirs}, and this image has Python {ours}: use an image with Python "
-            f"{theirs}, or submit a script",
-            file=sys.stderr,
-        )
+        theirs = ".".join(map(str, about["python"]))
+        ours = ".".join(map(str, sys.version_info[:2]))
+        problem = f"the function comes from Python {theirs}, and this image has Python {ours}"
+        remedy = f"use an image with Python {theirs}, or submit a script"
+        print(f"{problem}: {remedy}", file=sys.stderr)  # noqa: T201
         return EXIT_OTHER_PYTHON
     for name, text in about["source"].items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     _provide_cloudpickle(here / "cloudpickle.py")
-    sys.excepthook = (
-        traceback.print_exception
-    )  # the usual one reads lines from the files, which are not here
+    # The default hook reads source lines from files that do not exist here.
+    sys.excepthook = traceback.print_exception
     function, arguments = pickle.loads((here / "function.pickle").read_bytes())  # noqa: S301 - the user's own
     function(*arguments)
     return 0
 
 
 def _provide_cloudpickle(path: Path) -> None:
-    """Make the version that has pickled the function the one that is imported."""
+    """Import the version of cloudpickle that has pickled the function."""
     spec = importlib.util.spec_from_file_location("cloudpickle.cloudpickle", path)
     assert spec is not None
     assert spec.loader is not None

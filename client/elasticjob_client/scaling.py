@@ -1,4 +1,4 @@
-"""Changes of a job's size: each is an object of its own, whose status says how it has ended."""
+"""Requests changes of a job's size; each request is an object whose status has its outcome."""
 
 from __future__ import annotations
 
@@ -23,17 +23,7 @@ _ENDED = FINISHED | {"ScaleSucceeded", "ScaleFailed"}
 
 @dataclass(frozen=True)
 class SizeChange:
-    """What shall become of a role.
-
-    Another size, so many members more or less, or all but some pods.
-
-    Attributes:
-        role: of the job.
-        replicas: the new size.
-        add: so many more.
-        remove: so many less.
-        pods: names of those to remove.
-    """
+    """A change of a role: its new size, a number of members to add or remove, or pods to remove."""
 
     role: str
     replicas: int | None = None
@@ -43,13 +33,13 @@ class SizeChange:
 
     @property
     def resource(self) -> Resource:
-        """The kind of object that says this."""
+        """The kind of the request."""
         if self.replicas is not None:
             return SCALE_PLANS
         return SCALE_OUTS if self.add else SCALE_INS
 
     def spec(self, job: str) -> dict[str, Any]:
-        """Return the object's spec."""
+        """Return the spec of the request."""
         if self.replicas is not None:
             return {
                 "jobName": job,
@@ -62,55 +52,55 @@ class SizeChange:
 
 @dataclass(frozen=True)
 class ScaleRequest:
-    """A change of size that was requested: kind and name of its object."""
+    """Kind and name of a request."""
 
     resource: Resource
     name: str
 
 
 def parse_size(text: str, *, role: str) -> SizeChange:
-    """Return the change that a text means: 8, +2 or -1. Raises `ClientError`."""
+    """Return the change in a text such as 8, +2 or -1. Raises `ClientError`."""
     match = _SIZE.fullmatch(text)
     if match is None or (match[1] and int(match[2]) == 0):
-        raise ClientError(
-            f"size {text[:40]!r} is none: give the new size (8), or how many more (+2) or less (-1)"
-        )
+        remedy = "give the new size (8), or how many more (+2) or less (-1)"
+        raise ClientError(f"size {text[:40]!r} is not valid: {remedy}")
     sign = match[1]
     count = int(match[2])
     if not sign:
         return SizeChange(role, replicas=count)
-    return SizeChange(role, add=count) if sign == "+" else SizeChange(role, remove=count)
+    if sign == "+":
+        return SizeChange(role, add=count)
+    return SizeChange(role, remove=count)
 
 
 def size_change(size: int | str, *, role: str) -> SizeChange:
-    """Return the change that a program means: 8, "+2" or "-1". Raises `ClientError`."""
+    """Return the change in a number or text such as 8, "+2" or "-1". Raises `ClientError`."""
     if not isinstance(size, str) and (type(size) is not int or size < 0):
-        # A computed number below 0 is a mistake; taken as a text it would remove so many members.
-        raise ClientError(
-            f'size: {size!r:.40} is none; give a whole number, or "+2" or "-1" for so many more or less'
-        )
+        # A negative number is a mistake of the program; as a text it would remove members.
+        remedy = 'give a whole number, or a difference such as "+2" or "-1"'
+        raise ClientError(f"size: {size!r:.40} is not valid; {remedy}")
     return parse_size(str(size), role=role)
 
 
 def removal(pods: Sequence[str], *, role: str) -> SizeChange:
     """Return the change that removes these pods. Raises `ClientError`."""
     if not pods or not all(isinstance(pod, str) and pod for pod in pods):
-        raise ClientError(f"pods: {pods!r:.80}: give the name of each pod that is to leave")
+        raise ClientError(f"pods: {pods!r:.80}: give the name of each pod to remove")
     return SizeChange(role, pods=pods)
 
 
 async def request_size(cluster: Cluster, job: str, change: SizeChange) -> ScaleRequest:
-    """Request a change of size; it is carried out after those that were requested before.
+    """Request a change of size, which follows earlier requests.
 
     Raises:
         NoSuchObject: there is no such job.
-        ClientError: it has no such role, or the API server refuses the request.
+        ClientError: the job has no such role, or the API server refuses the request.
     """
     roles = (await get_job(cluster, job)).spec.replica_specs
     if change.role not in roles:
-        raise ClientError(
-            f"job {cluster.namespace}/{job} has no role {change.role}; it has {', '.join(sorted(roles))}"
-        )
+        known = ", ".join(sorted(roles))
+        where = f"job {cluster.namespace}/{job}"
+        raise ClientError(f"{where} has no role {change.role}; it has {known}")
     resource = change.resource
     body = {
         "apiVersion": names.API_VERSION,
@@ -129,12 +119,12 @@ async def request_size(cluster: Cluster, job: str, change: SizeChange) -> ScaleR
 async def wait_for_end(
     cluster: Cluster, request: ScaleRequest, *, seconds: float | None = None
 ) -> str:
-    """Wait until a change of size has ended, and return its message.
+    """Wait until a request has succeeded, and return its message.
 
     Raises:
-        NoSuchObject: its object is deleted.
-        NotInTime: it has not ended after so many seconds; None: there is no bound.
-        ClientError: it has not succeeded; the message says why.
+        NoSuchObject: the request is deleted.
+        NotInTime: the time is over; `seconds=None`: no bound.
+        ClientError: the request has failed; the message says why.
     """
 
     def ended(found: Json) -> str | None:

@@ -1,4 +1,4 @@
-"""Compares the fields that a cluster's definitions have with those of this version. Pure."""
+"""Compares the fields of a cluster's definitions with the fields of this version. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Difference:
-    """What one side knows and the other does not.
+    """Fields that only one side has.
 
     Attributes:
         unserved: paths of fields that the API server would drop.
-        unknown: paths of fields that this version does not know.
+        unknown: paths of fields that this version lacks.
     """
 
     unserved: tuple[str, ...]
@@ -28,7 +28,7 @@ class Difference:
 def difference(types: Mapping[str, type[msgspec.Struct]], schemas: Json) -> Difference:
     """Compare resource types, by kind, with the schemas of an OpenAPI document.
 
-    A kind that has none is left out.
+    A kind without a schema is left out.
     """
     ours: set[str] = set()
     theirs: set[str] = set()
@@ -46,9 +46,11 @@ def difference(types: Mapping[str, type[msgspec.Struct]], schemas: Json) -> Diff
 
 
 def in_words(paths: tuple[str, ...]) -> str:
-    """Return some of the paths, and how many more there are."""
-    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return ", ".join(paths[:_SHOWN]) + more
+    """Return some of the paths, and the number of the others."""
+    shown = ", ".join(paths[:_SHOWN])
+    if len(paths) > _SHOWN:
+        shown += f" and {len(paths) - _SHOWN} more"
+    return shown
 
 
 def struct_of(resource: type[msgspec.Struct]) -> mi.StructType:
@@ -65,10 +67,7 @@ def _ours(known: mi.Type, path: str) -> Iterator[str]:
 
 
 def _theirs(schema: Json, known: mi.Type, path: str) -> Iterator[str]:
-    """Yield the paths of a schema, as deep as our types go.
-
-    Below are pod templates and the like.
-    """
+    """Yield the paths of a schema down to pod templates and the like, which have no types here."""
     struct = plain(known)
     if isinstance(struct, mi.DictType):
         yield from _theirs(schema.get("additionalProperties") or {}, struct.value_type, path)
@@ -83,7 +82,7 @@ def _theirs(schema: Json, known: mi.Type, path: str) -> Iterator[str]:
 
 
 def _merged(schema: Json) -> Json:
-    """Return a schema without the `allOf` in which the API server wraps one that has a default."""
+    """Return a schema without the `allOf` that the API server adds to schemas with defaults."""
     for part in schema.get("allOf") or ():
         schema = {**part, **schema}
     return schema

@@ -1,7 +1,6 @@
-"""Writes a commented job file to begin with, for each framework. Pure.
+"""Writes a commented job file to start from, for each framework. Pure.
 
-The job is the one that `submit` makes. What the comments say of a field, and the default of a field
-that is left out, are taken from the API's types.
+The job is the one that `submit` creates. Comments and defaults come from the API's types.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ _OPTIONS: Mapping[Path, Sequence[str]] = {
     ("spec", "autoscaling"): ("enabled", "cooldownSeconds"),
     ("spec", "runPolicy"): ("backoffLimit", "cleanPodPolicy", "startPolicy", "suspend"),
 }
-"""Fields that a user may want to know first: shown with their defaults, commented out."""
+"""Fields that are shown with their defaults, commented out."""
 OPTION = "#"
-"""Begins a line with a field that counts when this is taken away; a comment has a space after it.
-"""
+"""Begins a line with a commented-out field; in a comment a space follows."""
 IMAGE = "registry.example/train:1"
 _TRAINING = Training(("python", "train.py"), IMAGE, Workers(2, 1, 4), cpu="1", memory="2Gi")
 
@@ -37,9 +35,9 @@ def starter(framework: str, *, name: str, image: str = IMAGE) -> str:
     """Return a job file.
 
     Args:
-        framework: of `FRAMEWORKS`.
+        framework: a name of `FRAMEWORKS`.
         name: of the job.
-        image: of its containers, in which is `train.py`.
+        image: of its containers, with `train.py`.
 
     Raises:
         ClientError: there is no such framework.
@@ -47,13 +45,13 @@ def starter(framework: str, *, name: str, image: str = IMAGE) -> str:
     job = job_manifest(name, replace(_TRAINING, framework=framework, image=image))
     head = (
         f"# elasticjob submit {name}.yaml",
-        "# All fields: kubectl explain ej.spec --recursive. To use a field that is commented out, remove its #.",
+        "# All fields: kubectl explain ej.spec --recursive. Remove a # to use its field.",
     )
     return "\n".join([*head, *_lines(job, struct_of(ElasticJob), ())]) + "\n"
 
 
 def _lines(value: Json, known: mi.Type | None, path: Path) -> Iterator[str]:
-    """Yield the lines of a mapping, and after them those of its options."""
+    """Yield the lines of a mapping, and then of its commented-out fields."""
     indent = "  " * len(path)
     for name, each in value.items():
         field = _field(known, name)
@@ -78,7 +76,7 @@ def _lines(value: Json, known: mi.Type | None, path: Path) -> Iterator[str]:
 
 
 def _is_other_role(path: Path) -> bool:
-    """Whether a path is in a role whose fields are explained at the worker's."""
+    """Return whether a path is in another role than the worker, which has the comments."""
     return path[1:2] == ("replicaSpecs",) and path[2:3] not in ((), (names.ROLE_WORKER,))
 
 
@@ -108,7 +106,7 @@ def _type_of(field: mi.Field | mi.Type | None) -> mi.Type | None:
 
 
 def _description(field: mi.Field | mi.Type | None) -> str:
-    """Return what the API says of a field."""
+    """Return the API's description of a field."""
     found = _type_of(field) if isinstance(field, mi.Field) else None
     if isinstance(found, mi.Metadata):
         return str((found.extra_json_schema or {}).get("description", ""))

@@ -1,9 +1,8 @@
-"""Creates jobs.
+"""Creates jobs from a job file, or from a script or function with its files.
 
-From a job file as it stands, or from a script or function with the files that go with it. The job
-is created before the ConfigMap of its files, so that this can name the job as its owner and goes
-with it. The containers wait for the ConfigMap. Both are tried out before, and where the ConfigMap
-cannot be created after all, the job is deleted again: nothing is left of what is refused.
+The job is created before the ConfigMap of its files, which names the job as its owner. Containers
+wait for the ConfigMap. Both are first checked by dry runs. If the ConfigMap cannot be created, the
+job is deleted again, so that a refused job leaves nothing.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from elasticjob_client.manifests import (
 )
 
 MAX_JOB_FILE_BYTES = 1024 * 1024
-"""Of a job file: as much as the API server takes."""
+"""The API server accepts no larger objects."""
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""Of Kubernetes' generated names, which can be no words."""
+"""The alphabet of Kubernetes' generated names, which avoids words."""
 _SUFFIX_CHARACTERS = 5
 _FILE_NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-"""Of the keys of a ConfigMap."""
+"""The keys of a ConfigMap."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A job that shall be created, and the files that its containers have.
+    """A job to create, and the files of its containers.
 
     Attributes:
         job: its manifest.
@@ -57,23 +56,22 @@ class Submission:
     config_map: str = ""
 
     def manifests(self) -> list[Json]:
-        """Return the objects as they are, but for the owner of the ConfigMap, which only the API server can name."""
-        return [
-            self.job,
-            *([config_map_manifest(self.config_map, self.files)] if self.files else []),
-        ]
+        """Return the objects, without the owner of the ConfigMap, which does not exist yet."""
+        if not self.files:
+            return [self.job]
+        return [self.job, config_map_manifest(self.config_map, self.files)]
 
 
 def read_job_file(path: Path) -> Submission:
     """Return the submission of a job file.
 
-    Raises `ClientError` as `of_job_file` does, and if it cannot be read.
+    Raises `ClientError` if the file cannot be read, and the errors of `of_job_file`.
     """
     try:
         text = path.read_text()
     except UnicodeDecodeError as error:
         raise ClientError(
-            f"{path} is no text; give a job file, or a Python script (.py)"
+            f"{path} is not a text; give a job file, or a Python script (.py)"
         ) from error
     except OSError as error:
         raise ClientError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -81,14 +79,14 @@ def read_job_file(path: Path) -> Submission:
 
 
 def of_job_file(text: str, *, source: str) -> Submission:
-    """Return the submission of a job file, as it stands.
+    """Return the submission of an unchanged job file.
 
     Args:
-        text: YAML or JSON, of one ElasticJob.
-        source: what to call it in errors.
+        text: YAML or JSON of one ElasticJob.
+        source: the name of the file in errors.
 
     Raises:
-        ClientError: it is no such file.
+        ClientError: the text is not a job file.
     """
     if len(text) > MAX_JOB_FILE_BYTES:
         raise ClientError(
@@ -97,7 +95,7 @@ def of_job_file(text: str, *, source: str) -> Submission:
     try:
         found = [document for document in yaml.safe_load_all(text) if document is not None]
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ClientError(f"{source} is no YAML: {' '.join(str(error).split())[:300]}") from error
+        raise ClientError(f"{source} is not YAML: {' '.join(str(error).split())[:300]}") from error
     if len(found) != 1:
         raise ClientError(
             f"{source} has {len(found)} documents; a job file has one; kubectl create -f takes more"
@@ -106,11 +104,11 @@ def of_job_file(text: str, *, source: str) -> Submission:
     kind = (job.get("apiVersion"), job.get("kind")) if isinstance(job, dict) else None
     if kind != (names.API_VERSION, ELASTIC_JOBS.kind):
         raise ClientError(
-            f"{source} is no {ELASTIC_JOBS.kind} of {names.API_VERSION}; `elasticjob init` writes one, and "
-            "`elasticjob convert` makes one of other operators' jobs"
+            f"{source} is not an {ELASTIC_JOBS.kind} of {names.API_VERSION}; `elasticjob init` "
+            "writes one, and `elasticjob convert` converts other operators' jobs"
         )
     if not isinstance(job.get("metadata"), dict):
-        raise ClientError(f"{source}: metadata: must be there, with a name")
+        raise ClientError(f"{source}: metadata: is required, with a name")
     return Submission(job)
 
 
@@ -119,11 +117,12 @@ def of_script(path: Path, training: Training, *, name: str | None = None) -> Sub
 
     Args:
         path: of the script.
-        training: what it trains with; the command is the script's arguments.
-        name: of the job; None: one that begins with the script's name.
+        training: its command has the script's arguments.
+        name: of the job; None: a name that begins with the script's name.
 
     Raises:
-        ClientError: it cannot be read, is too large, or its name cannot be that of a file in a ConfigMap.
+        ClientError: the script cannot be read, is too large, or has a name that is invalid in a
+            ConfigMap.
     """
     if not _FILE_NAME.fullmatch(path.name):
         raise ClientError(
@@ -146,8 +145,8 @@ def of_files(
 
     Args:
         files: contents by name.
-        training: what to run.
-        source: the name from which the job gets its own, if `name` is None.
+        training: its command runs the files.
+        source: the first part of the job's name if `name` is None.
         name: of the job.
 
     Raises:
@@ -155,21 +154,21 @@ def of_files(
     """
     name = name or job_name(source, _suffix())
     config_map = f"{name}-script-{_suffix()}"
-    config_map_manifest(config_map, files)  # raises where they are too large
+    config_map_manifest(config_map, files)  # raises if they are too large
     return Submission(job_manifest(name, training, config_map=config_map), files, config_map)
 
 
 async def submit(cluster: Cluster, submission: Submission, *, dry_run: bool = False) -> Json:
-    """Create the job and what belongs to it; return the job as the API server has it.
+    """Create the job and the ConfigMap of its files; return the created job.
 
     Args:
-        cluster: where; the job's own namespace has been chosen (`in_namespace_of`).
-        submission: what to create.
-        dry_run: let the API server check all of it, and create nothing.
+        cluster: with the job's own namespace (`in_namespace_of`).
+        submission: the job and its files.
+        dry_run: let the API server check both, and create nothing.
 
     Raises:
-        Invalid: a field is wrong; the message has a line for each.
-        ClientError: the API server refuses it for another reason. Nothing is left.
+        Invalid: fields are wrong; the message has a line for each.
+        ClientError: the API server refuses the job for another reason. Nothing is created.
     """
     if not submission.files:
         return await _create_job(cluster, submission, dry_run=dry_run)
@@ -187,16 +186,16 @@ async def submit(cluster: Cluster, submission: Submission, *, dry_run: bool = Fa
 
 
 def in_namespace_of(cluster: Cluster, submission: Submission, *, chosen: str | None) -> Cluster:
-    """Return the session with the namespace that the job names.
+    """Return the session with the job's own namespace.
 
-    Raises `ClientError` if another one was `chosen`.
+    Raises `ClientError` if the user has `chosen` another namespace.
     """
     own = submission.job["metadata"].get("namespace")
     if own is None or own == cluster.namespace:
         return cluster
     if chosen is not None:
         raise ClientError(
-            f"the job file names namespace {own!s:.63}, and {chosen} was asked for; leave one of them out"
+            f"the job file has namespace {own!s:.63}, and you chose {chosen}; leave one of them out"
         )
     return replace(cluster, namespace=str(own))
 
@@ -230,7 +229,7 @@ async def _create_files(
 
 
 async def _remove(cluster: Cluster, submission: Submission) -> None:
-    """Delete the job that was created without its files; never another one of its name."""
+    """Delete the job that was created without its files, but not another job with its name."""
     kube = cluster.kube
     namespace = cluster.namespace
     name = submission.job["metadata"]["name"]
@@ -241,7 +240,7 @@ async def _remove(cluster: Cluster, submission: Submission) -> None:
 
 
 def _config_maps(job: Json) -> Sequence[str]:
-    """Return the ConfigMaps that volumes of a job name."""
+    """Return the names of the ConfigMaps in the job's volumes."""
     templates = (
         role["template"].get("spec") or {} for role in job["spec"]["replicaSpecs"].values()
     )

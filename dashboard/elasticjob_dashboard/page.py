@@ -1,7 +1,7 @@
 """The page, which contains no secret, and the HTTP headers that it is served with.
 
 The headers name the page's one script and one style by their hashes. A browser therefore runs
-nothing else there, whatever the names, messages or metrics of a job contain.
+no script from the names, messages or metrics of a job.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ class Page:
 
 
 def _hash(page: str, element: str) -> str:
-    """Return the hash of the page's one script or style, in the form of a content security policy."""
+    """Return the hash of the page's one script or style for its content security policy."""
     [content] = re.findall(rf"<{element}>(.*?)</{element}>", page, re.DOTALL)
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

@@ -140,7 +140,7 @@ def test_an_impossible_request_prints_one_line_with_the_remedy_and_no_traceback(
     for command, said in {
         "scale nobody 3": 'nobody" not found; `kubectl get elasticjobs -n',
         "scale nobody": "give either a size or --remove",
-        "scale nobody many": "size 'many' is none: give the new size (8)",
+        "scale nobody many": "size 'many' is not valid: give the new size (8)",
         "wait nobody --for=done": "'done' is not a phase of a job: give pending, ",
         "list --phase=busy": "'busy' is not a phase of a job",
         "list --context=else": "no usable kubeconfig: ",

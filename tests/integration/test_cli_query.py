@@ -308,7 +308,7 @@ async def test_a_finished_job_has_no_master(kube: Kube, cluster: Cluster, job: s
     await set_job_status(kube, job, phase="Failed")
     code, _, errors = await query(cluster, JOB, "-n", job)
     assert code == 1
-    assert "is Failed; a finished job has no master; nothing is stored of it" in errors
+    assert "is Failed; a finished job has no master; no answers are stored" in errors
     assert "was of an earlier version" in errors
 
 

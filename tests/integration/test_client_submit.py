@@ -247,7 +247,7 @@ async def test_the_doctor_finds_everything_and_an_operator_once_it_runs(
 
     lease = {"metadata": {"name": "elasticjob-operator"}, "spec": {"leaseDurationSeconds": 15}}
     await kube.create(LEASES, namespace, lease)
-    assert "nobody leads" in (await operator_finding(access)).message
+    assert "no operator leads" in (await operator_finding(access)).message
     for renewed, state in (
         ("2020-01-01T00:00:00.000000Z", "Bad"),
         ("2099-01-01T00:00:00.000000Z", "Good"),

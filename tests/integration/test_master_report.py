@@ -258,7 +258,7 @@ async def test_training_continues_if_an_earlier_operator_created_no_config_map(
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ({}, "nothing is stored of it"),
+        ({}, "no answers are stored"),
         ({names.REPORT_KEY: base64.b64encode(b"?").decode()}, "cannot be read"),
         (
             {names.REPORT_KEY: base64.b64encode(pack(job_pb2.StoredAnswers(job_uid="x"))).decode()},

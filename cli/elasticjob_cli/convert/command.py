@@ -1,7 +1,4 @@
-"""`elasticjob convert`: jobs of other operators, as ElasticJobs.
-
-Reads and writes files, and prints the report.
-"""
+"""`elasticjob convert`: reads jobs of other operators, writes ElasticJobs, and prints a report."""
 
 from __future__ import annotations
 
@@ -22,11 +19,11 @@ LOST = 3
 UNREADABLE = 2
 _LINES_OF_A_DOCUMENT = 200
 _MOST_CHARACTERS = 1500
-"""Of a line of the report."""
+"""Bound of a line of the report."""
 
 
 class ConvertError(Exception):
-    """The input cannot be read, or the output not be written; the message says what to do."""
+    """The input cannot be read, or the output cannot be written; the message has the remedy."""
 
 
 def convert(
@@ -36,7 +33,7 @@ def convert(
             "--filename",
             "-f",
             metavar="FILE",
-            help="YAML of one or several objects; - is standard input.",
+            help="YAML of one or more objects; - for standard input.",
         ),
     ],
     to_dir: Annotated[
@@ -50,14 +47,13 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Overwrite files in DIR.")] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="What differs and what was invented counts as lost, too."),
+        typer.Option("--strict", help="Count differences and invented values as lost, too."),
     ] = False,
 ) -> None:
     """Convert the job files of other operators.
 
-    They are those of et-operator, DLRover, FrameworkController, dl-operator and Kubeflow. The
-    report is on standard error. Exit code 0: nothing is lost; 3: something is; 2: the input can't
-    be read.
+    These are et-operator, DLRover, FrameworkController, dl-operator and Kubeflow. The report is on
+    standard error. Exit code 0: nothing is lost; 3: something is lost; 2: the input cannot be read.
     """
     try:
         results = _results(_text(file))
@@ -74,7 +70,7 @@ def convert(
 
 
 def _text(file: str) -> str:
-    """Return the input, as far as it may be long, so that the bound can be told."""
+    """Return the input, at most one byte more than its bound."""
     try:
         if file == "-":
             data = sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -87,11 +83,9 @@ def _text(file: str) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         if len(data) > MAX_BYTES:
-            return data.decode(
-                errors="replace"
-            )  # the cut may be within a character; the bound is told later
+            return data.decode(errors="replace")  # `read` refuses it for its length
         raise ConvertError(
-            f"{file}: byte {error.start} is no UTF-8; write the file in UTF-8"
+            f"{file}: byte {error.start} is not UTF-8; write the file in UTF-8"
         ) from error
 
 
@@ -106,12 +100,11 @@ def _results(text: str) -> list[Converted]:
 
 
 def _flat(documents: Sequence[Any]) -> Iterator[Any]:
-    """Yield the documents, those in lists of objects one by one."""
+    """Yield the documents, and the objects of lists one by one."""
     for document in documents:
-        items = document.get("items") if isinstance(document, dict) else None
-        kind = document.get("kind") if isinstance(document, dict) else None
-        if isinstance(items, list) and isinstance(kind, str) and kind.endswith("List"):
-            yield from items
+        if isinstance(document, dict) and str(document.get("kind")).endswith("List"):
+            items = document.get("items")
+            yield from items if isinstance(items, list) else [document]
         else:
             yield document
 
@@ -127,7 +120,7 @@ def _report(results: Sequence[Converted]) -> Iterator[str]:
 
 
 def _printable(text: str) -> str:
-    """Return a text without what a terminal would obey, and not endless."""
+    """Return a bounded text without control characters."""
     return re.sub(r"[^ -~]+", " ", text[:_MOST_CHARACTERS])
 
 
@@ -154,10 +147,7 @@ def _write(results: Sequence[Converted], directory: Path | None, *, force: bool)
 
 
 def _file_names(results: Sequence[Converted]) -> list[str]:
-    """Return the name of the file for each object: kind and name.
-
-    A number for those that have the same.
-    """
+    """Return a file name for each object: kind and name, with a number if they are taken."""
     found: list[str] = []
     for result in results:
         base = re.sub(r"[^a-z0-9]+", "-", result.title.lower()).strip("-")[:100] or "object"

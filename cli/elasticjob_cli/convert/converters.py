@@ -1,4 +1,4 @@
-"""Which converter a document needs, by its apiVersion and kind. Pure."""
+"""Converts a document by its apiVersion and kind. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elasticjob_api.meta import Json
 from elasticjob_cli.convert import dl_operator, dlrover, et_operator, framework_controller, kubeflow
 from elasticjob_cli.convert.dlrover_plan import scale_plan
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.report import Converted, Kind, Note, Report, shown
+from elasticjob_cli.convert.report import Converted, Kind, Note, Report, name_of, shown
 from elasticjob_cli.convert.train_job import train_job
 
 Converter = Callable[[Fields, Report], Json | None]
@@ -38,7 +38,7 @@ def convert(document: Any, number: int) -> Converted:
     """Convert a document of any kind.
 
     Args:
-        document: as it was read.
+        document: the values of the document.
         number: of the document in its input, from 1.
     """
     source = f"document {number}"
@@ -56,10 +56,9 @@ def convert(document: Any, number: int) -> Converted:
     if converter is None:
         if version.split("/")[0] not in _GROUPS:
             return Converted(source, document, passed_through=True)
+        group = version.split("/")[0]
         known = ", ".join(
-            f"{other} {each}"
-            for each, other in CONVERTERS
-            if each.split("/")[0] == version.split("/")[0]
+            f"{other} {each}" for each, other in CONVERTERS if each.split("/")[0] == group
         )
         report.refused(
             "kind",
@@ -73,19 +72,13 @@ def convert(document: Any, number: int) -> Converted:
 
 
 def _in_order(report: Report) -> list[Note]:
-    """Return the notes as they are listed.
-
-    Errors, what is lost, what was invented, what differs.
-    """
+    """Return the notes in the order of a report."""
     order = list(Kind)
     return sorted(report.notes, key=lambda note: order.index(note.kind))
 
 
 def _name(document: Json) -> str:
-    metadata = document.get("metadata")
-    name = (
-        (metadata.get("name") or metadata.get("generateName"))
-        if isinstance(metadata, dict)
-        else None
-    )
-    return name if isinstance(name, str) and len(name) <= 253 else ""
+    name = name_of(document)
+    if not isinstance(name, str) or len(name) > 253:
+        return ""
+    return name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elasticjob_api.meta import Json
 
-from elasticjob_cli.convert import jobs, templates
+from elasticjob_cli.convert import common_fields, jobs, templates
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.naming import role_name
@@ -24,7 +24,7 @@ def tf_job(document: Fields, report: Report) -> Json | None:
 
 
 def _job(document: Fields, framework: str, report: Report) -> Json | None:
-    draft = Draft(jobs.metadata(document, of_job=True), framework)
+    draft = Draft(common_fields.metadata(document, of_job=True), framework)
     if isinstance(document.raw("spec"), dict):
         spec = document.map("spec")
         groups = spec.list_of_maps("replicaSpecs")
@@ -50,7 +50,7 @@ def _role(group: Fields, draft: Draft) -> None:
         group.refused("replicaType", f"{kind} is given twice; merge both")
         return
     written: Json = {
-        "replicas": jobs.replicas(group),
+        "replicas": common_fields.replicas(group),
         "template": templates.pod_template(group, "template", place(role, "template")),
     }
     jobs.fixed_size(written, group.report, group.path, place(role))

@@ -8,7 +8,7 @@ from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.meta import Json
 from elasticjob_api.names import ROLE_WORKER
 
-from elasticjob_cli.convert import jobs, templates, torch_commands
+from elasticjob_cli.convert import common_fields, jobs, templates, torch_commands
 from elasticjob_cli.convert.dlrover_plan import resources
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, container_place, place
@@ -47,7 +47,7 @@ def elastic_job(document: Fields, report: Report) -> Json | None:
     spec = document.map("spec")
     strategies = tuple(_STRATEGIES)
     strategy = spec.text("distributionStrategy", "ParameterServerStrategy", choices=strategies)
-    draft = Draft(jobs.metadata(document, of_job=True), _STRATEGIES[strategy])
+    draft = Draft(common_fields.metadata(document, of_job=True), _STRATEGIES[strategy])
     message = f"{strategy} is framework {draft.framework}"
     spec.differs("distributionStrategy", message, ("spec", "framework"))
     variables = _job_variables(spec)
@@ -61,8 +61,8 @@ def elastic_job(document: Fields, report: Report) -> Json | None:
     _autoscaling(spec, draft)
     if spec.boolean("enableDynamicSharding", default=False):
         message = (
-            "the master always leases shards, to a program that requests them from elasticjob.shards "
-            "(docs/data.md) instead of DLRover's sharding client"
+            "the master always leases shards, to a program that requests them from "
+            "elasticjob.shards (docs/data.md) instead of DLRover's sharding client"
         )
         spec.differs("enableDynamicSharding", message)
     message = (
@@ -113,7 +113,7 @@ def _role(kind: str, group: Fields, draft: Draft, variables: list[Json]) -> None
     if role in draft.roles:
         group.refused("", f"there are two groups {kind.lower()}; merge both")
         return
-    written: Json = {"replicas": jobs.replicas(group, default=0)}
+    written: Json = {"replicas": common_fields.replicas(group, default=0)}
     if written["replicas"] == 0:
         written["replicas"] = 1
         message = "replicas: 1, where DLRover's master chooses; the auto-scaler starts with it"
@@ -196,7 +196,10 @@ def _command(role: str, draft: Draft, report: Report) -> None:
     options = torch_commands.convert(written, draft.framework, report, where, role)
     if "network-check" in options:
         draft.spec.setdefault("health", {})["nodeCheck"] = {"enabled": True}
-        message = "from --network-check: each node is checked before it trains, without DLRover's test in pairs"
+        message = (
+            "from --network-check: each node is checked before it trains, without DLRover's test "
+            "in pairs"
+        )
         report.differs(where, message, ("spec", "health", "nodeCheck"))
     unit = options.get("node-unit", "")
     if re.fullmatch(r"[1-9][0-9]{0,2}", unit):
@@ -237,7 +240,10 @@ def _master(group: Fields, draft: Draft) -> None:
     if kept:
         draft.spec["master"] = {"template": kept}
         at = ("spec", "master")
-    message = "the job's master is this operator's own: DLRover's image, command and resources are left out"
+    message = (
+        "the job's master is this operator's own: DLRover's image, command and resources are "
+        "left out"
+    )
     group.differs("", message, at)
 
 
@@ -248,8 +254,8 @@ def _autoscaling(spec: Fields, draft: Draft) -> None:
     if mode != "manual" and worker is not None:
         found = {"enabled": True} | found
         message = (
-            f"optimizeMode {mode}: the master measures samples, so the program must report them with "
-            "elasticjob.report_step; without samples the size does not change"
+            f"optimizeMode {mode}: the master measures samples, so the program must report them "
+            "with elasticjob.report_step; without samples the size does not change"
         )
         spec.differs("optimizeMode", message, ("spec", "autoscaling", "enabled"))
     bounds = resources(spec, "resourceLimits")

@@ -12,7 +12,7 @@ from elasticjob_api.meta import Json
 from elasticjob_api.resources import amount_error, bounded_resource, name_error
 from elasticjob_api.scaleplan import ScalePlan
 
-from elasticjob_cli.convert import jobs
+from elasticjob_cli.convert import common_fields, jobs
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.naming import role_name
 from elasticjob_cli.convert.report import Report, shown
@@ -24,9 +24,9 @@ _CREATED = ("spec", "createPods")
 
 def scale_plan(document: Fields, report: Report) -> Json | None:
     """Convert a ScalePlan of DLRover."""
-    metadata = jobs.metadata(document, of_job=False)
+    metadata = common_fields.metadata(document, of_job=False)
     spec = document.map("spec")
-    ours: Json = {"jobName": jobs.owner_name(spec, "ownerJob")}
+    ours: Json = {"jobName": common_fields.owner_name(spec, "ownerJob")}
     manual = spec.boolean("manualScaling", default=False)
     kind = metadata.get("labels", {}).get("scale-type", "manual" if manual else "")
     if kind.lower() in _SOURCES:
@@ -50,8 +50,8 @@ def scale_plan(document: Fields, report: Report) -> Json | None:
         message = "give replicaResourceSpecs, createPods, removePods or migratePods"
         report.refused("spec", f"changes nothing: {message}")
     message = (
-        "plans are executed one after the other, within minReplicas and maxReplicas; leaving members "
-        "save first; each plan of the same spec needs its own name"
+        "plans are executed one after the other, within minReplicas and maxReplicas; leaving "
+        "members save first; each plan of the same spec needs its own name"
     )
     report.differs("spec", message, ("spec",))
     if report.failed:
@@ -104,7 +104,8 @@ def _drop_contradicted_amounts(changes: Json, report: Report) -> None:
                 continue
             field, own = other
             del change["resource"][name]
-            message = f"{name} {amount} is left out, as a member in {field} gets {own}; here it would be every member's"
+            reason = f"as a member in {field} gets {own}; here it would be every member's"
+            message = f"{name} {amount} is left out, {reason}"
             where = f"spec.replicaResourceSpecs.{role}"
             if len(of_role) >= change.get("replicas", MAX_REPLICAS):
                 report.differs(where, message, ("spec", "replicaResourceSpecs", role))
@@ -134,7 +135,8 @@ def resources(group: Fields, field: str) -> Json:
     for name in read.names():
         ours = bounded_resource(name)
         if name_error(ours):
-            message = "is not a resource of Kubernetes: use its device plugin's name, such as huawei.com/npu"
+            remedy = "use its device plugin's name, such as huawei.com/npu"
+            message = f"is not a resource of Kubernetes: {remedy}"
             read.lose(name, message)
             continue
         amount = read.quantity(name)

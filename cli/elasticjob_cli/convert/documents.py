@@ -1,7 +1,7 @@
-"""Reads YAML documents as values of JSON, within bounds on size, depth and number, aliases included. Pure.
+"""Reads YAML documents as JSON values, with bounds on size, depth and number of values. Pure.
 
-The builder works on the parser's events, without recursion: the depth is known before anything is
-built.
+The builder handles the parser's events without recursion, so it knows the depth of a value before
+it builds the value. Aliases count with all their values.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ MAX_BYTES = 1024 * 1024
 MAX_DOCUMENTS = 200
 MAX_DEPTH = 60
 MAX_VALUES = 50_000
-"""Values of one document, each alias counted with all that it stands for, and a long text as
-several.
-"""
+"""Values of one document; a long text counts as several values."""
 _CHARACTERS_OF_A_VALUE = 64
 _MERGE = "<<"
 _TAG = "tag:yaml.org,2002:"
@@ -35,7 +33,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Unreadable(Exception):
-    """The text is no YAML, or beyond a bound; the message says where, and what to do."""
+    """The text is not YAML, or exceeds a bound; the message has the place and the remedy."""
 
 
 def read(text: str) -> list[Any]:
@@ -49,16 +47,16 @@ def read(text: str) -> list[Any]:
     builder = _Builder()
     try:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            builder.take(event)
+            builder.handle(event)
     except yaml.YAMLError as error:
         raise Unreadable(
-            f"document {len(builder.documents) + 1}: no valid YAML: {_one_line(error)}"
+            f"document {len(builder.documents) + 1}: not valid YAML: {_one_line(error)}"
         ) from error
     return [document for document in builder.documents if document is not None]
 
 
 class _Builder:
-    """Builds the values of the documents from events."""
+    """Builds the values of the documents from the parser's events."""
 
     def __init__(self) -> None:
         self.documents: list[Any] = []
@@ -70,7 +68,7 @@ class _Builder:
         self._values = 0
         self._root: Any = None
 
-    def take(self, event: yaml.Event) -> None:
+    def handle(self, event: yaml.Event) -> None:
         match event:
             case yaml.DocumentStartEvent():
                 self._begin()
@@ -101,7 +99,7 @@ class _Builder:
                 value = event.value if in_key else self._scalar(event)
                 if _SURROGATES.search(event.value):
                     raise self._error(
-                        event, "has half of a surrogate pair, which is no character; remove it"
+                        event, "has half of a surrogate pair, which is not a character; remove it"
                     )
                 self._add(
                     event, value, event.anchor, 1 + len(event.value) // _CHARACTERS_OF_A_VALUE
@@ -110,7 +108,7 @@ class _Builder:
                 if event.anchor not in self._anchors:
                     raise self._error(
                         event,
-                        f"alias *{event.anchor} stands for nothing that is complete before it",
+                        f"alias *{event.anchor} has no complete value before it",
                     )
                 value, size = self._anchors[event.anchor]
                 self._add(event, value, None, size)
@@ -118,10 +116,7 @@ class _Builder:
     def _add(
         self, event: yaml.Event, value: Any, anchor: str | None, size: int, contains: int = 0
     ) -> None:
-        """Put a value into the collection that is open.
-
-        `contains` of its values were counted before.
-        """
+        """Add a value to the open collection; `contains` of its values were counted before."""
         self._values += size
         if self._values > MAX_VALUES:
             raise self._error(
@@ -151,7 +146,7 @@ class _Builder:
             return int(text, 16) if text[1] == "x" else int(text.replace("o", ""), 8)
         number = float(text) if _FLOAT.fullmatch(text) else None
         if _NOT_JSON.fullmatch(text) or (number is not None and not math.isfinite(number)):
-            raise self._error(event, f"{text[:20]} is no number of JSON")
+            raise self._error(event, f"{text[:20]} is not a number of JSON")
         return text if number is None else number
 
     def _error(self, event: yaml.Event, problem: str) -> Unreadable:
@@ -161,7 +156,7 @@ class _Builder:
 
 
 class _Collection:
-    """A map or list that is being built."""
+    """A map or list under construction."""
 
     def __init__(self, values: Any, anchor: str | None, values_before: int) -> None:
         self.values = values
@@ -172,12 +167,12 @@ class _Collection:
         self._own: set[str] = set()
 
     def add(self, value: Any) -> str:
-        """Add a value, or a key; returns why that cannot be."""
+        """Add a value or a key; return the problem, if any."""
         if isinstance(self.values, list):
             self.values.append(value)
         elif self.expects_key:
             if not isinstance(value, str):
-                return "is a key that is no text"
+                return "is a key that is not a text"
             self._key = value
             self.expects_key = False
         else:
@@ -185,7 +180,7 @@ class _Collection:
             if self._key == _MERGE:
                 return self._merge(value)
             if self._key in self._own:
-                return f"key {self._key!r} is there twice; remove one"
+                return f"key {self._key!r} is given twice; remove one"
             self._own.add(self._key)
             self.values[self._key] = value
         return ""

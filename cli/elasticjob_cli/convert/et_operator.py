@@ -10,7 +10,7 @@ from elasticjob_api.limits import MAX_SLOTS
 from elasticjob_api.meta import Json
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 
-from elasticjob_cli.convert import jobs, launcher
+from elasticjob_cli.convert import common_fields, jobs, launcher
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.report import Report
@@ -22,9 +22,9 @@ _BACKOFF_LIMIT = 6
 
 def training_job(document: Fields, report: Report) -> Json | None:
     """Convert a TrainingJob to framework horovod with a launcher."""
-    draft = Draft(jobs.metadata(document, of_job=True), "horovod")
+    draft = Draft(common_fields.metadata(document, of_job=True), "horovod")
     spec = document.map("spec")
-    policy = jobs.run_policy(spec, clean_default=None)
+    policy = common_fields.run_policy(spec, clean_default=None)
     if draft.metadata.get("annotations", {}).pop(_SUSPENDED, "") == "true":
         policy["suspend"] = True
         message = "there a suspended job is never resumed; here suspend: false resumes it"
@@ -36,7 +36,7 @@ def training_job(document: Fields, report: Report) -> Json | None:
     worker_specs = replica_specs.map("worker")
     first = launcher.read_role(launcher_specs, "launcher")
     worker = launcher.read_role(worker_specs, "worker")
-    jobs.read_bounds(worker_specs, worker)
+    common_fields.read_bounds(worker_specs, worker)
     if bounds := worker.keys() & {"minReplicas", "maxReplicas"}:
         message = "minReplicas and maxReplicas are enforced; there they were not"
         worker_specs.differs("", message, place("worker", min(bounds)))
@@ -63,7 +63,10 @@ def _restarts(spec: Fields, first: Json) -> None:
     elif limit is None:
         limit = _BACKOFF_LIMIT
     first["restartLimit"] = min(limit, MAX_REPLICAS)
-    message = "of the launcher, from restartPolicy and backoffLimit; evictions and other ends from outside do not count"
+    message = (
+        "of the launcher, from restartPolicy and backoffLimit; evictions and other ends from "
+        "outside do not count"
+    )
     spec.differs("restartPolicy", message, place("launcher", "restartLimit"))
 
 
@@ -102,10 +105,10 @@ def scale_in(document: Fields, report: Report) -> Json | None:
 
 
 def _scaler(document: Fields, kind: str) -> tuple[Json, Fields]:
-    metadata = jobs.metadata(document, of_job=False)
+    metadata = common_fields.metadata(document, of_job=False)
     spec = document.map("spec")
     selector = spec.map("selector")
-    ours: Json = {"jobName": jobs.owner_name(selector, "name")}
+    ours: Json = {"jobName": common_fields.owner_name(selector, "name")}
     selector.done()
     timeout = spec.integer("timeout", 1, 31_536_000)
     if timeout is None:
@@ -134,8 +137,8 @@ def _script(spec: Fields, ours: Json) -> None:
     if env:
         ours["env"] = env
     message = (
-        "the launcher's agent runs it once; the job must allow it, with runPolicy.allowScripts: true, "
-        "and must have framework horovod. If it fails, the request fails, as there"
+        "the launcher's agent runs it once; the job must allow it with runPolicy.allowScripts: "
+        "true, and must have framework horovod. If it fails, the request fails, as there"
     )
     spec.differs("script", message, ("spec", "script"))
 

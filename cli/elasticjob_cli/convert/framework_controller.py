@@ -9,7 +9,13 @@ from __future__ import annotations
 from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.meta import Json
 
-from elasticjob_cli.convert import framework_barrier, framework_names, jobs, templates
+from elasticjob_cli.convert import (
+    common_fields,
+    framework_barrier,
+    framework_names,
+    jobs,
+    templates,
+)
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.naming import role_name
@@ -21,7 +27,7 @@ _ALWAYS = -2
 
 def framework(document: Fields, report: Report) -> Json | None:
     """Convert a Framework."""
-    draft = Draft(jobs.metadata(document, of_job=True), "custom")
+    draft = Draft(common_fields.metadata(document, of_job=True), "custom")
     spec = document.map("spec")
     if description := spec.text("description"):
         draft.metadata.setdefault("annotations", {}).setdefault("description", description)
@@ -97,7 +103,7 @@ def _whole_job_retry(spec: Fields, policy: Json) -> None:
 def _role(group: Fields, role: str) -> Json:
     task = group.map("task")
     at = place(role)
-    count = jobs.replicas(group, "taskNumber", default=0)
+    count = common_fields.replicas(group, "taskNumber", default=0)
     found: Json = {"replicas": count, "minReplicas": min(count, 1), "agent": "None"}
     _retries(task.map("retryPolicy"), found, at)
     found["completion"] = _completion(group.map("frameworkAttemptCompletionPolicy"), at)
@@ -118,7 +124,10 @@ def _completion(policy: Fields, at: Place) -> Json:
     found: Json = {"minFailed": failed or 1}
     if failed == -1:
         found["minFailed"] = MAX_REPLICAS
-        message = "-1: failed tasks do not end the job, but if no task of a role succeeds, it fails; there it succeeds"
+        message = (
+            "-1: failed tasks do not end the job, but if no task of a role succeeds, it fails; "
+            "there it succeeds"
+        )
         policy.differs("minFailedTaskCount", message, (*at, "completion"))
     if succeeded is not None and succeeded > 0:
         found["minSucceeded"] = succeeded
@@ -141,7 +150,10 @@ def _retries(policy: Fields, found: Json, at: Place) -> None:
         # After a conflict over a shared resource, tasks must not all restart at once.
         rule = {"action": "Ignore", "exitCodes": [201]}
         found["restartRules"] = [rule | {"minDelaySeconds": 60, "maxDelaySeconds": 900}]
-        message = "fancyRetryPolicy is the table of docs/failures.md: 200 and 201 do not count, 210 fails the job. "
+        message = (
+            "fancyRetryPolicy is the table of docs/failures.md: 200 and 201 do not count, 210 "
+            "fails the job. "
+        )
         policy.differs("fancyRetryPolicy", message + jobs.OUT_OF_MEMORY, (*at, "restartLimit"))
         return
     action = "Restart" if count >= 0 else "Ignore"

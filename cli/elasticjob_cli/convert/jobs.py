@@ -8,33 +8,29 @@ from typing import Any
 
 import msgspec
 from elasticjob_api import names
-from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS, ElasticJob
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks import FRAMEWORKS, Peer, framework_of
 from elasticjob_api.gpus import gpus_of, slots_error
-from elasticjob_api.limits import MAX_ROLES, MAX_SLOTS
+from elasticjob_api.limits import MAX_ROLES
 from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import templates
 from elasticjob_cli.convert.fields import Fields
-from elasticjob_cli.convert.naming import job_name, job_prefix
 from elasticjob_cli.convert.report import Place, Report, shown
 
 MAX_RESTARTS = 10_000
 MORE_MEMORY = "a member that was OOMKilled gets twice its memory, up to maxMemory"
 OUT_OF_MEMORY = f"there OOMKilled fails the job, here {MORE_MEMORY}"
 _ROLE_ORDER = (
-    "replicas", "minReplicas", "maxReplicas", "agent", "onWorldChange", "slotsPerReplica", "restartLimit",
-    "restartRules", "restartOnSuccess", "autoScale", "processRestartLimit", "podForceDeleteSeconds", "completion",
-    "template",
+    "replicas", "minReplicas", "maxReplicas", "agent", "onWorldChange", "slotsPerReplica",
+    "restartLimit", "restartRules", "restartOnSuccess", "autoScale", "processRestartLimit",
+    "podForceDeleteSeconds", "completion", "template",
 )  # fmt: skip
 _SPEC_ORDER = ("framework", "runPolicy", "master", "autoscaling", "health", "replicaSpecs")
-_SET_BY_THE_SERVER = (
-    "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink",
-)  # fmt: skip
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _SAVE = (
-    "when members join or leave, all but the evaluator restart from the newest checkpoint: let the {saver} save "
-    "when it is asked to stop; otherwise later steps are repeated (docs/frameworks/tensorflow.md)"
+    "when members join or leave, all but the evaluator restart from the newest checkpoint: let the "
+    "{saver} save when it is asked to stop; otherwise later steps are repeated "
+    "(docs/frameworks/tensorflow.md)"
 )
 
 
@@ -68,50 +64,6 @@ def container_place(role: str, *inner: str | int) -> Place:
     return place(role, "template", "spec", "containers", 0, *inner)
 
 
-def metadata(document: Fields, *, of_job: bool) -> Json:
-    """Return the metadata of the object; names of jobs become valid names."""
-    read = document.map("metadata")
-    name = read.text("name")
-    prefix = read.text("generateName")
-    found: Json = {}
-    if name:
-        found["name"] = job_name(name) if of_job else name
-        _note_name(read, "name", name, found["name"])
-    elif prefix:
-        found["generateName"] = job_prefix(prefix) if of_job else prefix
-        _note_name(read, "generateName", prefix, found["generateName"])
-    else:
-        read.invalid("name", read.raw("name"), "a name; give it")
-    if namespace := read.text("namespace"):
-        found["namespace"] = namespace
-    if labels := read.text_map("labels"):
-        found["labels"] = labels
-    annotations = read.text_map("annotations")
-    annotations.pop(_LAST_APPLIED, None)
-    if annotations:
-        found["annotations"] = annotations
-    for key in _SET_BY_THE_SERVER:
-        read.raw(key)
-    read.done()
-    return found
-
-
-def _note_name(read: Fields, key: str, given: str, written: str) -> None:
-    if given != written:
-        rule = "at most 40 lower-case letters, digits and dashes"
-        message = f"{given} is not a valid name of an ElasticJob ({rule}); it becomes {written}"
-        read.differs(key, message, ("metadata", key))
-
-
-def owner_name(read: Fields, field: str) -> str:
-    """Read the name of a job that another object changes; return the ElasticJob's name."""
-    name = read.text(field, required=True)
-    ours = job_name(name) if name else "unknown"
-    if ours != name:
-        read.differs(field, f"{name} is {ours} here", ("spec", "jobName"))
-    return ours
-
-
 def bounds(role: Json, report: Report, where: str, at: Place) -> None:
     """Move `minReplicas` and `maxReplicas` so that `replicas` is between them."""
     replicas = role["replicas"]
@@ -130,7 +82,8 @@ def _move_bound(role: Json, name: str, report: Report, where: str, at: Place) ->
 def fixed_size(role: Json, report: Report, where: str, at: Place) -> None:
     """Set `minReplicas` to `replicas`, because the size of the other operator's job was fixed."""
     role["minReplicas"] = role["replicas"]
-    message = "minReplicas: there the size was fixed; lower it if the program can train with fewer members"
+    remedy = "lower it if the program can train with fewer members"
+    message = f"minReplicas: there the size was fixed; {remedy}"
     report.invented(where, message, (*at, "minReplicas"))
 
 
@@ -168,58 +121,6 @@ def checked(written: Json, kind: type[Any], report: Report) -> Json | None:
         report.refused("the result", f"would be refused: {error}; change its source")
         return None
     return written
-
-
-def run_policy(read: Fields, *, clean_default: str | None) -> Json:
-    """Return the fields of a run policy that several operators share with this one.
-
-    Args:
-        read: the map with these fields.
-        clean_default: the other operator's default of `cleanPodPolicy`, if it is not `Running`.
-    """
-    found: Json = {}
-    policy = read.text("cleanPodPolicy", choices=("All", "Running", "None"))
-    if policy:
-        found["cleanPodPolicy"] = policy
-    elif clean_default:
-        found["cleanPodPolicy"] = clean_default
-        message = f"cleanPodPolicy: {clean_default} is the default there, Running is ours"
-        read.differs("cleanPodPolicy", message, ("spec", "runPolicy", "cleanPodPolicy"))
-    bounded = (
-        ("ttlSecondsAfterFinished", 0, 31_536_000),
-        ("activeDeadlineSeconds", 1, MAX_INT32),
-    )
-    for name, low, high in bounded:
-        if (seconds := read.integer(name, low, high)) is not None:
-            found[name] = seconds
-    return found
-
-
-def replicas(read: Fields, name: str = "replicas", default: int = 1) -> int:
-    """Read a number of members."""
-    found = read.integer(name, 0, MAX_REPLICAS)
-    return default if found is None else found
-
-
-def read_bounds(read: Fields, role: Json) -> None:
-    """Read `minReplicas` and `maxReplicas` of a role."""
-    for name in ("minReplicas", "maxReplicas"):
-        if (bound := read.integer(name, 0, MAX_REPLICAS)) is not None:
-            role[name] = bound
-
-
-def read_processes(read: Fields, name: str, role: Json) -> str:
-    """Read the number of processes in a pod; return the word that replaces it, or nothing."""
-    value = read.raw(name)
-    if isinstance(value, str) and value.isdecimal() and len(value) < 4:
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_SLOTS:
-        role["slotsPerReplica"] = value
-    elif value in ("auto", "gpu", "cpu"):
-        return str(value)
-    elif value is not None:
-        read.invalid(name, value, f"a number from 1 to {MAX_SLOTS}, auto, gpu or cpu")
-    return ""
 
 
 def _make_startable(draft: Draft, role: str, spec: Json, report: Report) -> None:
@@ -274,7 +175,8 @@ def _check_framework(draft: Draft, report: Report) -> None:
     problem = _role_problem(draft)
     if problem:
         name = draft.framework
-        message = f"framework {name} does not fit, as {problem}; it is custom, without the variables of {name}"
+        result = f"it is custom, without the variables of {name}"
+        message = f"framework {name} does not fit, as {problem}; {result}"
         report.lost("spec", message, ("spec", "framework"))
         draft.framework = "custom"
 

@@ -6,7 +6,7 @@ from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
 from elasticjob_api.limits import MAX_SLOTS
 from elasticjob_api.meta import Json
 
-from elasticjob_cli.convert import jobs, launcher, templates, torch_commands
+from elasticjob_cli.convert import common_fields, jobs, launcher, templates, torch_commands
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.report import Report
@@ -21,7 +21,7 @@ _PERMANENT = ([*range(1, 65)], [*range(65, 128)])
 
 def mpi_job(document: Fields, report: Report) -> Json | None:
     """Convert an MPIJob: with horovodrun to framework horovod, else to custom."""
-    draft = Draft(jobs.metadata(document, of_job=True), "horovod")
+    draft = Draft(common_fields.metadata(document, of_job=True), "horovod")
     spec = document.map("spec")
     policy = spec.map("runPolicy")
     draft.spec["runPolicy"] = _run_policy(policy)
@@ -54,7 +54,7 @@ def mpi_job(document: Fields, report: Report) -> Json | None:
 
 def pytorch_job(document: Fields, report: Report) -> Json | None:
     """Convert a PyTorchJob: Master and Worker become the role worker."""
-    draft = Draft(jobs.metadata(document, of_job=True), "pytorch")
+    draft = Draft(common_fields.metadata(document, of_job=True), "pytorch")
     spec = document.map("spec")
     policy = spec.map("runPolicy")
     draft.spec["runPolicy"] = _run_policy(policy)
@@ -66,8 +66,8 @@ def pytorch_job(document: Fields, report: Report) -> Json | None:
         _pytorch_group(group, draft)
     if "worker" in draft.roles:
         worker = draft.roles["worker"]
-        jobs.read_processes(spec.map("elasticPolicy"), "nProcPerNode", worker)
-        jobs.read_processes(spec, "nprocPerNode", worker)
+        common_fields.read_processes(spec.map("elasticPolicy"), "nProcPerNode", worker)
+        common_fields.read_processes(spec, "nprocPerNode", worker)
         torch_commands.convert(worker, "pytorch", report, draft.sources["worker"], "worker")
         _elastic(spec, worker, report)
     spec.raw("elasticPolicy")
@@ -80,7 +80,7 @@ def pytorch_job(document: Fields, report: Report) -> Json | None:
 def _pytorch_group(group: Fields, draft: Draft) -> None:
     at = place("worker")
     template = templates.pod_template(group, "template", (*at, "template"))
-    written: Json = {"replicas": jobs.replicas(group), "template": template}
+    written: Json = {"replicas": common_fields.replicas(group), "template": template}
     _restart_policy(group, written, draft)
     before = draft.roles.get("worker")
     if before is not None:
@@ -121,7 +121,7 @@ def _elastic(spec: Fields, worker: Json, report: Report) -> None:
         return
     policy = spec.map("elasticPolicy")
     policy.raw("nProcPerNode")
-    jobs.read_bounds(policy, worker)
+    common_fields.read_bounds(policy, worker)
     if (restarts := policy.integer("maxRestarts", 0, MAX_INT32)) is not None:
         worker["processRestartLimit"] = min(restarts, jobs.MAX_RESTARTS)
         message = "maxRestarts: in the life of a pod; all processes of the world restart together"
@@ -129,13 +129,14 @@ def _elastic(spec: Fields, worker: Json, report: Report) -> None:
     for name in ("rdzvBackend", "rdzvPort", "rdzvHost", "rdzvId", "rdzvConf", "standalone"):
         if policy.raw(name) is not None:
             policy.differs(name, "left out: the job's master knows the members of each world")
-    message = "there is no HorizontalPodAutoscaler: see autoscaling, or make one for the scale subresource"
+    remedy = "see autoscaling, or create one for the scale subresource"
+    message = f"there is no HorizontalPodAutoscaler: {remedy}"
     policy.lose("metrics", message)
     policy.done()
 
 
 def _run_policy(policy: Fields) -> Json:
-    found = jobs.run_policy(policy, clean_default="None")
+    found = common_fields.run_policy(policy, clean_default="None")
     if (limit := policy.integer("backoffLimit", 0, MAX_INT32)) is not None:
         found["backoffLimit"] = limit
     if policy.boolean("suspend", default=False):

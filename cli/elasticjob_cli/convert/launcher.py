@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from elasticjob_api import names
 from elasticjob_api.meta import Json
 
-from elasticjob_cli.convert import jobs, templates
+from elasticjob_cli.convert import common_fields, jobs, templates
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, container_place, place
 from elasticjob_cli.convert.report import Report
@@ -40,7 +40,7 @@ class Pods:
 def read_role(read: Fields, role: str) -> Json:
     """Read the fields that launcher and workers share."""
     template = templates.pod_template(read, "template", place(role, "template"))
-    found: Json = {"replicas": jobs.replicas(read), "template": template}
+    found: Json = {"replicas": common_fields.replicas(read), "template": template}
     if read.text("restartPolicy", choices=POLICIES) == "Never":
         found["restartLimit"] = 0
         read.differs("restartPolicy", NEVER.format(what="member"), place(role, "restartLimit"))
@@ -106,8 +106,8 @@ def _horovodrun(draft: Draft, pods: Pods, text: str, report: Report) -> None:
     elif worker.get("command"):
         report.lost(
             pods.worker_source,
-            "a worker with a command of its own can be reached only by an ssh of the image with its "
-            "own keys; remove the command, and the agents start horovodrun's processes",
+            "a worker with its own command can be reached only by an ssh of the image with its own "
+            "keys; remove the command, and the agents start horovodrun's processes",
             container_place(WORKER),
         )
     else:

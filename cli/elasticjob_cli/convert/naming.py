@@ -1,4 +1,4 @@
-"""Names of jobs and roles, made valid here: always the same one for the same name. Pure."""
+"""Makes names of jobs and roles valid; equal names give equal results. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ from elasticjob_api.names import ROLE_MASTER
 MAX_JOB_NAME = 40
 MAX_ROLE_NAME = 20
 _GENERATED_CHARACTERS = 5
-"""What Kubernetes appends to a `generateName`."""
+"""Characters that Kubernetes appends to a `generateName`."""
 _VALID = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _LIKE_A_MEMBER = re.compile(r".*-[0-9]+")
 
 
 def job_name(name: str) -> str:
-    """Return the name of the ElasticJob for another operator's job."""
-    return (
-        name
-        if _VALID.fullmatch(name) and len(name) <= MAX_JOB_NAME
-        else _made(name, MAX_JOB_NAME, "job")
-    )
+    """Return a job's name as a valid name of an ElasticJob."""
+    if _VALID.fullmatch(name) and len(name) <= MAX_JOB_NAME:
+        return name
+    return _made(name, MAX_JOB_NAME, "job")
 
 
 def job_prefix(prefix: str) -> str:
-    """Return the `generateName` of the ElasticJob for that of another operator's job."""
+    """Return a `generateName` as a valid one of an ElasticJob."""
     room = MAX_JOB_NAME - _GENERATED_CHARACTERS
     if len(prefix) <= room and _VALID.fullmatch(prefix + "0"):
         return prefix
@@ -33,16 +31,15 @@ def job_prefix(prefix: str) -> str:
 
 
 def role_name(name: str) -> str:
-    """Return the name of the role for another operator's group of pods."""
+    """Return the name of a group of pods as a valid name of a role."""
     usable = _VALID.fullmatch(name) and not _LIKE_A_MEMBER.fullmatch(name) and name != ROLE_MASTER
-    return name if usable and len(name) <= MAX_ROLE_NAME else _made(name, MAX_ROLE_NAME, "role")
+    if usable and len(name) <= MAX_ROLE_NAME:
+        return name
+    return _made(name, MAX_ROLE_NAME, "role")
 
 
 def _made(name: str, most: int, otherwise: str) -> str:
-    """Return a valid name.
-
-    What is usable of this one, and a part of its hash, so that no two become one.
-    """
+    """Return a valid name: the usable characters, and a part of the hash, which keeps it unique."""
     usable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     if not usable or not usable[0].isalpha():
         usable = f"{otherwise}-{usable}".rstrip("-")

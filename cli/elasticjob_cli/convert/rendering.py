@@ -1,4 +1,4 @@
-"""Objects as YAML text, with comments at the fields that notes are about. Pure."""
+"""Writes objects as YAML, with notes as comments at their fields. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from elasticjob_cli.convert.report import Converted, Kind, Note, Place
 _WIDTH = 120
 _PLAIN = re.compile(r"[ -~]*")
 _MAY_BE_SOMETHING_ELSE = re.compile(r"[-+.]?[0-9][0-9a-fxo_.:+-]*|[yn]|\.(inf|nan)", re.IGNORECASE)
-"""Texts that some readers of YAML take for numbers or truth values, and PyYAML does not put in
-quotes.
-"""
+"""Texts without quotes that some YAML readers parse as numbers or booleans, unlike PyYAML."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Keeps the order of fields, indents lists, writes shared values out, and scripts line by line."""
+    """Keeps the order of fields, indents lists, and writes no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -29,12 +27,13 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style: str | None = None
     if not _PLAIN.fullmatch(text.replace("\n", "")):
         style = '"'
     elif "\n" in text:
         style = "|"
-    else:
-        style = "'" if _MAY_BE_SOMETHING_ELSE.fullmatch(text) else None  # type: ignore[assignment]
+    elif _MAY_BE_SOMETHING_ELSE.fullmatch(text):
+        style = "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
@@ -75,16 +74,15 @@ def render(converted: Converted) -> str:
 
 
 def _source(converted: Converted) -> str:
-    """Return the name of the document as it can be in a comment.
-
-    On one line, of characters that are printed.
-    """
+    """Return the name of the document on one line of printable characters."""
     return re.sub(r"[^ -~]", "?", converted.source)
 
 
 def _remark(note: Note) -> str:
-    prefix = "" if note.kind is Kind.DIFFERS else f"{note.kind}: "
-    return prefix + re.sub(r"[^ -~]+", " ", note.message)
+    message = re.sub(r"[^ -~]+", " ", note.message)
+    if note.kind is Kind.DIFFERS:
+        return message
+    return f"{note.kind}: {message}"
 
 
 def _comment(text: str, indentation: int) -> list[str]:
@@ -105,7 +103,7 @@ def _dumped(value: Any) -> str:
 
 
 def _line(node: yaml.Node | None, place: Place) -> int:
-    """Return the line on which a field begins, or the nearest one around it that is there."""
+    """Return the first line of a field, or of the nearest existing field around it."""
     found = 0
     for part in place:
         inner = _inner(node, part)

@@ -1,7 +1,4 @@
-"""What a conversion has to tell.
-
-What is lost, what was invented, what differs, and what cannot be read. Pure.
-"""
+"""Collects the notes about a conversion: errors, losses, inventions and differences. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ from enum import StrEnum
 from elasticjob_api.meta import Json
 
 Place = tuple[str | int, ...]
-"""Where a field is in an object that was written: names of fields, and positions in lists."""
+"""The place of a field in the written object: names of fields, and positions in lists."""
 _SHOWN_CHARACTERS = 80
 _MOST_CHARACTERS = 600
-"""Of a field's path, or of a message."""
+"""Bound of a field's path, and of a message."""
 
 
 class Kind(StrEnum):
-    """What a note says. In the order in which a report lists them."""
+    """The kind of a note, in the order of a report."""
 
     INVALID = "error"
     LOST = "lost"
@@ -29,11 +26,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Note:
-    """One thing to tell.
+    """A note about a field.
 
     Attributes:
-        field: of the document that was read.
-        at: the field of the object that was written, where a comment says the same; empty: at its top.
+        field: the path in the document.
+        at: the place of the comment with the message in the written object; empty: at its top.
     """
 
     kind: Kind
@@ -42,16 +39,13 @@ class Note:
     at: Place = ()
 
     def line(self) -> str:
-        """Return it as a line of the report."""
+        """Return the line of the report."""
         return f"{self.kind}: {self.field}: {self.message}"
 
 
 @dataclass
 class Report:
-    """Collects the notes about one document, in the order in which it is read.
-
-    The same note once.
-    """
+    """Collects the notes about one document, without duplicates."""
 
     notes: list[Note] = field(default_factory=list)
 
@@ -60,11 +54,11 @@ class Report:
         self._add(Note(Kind.INVALID, where, f"is {shown(value)}, but must be {expected}"))
 
     def refused(self, where: str, message: str) -> None:
-        """Note why there can be no such object of ours."""
+        """Note why the object cannot be converted."""
         self._add(Note(Kind.INVALID, where, message))
 
     def lost(self, where: str, message: str, at: Place = ()) -> None:
-        """Note what has no equivalent."""
+        """Note that a field has no equivalent."""
         self._add(Note(Kind.LOST, where, message, at))
 
     def invented(self, where: str, message: str, at: Place = ()) -> None:
@@ -72,12 +66,12 @@ class Report:
         self._add(Note(Kind.INVENTED, where, message, at))
 
     def differs(self, where: str, message: str, at: Place = ()) -> None:
-        """Note what is converted and means something else, or is done in another way."""
+        """Note that a field is converted and means something else."""
         self._add(Note(Kind.DIFFERS, where, message, at))
 
     @property
     def failed(self) -> bool:
-        """Whether something cannot be read."""
+        """Whether the document has an error."""
         return any(note.kind is Kind.INVALID for note in self.notes)
 
     def _add(self, note: Note) -> None:
@@ -90,13 +84,13 @@ class Report:
 
 @dataclass(frozen=True)
 class Converted:
-    """What became of one document.
+    """The result for one document.
 
     Attributes:
-        source: which document, such as `document 2, TrainingJob elastic-training`.
-        object: the object to write; None: nothing can be written.
-        notes: what there is to tell about it.
-        passed_through: it is written as it was read.
+        source: names the document, such as `document 2, TrainingJob elastic-training`.
+        object: the object to write; None if the document has errors.
+        notes: about the conversion.
+        passed_through: whether the object is written unchanged.
     """
 
     source: str
@@ -106,25 +100,27 @@ class Converted:
 
     @property
     def title(self) -> str:
-        """Return kind and name of the object that is written."""
+        """Kind and name of the written object."""
         if self.object is None:
             return "nothing"
-        metadata = self.object.get("metadata")
-        name = (
-            (metadata.get("name") or metadata.get("generateName"))
-            if isinstance(metadata, dict)
-            else None
-        )
-        return f"{self.object.get('kind')} {name}" if name else str(self.object.get("kind"))
+        return " ".join(map(str, filter(None, (self.object.get("kind"), name_of(self.object)))))
+
+
+def name_of(document: Json) -> object:
+    """Return the name of an object, or its `generateName`."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        return None
+    return metadata.get("name") or metadata.get("generateName")
 
 
 def shown(value: object) -> str:
     """Return a value for people, on one line and shortened."""
-    text = (
-        repr(value)
-        if not isinstance(value, dict | list)
-        else "a map"
-        if isinstance(value, dict)
-        else "a list"
-    )
-    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
+    if isinstance(value, dict):
+        return "a map"
+    if isinstance(value, list):
+        return "a list"
+    text = repr(value)
+    if len(text) > _SHOWN_CHARACTERS:
+        return text[: _SHOWN_CHARACTERS - 1] + "…"
+    return text

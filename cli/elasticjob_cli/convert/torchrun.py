@@ -1,7 +1,4 @@
-"""Commands of torchrun, and of dlrover-run with its options: what the agent sets is taken out.
-
-Pure.
-"""
+"""Removes the options that the agent sets from commands of torchrun and dlrover-run. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
-_PROGRAMS = r"(?:torchrun|dlrover-run|python[\d.]*(?:[ \t]+-u)?[ \t]+-m[ \t]+torch\.distributed\.(?:run|launch))"
+_MODULE = r"python[\d.]*(?:[ \t]+-u)?[ \t]+-m[ \t]+torch\.distributed\.(?:run|launch)"
+_PROGRAMS = rf"(?:torchrun|dlrover-run|{_MODULE})"
 _CALL = re.compile(rf"(?:^|(?<=[\s;&|(/])){_PROGRAMS}(?=\s)")
 _VALUE = r"""(?:"[^"]*"|'[^']*'|\$\([^()\s]*\)|\$\{[^}]*\}|\$(?![({])|[^\s;&|"'()$])++"""
 _OPTION = re.compile(rf"[\s\\]*(?P<name>--?[A-Za-z][\w-]*)(?:=(?P<value>{_VALUE}))?(?=[\s;&|)]|$)")
 _SPACE_VALUE = re.compile(rf"[ \t\\\n]+(?P<value>(?!-){_VALUE})")
 
-_OF_THE_WORLD = (
+_SET_BY_THE_AGENT = (
     "nnodes",
     "node-rank",
     "standalone",
@@ -26,6 +24,8 @@ _OF_THE_WORLD = (
     "master-port",
     "max-restarts",
     "nproc-per-node",
+    "network-check",
+    "node-unit",
 )
 _LAUNCHERS_OWN = (
     "exclude-straggler",
@@ -47,12 +47,12 @@ _LAUNCHERS_VALUES = (
 
 @dataclass(frozen=True)
 class Found:
-    """A command after its change, and what its options were.
+    """A changed command and its options.
 
     Attributes:
         words: the command.
-        options: values by the option's name, those without a value with an empty one.
-        lost: options of another launcher without an equivalent.
+        options: values by the option's name; empty for options without a value.
+        lost: options of dlrover-run without an equivalent.
     """
 
     words: Sequence[str]
@@ -60,51 +60,55 @@ class Found:
     lost: tuple[str, ...] = ()
 
     def number(self, name: str) -> int | None:
-        """Return an option's value, if it is a number."""
+        """Return an option's value if it is a number."""
         value = self.options.get(name, "")
         return int(value) if re.fullmatch(r"[0-9]{1,6}", value) else None
 
     def nodes(self) -> tuple[int, int] | None:
         """Return the bounds of `--nnodes`."""
         bounds = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", self.options.get("nnodes", ""))
-        return (int(bounds[1]), int(bounds[2] or bounds[1])) if bounds else None
+        if bounds is None:
+            return None
+        return int(bounds[1]), int(bounds[2] or bounds[1])
 
 
 def without_world(words: Sequence[str]) -> Found | None:
-    """Return a command without the options that fix a world, and with torchrun in place of dlrover-run.
+    """Return a command without the options that fix a world; torchrun replaces dlrover-run.
 
-    None: it has no call of these programs.
+    None: the command calls neither program.
     """
     if not words:
         return None
     if PurePath(words[0]).name in _SHELLS:
         return _shell(words)
     text = shlex.join(words)
-    found = (
-        _text(text)
-        if _CALL.match(PurePath(words[0]).name + text[len(shlex.quote(words[0])) :])
-        else None
-    )
+    if not _CALL.match(PurePath(words[0]).name + text[len(shlex.quote(words[0])) :]):
+        return None
+    found = _text(text)
     return found and replace(found, words=shlex.split(found.words[0]))
 
 
 def _shell(words: Sequence[str]) -> Found | None:
     changed: list[str] = []
-    last: Found | None = None
+    options: dict[str, str] = {}
+    lost: tuple[str, ...] = ()
+    has_call = False
     for word in words:
         found = _text(word)
-        if found is not None:
-            last = (
-                found
-                if last is None
-                else Found((), last.options | found.options, last.lost + found.lost)
-            )
-        changed.append(word if found is None else found.words[0])
-    return last and replace(last, words=changed)
+        if found is None:
+            changed.append(word)
+            continue
+        has_call = True
+        changed.append(found.words[0])
+        options |= found.options
+        lost += found.lost
+    if not has_call:
+        return None
+    return Found(changed, options, lost)
 
 
 def _text(text: str) -> Found | None:
-    """Change the calls in a text of a shell."""
+    """Change the calls in a shell script."""
     parts = []
     position = 0
     options: dict[str, str] = {}
@@ -123,9 +127,9 @@ def _text(text: str) -> Found | None:
 def _read_options(
     text: str, position: int, options: dict[str, str], lost: list[str], keep: Callable[[str], None]
 ) -> int:
-    """Read the launcher's own options, up to the script, and keep those that may stay.
+    """Read the launcher's options up to the script; return the position of their end.
 
-    Returns where they end.
+    `keep` gets the options that remain in the command.
     """
     while option := _OPTION.match(text, position):
         name = option["name"].lstrip("-").replace("_", "-")
@@ -140,12 +144,7 @@ def _read_options(
         ):
             value = following["value"]
             end = following.end()
-        known = (
-            name in _OF_THE_WORLD
-            or name.startswith("rdzv-")
-            or name in ("network-check", "node-unit")
-        )
-        if known:
+        if name in _SET_BY_THE_AGENT or name.startswith("rdzv-"):
             options[name] = (value or "").strip("\"'")
         elif name in _LAUNCHERS_OWN or name in _LAUNCHERS_VALUES:
             lost.append(f"--{name}")

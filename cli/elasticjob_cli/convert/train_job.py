@@ -12,7 +12,7 @@ import re
 from elasticjob_api.elasticjob import MAX_INT32
 from elasticjob_api.meta import Json
 
-from elasticjob_cli.convert import jobs, templates, torch_commands
+from elasticjob_cli.convert import common_fields, jobs, templates, torch_commands
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, container_place, place
 from elasticjob_cli.convert.report import Report
@@ -35,12 +35,13 @@ def train_job(document: Fields, report: Report) -> Json | None:
     runtime.text("kind")
     runtime.text("apiGroup")
     framework = next((ours for pattern, ours in _FRAMEWORKS if re.search(pattern, name)), "custom")
-    draft = Draft(jobs.metadata(document, of_job=True), framework)
+    draft = Draft(common_fields.metadata(document, of_job=True), framework)
     message = f"framework {framework}: by the name of the runtime, {name}"
     runtime.invented("", message, ("spec", "framework"))
     trainer = spec.map("trainer")
     _worker(trainer, spec, draft, report)
-    message = f"other fields of runtime {name} (volumes, security context, tolerations, gang) are unknown here"
+    fields = "volumes, security context, tolerations, gang"
+    message = f"other fields of runtime {name} ({fields}) are unknown here"
     remedy = f"compare with kubectl get clustertrainingruntime {name}"
     runtime.lost("", f"{message}; {remedy}", place("worker", "template"))
     trainer.differs("", jobs.MORE_MEMORY, place("worker"))
@@ -64,7 +65,7 @@ def train_job(document: Fields, report: Report) -> Json | None:
 def _worker(trainer: Fields, spec: Fields, draft: Draft, report: Report) -> None:
     at = place("worker")
     worker: Json = {
-        "replicas": jobs.replicas(trainer, "numNodes"),
+        "replicas": common_fields.replicas(trainer, "numNodes"),
         "template": _template(trainer, spec),
     }
     draft.add("worker", worker, trainer)
@@ -74,7 +75,7 @@ def _worker(trainer: Fields, spec: Fields, draft: Draft, report: Report) -> None
     if not trainer.has("image"):
         message = f"the image is the runtime's: write it in place of {_NO_IMAGE}"
         trainer.lost("image", message, container_place("worker", "image"))
-    if word := jobs.read_processes(trainer, "numProcPerNode", worker):
+    if word := common_fields.read_processes(trainer, "numProcPerNode", worker):
         message = f"numProcPerNode {word}: there is a process for each GPU, or one"
         trainer.differs("numProcPerNode", message, at)
     torch_commands.convert(worker, draft.framework, report, trainer.path, "worker")

@@ -1,7 +1,4 @@
-"""`elasticjob dev demo`.
-
-Starts a cluster and the operator, runs the demo's scenario, and removes everything.
-"""
+"""`elasticjob dev demo`: starts a cluster and the operator, runs the scenario, and cleans up."""
 
 from __future__ import annotations
 
@@ -25,10 +22,9 @@ from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.state_directory import state_dir
 from rich.console import Console
 
-from elasticjob_cli.demo.kubectl import Kubectl
-from elasticjob_cli.demo.observer import JobObserver, NotObserved
+from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_cli.demo.scenario import DemoScenario
-from elasticjob_cli.demo.timeline import Timeline
+from elasticjob_cli.demo.timeline import Kubectl, NotObserved, Timeline
 from elasticjob_cli.dev_cluster import StateOption, reported_errors
 from elasticjob_cli.dev_operator import OPERATOR, apply_definitions, check_source, start_operator
 
@@ -46,23 +42,22 @@ def demo(
         ),
     ] = Path(),
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the cluster up, and say what to try.")
+        bool, typer.Option("--keep", help="Keep the cluster running, and print commands to try.")
     ] = False,
     state: StateOption = None,
 ) -> None:
     """Train an elastic job end to end on the embedded cluster.
 
-    Exit status 0 only if every step was observed.
+    Exit code 0: every step was observed.
     """
     with reported_errors():
-        # A watch that begins while the API server sets up the new kinds is refused at first and
-        # retried.
+        # The API server refuses watches of new kinds at first; they are retried.
         logging.getLogger("elasticjob_kube").setLevel(logging.ERROR)
         directory = state or state_dir(os.environ).with_name("demo")
         timeline = Timeline(Console())
         check_source(source, "examples/digits.yaml")
         if clusters.find(directory) is not None:
-            timeline.heading("An earlier demo's cluster is taken down")
+            timeline.heading("An earlier demo's cluster is removed")
             clusters.down(directory)
         cluster = _start(directory, timeline)
         kept = False
@@ -99,7 +94,7 @@ def _start(directory: Path, timeline: Timeline) -> Cluster:
 
 @dataclass
 class _Checkpoints:
-    """The folder of the job's checkpoints; the demo removes it, as nobody will resume the job."""
+    """The folder of the job's checkpoints, which the demo removes."""
 
     folder: Path | None = None
 
@@ -140,13 +135,11 @@ async def _run(
 
 
 def what_to_try(kubeconfig: Path, programs: Path, source: Path, job: str = JOB) -> list[str]:
-    """Return commands that work after the demo, one after the other.
-
-    Its job has ended and is run once more.
-    """
+    """Return commands to try after the demo, in this order; they run its job once more."""
+    own = shlex.quote(str(Path(sys.executable).parent))
     return [
         f"export KUBECONFIG={shlex.quote(str(kubeconfig))}",
-        f"export PATH={shlex.quote(str(programs))}:{shlex.quote(str(Path(sys.executable).parent))}:$PATH",
+        f"export PATH={shlex.quote(str(programs))}:{own}:$PATH",
         f"elasticjob describe {job}",
         f"elasticjob delete {job}",
         f"elasticjob submit {shlex.quote(str(source.absolute() / 'examples' / 'digits.yaml'))}",

@@ -1,4 +1,4 @@
-"""Observes one job through the API server and through the job's master, and waits until a condition holds."""
+"""Observes one job through the API server and its master, and waits for conditions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,9 @@ from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 from elasticjob_kube.session import Kube
 
-from elasticjob_cli.demo.timeline import Timeline
+from elasticjob_cli.demo.timeline import NotObserved, Timeline
 
 T = TypeVar("T")
-
-
-class NotObserved(Exception):
-    """An expected step was not observed in time."""
 
 
 class _Terminated(Object, frozen=True):
@@ -57,16 +53,18 @@ class PodView(Object, frozen=True):
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code of its training container, once it has ended."""
-        states = [container.state.terminated for container in self.status.container_statuses]
-        return states[0].exit_code if states and states[0] else None
+        """Exit code of its training container, once the container has ended."""
+        for container in self.status.container_statuses[:1]:
+            if container.state.terminated is not None:
+                return container.state.terminated.exit_code
+        return None
 
 
 @dataclass
 class JobObserver:
     """The observed state of one job.
 
-    Every change is printed and re-evaluates the conditions that `until` waits for.
+    It prints each change, and re-evaluates the conditions of `until`.
 
     Attributes:
         pods: by name.
@@ -74,8 +72,8 @@ class JobObserver:
         plans: ScalePlans of the job by name.
         hosts: `name:slots` as host discovery lists them now.
         status: as the master last reported it.
-        registered_at: by pod name, when the master first listed it as a member; of `time.monotonic`.
-        listed_at: by pod name, when host discovery first listed it; of `time.monotonic`.
+        registered_at: `time.monotonic()` when the master first listed the member, by pod name.
+        listed_at: `time.monotonic()` when host discovery first listed the member, by pod name.
     """
 
     kube: Kube
@@ -121,7 +119,7 @@ class JobObserver:
         `what` describes it in errors.
 
         Raises:
-            NotObserved: it did not within the time, or the job failed meanwhile.
+            NotObserved: the time is over, or the job has failed.
         """
         deadline = time.monotonic() + seconds
         while not (result := condition()):
@@ -136,10 +134,7 @@ class JobObserver:
         return result
 
     async def record_registrations(self) -> None:
-        """Poll the master's list of members until cancelled.
-
-        Measures the time from registration to host discovery.
-        """
+        """Poll the master's list of members until cancelled, to time their registration."""
         master = await find_master(Cluster(self.kube, self.namespace), self.name)
         async with master.channel() as channel:
             stub = job_pb2_grpc.JobServiceStub(channel)
@@ -157,7 +152,7 @@ class JobObserver:
         name = pod.metadata.name
         if after is None:
             self.pods.pop(name, None)
-            self.timeline.event(f"pod {name} is gone")
+            self.timeline.event(f"pod {name} is deleted")
         else:
             self.pods[name] = after
             if before is None or before.status.phase != after.status.phase:
@@ -187,10 +182,7 @@ class JobObserver:
         self._changed.set()
 
     async def _follow_master(self) -> None:
-        """Follow the master's streams.
-
-        Connect anew when it was restarted, wait while the job has none.
-        """
+        """Follow the streams of the job's present and later masters."""
         while True:
             try:
                 master = await find_master(Cluster(self.kube, self.namespace), self.name)

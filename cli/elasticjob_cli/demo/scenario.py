@@ -1,7 +1,4 @@
-"""The demo's steps.
-
-Each one waits until its effect is observed; the first one that is not observed ends the demo.
-"""
+"""The demo's steps. Each waits for its effect; if an effect is not observed, the demo ends."""
 
 from __future__ import annotations
 
@@ -16,16 +13,15 @@ from elasticjob_api.elasticjob import Progress
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.v1 import job_pb2
 
-from elasticjob_cli.demo.kubectl import Kubectl
-from elasticjob_cli.demo.observer import JobObserver, NotObserved
-from elasticjob_cli.demo.timeline import Timeline
+from elasticjob_cli.demo.observer import JobObserver
+from elasticjob_cli.demo.timeline import Kubectl, NotObserved, Timeline
 
 T = TypeVar("T")
 
 REMOVED_WORKER = "digits-worker-1"
 """The worker that examples/digits-scale-in.yaml names."""
 COOLDOWN = 2
-"""Seconds that a size is measured for, once the job scales by itself: short, for a demo."""
+"""Seconds for which the auto-scaler measures a size; short, for a demo."""
 MIN_ACCURACY = 0.95
 TRAINING_SECONDS = 300.0
 
@@ -58,7 +54,8 @@ class DemoScenario:
         await self._until("the master pod runs", lambda: self._running("digits-master"))
         self.timeline.done("master pod up", since=began, proof="pod digits-master is Running")
         await self._wait_for_world(2)
-        proof = f"round {self.observer.status.round}, world size 2, step {self.observer.status.progress.step}"
+        status = self.observer.status
+        proof = f"round {status.round}, world size 2, step {status.progress.step}"
         self.timeline.done("two workers registered and training", since=began, proof=proof)
         self._record_seconds("apply → first training step (goal ≤ 10 s)", began)
         await self._until("progress and rate in the job's status", self._has_rate)
@@ -87,18 +84,12 @@ class DemoScenario:
             since=began,
             proof=f"round {self.observer.status.round}, world size 4",
         )
-        new = [
-            name
-            for host in self.observer.hosts
-            if host not in before and (name := host.partition(":")[0])
-        ]
+        new = [host.partition(":")[0] for host in self.observer.hosts if host not in before]
         registered = self.observer.registered_at
         listed = self.observer.listed_at
-        slowest = max(
-            (listed[name] - registered[name] for name in new if name in registered), default=0.0
-        )
+        delays = [listed[name] - registered[name] for name in new if name in registered]
         figure = "worker registered → visible in discovery (goal ≤ 100 ms)"
-        self.timeline.figures[figure] = f"{max(slowest, 0.0) * 1000:.0f} ms"
+        self.timeline.figures[figure] = f"{max([*delays, 0.0]) * 1000:.0f} ms"
         await self.kubectl(
             "wait", "--for=jsonpath={.status.phase}=ScaleSucceeded", "scaleout/digits-more"
         )
@@ -126,8 +117,8 @@ class DemoScenario:
     async def _auto_scale(self) -> None:
         self.timeline.heading("Auto-scaling: the master decides by what it has measured")
         began = time.monotonic()
-        # Until now the cooldown was too long for a measurement. With a single size known, another
-        # one is always tried.
+        # The cooldown was too long for measurements until now. If the auto-scaler has measured one
+        # size only, it always tries another one.
         patch = f'{{"spec":{{"autoscaling":{{"enabled":true,"cooldownSeconds":{COOLDOWN}}}}}}}'
         await self.kubectl("patch", "ej", "digits", "--type=merge", "-p", patch)
         plan = await self._until("a ScalePlan from the master", self._auto_plan)
@@ -141,14 +132,13 @@ class DemoScenario:
         await self.kubectl("get", "ej,sp,scalein,scaleout")
 
     async def _finish(self) -> None:
-        self.timeline.heading("Training goes on to its end")
+        self.timeline.heading("Training continues to its end")
         began = time.monotonic()
         observer = self.observer
         await self._until(
             "the job's success", lambda: observer.job and observer.job.status.phase == "Succeeded"
         )
-        # The accuracy is the training's last report; the master writes it while it ends, after the
-        # phase.
+        # The accuracy is in the training's last report, which the master writes after the phase.
         progress = await self._until("the final accuracy in the job's status", self._final_progress)
         accuracy = progress.metrics["accuracy"]
         if progress.step != progress.total_steps:
@@ -180,13 +170,17 @@ class DemoScenario:
         return plan
 
     def _final_progress(self) -> Progress | None:
-        progress = self.observer.job.status.progress if self.observer.job else None
-        return progress if progress and "accuracy" in progress.metrics else None
+        job = self.observer.job
+        if job is None or job.status.progress is None:
+            return None
+        progress = job.status.progress
+        return progress if "accuracy" in progress.metrics else None
 
     def _all_shards_done(self) -> bool:
         ledgers = self.observer.status.datasets
         self.timeline.figures["shards accounted for"] = ", ".join(
-            f"{ledger.dataset}: {ledger.done} of {ledger.total} done, {ledger.leased} leased, {ledger.waiting} waiting"
+            f"{ledger.dataset}: {ledger.done} of {ledger.total} done, "
+            f"{ledger.leased} leased, {ledger.waiting} waiting"
             for ledger in ledgers
         )
         returned = sum(ledger.returned for ledger in ledgers)

@@ -1,20 +1,24 @@
-"""The demo's output: a line for every event with its time, and a closing summary of the steps."""
+"""The demo's output: a line per event, kubectl's commands, and a summary of the steps."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 
+class NotObserved(Exception):
+    """An expected step was not observed in time."""
+
+
 @dataclass(frozen=True)
 class Step:
-    """One observed step of the demo.
-
-    Its title, the seconds it took, and the observation that proves it.
-    """
+    """An observed step of the demo: title, duration, and the observation that proves it."""
 
     title: str
     seconds: float
@@ -23,7 +27,7 @@ class Step:
 
 @dataclass
 class Timeline:
-    """Prints events as they come, and the steps at the end."""
+    """Prints events when they happen, and the steps at the end."""
 
     console: Console
     began: float = field(default_factory=time.monotonic)
@@ -66,3 +70,32 @@ class Timeline:
         self.console.print(table)
         for name, value in self.figures.items():
             self.console.print(f"  {name:<58} {value}", highlight=False)
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """Runs kubectl against one cluster, and prints each command with its output."""
+
+    program: Path
+    kubeconfig: Path
+    timeline: Timeline
+
+    async def __call__(self, *arguments: str) -> None:
+        """Run a command.
+
+        Raises:
+            NotObserved: kubectl has failed.
+        """
+        process = await asyncio.create_subprocess_exec(
+            self.program,
+            *arguments,
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+        shown = " ".join(f"'{argument}'" if "{" in argument else argument for argument in arguments)
+        self.timeline.command(f"kubectl {shown}", output.decode(errors="replace"))
+        if process.returncode:
+            raise NotObserved(f"kubectl {shown}: exit code {process.returncode}")

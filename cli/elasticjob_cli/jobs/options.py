@@ -1,4 +1,4 @@
-"""What the commands for jobs share: options, the session with the cluster, errors and exit codes."""
+"""Shared by the commands for jobs: options, session with the cluster, errors and exit codes."""
 
 from __future__ import annotations
 

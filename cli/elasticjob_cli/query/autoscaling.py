@@ -26,7 +26,7 @@ def is_of_interest(known: job_pb2.Autoscaling) -> bool:
 
 
 def render_autoscaling(known: job_pb2.Autoscaling) -> RenderableType:
-    """Return lines about the activity, a row per size, and a row per role with changed resources."""
+    """Return lines about the activity, a row per size, and a row per changed role."""
     if not is_of_interest(known):
         return Text("Auto-scaling is off, and no size has been measured.")
     parts: list[RenderableType] = [key_value_table(_lines(known))]

@@ -75,7 +75,7 @@ def format_bytes(count: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds as 1h 02m, 3m 20s or 12s; a dash for a negative number, which means unknown."""
+    """Return seconds as 1h 02m, 3m 20s or 12s; a dash for negative numbers (unknown)."""
     if seconds < 0:
         return UNKNOWN
     minutes, rest = divmod(round(seconds), 60)
@@ -87,5 +87,5 @@ def format_duration(seconds: float) -> str:
 
 
 def format_timestamp(seconds: float) -> str:
-    """Return seconds since the epoch as Kubernetes writes times; a dash for 0, which means never."""
+    """Return seconds since the epoch as Kubernetes writes times; a dash for 0 (never)."""
     return format_time(seconds) if seconds else UNKNOWN

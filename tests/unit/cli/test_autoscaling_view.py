@@ -1,4 +1,4 @@
-"""How people are shown what the auto-scaler knows, and why it does no more."""
+"""The auto-scaler's measurements and pauses are shown to people."""
 
 from __future__ import annotations
 

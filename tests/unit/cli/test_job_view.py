@@ -1,4 +1,4 @@
-"""How a job is shown to people."""
+"""A job is shown to people."""
 
 from __future__ import annotations
 

@@ -87,10 +87,10 @@ def test_a_run_starts_with_the_given_number_or_with_the_fewest_workers(
         (0, None, "0 workers: not between 1 and 128"),
         (5, "1:4", "5 workers: not between 1 and 4"),
         (None, "129", "129 workers: not between 1 and 128"),
-        (None, "4:1", "the fewest, 4, are more than the most, 1"),
+        (None, "4:1", "the least, 4, is more than the most, 1"),
         (None, "1:129", "--workers 1:129: one machine has at most 128"),
         (2, "4", "-n 2 and --workers 4: give one of them"),
-        (None, "four", "give a number (4), or the fewest and the most (2:8)"),
+        (None, "four", "give a number (4), or the least and the most (2:8)"),
     ],
 )
 def test_a_size_out_of_bounds_is_refused_with_its_value_and_the_bound(

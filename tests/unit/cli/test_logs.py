@@ -1,4 +1,4 @@
-"""How the lines of members are marked."""
+"""Lines of logs begin with their member."""
 
 from __future__ import annotations
 

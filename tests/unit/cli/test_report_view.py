@@ -1,4 +1,4 @@
-"""What a training came to, and its course, as people and other programs read them."""
+"""Report and history are shown to people, and as CSV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asynchronous is driven from a program without a loop, and from one that has one."""
+"""The blocking client runs coroutines, also in programs that run an event loop."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ async def test_it_works_while_a_loop_runs_in_this_thread(loop: LoopThread) -> No
     assert loop.run(thread_name()) == "elasticjob-client"
 
 
-def test_items_come_one_by_one_and_who_stops_early_closes_the_rest(loop: LoopThread) -> None:
+def test_items_are_yielded_one_by_one_and_an_early_stop_closes_the_generator(
+    loop: LoopThread,
+) -> None:
     closed = []
 
     async def count(last: int) -> AsyncGenerator[int, None]:
@@ -64,7 +66,7 @@ def test_items_come_one_by_one_and_who_stops_early_closes_the_rest(loop: LoopThr
     assert closed == [3, 9]
 
 
-def test_it_ends_once_after_a_last_work_also_when_garbage_is_collected_in_its_thread() -> None:
+def test_stop_runs_the_last_work_once_also_when_called_in_its_own_thread() -> None:
     done = []
 
     async def last() -> None:
@@ -84,7 +86,7 @@ def test_it_ends_once_after_a_last_work_also_when_garbage_is_collected_in_its_th
     assert (done, second._thread.is_alive()) == (["elasticjob-client"] * 2, False)
 
 
-def test_a_stopped_loop_is_named_and_leaves_no_work_behind(
+def test_a_stopped_loop_refuses_work_and_leaves_no_coroutine_unawaited(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
     stopped = LoopThread()
@@ -95,26 +97,26 @@ def test_a_stopped_loop_is_named_and_leaves_no_work_behind(
     assert not recwarn.list
 
 
-def test_who_waits_in_another_thread_is_told_when_the_client_is_closed() -> None:
+def test_closing_the_client_raises_an_error_in_waiting_threads() -> None:
     made = LoopThread()
     begun = threading.Event()
-    told = []
+    errors = []
 
-    async def wait_for_ever() -> None:
+    async def wait_forever() -> None:
         begun.set()
         await asyncio.Event().wait()
 
     def wait() -> None:
         with pytest.raises(ClientError, match="was closed") as caught:
-            made.run(wait_for_ever())
-        told.append(caught.value)
+            made.run(wait_forever())
+        errors.append(caught.value)
 
     waiting = threading.Thread(target=wait, daemon=True)
     waiting.start()
     assert begun.wait(10)
     made.stop(nothing)
     waiting.join(10)
-    assert told
+    assert errors
 
 
 def test_it_can_be_neither_copied_nor_pickled(loop: LoopThread) -> None:
@@ -123,7 +125,7 @@ def test_it_can_be_neither_copied_nor_pickled(loop: LoopThread) -> None:
             attempt(loop)
 
 
-def test_what_is_still_iterated_is_closed_when_the_client_is() -> None:
+def test_closing_the_client_closes_open_generators() -> None:
     made = LoopThread()
     closed = []
 

@@ -1,4 +1,4 @@
-"""A forwarded port leaves no connection behind, wherever one is when the forwarding ends."""
+"""Forwarding ends without leaving connections open, at any state of a connection."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_connection_ends_with_the_forwarding_however_far_it_has_come(
 
 
 def is_being_accepted() -> bool:
-    """Whether asyncio has taken a connection and not yet made its transport."""
+    """Return whether asyncio has accepted a connection without creating its transport yet."""
     coroutines = [task.get_coro() for task in asyncio.all_tasks()]
     begun = [
         each

@@ -108,7 +108,7 @@ def test_what_would_not_be_called_as_meant_is_refused() -> None:
     with pytest.raises(ClientError, match="is asynchronous"):
         pack(train)
     for arguments in (5, "ab"):
-        with pytest.raises(ClientError, match="is no sequence"):
+        with pytest.raises(ClientError, match="is not a sequence"):
             pack(print, arguments)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What becomes of the options of `submit` and of the arguments of `Client.train`."""
+"""The options of `submit` and the arguments of `Client.train` become a manifest."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_a_framework_that_needs_more_roles_gets_them_without_gpus() -> None:
     assert "resources" not in roles["server"]["template"]["spec"]["containers"][0]
 
 
-def test_a_framework_that_is_none_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ClientError, match=r"there are .*pytorch"):
+def test_an_unknown_framework_is_refused_with_the_list_of_frameworks() -> None:
+    with pytest.raises(ClientError, match=r"give .*pytorch"):
         job_manifest("a", Training(["python"], "i", framework="torch"))
 
 
@@ -139,16 +139,19 @@ def test_variables_have_a_name_and_a_value() -> None:
     [
         ("", "0 documents"),
         ("a: 1\n---\nb: 2", "2 documents"),
-        ("kind: Job", "is no ElasticJob of elasticjob.dev/v1alpha1; `elasticjob init` writes one"),
-        ("- 1", "is no ElasticJob"),
-        ("[" * 5000, "is no YAML"),
-        ("a: [", "is no YAML"),
-        ("a: 2026-99-99", "is no YAML"),
-        ("apiVersion: elasticjob.dev/v1alpha1\nkind: ElasticJob", "metadata: must be there"),
+        (
+            "kind: Job",
+            "is not an ElasticJob of elasticjob.dev/v1alpha1; `elasticjob init` writes one",
+        ),
+        ("- 1", "is not an ElasticJob"),
+        ("[" * 5000, "is not YAML"),
+        ("a: [", "is not YAML"),
+        ("a: 2026-99-99", "is not YAML"),
+        ("apiVersion: elasticjob.dev/v1alpha1\nkind: ElasticJob", "metadata: is required"),
         (" " * (MAX_JOB_FILE_BYTES + 1), f"at most {MAX_JOB_FILE_BYTES}"),
     ],
 )
-def test_what_is_no_job_file_is_refused(text: str, why: str) -> None:
+def test_a_text_that_is_not_a_job_file_is_refused(text: str, why: str) -> None:
     with pytest.raises(ClientError, match=f"job.yaml.*{why}"):
         of_job_file(text, source="job.yaml")
 

@@ -1,4 +1,4 @@
-"""What an interpreter and a notebook show of a job."""
+"""Interpreters and notebooks show a job."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ JOB = ElasticJob(
 )
 
 
-def test_a_job_is_a_line_of_what_matters() -> None:
+def test_repr_is_one_line() -> None:
     assert (
         job_text("Job", JOB) == "<Job n/a: Running, 2/2 workers, step 5/10, 12/s, 3m, 1 restarts>"
     )
     assert job_text("Job", ElasticJob(metadata=JOB.metadata, spec=JOB.spec)) == "<Job n/a: Pending>"
 
 
-def test_a_page_has_a_bar_and_nothing_of_the_job_is_html() -> None:
+def test_html_has_a_progress_bar_and_escapes_the_texts_of_the_job() -> None:
     page = job_html(JOB, note="<away>")
     assert "<progress value='5' max='10'" in page
     assert "&lt;b&gt;&amp;" in page

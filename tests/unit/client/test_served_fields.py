@@ -1,4 +1,4 @@
-"""Definitions of another version are told from those of this one, field by field."""
+"""The fields of definitions are compared with the fields of this version."""
 
 from __future__ import annotations
 

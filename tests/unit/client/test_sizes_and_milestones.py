@@ -1,4 +1,4 @@
-"""What a user may write for a size and for what to wait for."""
+"""Texts are parsed as sizes and as milestones."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def test_a_program_gives_a_size_as_a_number_or_a_difference_as_a_text() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 1.5, True, None, [4]])
-def test_a_computed_number_below_zero_removes_nobody(size: Any) -> None:
-    with pytest.raises(ClientError, match=r"size: .* is none; give a whole number"):
+def test_a_negative_number_is_refused_and_removes_no_pod(size: Any) -> None:
+    with pytest.raises(ClientError, match=r"size: .* is not valid; give a whole number"):
         size_change(size, role="worker")
 
 
 @pytest.mark.parametrize("pods", [(), ("",), ("a-worker-1", None)])
-def test_to_remove_pods_each_is_named(pods: Any) -> None:
-    with pytest.raises(ClientError, match="give the name of each pod that is to leave"):
+def test_each_pod_to_remove_must_be_named(pods: Any) -> None:
+    with pytest.raises(ClientError, match="give the name of each pod to remove"):
         removal(pods, role="worker")
 
 

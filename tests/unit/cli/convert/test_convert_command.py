@@ -95,7 +95,7 @@ def test_the_installed_command_exits_with_2_without_a_traceback() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [", "error: document 1: no valid YAML"),
+        ("a: [", "error: document 1: not valid YAML"),
         ("", "error: the input has no document"),
         ("- 1", "error: the document: is a list, but must be a map with apiVersion and kind"),
         ("{apiVersion: kai.alibabacloud.com/v1alpha1, kind: ScaleOut, metadata: {name: a}, "

@@ -98,4 +98,4 @@ def test_kubeflows_tf_job_is_recognized_and_rejected() -> None:
 def test_two_groups_of_one_type_are_an_error() -> None:
     document = with_commands(mx())
     document["spec"].append(document["spec"][2])
-    assert "spec[3].replicaType: WORKER is there twice" in errors(document)[0]
+    assert "spec[3].replicaType: WORKER is given twice" in errors(document)[0]

@@ -100,7 +100,7 @@ def test_sizes_that_dlrovers_master_would_choose_are_invented() -> None:
             [
                 note
                 for note in converted(document).notes
-                if "where their master chooses" in note.message
+                if "where DLRover's master chooses" in note.message
             ]
         )
         == 2
@@ -196,7 +196,7 @@ def test_hang_detection_becomes_stall_detection() -> None:
     document["spec"]["replicaSpecs"]["worker"]["restartTimeout"] = 0
     document["spec"]["replicaSpecs"]["ps"]["restartTimeout"] = 600
     assert "health" not in spec_of(document)
-    assert any("read of the role worker only" in note.message for note in converted(document).notes)
+    assert any("only the role worker has it" in note.message for note in converted(document).notes)
 
 
 def test_shards_are_leased_without_being_enabled() -> None:
@@ -246,7 +246,7 @@ def test_a_plans_pod_is_identified_by_its_rank_and_not_by_its_name() -> None:
     assert spec["removePods"] == [{"role": "worker", "index": 2}, {"role": "ps", "index": 1}]
     text = "\n".join(lost(document))
     assert "npu" in text
-    assert "psHosts: 'a:1' is no parameter server of the job" in text
+    assert "psHosts: 'a:1' is not a parameter server of the job" in text
 
 
 def test_a_plan_keeps_extended_resources_in_whole_numbers() -> None:
@@ -280,12 +280,16 @@ def test_members_know_the_jobs_own_servers_and_services() -> None:
     assert spec["createPods"] == [{"role": "ps", "index": 2}], "its number, as it has no rank"
     assert spec["removePods"] == [{"role": "ps", "index": 0}]
     assert lost(document) == []
-    told = [note.message for note in converted(document).notes]
-    assert any("the member's host name is ps-2.elasticjob-sample" in message for message in told)
-    assert any("TF_CONFIG" in message for message in told)
+    messages = [note.message for note in converted(document).notes]
+    assert any(
+        "the member's host name is ps-2.elasticjob-sample" in message for message in messages
+    )
+    assert any("TF_CONFIG" in message for message in messages)
     other = plan(psHosts=["another-edljob-ps-0:2222"], createPods=[{}])
     assert [
-        text for text in lost(other) if "'another-edljob-ps-0:2222' is no parameter server" in text
+        text
+        for text in lost(other)
+        if "'another-edljob-ps-0:2222' is not a parameter server" in text
     ]
 
 

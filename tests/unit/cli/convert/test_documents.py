@@ -41,17 +41,17 @@ def test_a_value_is_read_as_kubernetes_reads_it(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [", "document 1: no valid YAML"),
-        ("a: 1\n---\nb: {c", "document 2: no valid YAML"),
-        ("a: 1\na: 2", "document 1, line 2, column 4: key 'a' is there twice"),
-        ("a: &a [*a]", "alias *a stands for nothing that is complete"),
+        ("a: [", "document 1: not valid YAML"),
+        ("a: 1\n---\nb: {c", "document 2: not valid YAML"),
+        ("a: 1\na: 2", "document 1, line 2, column 4: key 'a' is given twice"),
+        ("a: &a [*a]", "alias *a has no complete value"),
         ("a: *b", "alias *b"),
         ("a: !!python/object/apply:os.system [x]", "has the tag tag:yaml.org,2002:python/object"),
         ("a: !!binary aGk=", "has the tag tag:yaml.org,2002:binary"),
-        ("a: .inf", ".inf is no number of JSON"),
-        ("a: 1e999", "1e999 is no number of JSON"),
+        ("a: .inf", ".inf is not a number of JSON"),
+        ("a: 1e999", "1e999 is not a number of JSON"),
         ('a: "\\ud800"', "document 1"),
-        ("{a: 1}: b", "is a key that is no text"),
+        ("{a: 1}: b", "is a key that is not a text"),
         ("<<: 1", "<< needs an alias of a map"),
         ("[" * 100 + "]" * 100, "is nested deeper than 60"),
         (
@@ -61,7 +61,7 @@ def test_a_value_is_read_as_kubernetes_reads_it(text: str, value: Any) -> None:
         (BOMB, "has more than 50000 values, aliases included"),
         ("a\n---\n" * 300, "has more than 200 documents"),
         ("#" * (documents.MAX_BYTES + 1), "more than 1048576 bytes"),
-        ("a: \x01", "document 1: no valid YAML"),
+        ("a: \x01", "document 1: not valid YAML"),
     ],
 )
 def test_an_unreadable_document_is_an_error_with_its_place(text: str, message: str) -> None:

@@ -209,8 +209,8 @@ def test_uids_without_a_counterpart_are_lost() -> None:
         "-c",
         "echo $FC_TASK_UID {{FC_CONFIGMAP_NAME}} $FC_TASK_ATTEMPT_ID",
     ]
-    [text] = [each for each in lost(document) if "not known here" in each]
-    assert "FC_CONFIGMAP_NAME, FC_TASK_UID: not known here" in text
+    [text] = [each for each in lost(document) if "unknown here" in each]
+    assert "FC_CONFIGMAP_NAME, FC_TASK_UID: unknown here" in text
 
 
 def test_a_members_placeholder_is_lost_where_kubernetes_has_no_references() -> None:
