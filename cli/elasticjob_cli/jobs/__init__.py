@@ -1,1 +1,1 @@
-"""The commands for jobs: each is a function of its own, on what `elasticjob_client` does."""
+"""The commands for jobs, which call `elasticjob_client`."""

@@ -27,7 +27,7 @@ class _Outcome:
 def suspend(job: Job, access: Access, wait: Wait = False, timeout: Timeout = None) -> None:
     """Suspend a job: its members save, and its pods are deleted.
 
-    The job keeps its size. When it is resumed, it continues from what its members have saved.
+    The job keeps its size. When it is resumed, it continues from the saved state.
     """
     outcome = _Outcome("suspended", "is suspended", "will be suspended")
     _change(access, job, {"suspend": True}, outcome, wait=wait, timeout=timeout)

@@ -36,7 +36,7 @@ from elasticjob_cli.jobs.printing import (
 
 Format = Annotated[Output, typer.Option("--output", "-o", help="Format.")]
 _RANKS_SECONDS = 3.0
-"""How long `describe` waits for the ranks. Without them the page lacks a column."""
+"""`describe` waits this long for the ranks, which are only a column of the page."""
 
 
 @for_cluster

@@ -59,7 +59,7 @@ def jobs_table(
 
 
 def plans_table(plans: Iterable[ScalePlan], now: float, *, wide: bool) -> Table:
-    """Return a line per plan: its source, what it changes, and its state."""
+    """Return a line per plan: its source, change and state."""
     titles = ["NAME", "SOURCE", "CHANGE", "PHASE", "AGE", "MESSAGE"]
     if wide:
         titles.append("REASON")

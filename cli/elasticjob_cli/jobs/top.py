@@ -40,8 +40,7 @@ def top(
 ) -> None:
     """Show jobs live: progress, rate, members.
 
-    With the name of a job, show each member's rank, step time, CPU, memory and GPU, as the job's
-    master reports them.
+    For one job it shows each member's rank, step time, CPU, memory and GPU.
     """
     live = not once and sys.stdout.isatty()
     run(access, lambda cluster: _top(cluster, job, live=live))

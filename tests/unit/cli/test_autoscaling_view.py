@@ -14,6 +14,8 @@ from elasticjob_cli.query.job_view import as_json, as_text
 from elasticjob_client.master_queries import JobSnapshot, Master
 from rich.console import Console, RenderableType
 
+YEAR_2030 = "2030-01-01T00:00:00Z"
+
 
 def lines(shown: RenderableType) -> list[str]:
     console = Console(width=200)
@@ -36,12 +38,15 @@ def known(**more: Any) -> job_pb2.Autoscaling:
             size=8, samples_per_second=700.0, windows=1.0, relative_error=0.03, expected=701.0,
             expected_from=690.0, expected_to=710.0, too_small=0.2, too_large=0.1,
         ),
-        job_pb2.SizeBelief(size=64, expected=900.0, expected_from=500.0, expected_to=1200.0, too_large=0.99),
+        job_pb2.SizeBelief(
+            size=64, expected=900.0, expected_from=500.0, expected_to=1200.0, too_large=0.99
+        ),
     ]  # fmt: skip
     values: dict[str, Any] = {
-        "enabled": True, "role": "worker", "size": 8, "minimum": 1, "maximum": 64, "limit": "worker.maxReplicas",
-        "window_part": 0.4, "decision_seconds": 180.0, "best_from": 7, "best_to": 12, "sizes": sizes,
-        "reason": "8 members: 700.0 samples/s; not clear yet, measuring 8 again", "decided": 1893456000.0,
+        "enabled": True, "role": "worker", "size": 8, "minimum": 1, "maximum": 64,
+        "limit": "worker.maxReplicas", "window_part": 0.4, "decision_seconds": 180.0,
+        "best_from": 7, "best_to": 12, "sizes": sizes, "decided": 1893456000.0,
+        "reason": "8 members: 700.0 samples/s; unclear, measuring 8 again",
     }  # fmt: skip
     return job_pb2.Autoscaling(**values | more)
 
@@ -59,14 +64,14 @@ def test_people_see_what_each_size_means_for_the_objective() -> None:
     )
 
 
-def test_people_see_what_is_known_what_is_believed_and_what_comes_next() -> None:
+def test_people_see_measurements_expectations_and_the_next_decision() -> None:
     shown = lines(render_autoscaling(known()))
     for line in (
         "Auto-scaling on",
         "Sizes worker has 8, may have 1 to 64 (worker.maxReplicas)",
         "Best size 7 to 12, with a likelihood of at least 90 %",
         "Now measuring 8 members: 40 % of the window, the next decision in at most 3m 00s",
-        "Decided 2030-01-01T00:00:00Z: 8 members: 700.0 samples/s; not clear yet, measuring 8 again",
+        "Decided 2030-01-01T00:00:00Z: 8 members: 700.0 samples/s; unclear, measuring 8 again",
         "4 390 samples/s 3.5 1.2 % 380 to 400 too small (98 %)",
         "8 * 700 samples/s 1.0 3.0 % 690 to 710 about right (70 %)",
         "64 - - - 500 to 1200 too large (99 %)",
@@ -75,12 +80,15 @@ def test_people_see_what_is_known_what_is_believed_and_what_comes_next() -> None
 
 
 @pytest.mark.guarantee("auto-scaler-explains-itself")
-def test_people_see_why_no_more_is_done() -> None:
+def test_people_see_why_the_auto_scaler_waits() -> None:
     pauses = known(
-        waiting_for="the end of the present ScalePlan", had_size=20, retry_time=1893456000.0, settled_size=8,
+        waiting_for="the end of the present ScalePlan", had_size=20,
+        retry_time=1893456000.0, settled_size=8,
         resources_retry_time=1893456000.0, rescale_seconds=12.3, best_from=8, best_to=8,
         roles=[
-            job_pb2.RoleUse(role="ps", cpu_cores=1.5, memory_bytes=1 << 30, remark="more CPU did not help"),
+            job_pb2.RoleUse(
+                role="ps", cpu_cores=1.5, memory_bytes=1 << 30, remark="more CPU did not help"
+            ),
             job_pb2.RoleUse(role="worker", cpu_cores=1.5),
         ],
     )  # fmt: skip
@@ -89,8 +97,8 @@ def test_people_see_why_no_more_is_done() -> None:
         "Auto-scaling on, settled at 8",
         "Best size 8, with a likelihood of at least 90 %",
         "Now waits for the end of the present ScalePlan",
-        "Pause no more than 20 members could start; more are requested from 2030-01-01T00:00:00Z on",
-        "Pause a plan for CPU or memory has failed; the next one may follow from 2030-01-01T00:00:00Z on",
+        f"Pause no more than 20 members could start; more are requested from {YEAR_2030} on",
+        f"Pause a plan for CPU or memory has failed; the next one may follow from {YEAR_2030} on",
         "Rescale costs 12s of training",
         "ps 1.50 1Gi more CPU did not help",
     ):
@@ -98,7 +106,7 @@ def test_people_see_why_no_more_is_done() -> None:
     assert not [line for line in shown if line.startswith("worker")], "nothing of it was changed"
 
 
-def test_of_a_single_measured_size_nothing_is_said_to_be_expected() -> None:
+def test_a_single_measured_size_has_no_expectation() -> None:
     one = job_pb2.SizeBelief(size=8, samples_per_second=700.0, windows=1.0, relative_error=0.03)
     shown = lines(render_autoscaling(known(sizes=[one], best_from=0, best_to=0)))
     assert "8 * 700 samples/s 1.0 3.0 % - -" in shown
@@ -108,7 +116,7 @@ def test_of_a_single_measured_size_nothing_is_said_to_be_expected() -> None:
 @pytest.mark.parametrize(
     "nothing", [job_pb2.Autoscaling(), job_pb2.Autoscaling(role="worker", size=2)]
 )
-def test_where_it_is_off_and_has_measured_nothing_the_job_is_shown_without_it(
+def test_a_job_without_measurements_is_shown_without_the_auto_scaler(
     nothing: job_pb2.Autoscaling,
 ) -> None:
     assert not [line for line in lines(as_text(snapshot(nothing))) if "uto-scaling" in line]
@@ -117,7 +125,7 @@ def test_where_it_is_off_and_has_measured_nothing_the_job_is_shown_without_it(
     ]
 
 
-def test_the_job_is_shown_with_it_also_where_it_only_measures() -> None:
+def test_an_auto_scaler_that_only_measures_is_shown() -> None:
     shown = lines(as_text(snapshot(known(enabled=False, decision_seconds=-1.0))))
     assert "Auto-scaling off, measures only" in shown
     assert "Now measuring 8 members: 40 % of the window" in shown
@@ -125,7 +133,7 @@ def test_the_job_is_shown_with_it_also_where_it_only_measures() -> None:
     assert (found["size"], found["windowPart"], len(found["sizes"])) == (8, 0.4, 3)
 
 
-async def test_a_master_of_an_earlier_version_is_shown_without_it() -> None:
+async def test_a_master_of_an_earlier_version_has_no_auto_scaler() -> None:
     server = grpc.aio.server()
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -14,7 +14,8 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     script = (
         "import sys; from elasticjob_cli.main import main; sys.argv[1:] = ['--help']\n"
         "try: main()\n"
-        "except SystemExit: print(sorted(m for m in sys.modules if m.startswith(('elasticjob', 'rich.', 'kube'))))"
+        "except SystemExit: pass\n"
+        "print(sorted(m for m in sys.modules if m.startswith(('elasticjob', 'rich.', 'kube'))))"
     )
     found = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
@@ -58,12 +59,12 @@ def test_output_that_cannot_be_written_is_one_line_and_no_traceback() -> None:
     ]
 
 
-def test_closed_output_is_no_error() -> None:
+def test_closed_output_is_not_an_error() -> None:
     done = elasticjob(">&-")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_doctor_says_what_is_missing_also_to_nobody() -> None:
+def test_doctor_runs_with_closed_output() -> None:
     command = [
         "sh",
         "-c",

@@ -112,7 +112,7 @@ def test_a_pod_that_does_not_run_says_why_in_the_clusters_words(
     assert why_not_running(pod(**status)) == why
 
 
-def test_a_page_has_what_is_under_way_and_what_has_failed_and_happened() -> None:
+def test_a_page_has_plans_failures_and_events() -> None:
     wanted = ScalePlanSpec(job_name="digits", reason="faster")
     plans = [
         ScalePlan(metadata=ObjectMeta(name=name), spec=wanted, status=status)
@@ -154,7 +154,7 @@ def test_a_page_has_what_is_under_way_and_what_has_failed_and_happened() -> None
     assert "number 9." not in page, "only the last events are shown"
 
 
-def test_the_list_fits_80_columns_and_cuts_no_word() -> None:
+def test_the_list_fits_80_columns_without_cutting_words() -> None:
     text = shown(jobs_table([JOB], NOW, all_namespaces=True, wide=False))
     assert text.split() == [
         "NAMESPACE", "NAME", "PHASE", "WORKERS", "STEP", "RATE", "ETA", "RESTARTS", "AGE",

@@ -18,8 +18,9 @@ def member(
     index: int, *, state: agent_pb2.MemberState.ValueType = agent_pb2.MEMBER_STATE_TRAINING
 ) -> agent_pb2.Member:
     return agent_pb2.Member(
-        pod_name=f"digits-worker-{index}", pod_uid=f"uid-{index}", role="worker", index=index, state=state,
-        address=f"10.0.0.{index}", step=120, usage=agent_pb2.ResourceUsage(cpu_cores=0.5, memory_bytes=300 << 20),
+        pod_name=f"digits-worker-{index}", pod_uid=f"uid-{index}", role="worker", index=index,
+        state=state, address=f"10.0.0.{index}", step=120,
+        usage=agent_pb2.ResourceUsage(cpu_cores=0.5, memory_bytes=300 << 20),
     )  # fmt: skip
 
 
@@ -34,7 +35,8 @@ def snapshot() -> JobSnapshot:
     )
     ledger = shards_pb2.Ledger(dataset="train", total=480, done=120, leased=8, waiting=352)
     status = job_pb2.JobStatus(
-        namespace="default", job_name="digits", phase=job_pb2.JOB_PHASE_TRAINING, round=3, world_size=2,
+        namespace="default", job_name="digits", phase=job_pb2.JOB_PHASE_TRAINING,
+        round=3, world_size=2,
         progress=progress, datasets=[ledger], master_starts=2,
     )  # fmt: skip
     world = agent_pb2.World(round=3, members=[member(4), member(1)])

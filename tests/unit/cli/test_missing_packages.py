@@ -40,5 +40,6 @@ def test_help_needs_typer_only() -> None:
 def test_importing_the_client_says_which_extra_is_missing(package: str) -> None:
     done = python(CLIENT, without=package)
     assert done.stderr.splitlines()[-1] == (
-        f"ImportError: elasticjob.client needs {package}, which is not installed: pip install 'elasticjob[client]'"
+        f"ImportError: elasticjob.client needs {package}, which is not installed: "
+        "pip install 'elasticjob[client]'"
     )

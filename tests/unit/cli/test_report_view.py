@@ -19,8 +19,9 @@ def lines(shown: RenderableType, *, width: int = 80) -> list[str]:
 
 def report() -> job_pb2.Report:
     found = job_pb2.Report(
-        began=1.7e9, step=480, total_steps=480, samples=9600, mean_samples_per_second=4.0, goodput=0.8,
-        member_hours=1.5, cpu_hours=2.25, gpu_hours=6.0, worlds=3, masters=2, metrics={"loss": 0.125},
+        began=1.7e9, step=480, total_steps=480, samples=9600,
+        mean_samples_per_second=4.0, goodput=0.8, member_hours=1.5, cpu_hours=2.25, gpu_hours=6.0,
+        worlds=3, masters=2, metrics={"loss": 0.125},
     )  # fmt: skip
     found.time.training = 2400
     found.time.starting = 600
@@ -35,7 +36,7 @@ def report() -> job_pb2.Report:
     return found
 
 
-def test_a_report_is_told_with_what_the_time_was_spent_on_and_why_pods_have_failed() -> None:
+def test_a_report_shows_the_spent_time_and_the_failures_of_pods() -> None:
     shown = lines(render_report(report()))
     for line in (
         "Result Succeeded: all is trained",
@@ -56,7 +57,7 @@ def test_a_report_is_told_with_what_the_time_was_spent_on_and_why_pods_have_fail
     )
 
 
-def test_what_is_not_known_is_a_dash() -> None:
+def test_unknown_values_are_dashes() -> None:
     shown = lines(render_report(job_pb2.Report(goodput=-1)))
     for line in (
         "Result -",
@@ -86,7 +87,7 @@ def history() -> job_pb2.History:
     return found
 
 
-def test_a_history_is_in_the_order_of_time_with_the_metrics() -> None:
+def test_a_history_is_ordered_by_time_and_has_the_metrics() -> None:
     assert lines(render_history(history()), width=200) == [
         "1970-01-01T00:00:10Z round 1, step 5, world of 2, 2.5 samples/s, loss 0.5",
         '1970-01-01T00:00:20Z WorldFormed round 2, "larger" [bold]',
@@ -94,7 +95,7 @@ def test_a_history_is_in_the_order_of_time_with_the_metrics() -> None:
     ]
 
 
-def test_a_history_as_csv_has_a_column_per_metric_and_no_two_of_one_name() -> None:
+def test_a_history_as_csv_has_a_column_per_metric_with_unique_names() -> None:
     text = history_csv(history())
     assert (
         text.splitlines()[0]

@@ -37,7 +37,8 @@ def member(rank: int, **more: object) -> agent_pb2.Member:
         cpu_cores=1.5, memory_bytes=3 << 30, gpu_percent=87, gpu_memory_bytes=1
     )
     return agent_pb2.Member(
-        pod_uid=str(rank), role="worker", index=100 + rank, state=agent_pb2.MEMBER_STATE_TRAINING, step=500,
+        pod_uid=str(rank), role="worker", index=100 + rank,
+        state=agent_pb2.MEMBER_STATE_TRAINING, step=500,
         step_seconds=0.25, usage=usage, **more,  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -86,7 +87,7 @@ def test_a_job_of_many_members_is_shown_with_the_first_ranks() -> None:
     assert len(shown) == MOST_MEMBERS + 4
 
 
-def test_all_jobs_are_shown_with_the_course_of_their_rates() -> None:
+def test_all_jobs_are_shown_with_their_latest_rates() -> None:
     progress = Progress(step=500, total_steps=1000, samples_per_second=10.0)
     jobs = [
         ElasticJob(

@@ -68,7 +68,8 @@ def test_another_python_is_named_and_ends_the_job_for_good(tmp_path: Path) -> No
     present = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert done.returncode == EXIT_OTHER_PYTHON
     assert done.stderr == (
-        f"the function comes from Python 3.8, and this image has Python {present}: use an image with Python 3.8, or "
+        f"the function comes from Python 3.8, and this image has Python {present}: "
+        "use an image with Python 3.8, or "
         "submit a script\n"
     )
 
