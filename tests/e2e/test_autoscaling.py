@@ -95,7 +95,9 @@ def test_a_job_without_resources_gets_them_for_all_roles_and_so_does_the_next_jo
     for name in user.pods():
         resources = requests_of(user.get(f"pod/{name}"))
         assert resources["requests"].keys() == {"cpu", "memory"}
-        assert "limits" not in resources, "what the first minutes have not shown must kill nobody"
+        assert "limits" not in resources, (
+            "usage above that of the first minutes must kill no member"
+        )
 
     def kept() -> list[Json]:
         lines = user.get(profile).get("data", {}).get("jobs", "").splitlines()
@@ -151,7 +153,7 @@ def test_a_role_that_nearly_exhausts_its_memory_gets_more_in_place_and_once(
         "several windows have been measured since then", lambda: step_of(user) > trained + 400
     )
     assert len(auto_plans(user)) == 1, (
-        "what was measured with the old limit says nothing about the new one"
+        "measurements with the old limit say nothing about the new one"
     )
     assert user.pods() == before
     user.finish()

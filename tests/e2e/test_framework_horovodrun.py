@@ -194,7 +194,9 @@ def test_under_horovodrun_dead_processes_and_launchers_are_replaced(
     (folder / "launcher.log").rename(folder / "first.log")
     user.kubectl("delete", "pod", f"{NAME}-launcher-0", "--grace-period=0", "--force")
     user.trains_with(2)
-    assert steps_in(user.log())[0][0] == 1, "the launcher's death costs what is not saved in a file"
+    assert steps_in(user.log())[0][0] == 1, (
+        "the launcher's death costs the state that is not in a file"
+    )
     assert not process.is_running()
     assert worker in user.pods()
 

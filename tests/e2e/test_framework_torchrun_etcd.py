@@ -80,7 +80,7 @@ def test_torchruns_with_etcd_continue_when_the_converted_framework_is_scaled(
     assert _tasks(folder, "end") == {"0", "1"}
     begun, of_two = sorted(set(_firsts(folder, "2")))
     (of_three,) = set(_firsts(folder, "3"))
-    assert 0 == begun < of_three < of_two, "each world goes on from the step of the one before"
+    assert 0 == begun < of_three < of_two, "each world continues from its predecessor's step"
     user.until(
         "the end of etcd", lambda: "pet-etcd" not in user.kubectl("get", "pods", "-o", "name")
     )

@@ -156,14 +156,12 @@ async def test_a_master_killed_during_training_costs_no_step_and_no_shard(
             "a new master", lambda: observer.status.master_starts > starts, seconds=SECONDS
         )
         print(f"the next master answered {time.monotonic() - killed_at:.1f} s after the kill")
-        assert len(trained(folder)) > there, "training did not go on while the master was away"
+        assert len(trained(folder)) > there, "training stopped without the master"
         await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
         print(f"both agents were back {time.monotonic() - killed_at:.1f} s after the kill")
         assert workers(sandbox) == before
         await training(observer, 2, beyond=step)
-        assert observer.status.round == 1, (
-            "the world was formed anew although only the master had gone"
-        )
+        assert observer.status.round == 1, "a new world was formed although only the master ended"
         (folder / "go").touch()
 
         def over() -> bool:
@@ -242,12 +240,12 @@ async def test_a_hanging_master_is_replaced_and_training_never_stops(
         await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
         await training(observer, 2, beyond=step + 100)
         assert observer.status.round == 1, (
-            "the world was formed anew although only the master was hung"
+            "a new world was formed although only the master was hung"
         )
         assert workers(sandbox) == before
         status = json.loads(sandbox.kubectl("get", f"ej/{NAME}", "-o", "json"))["status"]["master"]
         assert (status.get("restarts", 0), status["uncountedRestarts"]) == (0, 1), (
-            "that is no failure of the job"
+            "a hung master is not a failure of the job"
         )
 
 
@@ -278,12 +276,12 @@ async def test_a_network_cut_of_twenty_seconds_costs_nothing(
         cut_at = time.monotonic()
         there = len(trained(folder))
         await members(sandbox, agent_pb2.MEMBER_STATE_SUSPECTED, agent_pb2.MEMBER_STATE_SUSPECTED)
-        assert len(trained(folder)) > there, "training did not go on without the master"
+        assert len(trained(folder)) > there, "training stopped without the master"
         await asyncio.sleep(CUT_SECONDS - (time.monotonic() - cut_at))
         proxy.restore()
         await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
         await training(observer, 2, beyond=step)
-        assert observer.status.round == 1, "the world was formed anew"
+        assert observer.status.round == 1, "a new world was formed"
         assert workers(sandbox) == before
         often = Counter(trained(folder))
         assert set(often.values()) == {1}, "a shard was trained twice"
@@ -332,7 +330,7 @@ async def test_a_stalled_training_is_reported_and_restarted(sandbox: Sandbox, fo
         await training(observer, 2, beyond=step)
         assert wait_for(sandbox, "TrainingStalled", False)["reason"] == "Resumed"
         await until_events(sandbox, "Stalled", "Resumed")
-        assert workers(sandbox) == before, "the processes are started anew, not the pods"
+        assert workers(sandbox) == before, "the processes are restarted, not the pods"
 
 
 @pytest.mark.guarantee("straggler-reported")

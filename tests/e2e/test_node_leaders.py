@@ -74,7 +74,7 @@ def test_another_replica_continues_a_killed_leaders_plan_without_a_duplicate_pod
         assert leader(sandbox, home) != killed
         states = recorder.states("followed")
     recorder.assert_one_pod_per_index("followed")
-    assert before.items() < user.pods().items(), "the worker that was there was replaced"
+    assert before.items() < user.pods().items(), "the existing worker was replaced"
     assert [plan["status"]["phase"] for plan in user.items("sp")] == ["Succeeded"]
     created = {pod["metadata"]["name"] for _, pod in states}
     assert created == set(user.pods()), "a pod was created that was not needed"

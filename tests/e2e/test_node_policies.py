@@ -91,7 +91,7 @@ def test_a_quota_exhausted_by_a_scale_out_ends_the_plan_and_the_job_continues(
     assert "exceeded quota: few, requested: pods=1, used: pods=4, limited: pods=4" in partly(
         user, "undone"
     )
-    user.until("the one that came, and no more", lambda: user.at_rest(3))
+    user.until("only the created one", lambda: user.at_rest(3))
     allow(user, 5)
     user.request("ScalePlan", "kept", createPods=[{"role": "worker"}] * 2, timeoutSeconds=8)
     assert "1 of 2 new members are not ready" in partly(user, "kept")

@@ -60,7 +60,7 @@ def earlier(cluster: TargetCluster, tmp_path_factory: pytest.TempPathFactory) ->
         ["git", "-C", REPOSITORY, "archive", EARLIER], capture_output=True, check=False
     )
     if archive.returncode != 0:
-        pytest.skip(f"this is no clone with commit {EARLIER}: {archive.stderr.decode()}")
+        pytest.skip(f"this is not a clone with commit {EARLIER}: {archive.stderr.decode()}")
     subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
     return folder
 

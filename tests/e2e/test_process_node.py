@@ -258,7 +258,7 @@ def test_processes_that_a_container_leaves_end_with_it(space: Space) -> None:
         f"setsid setsid sh -c 'sleep {cookie}' & sleep 0.3",
     )
     space.ended("parent")
-    wait_until("its processes are gone", lambda: living(cookie), lambda pids: not pids)
+    wait_until("its processes have ended", lambda: living(cookie), lambda pids: not pids)
 
 
 @pytest.mark.thorough
@@ -732,7 +732,7 @@ def test_a_killed_node_leaves_no_process_and_its_successor_reports_the_lost_ones
         "two processes", lambda: living(cookie), lambda pids: len(pids) == 2, explain=mortal.log
     )
     mortal.end(signal.SIGKILL)
-    wait_until("its processes are gone", lambda: living(cookie), lambda pids: not pids)
+    wait_until("its processes have ended", lambda: living(cookie), lambda pids: not pids)
     mortal.start()
     ended = space.ended("lost")
     assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")

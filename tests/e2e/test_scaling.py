@@ -153,7 +153,8 @@ def test_a_role_without_an_agent_is_added_and_removed_while_workers_train(
     user.until("the store is ready", lambda: role_status(user, "store").get("ready") == 2)
     with_roles(user, store=None)
     user.until(
-        "the store is gone", lambda: not role_status(user, "store") and not role_pods(user, "store")
+        "the store is deleted",
+        lambda: not role_status(user, "store") and not role_pods(user, "store"),
     )
     assert user.pods() == before, "a worker was replaced"
     assert user.worlds() == worlds, "the world has changed"
@@ -179,10 +180,10 @@ def test_a_role_with_an_agent_joins_the_world_and_saves_its_work_before_it_leave
     with_roles(user, helper=None)
     user.until("a world of two", lambda: user.worlds()[-1][0] == 2)
     user.until(
-        "the helper is gone",
+        "the helper is deleted",
         lambda: not role_status(user, "helper") and not role_pods(user, "helper"),
     )
-    assert user.worlds()[-1][1] > step, "the training did not go on from where it was stopped"
+    assert user.worlds()[-1][1] > step, "the training did not continue from its last step"
     assert user.pods() == before, "a worker was replaced"
 
 
@@ -275,7 +276,7 @@ def test_a_migrated_member_stays_until_its_replacement_is_ready(
     changes = user.worlds()[worlds:]
     assert [size for size, _ in changes] == [2], "a migration is one change of the world"
     assert changes[0][1] > user.worlds()[worlds - 1][1], (
-        "the training did not go on from where it was stopped"
+        "the training did not continue from its last step"
     )
 
 
@@ -454,7 +455,7 @@ def test_a_suspended_training_continues_from_its_step_with_its_size(
     user.runs_with(2, worlds=worlds + 1)
     assert user.worlds()[worlds][1] == saved
     job = user.status()["replicaStatuses"]["worker"]
-    assert job.get("restarts", 0) == 0, "a suspension is nobody's failure"
+    assert job.get("restarts", 0) == 0, "a suspension is not a failure of a member"
     user.finish()
 
 
@@ -570,9 +571,9 @@ def test_workers_of_a_drained_node_leave_in_an_orderly_way(user_of: KubectlUserO
     mine = f"--pod-selector={names.LABEL_JOB_NAME}=evicted"
     user.kubectl("drain", LEAVING_NODE, mine, "--ignore-daemonsets", "--timeout=60s")
     assert {user.get(f"pod/{name}")["spec"]["nodeName"] for name in user.pods()} == {"process-node"}
-    assert user.worlds()[-1][1] > steps, "the training did not go on from where it was stopped"
+    assert user.worlds()[-1][1] > steps, "the training did not continue from its last step"
     assert user.status()["replicaStatuses"]["worker"].get("restarts", 0) == 0, (
-        "a node that leaves is nobody's failure"
+        "a lost node is not a failure of a member"
     )
     plans = [plan for plan in user.items("sp") if plan["spec"]["source"] == "Disruption"]
     assert {plan["status"]["phase"] for plan in plans} == {"Succeeded"}

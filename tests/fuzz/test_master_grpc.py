@@ -89,7 +89,7 @@ async def check_inputs(
     assert attack.sent >= inputs
     assert grown <= GROWTH
     assert logged <= LOG_PER_INPUT * attack.sent, (
-        "whoever has the token can fill the disk with the log"
+        "a client with the token can fill the disk with the log"
     )
     asked = {method for method, _ in attack.answers}
     assert asked == {method.full_name for method in attack.methods}, "not every method was asked"
@@ -167,4 +167,4 @@ async def test_without_the_token_only_a_health_check_is_answered(
             await attack.run(inputs // 10 // len(BAD_TOKENS))
             assert not attack.problems, "\n".join(attack.problems)
         members = await JobServiceStub(good).GetMembers(job_pb2.GetMembersRequest())
-        assert len(members.members) == 2, "somebody without the token has become a member"
+        assert len(members.members) == 2, "a client without the token has become a member"

@@ -144,9 +144,7 @@ async def check_survival(
     logged = master.log.stat().st_size - log_before
     print(f"{inputs} inputs: grown by {grown / MEGABYTE:.1f} MiB, log {logged}; {dict(answers)}")
     assert grown <= GROWTH
-    assert logged <= LOG_PER_INPUT * inputs, (
-        "anybody who reaches the port can fill the disk with the log"
-    )
+    assert logged <= LOG_PER_INPUT * inputs, "any client can fill the disk with the log"
     return answers
 
 

@@ -51,7 +51,9 @@ def test_digits_training_does_each_step_once_despite_resizes_and_a_killed_master
     local_job.wait_for_line(r"step \d+/1200 round 3 size 2")
     local_job.kill_master()
     steps = last_step(local_job)
-    local_job.wait("training goes on without a master", lambda: last_step(local_job) >= steps + 100)
+    local_job.wait(
+        "training continues without a master", lambda: last_step(local_job) >= steps + 100
+    )
     local_job.start_master()
     local_job.wait(
         "the agents end", lambda: all(agent.poll() is not None for agent in (first, second, third))

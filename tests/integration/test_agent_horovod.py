@@ -155,7 +155,7 @@ def test_killing_a_master_while_a_world_forms_only_delays_the_world(job: LocalJo
     third = train(job, 2)
     job.wait_for_line(r"round 2, training: 3 members")
     job.wait(
-        "the third process is there", lambda: [p for p in (training_process_or_none(third),) if p]
+        "the third process exists", lambda: [p for p in (training_process_or_none(third),) if p]
     )
     job.kill_master()
     job.start_master()

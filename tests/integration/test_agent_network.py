@@ -91,7 +91,7 @@ class Job:
     async def check_nothing_happened(self) -> None:
         status = await self.job.GetStatus(job_pb2.GetStatusRequest(), timeout=10)
         assert (status.round, status.world_size) == (1, 2), self.master.log.read_text()
-        assert len(self.trainings()) == 2, "a training process was started anew"
+        assert len(self.trainings()) == 2, "a training process was restarted"
         assert not re.search(r"lost|no member any more", self.master.log.read_text())
 
 

@@ -73,7 +73,7 @@ async def test_a_hanging_check_is_ended_with_its_processes_at_its_time_limit(
         **check(1, "sh", "-c", f"sleep 1000 & echo $! > {pid}; wait", seconds=6.0)
     )
     assert (await found(fake_master, 1)).problem == "the node check has not ended within 6 s"
-    await until("the check is gone", lambda: not alive(int(pid.read_text())))
+    await until("the check has ended", lambda: not alive(int(pid.read_text())))
 
 
 async def test_a_lost_answer_is_sent_again_without_a_second_check(
@@ -104,7 +104,7 @@ async def test_a_newer_check_replaces_a_running_one(
     await until("the check has begun", lambda: pid.exists() and pid.read_text() != "")
     await fake_master.order(**check(2, "sh", "-c", "sleep 1"))
     assert (await found(fake_master, 2)).problem == ""
-    await until("the check is gone", lambda: not alive(int(pid.read_text())))
+    await until("the check has ended", lambda: not alive(int(pid.read_text())))
     assert {result.number for result in fake_master.received.of_kind("check")} == {2}
 
 
@@ -129,4 +129,4 @@ async def test_an_agent_that_ends_during_a_check_ends_the_check(
     await until("the check has begun", lambda: pid.exists() and pid.read_text() != "")
     await fake_master.order(drain=pb.Drain(grace_seconds=1))
     assert (await agent.end())[0] == names.EXIT_DRAINED
-    await until("the check is gone", lambda: not alive(int(pid.read_text())))
+    await until("the check has ended", lambda: not alive(int(pid.read_text())))

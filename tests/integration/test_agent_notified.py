@@ -97,7 +97,7 @@ def test_a_world_resizes_in_its_running_processes_and_each_sample_is_trained_onc
     assert len(processes(job)) == 3, "none was started again"
     told = re.findall(r"^told: (\d+) round (\d+)", job.log(), re.MULTILINE)
     assert sorted(Counter(told).values()) == [1] * 7, (
-        "each process was told each of its worlds once"
+        "each process was notified of each of its worlds once"
     )
     assert trained(job) == dict.fromkeys(range(notified_training.SAMPLES), 1)
     refusals = re.findall(
@@ -153,5 +153,5 @@ def test_a_process_that_does_not_enter_the_world_is_restarted_in_it(job: LocalJo
     agents.append(train(job, 2))
     wait_for_world(job, 3)
     assert finish(job, *agents) == [0, 0, 0]
-    assert len(processes(job)) == 4, "the deaf one was started again, and nobody else"
+    assert len(processes(job)) == 4, "only the deaf process was restarted"
     assert trained(job) == dict.fromkeys(range(notified_training.SAMPLES), 1)

@@ -189,14 +189,14 @@ async def test_the_command_dies_with_a_killed_agent(fake_master: FakeMaster, run
     await fake_master.begin(1)
     pid = int(await agent.process.stdout.readline())
     agent.process.kill()
-    await until("the command is gone", lambda: not alive(pid))
+    await until("the command has ended", lambda: not alive(pid))
 
 
 async def test_orphans_are_reaped(fake_master: FakeMaster, run: Run) -> None:
     agent = await run("sh", "-c", "(sh -c 'sleep 0.1 & echo $!') ; sleep 600")
     await fake_master.begin(1)
     orphan = int(await agent.process.stdout.readline())
-    await until("the orphan is gone", lambda: not Path(f"/proc/{orphan}").exists())
+    await until("the orphan has ended", lambda: not Path(f"/proc/{orphan}").exists())
 
 
 async def test_a_crash_is_retried_in_place_up_to_the_limit(

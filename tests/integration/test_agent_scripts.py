@@ -93,7 +93,7 @@ async def test_a_script_is_killed_with_its_children_at_its_time_limit(
     ended = await result(fake_master, script=script, timeout_seconds=1.0)
     assert ended.exit_code == 137
     assert ended.message == "killed, as it has not ended within 1 s\nwaiting"
-    await until("its child is gone", lambda: not alive(int((tmp_path / "pid").read_text())))
+    await until("its child has ended", lambda: not alive(int((tmp_path / "pid").read_text())))
 
 
 async def test_processes_that_a_script_leaves_end_with_it_and_training_continues(
@@ -107,7 +107,7 @@ async def test_processes_that_a_script_leaves_end_with_it_and_training_continues
     )
     ended = await result(fake_master, script=f"sleep 1000 & echo $! > {tmp_path}/pid")
     assert ended.exit_code == 0
-    await until("its child is gone", lambda: not alive(int((tmp_path / "pid").read_text())))
+    await until("its child has ended", lambda: not alive(int((tmp_path / "pid").read_text())))
     assert alive(int((tmp_path / "training").read_text()))
 
 
@@ -125,7 +125,7 @@ async def test_a_script_ends_with_its_agent(
     )
     agent.process.terminate()
     await asyncio.wait_for(agent.process.wait(), 20)
-    await until("it is gone", lambda: not alive(pid))
+    await until("it has ended", lambda: not alive(pid))
 
 
 async def test_the_reported_output_is_bounded(fake_master: FakeMaster, run: Run) -> None:

@@ -172,7 +172,7 @@ async def test_every_shard_ends_done_or_failed_when_workers_and_masters_are_kill
             victim = rng.randrange(3)
             workers.kill(victim)
             workers.start(victim)
-            await workers.until("training goes on", lambda: len(workers.noted()) > enough + 30)  # noqa: B023
+            await workers.until("training continues", lambda: len(workers.noted()) > enough + 30)  # noqa: B023
             await running.kill()
     async with master(workers, 3) as running, running.channel() as channel:
         await workers.finished()
@@ -204,7 +204,7 @@ async def test_a_lease_that_a_killed_master_did_not_store_is_not_given_out_again
         store.rename(away)
         before = len(workers.noted())
         await workers.until(
-            "training goes on without a store", lambda: len(workers.noted()) > before + 300
+            "training continues without a store", lambda: len(workers.noted()) > before + 300
         )
         await running.kill()
     away.rename(store)
@@ -308,9 +308,7 @@ async def test_a_process_saves_nothing_once_the_others_train_without_it(
             )
         finally:
             frozen.send_signal(signal.SIGCONT)
-        await workers.until(
-            "it is started anew", lambda: workers.log().count("trained, round 3") > 1
-        )
+        await workers.until("it is restarted", lambda: workers.log().count("trained, round 3") > 1)
         (workers.folder / "over").touch()
         await workers.finished()
     assert not (workers.folder / "account").exists(), "the account of the others' model"

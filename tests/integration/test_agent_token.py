@@ -125,7 +125,7 @@ async def test_the_training_process_finds_the_token_nowhere(
     before: tuple[str, ...] = ()
     if who != "the user of the tests":
         if os.geteuid() != 0 or not shutil.which("setpriv"):
-            pytest.skip("needs root and setpriv: only root can become somebody else")
+            pytest.skip("needs root and setpriv: only root can become another user")
         before = NOBODY if who == "nobody" else ROOT_OF_A_CONTAINER
     program = AGENT
     python = sys.executable

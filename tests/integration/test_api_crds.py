@@ -183,7 +183,7 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "spec.replicaSpecs",
         "not master",
     ),
-    "role that is no name": (
+    "role that is not a name": (
         job(framework="custom", roles={"A_b": {}}),
         "spec.replicaSpecs",
         "lower-case",
@@ -283,19 +283,19 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "spec.replicaSpecs.worker.restartRules[0].action",
         "Explode",
     ),
-    "size that is no multiple": (
+    "size that is not a multiple": (
         job(roles={"worker": {"replicas": 6}}, autoscaling={"multipleOf": 4}),
         "spec.replicaSpecs",
         "replicas of worker is 6",
         "no multiple of autoscaling.multipleOf, which is 4",
     ),
-    "least size that is no multiple": (
+    "least size that is not a multiple": (
         job(roles={"worker": {"replicas": 8, "minReplicas": 2}}, autoscaling={"multipleOf": 4}),
         "spec.replicaSpecs",
         "minReplicas of worker is 2",
         "which is 4",
     ),
-    "largest size that is no multiple": (
+    "largest size that is not a multiple": (
         job(
             framework="tensorflow",
             roles={"worker": {}, "ps": {"replicas": 4, "maxReplicas": 10}},
@@ -315,7 +315,7 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "spec.autoscaling.multipleOf",
         "less than or equal to 1000",
     ),
-    "a profile that is no name": (
+    "a profile that is not a name": (
         job(autoscaling={"profile": "../other"}),
         "spec.autoscaling.profile",
         "../other",
@@ -352,7 +352,7 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "spec.autoscaling.objective.finishTime",
         "date-time",
     ),
-    "a finish time that nobody would look at": (
+    "a finish time of another objective": (
         job(
             autoscaling={"objective": {"type": "Throughput", "finishTime": "2026-01-31T18:00:00Z"}}
         ),
@@ -360,7 +360,7 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "finishTime is 2026-01-31T18:00:00Z, but type is Throughput",
         "use type Deadline",
     ),
-    "prices that nobody would look at": (
+    "prices of another objective": (
         job(autoscaling={"objective": {"prices": {"worker": 1}}}),
         "spec.autoscaling.objective.prices",
         "prices has 1 roles, but type is Efficiency",

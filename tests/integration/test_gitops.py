@@ -42,7 +42,7 @@ async def test_kstatus_and_argo_cd_report_the_jobs_state(
         await until(f"{name} is {wanted}", partial(seen, name), lambda found: found == wanted)
 
     await kube.create(ELASTIC_JOBS, namespace, job())
-    assert await seen("job") == ("InProgress", "Progressing"), "nobody has seen it yet"
+    assert await seen("job") == ("InProgress", "Progressing"), "no operator has seen it yet"
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"):
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Starting")
         assert await seen("job") == ("InProgress", "Progressing"), "its pods do not run yet"

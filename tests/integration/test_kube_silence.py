@@ -74,13 +74,13 @@ async def test_a_silent_watch_is_replaced_and_nothing_is_missed(
             await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": "made-in-silence"}})
             await kube.delete(CONFIG_MAPS, namespace, "first")
             await until(
-                "what was silent is read again",
+                "the silent watch is read again",
                 lambda: "made-in-silence" in names and "first" not in names,
             )
             proxy.cut()
             await kube.create(CONFIG_MAPS, namespace, {"metadata": {"name": "made-in-a-cut"}})
             proxy.freeze()  # new connections are forwarded, those from before the cut never again
-            await until("what was cut is read again", lambda: "made-in-a-cut" in names)
+            await until("the cut watch is read again", lambda: "made-in-a-cut" in names)
         finally:
             running.cancel()
             await asyncio.wait([running])

@@ -84,7 +84,7 @@ async def test_hanging_training_is_restarted_and_its_next_step_ends_the_stall(
             )
             assert published.stalled_since == published.last_report_time
             await until(
-                "all processes are started anew",
+                "all processes are restarted",
                 lambda: all(agent.running == 2 for agent in agents),
             )
         stops = [

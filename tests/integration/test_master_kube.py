@@ -191,9 +191,7 @@ async def test_a_migration_changes_the_world_once_and_later_named_members_leave_
             return [member.state for member in found.members]
 
         joined = [*2 * [pb.MEMBER_STATE_TRAINING], *2 * [pb.MEMBER_STATE_WAITING]]
-        await until(
-            "the replacements are there and wait", states, lambda current: current == joined
-        )
+        await until("the replacements exist and wait", states, lambda current: current == joined)
         await set_plan_status("Draining", "Starting", draining=[agents[0].name])
         await until(
             "one change of the world", lambda: agents[0].ended.is_set() and agents[1].running == 2
@@ -511,7 +509,7 @@ async def test_a_master_writes_its_state_to_a_recreated_config_map(
         await stored(setting)
         await make_config_map_anew(setting)
         agents.append(await Agent(2).join(channel))
-        await until("the state is there again", partial(stored_state, setting), bool)
+        await until("the state is stored again", partial(stored_state, setting), bool)
         await until("a world of three", lambda: all(agent.running == 2 for agent in agents))
         await stored(setting)
         await master.kill()
@@ -568,9 +566,9 @@ async def test_a_master_without_the_api_server_starts_no_world_and_yields_to_ano
             lambda status: status == 503,
             seconds=40,
         )
-        assert await http_status(first, "/healthz") == 200, "another master could do no more"
+        assert await http_status(first, "/healthz") == 200, "restarting the master would not help"
         assert [agent.running for agent in agents] == [1, 1, 0], (
-            "the world trains on, and there is no other"
+            "the world continues, and no other is formed"
         )
         await agents[1].leave()
         await agents[0].send(exited=pb.ProcessExited(round=1, exit_code=1))

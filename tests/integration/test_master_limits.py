@@ -189,7 +189,7 @@ async def test_strangers_get_bounded_connections_and_block_no_agent(
             for agent in agents:
                 await agent.heartbeat()
             status = await JobServiceStub(channel).GetStatus(job_pb2.GetStatusRequest(), timeout=20)
-            assert status.world_size == 2, "the agent that was there first has noticed nothing"
+            assert status.world_size == 2, "the first agent has noticed nothing"
             assert early.stream is not None
             assert not early.stream.done()
 

@@ -155,7 +155,7 @@ async def test_foreign_edits_are_overwritten_and_a_deleted_profile_breaks_nothin
     async with Master(master_kube, namespace, "first", size=8).running() as master:
         master.settle()
         await until(
-            "it is written anew",
+            "it is written again",
             lambda: _readable(kube, namespace),
             lambda found: found == [("first", 8)],
         )

@@ -86,7 +86,7 @@ async def test_every_watch_sends_the_present_then_the_change_and_ends_with_the_m
     )  # a second SIGTERM at its very end would change the exit code
     assert [event.reason for each in values["history"] for event in each.events] == [
         "MasterStarted", "MemberRegistered", "MemberRegistered", "WorldFormed",
-    ], "each event once, by a watch that sends only what is new"  # fmt: skip
+    ], "each event once, by a watch that sends only new ones"  # fmt: skip
     assert len(values["plans"]) == len(values["autoscaling"]) == 1, (
         "what does not change is sent once"
     )

@@ -247,7 +247,7 @@ async def test_training_continues_if_an_earlier_operator_created_no_config_map(
 ) -> None:
     async with training(setting) as (master, agents):
         await until(
-            "the master says so",
+            "the master logs it",
             lambda: "no answers are stored for the time after" in master.log.read_text(),
         )
         assert not agents[0].ended.is_set()

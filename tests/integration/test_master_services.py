@@ -491,7 +491,7 @@ async def test_a_killed_master_is_restarted_and_everything_continues(tmp_path: P
             await agent.join(channel)
         again = await call_until_answered(ShardServiceStub(channel).LeaseShards, lease)
         assert list(again.shards) == [leased.shards[3]], (
-            "what is not done of it, and no further lease"
+            "only the lease's unfinished shards, and no further lease"
         )
         done = shards_pb2.ReportShardsRequest(dataset="d", pod_uid=first.uid, done=[2, 3])
         assert (await ShardServiceStub(channel).ReportShards(done)).stale == []

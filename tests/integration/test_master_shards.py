@@ -175,7 +175,8 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_reported_its_l
         second.leased = [agent_pb2.LeasedShards(dataset="d", round=1, shards=given[1])]
         await first.join(channel)
         await until(
-            "it has told", lambda: "data set 'another' was not declared" in master.log.read_text()
+            "it has reported its leases",
+            lambda: "data set 'another' was not declared" in master.log.read_text(),
         )
         assert "shard 20 does not exist" in master.log.read_text()
         code, details = await refusal(lease(stub, first, 1))
@@ -287,7 +288,7 @@ async def test_an_ended_process_gets_no_shards_and_takes_none_from_its_successor
         await first.send(leaving=agent_pb2.Leaving())
         await until("the last world", lambda: second.running == 3)
         assert await lease(stub, second, 3) == [1, 2, 3], (
-            "what was leased to the world before has come back"
+            "the leases of the previous world have returned"
         )
 
 

@@ -100,7 +100,7 @@ async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_it(
             return [member.state for member in found.members]
 
         joined = [*3 * [pb.MEMBER_STATE_TRAINING], pb.MEMBER_STATE_WAITING]
-        await until("the replacement is there and waits", states, lambda current: current == joined)
+        await until("the replacement exists and waits", states, lambda current: current == joined)
         await set_plan_status(setting, "Draining", "Draining", draining=[agents[2].name])
         await until("the straggler's end", agents[2].ended.is_set)
         await until("a world with the new member", lambda: agents[3].running == 2)
@@ -120,7 +120,7 @@ async def test_a_straggler_becomes_one_plan_and_the_next_master_knows_it(
             await agent.join(channel)
         training = asyncio.create_task(train(agents, (3,)))
         cleanup.callback(training.cancel)
-        job = await until("the second master says so, too", setting.job, why_not_replaced)
+        job = await until("the second master reports it, too", setting.job, why_not_replaced)
         assert why_not_replaced(job) == text
         assert len(await setting.plans()) == 1
 

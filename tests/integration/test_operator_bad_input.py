@@ -192,7 +192,7 @@ async def _prepare(kube: Kube, namespace: str) -> None:
                 kube, namespace, SUSPENDED
             )
 
-        await until("the suspended job's pods are gone", settled)
+        await until("the suspended job's pods are deleted", settled)
         await until(
             "4 workers ready",
             lambda: _status(kube, namespace),

@@ -84,7 +84,7 @@ async def test_a_job_deleted_at_any_time_leaves_nothing(
         assert "there is no ElasticJob 'waiting'" in status["message"]
         await kube.delete(SCALE_INS, namespace, "waits")
         await until(
-            "everything is gone", lambda: _leftovers(kube, namespace), lambda left: not left
+            "everything is deleted", lambda: _leftovers(kube, namespace), lambda left: not left
         )
 
 
@@ -164,7 +164,7 @@ async def test_claims_outlive_pods_and_are_deleted_with_their_job(
         assert not set(first.values()) & set(second.values()), "nothing of the old job"
         await kube.delete(ELASTIC_JOBS, namespace, "job", propagation="Background")
         await until(
-            "everything is gone", lambda: _leftovers(kube, namespace), lambda left: not left
+            "everything is deleted", lambda: _leftovers(kube, namespace), lambda left: not left
         )
 
 

@@ -161,7 +161,7 @@ async def test_a_job_starts_with_its_quota_and_releases_it_at_its_end(
         for pod in (await kube.list(PODS, namespace))["items"]:
             assert pod["spec"]["nodeSelector"] == {"pool": "fast"}, "the flavour's nodes"
             assert "kueue.x-k8s.io/queue-name" not in pod["metadata"]["labels"], (
-                "nobody counts it a second time"
+                "the quota is not counted twice"
             )
         await kube.create(ELASTIC_JOBS, namespace, queued("second", 2))
         status = await until(

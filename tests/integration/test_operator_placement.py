@@ -343,7 +343,7 @@ async def defined(kube: Kube, resource: Resource) -> AsyncIterator[None]:
     finally:
         await kube.delete(CRDS, None, body["metadata"]["name"])
         await until(
-            "the definition is gone", lambda: _gone(kube, CRDS, "", body["metadata"]["name"])
+            "the definition is deleted", lambda: _gone(kube, CRDS, "", body["metadata"]["name"])
         )
 
 
@@ -367,7 +367,7 @@ async def test_a_gang_waits_for_its_schedulers_definition_and_then_has_its_pod_g
             status = (await kube.get(ELASTIC_JOBS, namespace, "job")).get("status", {})
             return f"podgroups.{resource.group}" in status.get("message", "")
 
-        await until("the job says what is missing", explained)
+        await until("the job names the missing definition", explained)
         assert (await kube.list(PODS, namespace))["items"] == []
         async with defined(kube, resource):
             status = await settled(kube, namespace, 2)
@@ -468,5 +468,5 @@ async def test_deleted_services_and_secrets_return_with_the_next_master_or_opera
             for resource, version in versions.items():
                 found = await kube.get(resource, namespace, "job-master")
                 assert found["metadata"]["resourceVersion"] == version, (
-                    "what is as it should be is not written"
+                    "correct objects are not written"
                 )

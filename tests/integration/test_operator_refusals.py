@@ -118,7 +118,7 @@ async def test_a_foreign_service_of_the_same_name_is_left_alone_with_a_warning(
                 for note in notes
             )
 
-        await until("an event says so", warned)
+        await until("an event reports it", warned)
         assert await kube.get(SERVICES, namespace, "job-master") == foreign
         assert (
             await workers(kube, namespace) == []

@@ -186,7 +186,9 @@ async def test_a_too_deeply_nested_object_gets_a_condition_and_all_others_contin
             )
             await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
             read = conditions(cluster, namespace, ELASTIC_JOBS, name)
-            await until(f"{name} says so no more", read, lambda found: "Unreadable" not in found)
+            await until(
+                f"{name} has no condition any more", read, lambda found: "Unreadable" not in found
+            )
         assert conditions(cluster, namespace, ELASTIC_JOBS, "listed")()["Reviewed"] == foreign
         assert process.returncode is None
 
@@ -204,9 +206,7 @@ async def test_a_job_on_which_the_operator_fails_has_a_condition_until_it_succee
         await kube.create(ELASTIC_JOBS, namespace, job("bystander"))
         read = conditions(cluster, namespace, ELASTIC_JOBS, "odd")
         found = (
-            await until(
-                "the job says what is wrong", read, lambda found: "ReconcileFailed" in found
-            )
+            await until("the job has a condition", read, lambda found: "ReconcileFailed" in found)
         )["ReconcileFailed"]
         assert found["reason"] == "TypeError"
         assert "the operator cannot reconcile this job" in found["message"]
@@ -216,5 +216,5 @@ async def test_a_job_on_which_the_operator_fails_has_a_condition_until_it_succee
 
         await kube.patch(ELASTIC_JOBS, namespace, "odd", {"spec": {"master": {"template": None}}})
         await phase(kube, namespace, ELASTIC_JOBS, "odd", "Running")
-        await until("the job says so no more", read, lambda found: "ReconcileFailed" not in found)
+        await until("the condition is removed", read, lambda found: "ReconcileFailed" not in found)
         assert process.returncode is None

@@ -97,7 +97,7 @@ ODD: dict[str, tuple[Json, str]] = {
         "containers[0].command[0]",
     ),
     "env is a map": ({"containers": [{"name": "t", "env": {"A": "b"}}]}, "containers[0].env"),
-    "an amount is no quantity": (
+    "an amount is not a quantity": (
         {"containers": [{"name": "t", "resources": {"limits": {"memory": "a lot"}}}]},
         "resources.limits.memory",
     ),

@@ -170,7 +170,7 @@ async def first_line(process: asyncio.subprocess.Process) -> bytes:
 
 
 async def gone(pid: int) -> None:
-    await until("the process is gone", lambda: not alive(pid))
+    await until("the process has ended", lambda: not alive(pid))
 
 
 @pytest.mark.guarantee("stock-horovodrun")

@@ -480,12 +480,12 @@ CASES = (
     ),
     _edit("topologyKey is a list", {"topologyKey": ["rack"]}, "spec.topologyKey", "type string"),
     _edit(
-        "dependsOn of a job that is there",
+        "dependsOn of an existing job",
         _worker_field(dependsOn=["ps"]),
         "dependsOn is immutable",
     ),
     _edit(
-        "volumeClaimTemplates of a job that is there",
+        "volumeClaimTemplates of an existing job",
         _worker_field(volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": {}}]),
         "volumeClaimTemplates is immutable",
     ),
@@ -534,10 +534,10 @@ CASES = (
         "less than or equal to 3600",
     ),
     _edit(
-        "allowScripts is no boolean",
+        "allowScripts is not a boolean",
         _policy(allowScripts="all"),
         "spec.runPolicy.allowScripts",
         "boolean",
     ),
-    _edit("stop is no boolean", _policy(stop="now"), "spec.runPolicy.stop", "boolean"),
+    _edit("stop is not a boolean", _policy(stop="now"), "spec.runPolicy.stop", "boolean"),
 )

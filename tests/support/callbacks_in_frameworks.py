@@ -37,7 +37,7 @@ def check_stop(agent: FakeAgent) -> int:
     agent.wait(lambda fake: {"stopping": True} in fake.messages)
     assert {"stoppable": True} in agent.messages
     last: int = agent.reports[-1]["step"]
-    assert STOP_AT <= last < 40, "it went on to the end"
+    assert STOP_AT <= last < 40, "it continued to the end"
     return last
 
 

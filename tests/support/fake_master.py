@@ -50,7 +50,7 @@ class Received:
         except TimeoutError:
             kinds = [m for m in self.messages if m.WhichOneof("message") != "heartbeat"]
             pytest.fail(
-                f"within {SECONDS:g} s the agent has not sent what was waited for; it sent {kinds}"
+                f"within {SECONDS:g} s the agent has not sent the expected message; it sent {kinds}"
             )
 
 

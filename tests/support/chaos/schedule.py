@@ -36,7 +36,7 @@ FAULTS = {
         ("silence-operator", "silence-masters"), "present connections are half open, and remain so"
     ),
     "full-disk": "the volume of the checkpoints and of the agents' temporary files is full",
-    "full-disk-etcd": "etcd can write no more, and ends; it is started again after a second",
+    "full-disk-etcd": "etcd cannot write any more, and ends; it is restarted after a second",
     **dict.fromkeys(("delete-worker", "delete-master"), "a pod is deleted"),
     **dict.fromkeys(
         ("delete-service", "delete-secret", "delete-config-map"), "an object of a job is deleted"

@@ -137,5 +137,5 @@ def _send(file: Any, what: Any) -> None:
 def _receive(file: Any) -> Any:
     line = file.readline()
     if not line.endswith(b"\n"):
-        raise ConnectionResetError("the other process is gone")
+        raise ConnectionResetError("the other process has ended")
     return json.loads(line)

@@ -107,7 +107,7 @@ class Trial:
         )
         await self.trains(pods, beyond=step)
         assert self.observer.status.round == round_, (
-            "the world was formed anew although only the master had gone"
+            "a new world was formed although only the master ended"
         )
         # A process that fails while an agent is still disconnected is excused: the loss of that
         # agent may be the cause.

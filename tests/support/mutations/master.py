@@ -50,7 +50,7 @@ MUTATIONS = (
         "return [*_beyond(strangers, most), *_beyond(callers, most)]",
     ),
     Mutation(
-        "what is reported done is not done if another member has leased it",
+        "a shard reported done is not done if another member has leased it",
         "shards/elasticjob_shards/ledger.py",
         """        uid = self._leases.pop(position, None)
         if uid is not None:
@@ -63,7 +63,7 @@ MUTATIONS = (
 """,
     ),
     Mutation(
-        "a report of before the restored checkpoint counts",
+        "a report from before the restored checkpoint counts",
         "shards/elasticjob_shards/ledger.py",
         "if 0 < round_ < self.restored_round:",
         "if False:",
@@ -81,7 +81,7 @@ MUTATIONS = (
         "if known is not None:",
     ),
     Mutation(
-        "leases of before a restored checkpoint come back",
+        "leases from before a restored checkpoint return",
         "shards/elasticjob_shards/ledger.py",
         "if leases.round < self.restored_round:",
         "if False:",

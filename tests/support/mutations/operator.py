@@ -74,7 +74,7 @@ MUTATIONS = (
         "any(here[move.role, move.replacement])",
     ),
     Mutation(
-        "a job that has ended goes on",
+        "an ended job continues",
         "operator/elasticjob_operator/core/decide.py",
         "    if job.status.phase in job_status.FINISHED_PHASES:\n"
         "        return _clean_up(observed, now)\n",
@@ -94,7 +94,7 @@ MUTATIONS = (
         "restored: list[int] = []",
     ),
     Mutation(
-        "what is gone comes back by a late event",
+        "a deleted object returns by a late event",
         "operator/elasticjob_operator/store.py",
         "        if uid in self._deleted_uids:\n            return False\n",
         "",
