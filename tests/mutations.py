@@ -1,6 +1,7 @@
-"""`python -m tests.mutations [NAME]` breaks a copy of the sources in one place at a time, and runs unit tests on it.
+"""Breaks a copy of the sources in one place at a time, and runs unit tests on it.
 
-It prints which test has caught the mistake, and ends with 1 if one was not caught.
+`python -m tests.mutations [NAME]` prints which test has caught the mistake, and exits with 1 if one
+was not caught.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ SELECTIONS = {
     "master": (("tests/unit/master", "-k", "not soak"),),
     "shards": (("tests/unit/shards",),),
 }
-"""The tests that are run, by the package that has the mistake."""
+"""The tests to run, by the package of the mistake."""
 OPTIONS = ("-x", "-q", "--tb=short", "-p", "no:cacheprovider")
 
 
 def main() -> int:
-    """Make every mistake whose name has one of the given words, or all."""
+    """Make every mistake whose name contains one of the arguments, or all."""
     wanted = sys.argv[1:]
     missed = 0
     for mutation in (*master.MUTATIONS, *operator.MUTATIONS):
@@ -68,7 +69,7 @@ def main() -> int:
 
 
 def _caught_by(mutation: Mutation, place: Path) -> str | None:
-    """Return the test or seed that fails on the broken copy; None when all pass."""
+    """Return the test or seed that fails on the broken copy; None if all pass."""
     for name in SOURCES:
         source = REPOSITORY / name
         if source.is_dir():
@@ -79,7 +80,8 @@ def _caught_by(mutation: Mutation, place: Path) -> str | None:
     text = broken.read_text()
     if text.count(mutation.old) != 1:
         raise SystemExit(
-            f"{mutation.name}: {mutation.path} has not exactly one {mutation.old!r}; renew the mutation"
+            f"{mutation.name}: {mutation.path} does not contain {mutation.old!r} exactly once; "
+            "update the mutation"
         )
     broken.write_text(text.replace(mutation.old, mutation.new))
     paths = [str(place / name) for name in SOURCES[:-1] if name != "tests"]

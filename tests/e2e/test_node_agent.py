@@ -11,7 +11,7 @@ from elasticjob_api import names
 from elasticjob_cli.demo.observer import JobObserver
 
 from tests.support.e2e import images
-from tests.support.e2e.plain_job import plain_job
+from tests.support.e2e.real_node import plain_job
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.wait import until
 

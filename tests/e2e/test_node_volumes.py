@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.e2e import images
-from tests.support.e2e.plain_job import plain_job
+from tests.support.e2e.real_node import plain_job
 from tests.support.e2e.sandbox import Sandbox
 from tests.support.e2e.scaling_jobs import Json
 from tests.support.wait import until

@@ -104,9 +104,10 @@ async def create(kube: Kube, namespace: str, resource: Resource, name: str, **sp
 
 
 async def run_job(kube: Kube, namespace: str, body: Json) -> Json:
-    """Create a job and wait until it runs; return its status."""
-    await kube.create(ELASTIC_JOBS, namespace, body)
-    return await phase(kube, namespace, ELASTIC_JOBS, body["metadata"]["name"], "Running")
+    """Create a job and wait until it runs; return it as created."""
+    created = await kube.create(ELASTIC_JOBS, namespace, body)
+    await phase(kube, namespace, ELASTIC_JOBS, body["metadata"]["name"], "Running")
+    return created
 
 
 async def phase(

@@ -1,4 +1,4 @@
-"""Shared by the tests of a real node: a job for any cluster, and a record of all changes of its
+"""Shared by the tests of a real node: jobs for any cluster, and a record of all changes of their
 pods.
 """
 
@@ -21,6 +21,7 @@ from tests.support.wait import wait_until
 
 Json = dict[str, Any]
 COUNTING = Path(__file__).with_name("counting_training.py")
+_PLAIN_RESOURCES = {"cpu": "200m", "memory": "128Mi"}
 RESOURCES = {"requests": {"cpu": "20m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}}
 
 
@@ -35,6 +36,33 @@ def counting_job(name: str, *, replicas: int = 1, steps: int = 10**6, **containe
         **container,
     }
     return of_workers(name, {"containers": [main]}, replicas=replicas)
+
+
+def plain_job(image: str, command: list[str], **spec: object) -> Json:
+    """Return a job of two workers that runs a command in an image without this project.
+
+    It begins with both workers, however late one of them is. One of its variables breaks loaders.
+    """
+    container = {
+        "name": "train",
+        "image": image,
+        "command": command,
+        "env": [{"name": "LD_PRELOAD", "value": "/not/there.so"}, {"name": "MINE", "value": "1"}],
+        "resources": {"requests": _PLAIN_RESOURCES, "limits": _PLAIN_RESOURCES},
+    }
+    worker = {"replicas": 2, "minReplicas": 1, "maxReplicas": 2, "drainSeconds": 5}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "ElasticJob",
+        "metadata": {"name": "plain"},
+        "spec": {
+            "framework": "custom",
+            "runPolicy": {"cleanPodPolicy": "None", "startPolicy": "AllReady"},
+            "replicaSpecs": {
+                "worker": {**worker, "template": {"spec": {"containers": [container], **spec}}}
+            },
+        },
+    }
 
 
 def start_job(sandbox: Sandbox, job: Json) -> tuple[KubectlUser, dict[str, str]]:
