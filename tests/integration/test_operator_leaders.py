@@ -110,14 +110,14 @@ async def _scale_out(
 ) -> None:
     """Scale a job out, and signal the leader between the create of the first pod and its answer."""
     await run_job(kube, namespace, job())
-    struck = asyncio.Event()
+    signalled = asyncio.Event()
 
     def on_write(write: WriteRequest, when: When) -> None:
-        if when == "after" and write.path.endswith("/pods") and not struck.is_set():
+        if when == "after" and write.path.endswith("/pods") and not signalled.is_set():
             leading.send_signal(number)
-            struck.set()
+            signalled.set()
 
     proxy.on_write = on_write
     await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=3)
     async with asyncio.timeout(30):
-        await struck.wait()
+        await signalled.wait()

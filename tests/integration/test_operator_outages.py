@@ -52,12 +52,12 @@ OUTAGES = [
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Run a control plane for this file alone, whose parts may be frozen or killed."""
     with shared_cluster(
-        tmp_path_factory, f"struck-{os.getpid()}", control_plane_only=True
+        tmp_path_factory, f"disturbed-{os.getpid()}", control_plane_only=True
     ) as cluster:
         yield cluster
 
 
-async def strike(cluster: Cluster, name: str, number: signal.Signals, seconds: float) -> None:
+async def disturb(cluster: Cluster, name: str, number: signal.Signals, seconds: float) -> None:
     """Freeze or kill a process of the control plane, and resume or restart it after a while."""
     process = cluster.children[name]
     process.send_signal(number)
@@ -101,7 +101,7 @@ async def test_an_outage_during_a_plan_costs_neither_the_plan_nor_the_operator(
         await run_job(kube, namespace, job())
         await create(kube, namespace, SCALE_OUTS, "more", jobName="job", count=3)
         await until("the plan has begun", worker_count, lambda count: count > 2)
-        await strike(cluster, name, number, seconds)
+        await disturb(cluster, name, number, seconds)
         back = time.monotonic()
         # A new job shows that the controller works again; no object from before the outage can show
         # that.

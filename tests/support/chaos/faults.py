@@ -21,7 +21,7 @@ from tests.support.chaos.schedule import Fault
 
 CLOCK_JUMPS = (-3600, -60, -5, 5, 60, 3600, 86400)
 """Seconds."""
-_LAST = ("freeze", "cut", "full", "clock")
+_LASTING = ("freeze", "cut", "full", "clock")
 """The faults that last for a time and are then undone; all others are momentary."""
 _CONTROL_PLANE = {"api-server": "kube-apiserver", "etcd": "etcd"}
 
@@ -34,22 +34,22 @@ class Faults:
     pods: PodWatch
     objects: ObjectFaults
 
-    async def strike(self, fault: Fault) -> None:
+    async def inject(self, fault: Fault) -> None:
         """Inject a fault, and undo it after its time; the record says what was hit."""
         record = self.cluster.record
         verb, _, what = fault.kind.partition("-")
         with contextlib.ExitStack() as undo:
             try:
                 await self.objects.copies.refresh()
-                hit = await self._strike(fault, verb, what, undo)
+                hit = await self._start(fault, verb, what, undo)
             except KubeError as error:
                 hit = None
                 record.write("fault failed", kind=fault.kind, message=str(error))
             record.fault(fault.kind, fault.seconds, hit)
-            if hit and verb in _LAST:
+            if hit and verb in _LASTING:
                 await asyncio.sleep(fault.seconds)
 
-    async def _strike(
+    async def _start(
         self, fault: Fault, verb: str, what: str, undo: contextlib.ExitStack
     ) -> str | None:
         if verb in ("kill", "freeze"):

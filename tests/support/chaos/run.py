@@ -74,11 +74,11 @@ class Run:
         )
 
     async def _all_faults(self) -> None:
-        async with asyncio.TaskGroup() as striking:
+        async with asyncio.TaskGroup() as injecting:
             for fault in draw_faults(self.options.seed, self._seconds, self.options.gap):
                 await asyncio.sleep(max(0.0, fault.at - self.record.seconds))
                 if fault.kind in self.options.faults:
-                    striking.create_task(self.faults.strike(fault))
+                    injecting.create_task(self.faults.inject(fault))
 
     async def _stream(self, draws: Iterator[JobDraw]) -> None:
         """Run job after job; the first free stream takes the next draw."""
