@@ -426,12 +426,14 @@ def test_the_examples_are_accepted(user: KubectlUser) -> None:
 def test_a_failed_job_restarts_with_new_pods_and_the_failed_one_stays_readable(
     user_of: KubectlUserOf,
 ) -> None:
-    user = user_of("anew")
+    user = user_of("restarted")
     user.runs_with(2)
     status = user.status()
     assert status["retries"] == 1
     assert status.get("restarts", 0) == 0
-    assert not {"anew-worker-0", "anew-worker-1"} & user.pods().keys(), "all members are new"
+    assert not {"restarted-worker-0", "restarted-worker-1"} & user.pods().keys(), (
+        "all members are new"
+    )
     failed = status["lastFailure"].partition(":")[0]
     assert "no luck" in user.kubectl("logs", failed)
     user.finish()
@@ -588,8 +590,8 @@ def test_workers_of_a_drained_node_leave_in_an_orderly_way(user_of: KubectlUserO
 def test_a_program_learns_its_place_by_references(
     user_of: KubectlUserOf,
 ) -> None:
-    user = user_of("told")
-    user.wait("ej/told", ".status.phase", "Succeeded")
+    user = user_of("references")
+    user.wait("ej/references", ".status.phase", "Succeeded")
     (first, *of_first), (second, *of_second) = (
         (user.folder / rank).read_text().split() for rank in "01"
     )

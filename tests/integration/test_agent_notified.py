@@ -95,8 +95,8 @@ def test_a_world_resizes_in_its_running_processes_and_each_sample_is_trained_onc
     wait_for_world(job, 2, after=grown)
     assert finish(job, first, second, third) == [0, names.EXIT_DRAINED, 0]
     assert len(processes(job)) == 3, "none was started again"
-    told = re.findall(r"^told: (\d+) round (\d+)", job.log(), re.MULTILINE)
-    assert sorted(Counter(told).values()) == [1] * 7, (
+    entered = re.findall(r"^entered: (\d+) round (\d+)", job.log(), re.MULTILINE)
+    assert sorted(Counter(entered).values()) == [1] * 7, (
         "each process was notified of each of its worlds once"
     )
     assert trained(job) == dict.fromkeys(range(notified_training.SAMPLES), 1)

@@ -116,10 +116,10 @@ def test_the_commands_printed_for_a_new_user_run_a_job(state: Path) -> None:
             "kubectl delete ej/digits --wait; kill $operator; wait $operator; exit $status",
         )
     )
-    told = subprocess.run(
+    answer = subprocess.run(
         ["bash", "-c", script], cwd=CHECKOUT, capture_output=True, text=True, timeout=300
     )
-    assert told.returncode == 0, told.stdout + told.stderr
+    assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
 def test_a_cluster_with_an_operator_accepts_jobs_at_once(state: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_cluster_with_an_operator_accepts_jobs_at_once(state: Path) -> None:
         )
     )
     environ = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    told = subprocess.run(
+    answer = subprocess.run(
         ["bash", "-c", script],
         cwd=CHECKOUT,
         env=environ,
@@ -145,7 +145,7 @@ def test_a_cluster_with_an_operator_accepts_jobs_at_once(state: Path) -> None:
         text=True,
         timeout=300,
     )
-    assert told.returncode == 0, told.stdout + told.stderr
+    assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
 def kill(cluster: clusters.Cluster, name: str) -> None:
@@ -217,14 +217,16 @@ def test_status_and_down_know_every_cluster_of_this_user(
     kept = tmp_path / "elasticjob" / "demo"  # where `dev demo --keep` puts it
     assert dev("up", "--control-plane-only", "--state", kept).returncode == 0
     try:
-        told = dev("status", **home)  # the exit code covers all clusters, also those of other tests
-        assert str(kept / "kubeconfig") in told.stdout
-        assert str(cluster.kubeconfig) in told.stdout
+        answer = dev(
+            "status", **home
+        )  # the exit code covers all clusters, also those of other tests
+        assert str(kept / "kubeconfig") in answer.stdout
+        assert str(cluster.kubeconfig) in answer.stdout
         assert str(cluster.kubeconfig) not in dev("status", "--state", kept).stdout
-        told = dev("down", **home)
-        assert "down in" in told.stderr
-        assert str(kept) in told.stderr
-        assert f"still up: {cluster.state}" in told.stderr
+        answer = dev("down", **home)
+        assert "down in" in answer.stderr
+        assert str(kept) in answer.stderr
+        assert f"still up: {cluster.state}" in answer.stderr
         assert clusters.find(kept) is None
         assert cluster.problems() == []
         assert f"no cluster in {tmp_path}" in dev("down", **home).stderr

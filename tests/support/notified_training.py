@@ -31,7 +31,7 @@ def meet() -> elasticjob.World:
     """
     while True:
         here = elasticjob.next_world()
-        say(f"told: {os.getpid()} round {here.round}")
+        say(f"entered: {os.getpid()} round {here.round}")
         try:
             store = elasticjob.KeyValue()
             if here.rank == 0:

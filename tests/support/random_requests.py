@@ -51,14 +51,14 @@ class Series:
     namespace: str
     rng: random.Random
     jobs: tuple[str, ...] = ("alpha", "beta")
-    asked: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
+    requested: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter)
-    looked_at: list[str] = field(default_factory=list)
+    observations: list[str] = field(default_factory=list)
 
     async def begin(self) -> None:
         """Create the jobs and wait until they run."""
         for name in self.jobs:
-            self.asked[name] = {}
+            self.requested[name] = {}
             policy = {"planHistoryLimit": 100}
             await self.kube.create(
                 ELASTIC_JOBS, self.namespace, job(name, replicas=BEGIN, most=60, runPolicy=policy)
@@ -86,10 +86,10 @@ class Series:
             if what in ("vanish", "fail"):
                 await self._kill(name, number, fails=what == "fail")
             else:
-                await self._ask(name, what, number)
+                await self._send(name, what, number)
 
-    async def _ask(self, job_name: str, what: str, number: int) -> None:
-        asks: dict[str, tuple[Resource, Json, int]] = {
+    async def _send(self, job_name: str, what: str, number: int) -> None:
+        requests: dict[str, tuple[Resource, Json, int]] = {
             "out": (SCALE_OUTS, {"count": number}, number),
             "in": (SCALE_INS, {"count": number}, -number),
             "plan": (SCALE_PLANS, {"createPods": [{"role": "worker"}] * number}, number),
@@ -99,10 +99,10 @@ class Series:
                 0,
             ),
         }
-        resource, spec, change = asks[what]
+        resource, spec, change = requests[what]
         name = f"{job_name}-{what}-{number}"
         await create(self.kube, self.namespace, resource, name, jobName=job_name, **spec)
-        self.asked[job_name][resource.kind, name] = change
+        self.requested[job_name][resource.kind, name] = change
 
     async def _kill(self, job_name: str, index: int, *, fails: bool) -> None:
         """Delete the member's pod or let it fail, as soon as it runs."""
@@ -136,23 +136,23 @@ class Series:
         assert len(masters) == len(self.jobs)
 
     async def _check_job(self, name: str) -> None:
-        asked = self.asked[name]
+        requested = self.requested[name]
         plans = await until(f"the requests of {name} end", lambda: self._ended(name), seconds=120)
-        assert len(plans) == len(asked), [(p["metadata"]["name"], p["spec"]) for p in plans]
+        assert len(plans) == len(requested), [(p["metadata"]["name"], p["spec"]) for p in plans]
         created: list[str] = []
         for plan in plans:
             status = plan["status"]
             what = _request(plan)
             assert status["phase"] == "Succeeded", (what, status)
             change = _size(status["targets"]) - _size(status["before"])
-            assert change == asked[what], (what, status)
+            assert change == requested[what], (what, status)
             created += status.get("createdPods", [])
         assert (
             len(created)
             == len(set(created))
-            == sum(change for change in asked.values() if change > 0)
+            == sum(change for change in requested.values() if change > 0)
         )
-        size = BEGIN + sum(asked.values())
+        size = BEGIN + sum(requested.values())
         status = await until(
             f"{name} has {size} workers",
             lambda: self._at_rest(name, size),
@@ -163,7 +163,7 @@ class Series:
 
     def seen(self) -> str:
         """Return the last observations of a job."""
-        return "\n".join(self.looked_at)
+        return "\n".join(self.observations)
 
     async def _ended(self, name: str) -> list[Json]:
         """Return the plans of a job when each one and each request has ended."""
@@ -184,10 +184,10 @@ class Series:
         found = await self.kube.get(ELASTIC_JOBS, self.namespace, name)
         selector = f"{names.LABEL_JOB_NAME}={name},{names.LABEL_ROLE}=worker"
         pods = (await self.kube.list(PODS, self.namespace, label_selector=selector))["items"]
-        self.looked_at = [
+        self.observations = [
             f"{p['metadata']['name']} {p['status']['phase']} with {_cpu(p)}" for p in pods
         ]
-        self.looked_at.append(str(found["status"]))
+        self.observations.append(str(found["status"]))
         pods = [
             pod for pod in pods if pod["status"]["phase"] != "Failed"
         ]  # they stay for their logs
@@ -198,8 +198,8 @@ class Series:
             f"{size}/{size}",
             None,
         )
-        asked = found["spec"]["replicaSpecs"]["worker"]["replicas"]
-        return status if settled and asked == size == len(alive) == len(pods) else None
+        requested = found["spec"]["replicaSpecs"]["worker"]["replicas"]
+        return status if settled and requested == size == len(alive) == len(pods) else None
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ from elasticjob_kube.session import Kube
 
 from tests.support.chaos import processes
 from tests.support.chaos.cluster import NAMESPACE, OPERATORS, ChaosCluster
-from tests.support.chaos.jobs import Asked, Job
+from tests.support.chaos.jobs import Job, SentRequest
 from tests.support.wait import until
 
 Json = dict[str, Any]
@@ -60,22 +60,22 @@ async def check_requests(job: Job) -> list[str]:
         )
     except AssertionError:
         return await job.unfinished()
-    return [text for item in await job.requests() for text in wrong(item, _asked(job, item))]
+    return [text for item in await job.requests() for text in wrong(item, _sent(job, item))]
 
 
 async def rescales(job: Job) -> list[tuple[float, int]]:
     """Return time and size of each successful change of size, on the monotonic clock."""
     found = []
     for item in await job.requests():
-        asked = _asked(job, item)
+        sent = _sent(job, item)
         status = item.get("status", {})
-        if asked is not None and status.get("phase") == "Succeeded":
+        if sent is not None and status.get("phase") == "Succeeded":
             before, targets = _sizes(status)
-            found += [(asked.at, targets)] if before != targets else []
+            found += [(sent.at, targets)] if before != targets else []
     return found
 
 
-def _asked(job: Job, item: Json) -> Asked | None:
+def _sent(job: Job, item: Json) -> SentRequest | None:
     """Return the change that a plan requested.
 
     None for a plan of the operator or master, or a request that is not a plan.
@@ -83,9 +83,9 @@ def _asked(job: Job, item: Json) -> Asked | None:
     if item["kind"] != "ScalePlan":
         return None
     for owner in item["metadata"].get("ownerReferences", ()):
-        if (asked := job.asked.get((owner["kind"], owner["name"]))) is not None:
-            return asked
-    return job.asked.get(("ScalePlan", item["metadata"]["name"]))
+        if (sent := job.sent.get((owner["kind"], owner["name"]))) is not None:
+            return sent
+    return job.sent.get(("ScalePlan", item["metadata"]["name"]))
 
 
 def _sizes(status: Json) -> tuple[int, int]:
@@ -95,10 +95,10 @@ def _sizes(status: Json) -> tuple[int, int]:
     return before, targets
 
 
-def wrong(item: Json, asked: Asked | None) -> list[str]:
+def wrong(item: Json, sent: SentRequest | None) -> list[str]:
     """Return the problems of a request that has ended.
 
-    `asked` is the change that its plan requested, if that is known.
+    `sent` is the change that its plan requested, if that is known.
     """
     status = item.get("status", {})
     name = f"{item['kind']} {item['metadata']['name']}"
@@ -107,10 +107,10 @@ def wrong(item: Json, asked: Asked | None) -> list[str]:
         "message"
     ):
         return [f"{name} is {phase} and does not say why"]
-    if asked is None or phase != "Succeeded":
+    if sent is None or phase != "Succeeded":
         return []
     before, targets = _sizes(status)
-    request = asked.request
+    request = sent.request
     wanted = {"out": before + request.amount, "in": before - request.amount, "plan": request.amount}
     wanted_now = wanted.get(request.kind, before)
     if targets == wanted_now:

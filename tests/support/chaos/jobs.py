@@ -38,7 +38,7 @@ time.
 
 
 @dataclass(frozen=True)
-class Asked:
+class SentRequest:
     """A request, and the time when it was made, on the monotonic clock."""
 
     request: Request
@@ -52,14 +52,14 @@ class Job:
     Attributes:
         draw: its draw from the seed.
         folder: of its log; its volume, which may be full, is a link in it.
-        asked: its requests, by kind of object and name.
+        sent: its requests, by kind of object and name.
         suspended: the times when it was suspended and when it was resumed.
     """
 
     cluster: ChaosCluster
     kube: Kube
     draw: JobDraw
-    asked: dict[tuple[str, str], Asked] = field(default_factory=dict)
+    sent: dict[tuple[str, str], SentRequest] = field(default_factory=dict)
     suspended: list[float] = field(default_factory=list)
 
     @property
@@ -241,7 +241,7 @@ class Job:
                 "kind": resource.kind,
                 "metadata": {"name": name},
             }
-            self.asked[resource.kind, name] = Asked(request, time.monotonic())
+            self.sent[resource.kind, name] = SentRequest(request, time.monotonic())
             await self.insist(
                 lambda: self.kube.create(
                     resource, NAMESPACE, {**body, "spec": {"jobName": self.name, **spec}}

@@ -69,14 +69,14 @@ class Training:
                 "trained": None if shard is None else shard.id,
                 "finished": self.shards.finished,
             }
-            told = self.agreement.gather(mine)
+            gathered = self.agreement.gather(mine)
             trained = [
                 (rank, each["trained"])
-                for rank, each in enumerate(told)
+                for rank, each in enumerate(gathered)
                 if each["trained"] is not None
             ]
             self.model += [[shard, self.world.round, rank] for rank, shard in trained]
-            end = not trained and all(each["finished"] for each in told)
+            end = not trained and all(each["finished"] for each in gathered)
             step, self.end = self.agreement.answer(
                 (len(self.model), end) if self.world.rank == 0 else None
             )
@@ -93,8 +93,8 @@ class Training:
             self.checkpointer.step(step, self._save, due=steps % SAVED_EVERY == 0, **report)
 
     def _any_rank(self, mine: bool) -> bool:
-        told = self.agreement.gather(mine)
-        answer: bool = self.agreement.answer(any(told) if self.world.rank == 0 else None)
+        gathered = self.agreement.gather(mine)
+        answer: bool = self.agreement.answer(any(gathered) if self.world.rank == 0 else None)
         return answer
 
     def _save(self, folder: str) -> None:

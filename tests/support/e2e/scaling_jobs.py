@@ -98,7 +98,7 @@ def flaky(name: str, folder: Path) -> Json:
     return job(name, folder, command=["sh", "-c", script])
 
 
-def begun_anew(name: str, folder: Path) -> Json:
+def restarted(name: str, folder: Path) -> Json:
     """Return a job of two workers, the first of which fails for good; a restarted job trains."""
     here = shlex.quote(str(folder))
     script = (
@@ -146,7 +146,7 @@ def lowered(name: str, folder: Path) -> Json:
     return made
 
 
-def told(name: str, folder: Path) -> Json:
+def references(name: str, folder: Path) -> Json:
     """Return a job whose workers write down their arguments and one of their variables."""
     command = [
         "sh",
@@ -190,7 +190,7 @@ def evicted(name: str, folder: Path) -> Json:
 JOBS: Mapping[str, Callable[[str, Path], Json]] = {
     "sized": lambda name, folder: job(name, folder, replicas=2),
     "flaky": flaky,
-    "anew": begun_anew,
+    "restarted": restarted,
     "hungry": out_of_memory,
     "lowered": lowered,
     "typo": lambda name, folder: job(name, folder, command=["trian.py", "--fast"]),
@@ -199,5 +199,5 @@ JOBS: Mapping[str, Callable[[str, Path], Json]] = {
     "lonely": one_worker_per_node(20101),
     "moving": one_worker_per_node(20102),
     "evicted": evicted,
-    "told": told,
+    "references": references,
 }

@@ -20,7 +20,7 @@ from elasticjob.checkpoint_storage import COMPLETE, Folder
 from tests.support.chaos.checks import errors_in_log, wrong
 from tests.support.chaos.cluster import HERE
 from tests.support.chaos.faults import limit_files
-from tests.support.chaos.jobs import Asked
+from tests.support.chaos.jobs import SentRequest
 from tests.support.chaos.pod_watch import WatchedPod
 from tests.support.chaos.samples import account_of
 from tests.support.chaos.schedule import Request
@@ -110,8 +110,8 @@ def test_two_processes_of_one_rank_in_one_round_are_found(folder: Path) -> None:
     ]
 
 
-def asked(kind: str) -> Asked:
-    return Asked(Request(kind, 1, 2), at=0.0)
+def sent(kind: str) -> SentRequest:
+    return SentRequest(Request(kind, 1, 2), at=0.0)
 
 
 def plan(before: str, targets: str, phase: str = "Succeeded", **more: str) -> Json:
@@ -120,10 +120,10 @@ def plan(before: str, targets: str, phase: str = "Succeeded", **more: str) -> Js
 
 
 def test_a_plan_without_its_requested_effect_is_found() -> None:
-    assert wrong(plan("0-1", "0-3"), asked("out")) == []
-    assert wrong(plan("0-3", "0,2"), asked("in")) == []
-    assert wrong(plan("0-3", "0-3"), asked("resources")) == []
-    [found] = wrong(plan("0-1", "0-2"), asked("out"))
+    assert wrong(plan("0-1", "0-3"), sent("out")) == []
+    assert wrong(plan("0-3", "0,2"), sent("in")) == []
+    assert wrong(plan("0-3", "0-3"), sent("resources")) == []
+    [found] = wrong(plan("0-1", "0-2"), sent("out"))
     assert "changed 2 to 3 workers, not to 4" in found
     assert wrong(plan("", "", "Failed"), None) == ["ScalePlan p is Failed and does not say why"]
     assert wrong(plan("", "", "Failed", message="no room"), None) == []
@@ -163,14 +163,14 @@ def test_a_process_wall_clock_jumps_and_its_monotonic_clock_does_not(tmp_path: P
         "import time, datetime; "
         "print(time.time(), datetime.datetime.now().timestamp(), time.monotonic())"
     )
-    told = {}
+    clocks = {}
     for name in ("me", "nobody"):
         environ = {"CHAOS_CLOCKS": str(tmp_path), "CHAOS_CLOCK": name, "LD_PRELOAD": str(library)}
         output = subprocess.run(
             [sys.executable, "-c", script], env=environ, capture_output=True, check=True
         ).stdout
-        told[name] = [float(number) for number in output.split()]
-    ahead = [mine - other for mine, other in zip(told["me"], told["nobody"], strict=True)]
+        clocks[name] = [float(number) for number in output.split()]
+    ahead = [mine - other for mine, other in zip(clocks["me"], clocks["nobody"], strict=True)]
     assert [round(seconds / 3600) for seconds in ahead] == [1, 1, 0]
 
 
