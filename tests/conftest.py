@@ -50,9 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt the imported and collected objects from garbage collection, which otherwise takes most
-    of the time.
-    """
+    """Exempt imported and collected objects from garbage collection, which takes most time."""
     gc.freeze()
     gc.enable()
 
@@ -67,9 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def thorough(request: pytest.FixtureRequest) -> bool:
-    """Return whether random histories and inputs run in their full number, not just enough to see a
-    regression.
-    """
+    """Return whether random tests run in their full number, not just as regression tests."""
     return bool(request.config.getoption("thorough"))
 
 

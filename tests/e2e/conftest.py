@@ -1,6 +1,4 @@
-"""Runs end-to-end tests on a cluster with a node: the embedded one, or the one of
-`--kubeconfig`.
-"""
+"""Runs end-to-end tests on a cluster with a node: the embedded one, or that of `--kubeconfig`."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

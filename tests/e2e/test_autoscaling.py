@@ -52,9 +52,7 @@ def step_of(user: KubectlUser) -> int:
 
 
 def without_resources(name: str, folder: Path, **autoscaling: Any) -> Json:
-    """Return a job of one worker and one parameter server without resources and without a largest
-    size.
-    """
+    """Return a job of a worker and a parameter server, without resources and largest size."""
     job = auto_scaled(scaling_jobs.job(name, folder, resources={}), maximum=None, **autoscaling)
     roles = job["spec"]["replicaSpecs"]
     roles["ps"] = {

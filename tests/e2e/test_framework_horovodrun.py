@@ -1,6 +1,4 @@
-"""Runs a job whose launcher runs the real, unchanged `horovodrun`, with the agents' `ssh` to its
-workers.
-"""
+"""Runs jobs whose launcher runs the unchanged `horovodrun`, with the agents' `ssh` to workers."""
 
 from __future__ import annotations
 
@@ -91,9 +89,7 @@ class HorovodrunUser(KubectlUser):
 
     @contextmanager
     def timed(self, what: str, size: int) -> Iterator[None]:
-        """Wait for a new world of this size and its next step, and print the durations of both from
-        now.
-        """
+        """Wait for a new world of this size and its next step, and print both durations."""
         begun = time.monotonic()
         before = len(self.formed())
         yield

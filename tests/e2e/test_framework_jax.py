@@ -1,6 +1,4 @@
-"""Runs the JAX example of the digits, scales it while it trains, and measures the cost: `make e2e
-FRAMEWORK=jax`.
-"""
+"""Scales the JAX example of the digits while it trains, and measures the cost."""
 
 from __future__ import annotations
 

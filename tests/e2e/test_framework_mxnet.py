@@ -1,6 +1,4 @@
-"""Scales a real MXNet job with parameter servers while it trains: the example, on the embedded
-cluster.
-"""
+"""Scales the MXNet example with parameter servers while it trains, on the embedded cluster."""
 
 from __future__ import annotations
 

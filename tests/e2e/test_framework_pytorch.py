@@ -1,6 +1,4 @@
-"""Runs PyTorch's DistributedDataParallel with two processes a pod, and by `elasticjob run` without a
-cluster: `make e2e FRAMEWORK=pytorch`.
-"""
+"""Runs PyTorch's DistributedDataParallel in a job, and by `elasticjob run` without a cluster."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Runs torchruns that rendezvous in etcd, from a Framework of FrameworkController: `make e2e
-FRAMEWORK=torchrun`.
-"""
+"""Runs torchruns that rendezvous in etcd, from a Framework of FrameworkController."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Disturbs the master and its members: they are killed, cut off, slowed down, stalled, or
-delayed.
-"""
+"""Disturbs the master and its members: they are killed, cut off, slowed, stalled, or delayed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Brings the agent into images that do not contain it: without Python, and with a single static
-program.
-"""
+"""Brings the agent into images without it: one without Python, and one with a static program."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ ANYBODY = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
 }
-"""The security context of a container that may run as any user and writes to no disk of its image.
-"""
+"""The security context of a container that runs as any user, on a read-only disk."""
 
 
 async def succeeded(sandbox: Sandbox, observer: JobObserver) -> list[str]:

@@ -119,9 +119,7 @@ def groups(pid: int) -> str:
 
 
 def is_operator(process: psutil.Process) -> bool:
-    """Return whether a process is the operator, and not the process that keeps the pod's
-    network.
-    """
+    """Return whether a process is the operator, not the one that keeps the pod's network."""
     try:
         return any(names.OPERATOR in argument for argument in process.cmdline())
     except psutil.Error:

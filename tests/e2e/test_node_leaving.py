@@ -159,9 +159,7 @@ def kubelet_of(cluster: TargetCluster) -> psutil.Process:
 
 
 def evicted_at_once(job: Json) -> Json:
-    """Let a job's workers be evicted as soon as their node is marked as lost, not 5 minutes
-    later.
-    """
+    """Let a job's workers be evicted at once when their node is lost, not 5 minutes later."""
     lost = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
         for key in sorted(LOST)
@@ -198,9 +196,7 @@ def taints(user: KubectlUser, node: str) -> set[str]:
 
 
 def seconds_from_end_to_successor(recorder: PodRecorder, job: str) -> float:
-    """Return the time between the end of the first pod's grace period and the creation of the
-    second pod.
-    """
+    """Return the time from the end of the first pod's grace period to the second pod."""
     pods = [pod["metadata"] for _, pod in recorder.states(job)]
     # The first state that shows it, because a forced deletion sets it again.
     first = next(

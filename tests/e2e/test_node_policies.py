@@ -1,6 +1,4 @@
-"""Runs jobs in namespaces with rules: pod security, quotas, default limits, network policies,
-tokens.
-"""
+"""Runs jobs in namespaces with pod security, quotas, default limits, or network policies."""
 
 from __future__ import annotations
 

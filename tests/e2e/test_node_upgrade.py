@@ -102,9 +102,7 @@ def test_operator_definitions_and_master_are_upgraded_without_disturbing_workers
 
 
 def replace_the_master(user: KubectlUser) -> None:
-    """Let a master of this version continue from the state of the earlier one, with the earlier
-    one's agents.
-    """
+    """Let a master of this version continue from the earlier one's state, with its agents."""
     workers = user.pods()
     master = names.master_service(user.job)
     assert image(user, master) == images.EARLIER_MASTER

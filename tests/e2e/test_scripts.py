@@ -1,6 +1,4 @@
-"""Runs the scripts of ScaleIns and ScaleOuts in a whole job, with operator, master and the
-launcher's agent.
-"""
+"""Runs the scripts of ScaleIns and ScaleOuts with operator, master and the launcher's agent."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ NAME = "scripted"
 
 
 def scripted_job(folder: Path) -> dict[str, Any]:
-    """Return a job whose launcher waits for the test's end, and whose workers wait for the
-    launcher.
-    """
+    """Return a job whose workers wait for the launcher, which waits for the test's end."""
     command = ["sh", "-c", f"until [ -e {folder}/finish ]; do sleep 0.2; done"]
     made = job(NAME, folder, replicas=2, command=command)
     spec = made["spec"]

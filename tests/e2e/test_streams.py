@@ -1,6 +1,4 @@
-"""Streams between a user and the members of a job: logs, commands, and a master that is reached by
-its pod.
-"""
+"""Streams between a user and a job's members: logs, commands, and the master's port."""
 
 from __future__ import annotations
 

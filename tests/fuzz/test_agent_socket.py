@@ -1,6 +1,4 @@
-"""Sends lines of every kind to the agent's socket, in parallel to a well-behaved training
-process.
-"""
+"""Sends lines of every kind to the agent's socket, next to a well-behaved training process."""
 
 from __future__ import annotations
 
@@ -73,9 +71,7 @@ KEYS: dict[str, tuple[Any, ...]] = {
     "stoppable": (False, 1, "x"),
     "stopping": (False, 1, "x"),
 }  # fmt: skip
-"""Never `"stoppable": true` and the like: the agent rightly believes the training process's own
-statements.
-"""
+"""Never `"stoppable": true` and the like: the agent rightly believes such statements."""
 
 
 ODD_LINES = (

@@ -1,6 +1,4 @@
-"""Sends random bytes and random messages to every method of the master, in parallel to well-behaved
-agents.
-"""
+"""Sends random bytes and messages to every method of the master, next to well-behaved agents."""
 
 from __future__ import annotations
 

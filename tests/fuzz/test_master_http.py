@@ -1,6 +1,4 @@
-"""Attacks the HTTP port, and both ports below HTTP, with nearly valid requests and with random
-bytes.
-"""
+"""Attacks the HTTP port, and both ports below HTTP, with nearly valid and random bytes."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ BODIES = (
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})[^\r\n]*\r\n")
 TOGETHER = 16
 ANSWER_SECONDS = 0.05
-"""The wait for an answer before the next input. Most inputs are incomplete requests and get no
-answer.
-"""
+"""The wait for an answer. Most inputs are incomplete requests and get none."""
 
 
 def request(generator: RandomMessages) -> bytes:

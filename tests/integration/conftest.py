@@ -1,6 +1,4 @@
-"""Integration tests talk to a control plane without a node, or to a master or agent process
-without a cluster.
-"""
+"""Sets up a control plane without a node, or a master or agent process without a cluster."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

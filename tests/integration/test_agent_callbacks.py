@@ -1,6 +1,4 @@
-"""Runs the examples of the callbacks with real frameworks, agents and master, while a worker
-leaves.
-"""
+"""Runs the callbacks' examples with real frameworks, agents and master as a worker leaves."""
 
 from __future__ import annotations
 

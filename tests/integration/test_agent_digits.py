@@ -1,6 +1,4 @@
-"""Runs the digits example through world changes: real agents, the real master, JAX in real
-processes.
-"""
+"""Runs the digits example through world changes, with real agents, master and JAX processes."""
 
 from __future__ import annotations
 

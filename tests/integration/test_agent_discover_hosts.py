@@ -1,6 +1,4 @@
-"""Runs Horovod's host discovery script with a real agent and a real HTTPS server in place of the
-master.
-"""
+"""Runs Horovod's host discovery script with a real agent and a fake HTTPS server."""
 
 from __future__ import annotations
 

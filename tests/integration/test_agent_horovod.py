@@ -1,6 +1,4 @@
-"""Runs real Horovod Elastic processes, unchanged and without a launcher, with real agents and a
-real master.
-"""
+"""Runs unchanged Horovod Elastic processes without a launcher, with real agents and master."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ def job(local_job: LocalJob) -> LocalJob:
 
 
 def wait_for_size(job: LocalJob, size: int, *, after: int = 0) -> int:
-    """Wait until a world of this size has trained a step after step `after`, and return that
-    step.
-    """
+    """Wait until a world of this size has trained a step after `after`, and return the step."""
 
     def steps() -> list[int]:
         return [step for step, of, _ in steps_in(job.log()) if of == size]
@@ -125,9 +121,7 @@ def test_a_killed_master_costs_nothing_and_the_next_one_changes_the_same_world(
 
 @pytest.mark.guarantee("unchanged-horovod-elastic")
 def test_changes_in_short_order_all_arrive(job: LocalJob) -> None:
-    """Workers 3 and 4 join, and worker 2 leaves, while the previous change's world is still
-    forming.
-    """
+    """Workers 3 and 4 join, and worker 2 leaves, while the previous world still forms."""
     job.start_master()
     first = train(job, 0)
     second = train(job, 1)

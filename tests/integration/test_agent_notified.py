@@ -1,6 +1,4 @@
-"""Runs processes that continue from world to world (`onWorldChange: Notify`), with real agents and
-a real master.
-"""
+"""Runs processes that continue from world to world (`onWorldChange: Notify`)."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ def train(job: LocalJob, index: int, **environment: str) -> subprocess.Popen[byt
 
 
 def worlds(job: LocalJob) -> list[tuple[int, int, int]]:
-    """Return size and round of each world whose processes have met, and the process that printed
-    it.
-    """
+    """Return size and round of each world that has met, and the process that printed it."""
     lines = re.findall(r"^world: (\d+) rank \d+ of (\d+) round (\d+)", job.log(), re.MULTILINE)
     return [(int(size), int(round_), int(pid)) for pid, size, round_ in lines]
 

@@ -1,6 +1,4 @@
-"""Runs several training processes in one member with a real agent: they start, stop, end and report
-together.
-"""
+"""Runs several training processes in one member: they start, stop, end and report together."""
 
 from __future__ import annotations
 

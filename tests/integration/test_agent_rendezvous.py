@@ -1,6 +1,4 @@
-"""Runs `elasticjob.barrier` and `elasticjob.KeyValue` between processes, with real agents and a
-real master.
-"""
+"""Runs `elasticjob.barrier` and `elasticjob.KeyValue` with real agents and a real master."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Runs the agent as a process, with a fake master on a real gRPC server and real training
-commands.
-"""
+"""Runs the agent's process with a fake master on a real gRPC server and real commands."""
 
 from __future__ import annotations
 
@@ -230,9 +228,7 @@ async def test_a_crash_among_several_members_is_retried_in_the_next_world(
 async def test_only_the_master_restarts_a_process_that_continues_through_world_changes(
     fake_master: FakeMaster, run: Run
 ) -> None:
-    """A parameter server that was alone at its start is such a process: others may have joined it
-    since.
-    """
+    """A parameter server that was alone at its start is one: others may have joined since."""
     agent = await run(
         "sh", "-c", f"echo ${names.ENV_ROUND}; exit 9", **{names.ENV_PROCESS_RESTART_LIMIT: "1"}
     )

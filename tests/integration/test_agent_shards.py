@@ -19,8 +19,8 @@ from elasticjob_api import names
 from elasticjob_api.v1 import shards_pb2 as pb
 from elasticjob_api.v1.shards_pb2_grpc import ShardServiceStub
 
-from tests.support.agent_process import AGENT, agent_environment
-from tests.support.master_process import TOKEN, Master, certificates, run_master
+from tests.support.local_job import LocalJob
+from tests.support.master_process import Master, run_master
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
@@ -32,42 +32,26 @@ SECONDS = 60
 class Workers:
     """Agents on this machine; each runs the training script."""
 
-    def __init__(self, folder: Path, network: str, mode: str) -> None:
-        self.folder = folder
+    def __init__(self, job: LocalJob, mode: str) -> None:
+        self.job = job
+        self.folder = job.folder
         self.mode = mode
-        self.network = network
-        self.host = f"{network}.1"
-        self.trained = folder / "trained"
-        self.files = folder / "files"
+        self.trained = self.folder / "trained"
+        self.files = self.folder / "files"
         self.trained.mkdir()
         self.files.mkdir()
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
-        self.incarnations: Counter[int] = Counter()
 
     def start(self, index: int, **more: str) -> None:
-        incarnation = self.incarnations[index]
-        self.incarnations[index] += 1
-        mine = {
+        environment = {
             "FILES": str(self.files),
             "TRAINED": str(self.trained),
             "MODE": self.mode,
-            names.ENV_TOKEN: TOKEN,
-            names.ENV_CA: certificates()[0],
             names.ENV_TERMINATION_LOG: str(self.folder / f"termination-{index}"),
             names.ENV_DRAIN_SECONDS: "5",
+            **more,
         }
-        environment = agent_environment(
-            {**mine, **more},
-            index=index,
-            incarnation=incarnation,
-            master=self.host,
-            address=f"{self.network}.{index + 10}",
-        )
-        with (self.folder / f"worker-{index}.log").open("ab") as log:
-            command = [AGENT, "run", "--", sys.executable, SCRIPT]
-            self.processes[index] = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log
-            )
+        self.processes[index] = self.job.start_agent(index, sys.executable, SCRIPT, **environment)
 
     def kill(self, index: int) -> None:
         """Kill a pod's processes all at once, as a lost node would."""
@@ -90,9 +74,7 @@ class Workers:
         return [(what, int(shard)) for what, shard in lines]
 
     def log(self) -> str:
-        return "".join(
-            f"== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("*.log"))
-        )
+        return self.job.log()
 
     async def until(self, what: str, condition: Callable[[], object]) -> None:
         await until(what, condition, seconds=SECONDS, explain=self.log)
@@ -114,10 +96,9 @@ class Workers:
 
 
 @pytest.fixture
-async def workers(
-    tmp_path: Path, network: str, request: pytest.FixtureRequest
-) -> AsyncIterator[Workers]:
-    running = Workers(tmp_path, network, request.param)
+async def workers(local_job: LocalJob, request: pytest.FixtureRequest) -> AsyncIterator[Workers]:
+    local_job.framework = "custom"
+    running = Workers(local_job, request.param)
     yield running
     running.end()
 
@@ -133,7 +114,9 @@ def master(
         f"--state-file={workers.folder / 'state'}",
         *more,
     )
-    return run_master(workers.folder, *options, ports=(names.GRPC_PORT, 0), address=workers.host)
+    return run_master(
+        workers.folder, *options, ports=(names.GRPC_PORT, 0), address=workers.job.host
+    )
 
 
 async def ledger(channel: grpc.aio.Channel, dataset: str) -> pb.Ledger:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,8 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.v1 import agent_pb2, job_pb2, job_pb2_grpc
 
-from tests.support.agent_process import AGENT, agent_environment
-from tests.support.master_process import TOKEN, Master, certificates, run_master
+from tests.support.local_job import LocalJob
+from tests.support.master_process import Master, run_master
 from tests.support.wait import until
 
 pytestmark = pytest.mark.thorough
@@ -42,7 +42,7 @@ class Job:
     """A master and two agents that train."""
 
     master: Master
-    agents: list[asyncio.subprocess.Process]
+    agents: list[subprocess.Popen[bytes]]
     folder: Path
     job: job_pb2_grpc.JobServiceAsyncStub
 
@@ -89,48 +89,28 @@ class Job:
 
 
 @pytest.fixture
-async def job(tmp_path: Path, network: str) -> AsyncIterator[Job]:
-    host = f"{network}.1"
-    script = tmp_path / "train.py"
+async def job(local_job: LocalJob) -> AsyncIterator[Job]:
+    folder = local_job.folder
+    local_job.framework = "custom"
+    script = folder / "train.py"
     script.write_text(TRAINING)
-    async with AsyncExitStack() as stack:
-        ports = (names.GRPC_PORT, 0)
-        master = await stack.enter_async_context(
-            run_master(tmp_path, *STANDALONE, ports=ports, address=host)
-        )
-        channel = await stack.enter_async_context(master.channel())
-        agents = []
-        for index in range(2):
-            more = {
-                names.ENV_TOKEN: TOKEN,
-                names.ENV_CA: certificates()[0],
-                names.ENV_DRAIN_SECONDS: "5",
-            }
-            environment = agent_environment(more, index=index, master=host, address=host)
-            with (tmp_path / f"agent-{index}.log").open("wb") as log:
-                command = [
-                    AGENT,
-                    "run",
-                    "--",
-                    sys.executable,
-                    str(script),
-                    str(tmp_path / f"started-{index}"),
-                ]
-                process = await asyncio.create_subprocess_exec(
-                    *command, env=environment, stdout=log, stderr=log
-                )
-            stack.push_async_callback(_end, process)
-            agents.append(process)
-        running = Job(master, agents, tmp_path, job_pb2_grpc.JobServiceStub(channel))
+    async with (
+        run_master(
+            folder, *STANDALONE, ports=(names.GRPC_PORT, 0), address=local_job.host
+        ) as master,
+        master.channel() as channel,
+    ):
+        agents = [
+            local_job.start_agent(
+                index, sys.executable, str(script), str(folder / f"started-{index}")
+            )
+            for index in range(2)
+        ]
+        running = Job(master, agents, folder, job_pb2_grpc.JobServiceStub(channel))
         await until("both processes train", lambda: len(running.trainings()) == 2)
         await running.wait_for_steps()
         yield running
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    process.send_signal(signal.SIGCONT)
-    process.terminate()
-    await asyncio.wait_for(process.wait(), 20)
+        agents[0].send_signal(signal.SIGCONT)
 
 
 @pytest.mark.guarantee("slow-agent")

@@ -1,6 +1,4 @@
-"""Searches for the job's token from the training process, as different users and from differently
-installed agents.
-"""
+"""Searches for the job's token from the training process, as different users."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Applies custom resources to a real API server: it fills in defaults and rejects bad fields by
-name.
-"""
+"""Applies custom resources to an API server, which sets defaults and rejects bad fields."""
 
 from __future__ import annotations
 

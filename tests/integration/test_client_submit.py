@@ -271,9 +271,7 @@ async def test_the_doctor_finds_everything_and_an_operator_once_it_runs(
 
 @pytest_asyncio.fixture
 async def documented(kube: Kube) -> None:
-    """Wait until the API server documents the definitions, which it does some moments after it
-    serves them.
-    """
+    """Wait until the API server documents the definitions, some moments after serving them."""
     document = "/openapi/v3/apis/elasticjob.dev/v1alpha1"
 
     async def served() -> bool:

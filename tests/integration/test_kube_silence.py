@@ -1,6 +1,4 @@
-"""Checks that a session notices API server connections that die without an error, and misses
-nothing.
-"""
+"""Checks that a session notices connections that die without an error, and misses nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Checks that a session follows the kubelet when it replaces an expiring token, on a real API
-server.
-"""
+"""Checks that a session follows the kubelet when it replaces an expiring token."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ async def test_a_session_continues_with_the_replaced_token(
     async with connect(user_agent="elasticjob-tests") as session:
 
         async def holder() -> str:
-            """Return the pod to which the session's token is bound, or that the token is
-            rejected.
-            """
+            """Return the pod to which the session's token is bound, or the rejection."""
             try:
                 answer = json.loads(await session.request("POST", REVIEWS, body={}))
             except Refused as error:

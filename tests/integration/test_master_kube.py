@@ -43,9 +43,7 @@ from tests.support.wait import until
 
 
 async def train(agents: list[Agent], rate: Callable[[int], float]) -> None:
-    """Report steps until cancelled, at the rate that the curve gives for the present world, or
-    slower.
-    """
+    """Report steps until cancelled, at the curve's rate for the present world, or slower."""
     step = 0
     last = time.monotonic() - 0.1
     while True:

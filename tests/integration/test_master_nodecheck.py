@@ -1,6 +1,4 @@
-"""Runs the node checks that a job's `spec.health` requests, with a real master at a real API
-server.
-"""
+"""Runs the node checks of a job's `spec.health`, with a real master at a real API server."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Checks that the master publishes all ScalePlans of its job, and records when they began and
-ended.
-"""
+"""Checks that the master publishes its job's ScalePlans, and records their begin and end."""
 
 from __future__ import annotations
 

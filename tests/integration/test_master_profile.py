@@ -93,9 +93,7 @@ class Master:
 async def master_kube(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> AsyncIterator[Kube]:
-    """Open a session with exactly the rights that the operator gives the master of a job with this
-    profile.
-    """
+    """Open a session with exactly the rights of the master of a job with this profile."""
     made = await kube.create(ELASTIC_JOBS, namespace, job("first"))
     await ensure_infrastructure(kube, msgspec.convert(made, ElasticJob))
     mine = await kubeconfig_of(names.master_service("first"), cluster, kube, namespace, tmp_path)

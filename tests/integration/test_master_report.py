@@ -1,6 +1,4 @@
-"""Queries a job whose master has ended: with a real API server, a real master and the command
-line.
-"""
+"""Queries a job whose master has ended, with a real API server and the command line."""
 
 from __future__ import annotations
 
@@ -277,9 +275,7 @@ async def test_a_report_that_is_not_this_jobs_is_not_shown(
 
 @pytest.fixture
 async def viewer(readable: Setting, cluster: Cluster) -> Path:
-    """Create the kubeconfig of an account that has the built-in role `view`, which includes our
-    role for viewers.
-    """
+    """Create the kubeconfig of an account with the built-in role `view`, which includes ours."""
     kube = readable.kube
     namespace = readable.namespace
     chart = Path(__file__).parents[2] / "deploy" / "base" / "operator.yaml"

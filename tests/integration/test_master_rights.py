@@ -98,9 +98,7 @@ def _plan(job: str, name: str) -> dict[str, Any]:
 async def rights(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> AsyncIterator[Rights]:
-    """Create two jobs with all objects that the operator creates for them; return the first one's
-    master as the API server sees it.
-    """
+    """Create two jobs with all their objects; return the first one's master."""
     made = {name: await kube.create(ELASTIC_JOBS, namespace, _job(name)) for name in (JOB, OTHER)}
     for job in made.values():
         await ensure_infrastructure(kube, msgspec.convert(job, ElasticJob))

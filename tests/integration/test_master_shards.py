@@ -1,6 +1,4 @@
-"""Uses ShardService over TLS: parts, streams, failures, checkpoints and the right to restore
-one.
-"""
+"""Uses ShardService over TLS: parts, streams, failures, and the right to restore."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Checks that impossible requests are rejected with field, value and bound, as docs/bad-input.md
-says.
-"""
+"""Checks that impossible requests are rejected as docs/bad-input.md says."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ HOLD = "elasticjob-tests/hold"
 
 @pytest.fixture(scope="module")
 def prepared_namespace(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Create a namespace with a running, a suspended and a finished job and a foreign pod, and run
-    an operator.
-    """
+    """Run an operator with a running, a suspended and a finished job, and a foreign pod."""
     namespace = "bad-input"  # messages contain it
     log = tmp_path_factory.mktemp("bad-input") / "log"
     command: list[str | Path] = [
@@ -125,9 +121,7 @@ async def _edit(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
 
 
 async def _everything(kube: Kube, namespace: str) -> Json:
-    """Return the state that a bad request must not change: specs and sizes of jobs, and every
-    pod.
-    """
+    """Return the state that a bad request must not change: jobs' specs and sizes, and pods."""
     jobs = (await kube.list(ELASTIC_JOBS, namespace))["items"]
     pods = (await kube.list(PODS, namespace))["items"]
     sizes = ("desired", "indices", "resources", "resourcesByIndex")

@@ -29,9 +29,7 @@ KILLS = 6
 
 
 def seeded(what: str) -> int:
-    """Return the seed, which is printed: CHAOS_SEED of the environment to repeat a failure,
-    otherwise a random one.
-    """
+    """Return the seed, which is printed; CHAOS_SEED of the environment repeats a failure."""
     seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(10**6))
     print(f"{what}: CHAOS_SEED={seed}")
     return seed

@@ -1,6 +1,4 @@
-"""Deletes jobs: nothing of them remains, and nothing of an old job returns in a new one of its
-name.
-"""
+"""Deletes jobs: nothing of them remains, nor returns in a new job of the same name."""
 
 from __future__ import annotations
 
@@ -259,9 +257,7 @@ async def _scale_in(kube: Kube, namespace: str, job_name: str, name: str) -> Non
 async def _runs(
     kube: Kube, namespace: str, name: str, uid: str, size: int
 ) -> tuple[bool, Json, list[str]]:
-    """Return whether the job runs with exactly this many workers of its own, its status, and all
-    its pods.
-    """
+    """Return whether the job runs with exactly these workers, its status, and all its pods."""
     status: Json = (await kube.get(ELASTIC_JOBS, namespace, name)).get("status", {})
     selector = f"{names.LABEL_JOB_NAME}={name}"
     pods = (await kube.list(PODS, namespace, label_selector=selector))["items"]

@@ -126,9 +126,7 @@ async def test_an_api_server_frozen_for_half_of_the_lease_costs_no_leadership(
     thawed.set()
 
     class Freezable(Kube):
-        """A session whose requests hang for ever if they are sent while the API server is
-        frozen.
-        """
+        """A session whose requests hang for ever if sent while the API server is frozen."""
 
         async def request(self, *args: object, **options: object) -> bytes:
             if not thawed.is_set():

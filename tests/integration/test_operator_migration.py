@@ -70,9 +70,7 @@ async def test_members_migrate_to_other_resources_under_other_indices(
 async def test_a_resize_that_the_api_server_rejects_becomes_a_replacement(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    """The API server refuses to change a running pod's quality-of-service class, here from
-    BestEffort.
-    """
+    """The API server does not change a running pod's quality-of-service class."""
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         body = job()
         del body["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["resources"]

@@ -289,9 +289,7 @@ async def test_without_the_right_to_read_nodes_the_operator_reports_it_and_works
 async def limited_to(
     cluster: Cluster, kube: Kube, namespace: str, directory: Path
 ) -> AsyncIterator[Path]:
-    """Yield a kubeconfig with all rights in the namespace, and outside of it only to our own
-    kinds.
-    """
+    """Yield a kubeconfig with all rights in the namespace, and elsewhere only to our kinds."""
     everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
     ours = [{"apiGroups": [names.GROUP], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
     subject = [{"kind": "ServiceAccount", "name": "limited", "namespace": namespace}]

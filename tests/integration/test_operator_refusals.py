@@ -1,6 +1,4 @@
-"""Checks that objects that the API server rejects for one job are reported, retried or given up,
-and delay no other job.
-"""
+"""Checks that objects rejected for one job are reported or retried, and delay no other job."""
 
 from __future__ import annotations
 

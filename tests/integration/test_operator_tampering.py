@@ -1,6 +1,4 @@
-"""Edits labels, owners and statuses by hand on a real API server, with its watches, schema and UID
-preconditions.
-"""
+"""Edits labels, owners and statuses by hand on a real API server."""
 
 from __future__ import annotations
 

@@ -93,9 +93,7 @@ async def create_deep(kube: Kube, namespace: str, body: Json, hole: str) -> None
 def conditions(
     cluster: Cluster, namespace: str, resource: Resource, name: str
 ) -> Callable[[], dict[str, Json]]:
-    """Return a function that reads an object's true conditions by type, at any depth of the
-    object.
-    """
+    """Return a function that reads an object's true conditions, at any depth of the object."""
     query = f"--kubeconfig={cluster.kubeconfig} -n {namespace} get {resource.plural} {name}"
     command = [str(cluster.bin / "kubectl"), *query.split(), "-o=jsonpath={.status.conditions}"]
 

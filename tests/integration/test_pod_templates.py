@@ -46,9 +46,7 @@ def with_template(change: Json) -> Json:
 
 
 async def create_strictly(kube: Kube, namespace: str, body: Json) -> Json:
-    """Create an object as kubectl does, in a dry run, and return the form in which it would be
-    stored.
-    """
+    """Create an object as kubectl does, in a dry run; return it as it would be stored."""
     path = KINDS[body["kind"]].path(namespace)
     stored: Json = msgspec.json.decode(await kube.request("POST", path, body=body, params=DRY_RUN))
     return stored

@@ -1,6 +1,4 @@
-"""Runs the launcher's `ssh` and a worker's remote shell as processes, with the sockets and the
-service between them.
-"""
+"""Runs the launcher's `ssh` and a worker's remote shell, with the service between them."""
 
 from __future__ import annotations
 

@@ -19,9 +19,7 @@ from tests.support.wait import SECONDS
 
 AGENT = str(Path(sys.executable).with_name("elasticjob-agent"))
 Run = Callable[..., Any]
-"""Starts an agent with a command; keyword arguments are `program` and additional environment
-variables.
-"""
+"""Starts an agent with a command; `program` and more environment variables go by name."""
 
 
 def agent_environment(
@@ -76,9 +74,7 @@ class AgentProcess:
 
 @asynccontextmanager
 async def agents(master: str, folder: Path) -> AsyncIterator[Run]:
-    """Yield a function that starts agents of the master at this address, and end them after the
-    block.
-    """
+    """Yield a function that starts agents of this master, and end them after the block."""
     started: list[AgentProcess] = []
 
     async def start(

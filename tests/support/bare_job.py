@@ -1,6 +1,4 @@
-"""Simulates a job whose roles request neither CPU nor memory, scaled by the master's real
-auto-scaler.
-"""
+"""Simulates a job without requested resources, scaled by the master's real auto-scaler."""
 
 from __future__ import annotations
 

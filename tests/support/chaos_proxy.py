@@ -34,9 +34,7 @@ REQUESTS: dict[Fault, int] = {
     "503": 1,
     "slow": 1,
 }
-"""How many of 50 requests meet each fault; "after" means that the server has carried out the
-request.
-"""
+"""How many of 50 requests meet each fault; "after" means after the request was executed."""
 WATCHES: dict[Fault, int] = {"none": 9, "lost before": 1, "503": 1, "410": 1}
 """The same for 12 watches; a watch without a fault is cut after a while."""
 SLOW_SECONDS = 0.4

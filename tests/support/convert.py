@@ -1,6 +1,4 @@
-"""Converts documents of other operators, re-typed from their documentation, with `elasticjob
-convert`.
-"""
+"""Converts documents of other operators, which are re-typed from their documentation."""
 
 from __future__ import annotations
 

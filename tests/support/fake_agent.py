@@ -15,9 +15,7 @@ from elasticjob import _agent_connection
 
 
 class FakeAgent:
-    """Keeps the messages of training processes, requests a stop at a step, and answers
-    `may_commit`.
-    """
+    """Keeps training processes' messages, requests a stop, and answers `may_commit`."""
 
     def __init__(
         self, path: Path, *, stop_at: int | None, reads: bool, may_commit: bool | None

@@ -1,6 +1,4 @@
-"""Plays kubelet and agents on a control plane without nodes: pods start, drain, end and
-terminate.
-"""
+"""Plays kubelet and agents on a control plane without nodes."""
 
 from __future__ import annotations
 

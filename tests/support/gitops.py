@@ -1,6 +1,4 @@
-"""Asks GitOps tools for an object's state: kstatus itself, as in Flux, and Argo CD's script for
-our kind.
-"""
+"""Asks GitOps tools for an object's state: kstatus, as in Flux, and Argo CD's script."""
 
 from __future__ import annotations
 

@@ -59,9 +59,7 @@ class Agent:
         )
 
     async def join(self, channel: grpc.aio.Channel, *, follow_commands: bool = True) -> Agent:
-        """Register, open the stream, and from then on follow the master's commands (or only
-        record them).
-        """
+        """Register, open the stream, and follow the master's commands (or only record them)."""
         stub = AgentServiceStub(channel)
         await stub.Register(self.registration(), timeout=SECONDS, wait_for_ready=True)
         self.stream = stub.Connect()

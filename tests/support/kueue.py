@@ -1,6 +1,4 @@
-"""Runs the real Kueue for integration tests: its definitions, its manager as a process, and a
-queue with quota.
-"""
+"""Runs the real Kueue: its definitions, its manager as a process, and a queue with quota."""
 
 from __future__ import annotations
 

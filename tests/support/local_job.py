@@ -1,6 +1,4 @@
-"""Runs a master and agents as local processes, each with its own loopback address, as in the
-process node.
-"""
+"""Runs a master and agents as local processes, each with its own loopback address."""
 
 from __future__ import annotations
 
@@ -9,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,13 +29,13 @@ class LocalJob:
 
     def __init__(self, folder: Path, network: str) -> None:
         self.folder = folder
+        self.host = f"{network}.1"
         self.network = network
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._pods: Counter[int] = Counter()
 
     def start_master(self, least: int = 2, *options: str) -> None:
-        """Start a master with more options, which continues from the state that its predecessor
-        has stored.
-        """
+        """Start a master, which continues from the state that its predecessor has stored."""
         certificate, key = certificates()
         arguments = [
             "--standalone",
@@ -46,7 +45,7 @@ class LocalJob:
             f"--workers={least}",
         ]
         arguments += [
-            f"--address={self.network}.1",
+            f"--address={self.host}",
             "--http-port=0",
             f"--grpc-port={names.GRPC_PORT}",
         ]
@@ -64,7 +63,7 @@ class LocalJob:
         )
 
     def start_agent(self, index: int, *command: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start the agent of a worker with a command."""
+        """Start the agent of a worker with a command; each start is a new pod of the worker."""
         everything = agent_environment(
             {
                 names.ENV_FRAMEWORK: self.framework,
@@ -73,10 +72,12 @@ class LocalJob:
                 **environment,
             },
             index=index,
-            master=f"{self.network}.1",
+            incarnation=self._pods[index],
+            master=self.host,
             job=JOB,
             address=f"{self.network}.{10 + index}",
         )
+        self._pods[index] += 1
         return self._start(f"worker-{index}", AGENT, "run", "--", *command, environment=everything)
 
     def kill_master(self) -> None:

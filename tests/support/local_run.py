@@ -135,9 +135,7 @@ class LocalRun:
         ]
 
     def left(self) -> list[str]:
-        """Return the commands of all processes that a run of this test has begun, and folders of
-        runs.
-        """
+        """Return the commands of all processes that a run of this test has begun, and folders."""
         found = [
             command for process in psutil.process_iter() if (command := self._command(process))
         ]

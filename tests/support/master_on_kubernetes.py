@@ -1,6 +1,4 @@
-"""Runs a master at a real API server, with a job and an account with exactly the rights of its
-Role.
-"""
+"""Runs a master at a real API server, with exactly the rights of its Role."""
 
 from __future__ import annotations
 

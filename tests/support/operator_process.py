@@ -1,6 +1,4 @@
-"""Starts the operator's process, and reads the objects it works on, for all integration tests of
-the operator.
-"""
+"""Starts the operator's process, and reads the objects it works on."""
 
 from __future__ import annotations
 

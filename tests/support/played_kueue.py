@@ -27,9 +27,7 @@ def queued_cluster(pods: int, *, elastic: bool = True, **job: Any) -> tuple[Clus
 
 
 class PlayedKueue:
-    """Admits Workloads in their order as far as the quota allows, and evicts them when the test
-    says so.
-    """
+    """Admits Workloads in their order within the quota, and evicts them on request."""
 
     def __init__(self, cluster: Cluster, pods: int, *, elastic: bool) -> None:
         self.cluster = cluster

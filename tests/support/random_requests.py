@@ -35,17 +35,13 @@ from tests.support.wait import until
 
 BEGIN = 8
 LOST = 4
-"""Members that ScaleIns may remove: the lower indices, whose pods fail, stay in any order of the
-requests.
-"""
+"""Members that ScaleIns may remove: the lower indices, whose pods fail, always stay."""
 CPU = "200m"
 
 
 @dataclass
 class Series:
-    """The requests for each job: the change of size by request, and the number of failed
-    members.
-    """
+    """The requests for each job: the changes of size, and the number of failed members."""
 
     kube: Kube
     namespace: str
@@ -122,9 +118,7 @@ class Series:
                 await self.kube.delete(PODS, self.namespace, name)
 
     async def check(self) -> None:
-        """Wait for the end, and check that exactly the requests were executed, once each, and
-        nothing is left over.
-        """
+        """Check in the end that all requests were executed once, and nothing is left over."""
         for name in self.jobs:
             await self._check_job(name)
         pods = await self.kube.list(PODS, self.namespace)
@@ -178,9 +172,7 @@ class Series:
         return found
 
     async def _at_rest(self, name: str, size: int) -> Json | None:
-        """Return the job's status when pods, status and spec all have this size and no plan
-        runs.
-        """
+        """Return the status when pods, status and spec have this size and no plan runs."""
         found = await self.kube.get(ELASTIC_JOBS, self.namespace, name)
         selector = f"{names.LABEL_JOB_NAME}={name},{names.LABEL_ROLE}=worker"
         pods = (await self.kube.list(PODS, self.namespace, label_selector=selector))["items"]

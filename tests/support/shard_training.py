@@ -52,9 +52,7 @@ def train() -> None:
 
 
 def resume() -> None:
-    """Train 200 shards with a checkpoint after every tenth, from which the next process
-    continues.
-    """
+    """Train 200 shards with a checkpoint after every tenth, for the next process."""
     model = TRAINED.parent / "model"
     trained, saved = model.read_bytes().split(b"\n", 1) if model.exists() else (b"", b"")
     numbers = [int(number) for number in trained.split()]
@@ -131,9 +129,7 @@ def again() -> None:
 
 
 def commit() -> None:
-    """Train all shards, but wait before the first checkpoint of round 1 until the others are
-    ahead.
-    """
+    """Train all shards, but wait before round 1's first checkpoint until others are ahead."""
     world = elasticjob.world()
     if world.round == 1 and world.rank == 1:
         time.sleep(600)

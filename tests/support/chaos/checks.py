@@ -1,6 +1,4 @@
-"""Checks the state after a chaos run: requests have ended with their effect, and nothing is
-left.
-"""
+"""Checks the state after a chaos run: requests have had their effect, and nothing is left."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ ALL_KINDS = (
 )
 _OF_KUBERNETES = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
 _MOST_MORE = (30, 20, 5)
-"""How many more MB, open files and asyncio tasks an operator may have after the run than a new
-one.
-"""
+"""How many more MB, open files and tasks an operator may have after the run than a new one."""
 _WAITING_TASKS = 3
 """An operator with at least this number of tasks leads."""
 _LEFT_SECONDS = 60
@@ -156,9 +152,7 @@ async def check_processes(uids: set[str]) -> list[str]:
 
 
 async def check_operators(cluster: ChaosCluster) -> list[str]:
-    """Compare the idle leading operator after the run with a new one: memory, open files,
-    asyncio tasks.
-    """
+    """Compare the idle leader after the run with a new operator: memory, open files, tasks."""
     await asyncio.sleep(KEEP_ALIVE_SECONDS + _REST_SECONDS)  # until it has closed idle connections
     after = _leading(cluster)
     before = {name: cluster.pid(name) for name in OPERATORS}

@@ -93,9 +93,7 @@ class ChaosCluster:
         )
 
     async def keep_running(self) -> None:
-        """Restart every process that has ended, as a Deployment or a kubelet would, until
-        cancelled.
-        """
+        """Restart every process that has ended, as a Deployment or a kubelet would."""
         due: dict[str, float] = {}
         while True:
             now = asyncio.get_running_loop().time()

@@ -1,6 +1,4 @@
-"""Runs the jobs of a chaos run, and their users, who repeat each request until the API server
-accepts it.
-"""
+"""Runs the jobs of a chaos run, and their users, who repeat requests until they are accepted."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ Json = dict[str, Any]
 STEP_SECONDS = 0.08
 REQUEST_KINDS = (SCALE_INS, SCALE_OUTS, SCALE_PLANS)
 LOST_SECONDS = 5
-"""The allowed minimum. A frozen member with an open connection is lost after three times this
-time.
-"""
+"""The allowed minimum. A frozen member with a connection is lost after three times this."""
 
 
 @dataclass(frozen=True)

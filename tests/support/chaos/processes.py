@@ -1,6 +1,4 @@
-"""Finds the processes of a pod by its UID, with which the node marks every process of a
-container.
-"""
+"""Finds the processes of a pod by its UID, with which the node marks them."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from elasticjob_processes.table import marker, process_table
 
 @dataclass(frozen=True)
 class PodProcesses:
-    """The processes of one pod: its container's first one (the master, or the agent), and all
-    below it.
-    """
+    """The processes of one pod: its first one (the master, or the agent), and those below it."""
 
     first: int
     others: tuple[int, ...]

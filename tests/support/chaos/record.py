@@ -26,9 +26,7 @@ class Record:
     jobs: int = 0
     samples: int = 0
     twice: int = 0
-    """Samples that were trained again, because the process that had trained them did not report
-    them in time.
-    """
+    """Samples that were trained again because a process did not report them in time."""
     findings: list[str] = field(default_factory=list)
     latencies: Latencies = field(default_factory=Latencies)
     _kills: dict[str, list[float]] = field(default_factory=dict)

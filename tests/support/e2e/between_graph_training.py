@@ -27,9 +27,7 @@ READY_SECONDS = 300.0
 
 
 def main() -> None:
-    """Serve variables, train until all workers together have done the steps, or watch the
-    checkpoints.
-    """
+    """Serve variables, train until all workers have done the steps, or watch checkpoints."""
     folder = Path(sys.argv[1])
     steps = int(sys.argv[2])
     config = json.loads(os.environ["TF_CONFIG"])

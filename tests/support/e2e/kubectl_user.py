@@ -17,9 +17,7 @@ SECONDS = 60.0
 
 
 class KubectlUser:
-    """A user of kubectl who works with one job, and the folder of the job's training if it has
-    one.
-    """
+    """A user of kubectl who works with one job, and the folder of the job's training."""
 
     def __init__(self, sandbox: Sandbox, job: str, folder: Path = Path("/nonexistent")) -> None:
         self.kubectl = sandbox.kubectl
@@ -104,9 +102,7 @@ class KubectlUser:
         return self.pods()
 
     def runs_with(self, size: int, *, worlds: int = 1) -> None:
-        """Wait until spec, status, pods and training have this size, no plan runs, and `worlds`
-        worlds have trained.
-        """
+        """Wait until spec, status, pods and training have this size, after this many worlds."""
 
         def settled() -> bool:
             trained = self.worlds()

@@ -67,9 +67,7 @@ def variables(folder: Path, *, epochs: int) -> dict[str, str]:
 
 
 def pytorch_job(name: str, folder: Path, *, epochs: int, command: list[str]) -> Json:
-    """Return the job of examples/frameworks/pytorch/NAME.yaml, with its checkpoints in a folder
-    of the test.
-    """
+    """Return the job of examples/frameworks/pytorch/NAME.yaml, with its checkpoints in a folder."""
     job: Json = yaml.safe_load((EXAMPLES / "frameworks" / "pytorch" / f"{name}.yaml").read_text())
     job["spec"]["runPolicy"]["cleanPodPolicy"] = "None"  # the test reads its log at the end
     pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
@@ -85,9 +83,7 @@ def pytorch_job(name: str, folder: Path, *, epochs: int, command: list[str]) -> 
 
 
 def check_end(log: str, epochs: int) -> None:
-    """Check that every step is in the model once, with the samples of all ranks, and that it has
-    learned.
-    """
+    """Check that every step is in the model once, with all samples, and that it has learned."""
     (end,) = re.findall(r"finished: (\d+) steps, (\d+) samples, accuracy ([\d.]+)", log)
     steps = epochs * STEPS_PER_EPOCH
     assert (int(end[0]), int(end[1])) == (steps, steps * BATCH), log

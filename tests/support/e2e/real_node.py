@@ -1,6 +1,4 @@
-"""Shared by the tests of a real node: jobs for any cluster, and a record of all changes of their
-pods.
-"""
+"""Shared by the tests of a real node: jobs for any cluster, and a record of pod changes."""
 
 from __future__ import annotations
 
@@ -139,9 +137,7 @@ class PodRecorder:
         }
 
     def assert_one_pod_per_index(self, job: str) -> None:
-        """Assert that each index got its next pod only after the last one had ended or was
-        deleted.
-        """
+        """Assert that each index got its next pod only after the last one was over."""
         alive: dict[str, set[str]] = {}
         for kind, pod in self.states(job):
             here = alive.setdefault(pod["metadata"]["labels"][names.LABEL_INDEX], set())

@@ -1,6 +1,4 @@
-"""Defines the jobs of test_scaling.py: small, quick to start, each for one kind of scaling or
-failure.
-"""
+"""Defines the jobs of test_scaling.py, each for one kind of scaling or failure."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ def of_workers(name: str, pod_spec: Json, *, replicas: int) -> Json:
 
 
 def shared(folder: Path) -> list[tuple[str, Path]]:
-    """Return the folders that tests and containers have under the same path: the training's and
-    our programs'.
-    """
+    """Return the folders that tests and containers have under the same path."""
     return [("folder", folder), ("programs", TRAINER.parent)]
 
 
@@ -172,9 +168,7 @@ def references(name: str, folder: Path) -> Json:
 
 
 def evicted(name: str, folder: Path) -> Json:
-    """Return a job whose workers prefer the node that the test removes, and may also run on
-    another.
-    """
+    """Return a job whose workers prefer the node that the test removes."""
     made = job(name, folder, replicas=2)
     here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [LEAVING_NODE]}]}
     preferred = [{"weight": 100, "preference": here}]

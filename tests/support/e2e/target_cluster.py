@@ -1,6 +1,4 @@
-"""Describes the cluster of the end-to-end tests: the embedded one, or the one of `pytest
---kubeconfig`.
-"""
+"""Describes the cluster under test: the embedded one, or that of `pytest --kubeconfig`."""
 
 from __future__ import annotations
 

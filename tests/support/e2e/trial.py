@@ -114,9 +114,7 @@ class Trial:
         await until("reports of all agents", self._all_have_reported)
 
     async def _all_have_reported(self) -> bool:
-        """Return whether the present master knows the usage of each member, which no earlier
-        master sends it.
-        """
+        """Return whether the present master knows the usage of each member."""
         async with open_master(
             Cluster(self.sandbox.kube, self.sandbox.namespace), self.name
         ) as master:
@@ -153,9 +151,7 @@ def _rank(process: psutil.Process) -> int:
 
 @dataclass(frozen=True)
 class World:
-    """What rank 0 has printed of one world: its processes, first step, and last step if it was
-    stopped.
-    """
+    """What rank 0 has printed of one world: processes, first step, and last step if stopped."""
 
     round: int
     size: int

@@ -26,9 +26,7 @@ WATCH_SECONDS = 1.5
 TOGETHER = 24
 Code = grpc.StatusCode
 _OURS = ("Internal error from Core", "Locally cancelled by application!")
-"""The statuses at this end of a stream when the other end closes it during a write, or this one
-breaks it off.
-"""
+"""The statuses at this end of a stream when either end breaks it off."""
 Metadata = tuple[tuple[str, str | bytes], ...]
 _NEVER = frozenset({Code.UNKNOWN, Code.INTERNAL, Code.DATA_LOSS})
 """The statuses of a server that did not expect the request."""

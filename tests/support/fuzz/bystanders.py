@@ -26,9 +26,7 @@ from tests.support.wait import until
 OPTIONS = ("--standalone", "--framework=custom", "--min=1", "--workers=2")
 MEGABYTE = 2**20
 GROWTH = 16 * MEGABYTE
-"""Bytes that the limits allow to keep of all inputs; a few hundred bytes kept of each of 100,000
-inputs are more.
-"""
+"""Bytes that the limits allow to keep; a few hundred bytes of each input would be more."""
 LOG_PER_INPUT = 400
 """Bytes: a line each."""
 DATASET = "the-bystanders-own"
@@ -57,9 +55,7 @@ def rss(master: Master) -> int:
 
 @asynccontextmanager
 async def check_unharmed(master: Master, channel: grpc.aio.Channel) -> AsyncIterator[None]:
-    """Check after the block that the master is the same process as before and has logged no
-    error of its own.
-    """
+    """Check after the block that the master's process is the same and has logged no error."""
     start = master.log.stat().st_size
     yield
     assert master.process.returncode is None, master.log.read_text()

@@ -46,9 +46,7 @@ _INTEGERS: Mapping[int, tuple[int, int]] = {
 }
 
 Known = Mapping[str, Callable[[], Sequence[Any]]]
-"""By a field's name: values that exist in the server under test, so that some inputs pass its
-checks.
-"""
+"""Values that exist in the server under test, by field name: some inputs pass its checks."""
 
 
 class RandomMessages:

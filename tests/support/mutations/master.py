@@ -89,7 +89,8 @@ MUTATIONS = (
     Mutation(
         "a world that has begun is changed before all have their places",
         "master/elasticjob_master/core/rendezvous/elastic_driver.py",
-        "    if state.begun_round == state.round and state.confirmed_at is None:\n        return None\n",
+        "    if state.begun_round == state.round and state.confirmed_at is None:\n"
+        "        return None\n",
         "",
     ),
     Mutation(

@@ -1,6 +1,4 @@
-"""Tests the checks of a chaos run: they find lost samples, samples counted twice, and wrong
-sizes.
-"""
+"""Tests that the checks of a chaos run find lost and repeated samples, and wrong sizes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tests that docs/migrate/ has a page for each peer that names all fields of its samples, except
-for pod templates.
-"""
+"""Tests that docs/migrate/ has a page for each peer that names all fields of its samples."""
 
 from __future__ import annotations
 

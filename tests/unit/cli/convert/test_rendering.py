@@ -1,6 +1,4 @@
-"""Tests that rendered YAML reads as the converted object, and that comments precede their
-fields.
-"""
+"""Tests that rendered YAML reads as the converted object, with comments before fields."""
 
 from __future__ import annotations
 

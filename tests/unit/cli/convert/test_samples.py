@@ -1,6 +1,4 @@
-"""Tests that every sample of the peers' documentation becomes objects that API server and operator
-accept.
-"""
+"""Tests that every sample of the peers becomes objects that API server and operator accept."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tests that commands of torchrun and dlrover-run lose the options that the agent sets, and nothing
-else.
-"""
+"""Tests that commands of torchrun lose the options that the agent sets, and nothing else."""
 
 from __future__ import annotations
 
