@@ -31,7 +31,7 @@ async def test_ddp_trains_through_resizes_a_killed_process_and_a_killed_master(
         assert len(trial.training_processes()) == 2 * SLOTS
         await trial.scale(3)
         await trial.scale(2)
-        await trial.lives_through_kill_of_the_master(2)
+        await trial.survives_kill_of_the_master(2)
         log = trial.log()  # of a pod that may be replaced: either may seem to have failed first
         trial.kill_process(rank=3)
         await trial.timed("kill -9 of a process to next step", 2)

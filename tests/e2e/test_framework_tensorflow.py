@@ -94,7 +94,7 @@ async def test_mirrored_workers_train_through_resizes_and_killed_processes(
         await trial.trains(2, beyond=CHECKPOINT_STEPS)
         await trial.scale(3)
         await trial.scale(2)
-        await trial.lives_through_kill_of_the_master(2)
+        await trial.survives_kill_of_the_master(2)
         log = trial.log()  # the log of a pod that is replaced
         trial.kill_process(rank=1)
         await trial.timed("kill -9 of a process to next step", 2)

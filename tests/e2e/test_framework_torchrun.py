@@ -35,7 +35,7 @@ async def test_torchrun_trains_through_resizes_a_killed_process_and_a_killed_mas
         assert len(trial.training_processes()) == 2 * SLOTS
         await trial.scale(3)
         await trial.scale(2)
-        await trial.lives_through_kill_of_the_master(2)
+        await trial.survives_kill_of_the_master(2)
         log = trial.log()
         kills: Counter[str] = Counter()
         for _ in range(KILLS):

@@ -149,12 +149,12 @@ async def test_a_master_killed_during_training_costs_no_step_and_no_shard(
         starts = observer.status.master_starts
         sandbox.processes(names.master_service(NAME))[0].send_signal(signal.SIGKILL)
         killed_at = time.monotonic()
-        there = len(trained(folder))
+        before_fault = len(trained(folder))
         await observer.until(
             "a new master", lambda: observer.status.master_starts > starts, seconds=SECONDS
         )
         print(f"the next master answered {time.monotonic() - killed_at:.1f} s after the kill")
-        assert len(trained(folder)) > there, "training stopped without the master"
+        assert len(trained(folder)) > before_fault, "training stopped without the master"
         await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
         print(f"both agents were back {time.monotonic() - killed_at:.1f} s after the kill")
         assert workers(sandbox) == before
@@ -272,9 +272,9 @@ async def test_a_network_cut_of_twenty_seconds_costs_nothing(
         before = workers(sandbox)
         proxy.cut()
         cut_at = time.monotonic()
-        there = len(trained(folder))
+        before_fault = len(trained(folder))
         await members(sandbox, agent_pb2.MEMBER_STATE_SUSPECTED, agent_pb2.MEMBER_STATE_SUSPECTED)
-        assert len(trained(folder)) > there, "training stopped without the master"
+        assert len(trained(folder)) > before_fault, "training stopped without the master"
         await asyncio.sleep(CUT_SECONDS - (time.monotonic() - cut_at))
         proxy.restore()
         await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
@@ -295,11 +295,11 @@ async def test_a_briefly_frozen_agent_is_only_suspected(sandbox: Sandbox, folder
         agent = sandbox.processes(f"{NAME}-worker-1")[0]
         agent.suspend()
         try:
-            there = len(trained(folder))
+            before_fault = len(trained(folder))
             await members(
                 sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_SUSPECTED
             )
-            assert len(trained(folder)) > there, "training stopped with the agent"
+            assert len(trained(folder)) > before_fault, "training stopped with the agent"
         finally:
             agent.resume()
         await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)

@@ -85,16 +85,18 @@ def test_a_quota_exhausted_by_a_scale_out_ends_the_plan_and_the_job_continues(
         timeoutSeconds=8,
         onTimeout="Rollback",
     )
-    assert "2 of 3 new members are not ready" in partly(user, "undone")
-    assert "exceeded quota: few, requested: pods=1, used: pods=4, limited: pods=4" in partly(
-        user, "undone"
+    assert "2 of 3 new members are not ready" in partly_executed(user, "undone")
+    assert (
+        "exceeded quota: few, requested: pods=1, used: pods=4, limited: pods=4"
+        in partly_executed(user, "undone")
     )
     user.until("only the created one", lambda: user.at_rest(3))
     allow(user, 5)
     user.request("ScalePlan", "kept", createPods=[{"role": "worker"}] * 2, timeoutSeconds=8)
-    assert "1 of 2 new members are not ready" in partly(user, "kept")
-    assert "exceeded quota: few, requested: pods=1, used: pods=5, limited: pods=5" in partly(
-        user, "kept"
+    assert "1 of 2 new members are not ready" in partly_executed(user, "kept")
+    assert (
+        "exceeded quota: few, requested: pods=1, used: pods=5, limited: pods=5"
+        in partly_executed(user, "kept")
     )
     user.wait("ej/counted", ".status.workers", "4/5")
     user.until(
@@ -116,7 +118,7 @@ def allow(user: KubectlUser, pods: int) -> None:
     user.until("the quota is counted", lambda: user.status("quota/few") == counted)
 
 
-def partly(user: KubectlUser, plan: str) -> str:
+def partly_executed(user: KubectlUser, plan: str) -> str:
     """Wait until a plan has ended partially executed; return its message."""
     user.wait(f"sp/{plan}", ".status.phase", "PartiallySucceeded")
     message: str = user.status(f"sp/{plan}")["message"]
@@ -140,9 +142,9 @@ def test_defaults_of_a_limit_range_trigger_no_change(sandbox: Sandbox) -> None:
     plan = user.create("ScalePlan", "faster", replicaResourceSpecs={"worker": {"resource": wanted}})
     assert sorted(plan["resizedPods"]) == sorted(before)
     # A replacement also has the default, which again is not a difference.
-    gone = min(before)
-    user.kubectl("delete", "pod", gone)
-    user.until("a successor", lambda: user.at_rest(2) and gone not in user.pods())
+    deleted = min(before)
+    user.kubectl("delete", "pod", deleted)
+    user.until("a successor", lambda: user.at_rest(2) and deleted not in user.pods())
     (new,) = set(user.pods()) - set(before)
     assert {resources_of(user, new)[kind]["cpu"] for kind in ("requests", "limits")} == {"600m"}
     stays_at_rest(user)

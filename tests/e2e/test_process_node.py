@@ -615,25 +615,25 @@ def test_a_resize_that_requires_a_restart_restarts_whatever_the_exit_code_is(spa
     space.until("reborn", lambda status: condition(status, "Ready").get("status") == "True")
     resize(space, "reborn", limits={"memory": "128Mi"})
 
-    def reborn(status: Json) -> bool:
+    def restarted(status: Json) -> bool:
         container = status["containerStatuses"][0]
         return bool(
             container["restartCount"] == 1
             and container["resources"]["limits"] == {"memory": "128Mi"}
         )
 
-    status = space.until("reborn", reborn)
+    status = space.until("reborn", restarted)
     assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 0
 
 
 @pytest.mark.thorough
 def test_a_resize_without_room_is_done_once_the_node_has_room(
-    space: Space, mortal: SecondNode
+    space: Space, second_node: SecondNode
 ) -> None:
     for state in ("create", "condition=Ready"):
-        space.kubectl("wait", f"node/{mortal.name}", f"--for={state}", "--timeout=50s")
-    cores = int(space.get(mortal.name, "node")["status"]["allocatable"]["cpu"])
-    here = {"nodeName": mortal.name}  # not the node that other tests need
+        space.kubectl("wait", f"node/{second_node.name}", f"--for={state}", "--timeout=50s")
+    cores = int(space.get(second_node.name, "node")["status"]["allocatable"]["cpu"])
+    here = {"nodeName": second_node.name}  # not the node that other tests need
     space.shell("large", "sleep 60", spec=here, resources={"requests": {"cpu": f"{cores * 500}m"}})
     space.shell("modest", "sleep 60", spec=here, resources={"requests": {"cpu": "10m"}})
     space.phase("large", "Running")
@@ -709,7 +709,7 @@ def test_port_forward_by_spdy_is_rejected_with_a_reason(space: Space) -> None:
 
 
 @pytest.fixture
-def mortal(cluster: TargetCluster, space: Space, tmp_path: Path) -> Iterator[SecondNode]:
+def second_node(cluster: TargetCluster, space: Space, tmp_path: Path) -> Iterator[SecondNode]:
     node = SecondNode(
         cluster.kubeconfig, tmp_path, "mortal-node", taints=["elasticjob.dev/mortal=:NoSchedule"]
     )
@@ -721,19 +721,22 @@ def mortal(cluster: TargetCluster, space: Space, tmp_path: Path) -> Iterator[Sec
 
 @pytest.mark.thorough
 def test_a_killed_node_leaves_no_process_and_its_successor_reports_the_lost_ones(
-    space: Space, mortal: SecondNode
+    space: Space, second_node: SecondNode
 ) -> None:
     cookie = f"4444{uuid.uuid4().int % 10**6}"
-    here = {"nodeName": mortal.name}
+    here = {"nodeName": second_node.name}
     space.shell("lost", f"setsid sleep {cookie} & sleep {cookie}", spec=here)
     space.shell("back", "sleep 60", spec=here | {"restartPolicy": "Always"})
     before = space.phase("back", "Running")
     wait_until(
-        "two processes", lambda: living(cookie), lambda pids: len(pids) == 2, explain=mortal.log
+        "two processes",
+        lambda: living(cookie),
+        lambda pids: len(pids) == 2,
+        explain=second_node.log,
     )
-    mortal.end(signal.SIGKILL)
+    second_node.end(signal.SIGKILL)
     wait_until("its processes have ended", lambda: living(cookie), lambda pids: not pids)
-    mortal.start()
+    second_node.start()
     ended = space.ended("lost")
     assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
 
@@ -752,24 +755,29 @@ def test_a_killed_node_leaves_no_process_and_its_successor_reports_the_lost_ones
 
 @pytest.mark.thorough
 def test_a_stopped_node_ends_its_processes_and_reports_not_ready(
-    space: Space, mortal: SecondNode
+    space: Space, second_node: SecondNode
 ) -> None:
     cookie = f"4545{uuid.uuid4().int % 10**6}"
-    space.shell("cut", f"setsid sleep {cookie} & sleep {cookie}", spec={"nodeName": mortal.name})
-    wait_until(
-        "two processes", lambda: living(cookie), lambda pids: len(pids) == 2, explain=mortal.log
+    space.shell(
+        "cut", f"setsid sleep {cookie} & sleep {cookie}", spec={"nodeName": second_node.name}
     )
-    mortal.end(signal.SIGTERM)
-    assert mortal.process.returncode == 0
+    wait_until(
+        "two processes",
+        lambda: living(cookie),
+        lambda pids: len(pids) == 2,
+        explain=second_node.log,
+    )
+    second_node.end(signal.SIGTERM)
+    assert second_node.process.returncode == 0
     assert not living(cookie)
-    ready = condition(space.get(mortal.name, "node")["status"], "Ready")
+    ready = condition(space.get(second_node.name, "node")["status"], "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "ProcessNodeStopped")
-    mortal.start()
+    second_node.start()
 
 
 @pytest.mark.thorough
 def test_a_node_given_up_for_its_silence_reports_ready_again(
-    space: Space, mortal: SecondNode
+    space: Space, second_node: SecondNode
 ) -> None:
     def says(status: str) -> None:
         def look() -> str:
@@ -777,7 +785,7 @@ def test_a_node_given_up_for_its_silence_reports_ready_again(
             nodes = [
                 node
                 for node in json.loads(found)["items"]
-                if node["metadata"]["name"] == mortal.name
+                if node["metadata"]["name"] == second_node.name
             ]
             return str(condition(nodes[0]["status"], "Ready").get("status")) if nodes else ""
 
@@ -785,7 +793,7 @@ def test_a_node_given_up_for_its_silence_reports_ready_again(
             f"the node's condition Ready is {status}",
             look,
             lambda found: found == status,
-            explain=mortal.log,
+            explain=second_node.log,
         )
 
     says("True")
@@ -797,6 +805,11 @@ def test_a_node_given_up_for_its_silence_reports_ready_again(
     }
     patch = json.dumps({"status": {"conditions": [given_up]}})
     space.kubectl(
-        "patch", "node", mortal.name, "--subresource=status", "--type=strategic", f"--patch={patch}"
+        "patch",
+        "node",
+        second_node.name,
+        "--subresource=status",
+        "--type=strategic",
+        f"--patch={patch}",
     )
     says("True")

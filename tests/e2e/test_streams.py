@@ -31,9 +31,9 @@ def test_logs_follow_the_members_and_commands_run_in_them_while_the_job_is_scale
     ]
     sandbox.apply(job("digits", folder, command=speaking))
     early = user.command("logs", "digits", "-f", "--all")
-    told = tmp_path / "followed"
+    followed = tmp_path / "followed"
     with (
-        told.open("w") as file,
+        followed.open("w") as file,
         subprocess.Popen(early, stdout=file, stderr=subprocess.STDOUT) as follower,
     ):
         try:
@@ -53,7 +53,7 @@ def test_logs_follow_the_members_and_commands_run_in_them_while_the_job_is_scale
             )
             user.out("scale", "digits", "3", "--wait")
             wait_until(
-                "the third is followed", told.read_text, lambda text: "[worker-2 rank" in text
+                "the third is followed", followed.read_text, lambda text: "[worker-2 rank" in text
             )
             one = user.run("logs", "digits", "--tail=1")
             assert one.stdout.startswith("[worker-0 rank 0] ")
@@ -65,12 +65,12 @@ def test_logs_follow_the_members_and_commands_run_in_them_while_the_job_is_scale
             assert user.out("logs", "digits", "--role=master")
             assert "not found" in user.run("logs", "digits", "--previous").stderr
             user.out("stop", "digits", "--wait", "--timeout=60")
-            assert follower.wait(60) == 0, told.read_text()
+            assert follower.wait(60) == 0, followed.read_text()
         finally:
             follower.kill()
-            print(told.read_text())
+            print(followed.read_text())
     for member in range(3):
-        assert f"[worker-{member} rank " in told.read_text()
+        assert f"[worker-{member} rank " in followed.read_text()
     gone = user.run("logs", "digits")
     assert gone.returncode == 1
     assert "has ended, as Failed, and its pods are deleted (cleanPodPolicy All)" in gone.stderr

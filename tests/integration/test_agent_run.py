@@ -372,7 +372,7 @@ async def test_a_member_is_ready_once_accepted_and_stays_ready_without_a_master(
 async def test_a_taken_readiness_port_is_logged_and_training_continues(
     fake_master: FakeMaster, run: Run
 ) -> None:
-    taken = await asyncio.start_server(
+    holder = await asyncio.start_server(
         lambda _, writer: writer.close(), fake_master.host, names.AGENT_READY_PORT
     )
     agent = await run("true", **{names.ENV_POD_IP: fake_master.host})
@@ -380,7 +380,7 @@ async def test_a_taken_readiness_port_is_logged_and_training_continues(
     assert (await fake_master.exited(1)).exit_code == 0
     await fake_master.order(exit=pb.Exit())
     code, _, err = await agent.end()
-    taken.close()
+    holder.close()
     assert code == 0
     assert "cannot open the readiness port" in err
     assert str(names.AGENT_READY_PORT) in err
@@ -485,10 +485,10 @@ async def test_shards_are_leased_and_finished_ones_are_reported(
             """
         import elasticjob
         shards = elasticjob.shards("train", size=100, shard_size=10, prefetch=4)
-        taken = [shards.take() for _ in range(6)]
-        shards.done(*taken[:5])
+        leased = [shards.take() for _ in range(6)]
+        shards.done(*leased[:5])
         assert shards.flush(10)
-        print(len(shards), [(s.id, s.start, s.end) for s in taken][-1])
+        print(len(shards), [(s.id, s.start, s.end) for s in leased][-1])
         try:
             elasticjob.shards("train", size=2000, shard_size=10)
         except elasticjob.AgentError as error:

@@ -101,7 +101,7 @@ async def search(
 
 
 @pytest.fixture
-def anybodys_folder() -> Iterator[Path]:
+def public_folder() -> Iterator[Path]:
     """Create a folder whose content every user may run, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o711)
@@ -118,7 +118,7 @@ def anybodys_folder() -> Iterator[Path]:
     ],
 )
 async def test_the_training_process_finds_the_token_nowhere(
-    tmp_path: Path, network: str, anybodys_folder: Path, who: str, agent: str
+    tmp_path: Path, network: str, public_folder: Path, who: str, agent: str
 ) -> None:
     before: tuple[str, ...] = ()
     if who != "the user of the tests":
@@ -128,7 +128,7 @@ async def test_the_training_process_finds_the_token_nowhere(
     program = AGENT
     python = sys.executable
     if agent == "installed":
-        folder = anybodys_folder / "agent"
+        folder = public_folder / "agent"
         subprocess.run([AGENT, "install", str(folder)], check=True, timeout=60)
         program = str(folder / "bin" / "elasticjob-agent")
         python = str(folder / "bin" / "python3")

@@ -102,7 +102,7 @@ async def operator(kubeconfig: Path, log: Path, *arguments: str) -> AsyncIterato
         print(log.read_text())
 
 
-async def whole_life(kube: Kube, namespace: str, log: Path) -> None:
+async def run_through_life(kube: Kube, namespace: str, log: Path) -> None:
     """Take a job from its creation through every kind of request to its end and deletion."""
     plan = {
         "replicaResourceSpecs": {"worker": {"replicas": 2, "resource": {"cpu": "200m"}}},
@@ -144,7 +144,7 @@ async def test_the_operator_does_all_its_work_in_all_namespaces_with_its_own_acc
 ) -> None:
     log = tmp_path / "operator.log"
     async with operator(account, log, f"--lease-namespace={SYSTEM}"):
-        await whole_life(kube, namespace, log)
+        await run_through_life(kube, namespace, log)
     assert "no notice of leaving nodes" not in log.read_text()
 
 
@@ -158,7 +158,7 @@ async def test_an_operator_for_one_namespace_works_there_and_nowhere_else(
     mine = await kubeconfig_of(names.OPERATOR, cluster, kube, namespace, tmp_path)
     log = tmp_path / "operator.log"
     async with operator(mine, log, f"--namespace={namespace}"):
-        await whole_life(kube, namespace, log)
+        await run_through_life(kube, namespace, log)
     async with connect(user_agent="elasticjob-tests", kubeconfig=mine) as session:
         for resource in (ELASTIC_JOBS, PODS, SECRETS):
             for where in ("default", None):

@@ -406,7 +406,7 @@ async def test_a_killed_master_continues_from_its_config_map(setting: Setting) -
         assert [len(agent.started) for agent in agents] == [1, 1], "training was not touched"
 
 
-async def make_it_write(channel: grpc.aio.Channel) -> None:
+async def trigger_write(channel: grpc.aio.Channel) -> None:
     """Give a master something to write, so that it detects another master.
 
     It may end before it has answered.
@@ -419,7 +419,7 @@ async def make_it_write(channel: grpc.aio.Channel) -> None:
 async def test_a_second_master_makes_the_first_one_end(setting: Setting) -> None:
     async with setting.master() as first, first.channel() as channel, setting.master():
         first.ends_with = 1
-        await make_it_write(channel)
+        await trigger_write(channel)
         async with asyncio.timeout(20):
             await first.process.wait()
         assert b"was written by another master" in first.log.read_bytes()
@@ -490,7 +490,7 @@ async def stored_state(setting: Setting) -> bytes:
     return base64.b64decode((found.get("binaryData") or {}).get("state", ""))
 
 
-async def make_config_map_anew(setting: Setting) -> None:
+async def recreate_config_map(setting: Setting) -> None:
     """Delete the ConfigMap, and create it empty, as the operator does."""
     name = names.state_config_map(JOB)
     await setting.kube.delete(CONFIG_MAPS, setting.namespace, name)
@@ -505,7 +505,7 @@ async def test_a_master_writes_its_state_to_a_recreated_config_map(
     async with setting.master() as master, master.channel() as channel:
         agents = await world_of_two(channel)
         await stored(setting)
-        await make_config_map_anew(setting)
+        await recreate_config_map(setting)
         agents.append(await Agent(2).join(channel))
         await until("the state is stored again", partial(stored_state, setting), bool)
         await until("a world of three", lambda: all(agent.running == 2 for agent in agents))
@@ -527,8 +527,8 @@ async def test_the_second_master_survives_the_first_also_when_the_state_is_recre
         await stored(setting)
         async with setting.master() as second:
             first.ends_with = 1
-            await make_config_map_anew(setting)
-            await make_it_write(channel)
+            await recreate_config_map(setting)
+            await trigger_write(channel)
             async with asyncio.timeout(40):
                 await first.process.wait()
             assert b"was written by another master" in first.log.read_bytes()

@@ -134,8 +134,8 @@ async def test_all_queries_answer_for_a_job_that_has_ended(
         code, output, errors = await run(cluster, namespace, *arguments)
         assert code == 0, errors
         assert expected in output, (arguments, output)
-        told = f"job {namespace}/{JOB} has ended, as Succeeded: all is trained; this is as of 20"
-        assert errors.startswith(told), errors
+        notice = f"job {namespace}/{JOB} has ended, as Succeeded: all is trained; this is as of 20"
+        assert errors.startswith(notice), errors
         assert len(errors.splitlines()) == 1
 
     _, output, _ = await run(cluster, namespace, "history", JOB, "-o", "csv")

@@ -82,13 +82,13 @@ async def test_a_leader_recreates_its_deleted_lease(kube: Kube, namespace: str) 
     task = await begun(kube, namespace, "first")
     await kube.delete(LEASES, namespace, names.OPERATOR)
 
-    async def made_again() -> bool:
+    async def recreated() -> bool:
         return "first" in [
             found["spec"].get("holderIdentity")
             for found in (await kube.list(LEASES, namespace))["items"]
         ]
 
-    await until("the lease is made again", made_again, seconds=20)
+    await until("the lease is recreated", recreated, seconds=20)
     assert not task.done()
     task.cancel()
     await asyncio.wait([task])

@@ -142,9 +142,11 @@ async def test_deleting_a_scale_out_during_its_execution_restores_the_job(
         async def back() -> bool:
             found: Json = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
             indices = found["replicaStatuses"]["worker"]["indices"]
-            return bool(indices == "0-1" and "currentPlan" not in found and await gone())
+            return bool(
+                indices == "0-1" and "currentPlan" not in found and await pods_are_deleted()
+            )
 
-        async def gone() -> bool:
+        async def pods_are_deleted() -> bool:
             try:
                 await kube.get(PODS, namespace, "job-worker-3")
             except NotFound:

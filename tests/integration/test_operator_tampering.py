@@ -37,7 +37,7 @@ async def test_pods_with_edited_labels_or_owners_are_replaced(
     async def edit(name: str, metadata: dict[str, Any]) -> None:
         await kube.patch(PODS, namespace, name, {"metadata": metadata})
 
-    async def pods_are(*expected: str, or_else: tuple[str, ...] = ()) -> None:
+    async def wait_for_pods(*expected: str, or_else: tuple[str, ...] = ()) -> None:
         await until(
             f"the pods are {expected}",
             lambda: all_pods(kube, namespace),
@@ -47,18 +47,18 @@ async def test_pods_with_edited_labels_or_owners_are_replaced(
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await run_job(kube, namespace, job())
         await edit("job-worker-0", {"labels": {names.LABEL_JOB_UID: None}})
-        await pods_are("job-master", "job-worker-0-1", "job-worker-1")
+        await wait_for_pods("job-master", "job-worker-0-1", "job-worker-1")
         await edit("job-worker-1", {"labels": {names.LABEL_INDEX: "0"}})
-        await pods_are("job-master", "job-worker-0-1", "job-worker-1-2")
+        await wait_for_pods("job-master", "job-worker-0-1", "job-worker-1-2")
         await edit("job-master", NOTHING)
-        await pods_are("job-master-1", "job-worker-0-1", "job-worker-1-2")
+        await wait_for_pods("job-master-1", "job-worker-0-1", "job-worker-1-2")
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
     for name in ("job-master-1", "job-worker-0-1"):
         await edit(name, NOTHING)
     await edit("job-worker-1-2", {"ownerReferences": None})
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         names_of_one_order = ("job-master-2", "job-worker-0-3", "job-worker-1-4")
-        await pods_are(
+        await wait_for_pods(
             *names_of_one_order, or_else=("job-master-2", "job-worker-0-4", "job-worker-1-3")
         )
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")

@@ -77,7 +77,7 @@ async def create_deep(kube: Kube, namespace: str, body: Json, hole: str) -> None
     text = json.dumps(body).replace(f'"{hole}": null', deep(hole))
     assert len(text) > DEPTH
 
-    async def taken() -> bool:  # the API server serves changed definitions a moment later
+    async def accepted() -> bool:  # the API server serves changed definitions a moment later
         resource = {each.kind: each for each in (ELASTIC_JOBS, SCALE_PLANS)}[body["kind"]]
         stored = await kube.request(
             "POST", resource.path(namespace), body=msgspec.Raw(text.encode()), params={}
@@ -87,7 +87,7 @@ async def create_deep(kube: Kube, namespace: str, body: Json, hole: str) -> None
         await kube.delete(resource, namespace, body["metadata"]["name"])
         return False
 
-    await until("a deep object is stored", taken)
+    await until("a deep object is stored", accepted)
 
 
 def conditions(

@@ -167,7 +167,7 @@ async def first_line(process: asyncio.subprocess.Process) -> bytes:
         return await process.stdout.readline()
 
 
-async def gone(pid: int) -> None:
+async def wait_for_exit(pid: int) -> None:
     await until("the process has ended", lambda: not alive(pid))
 
 
@@ -205,7 +205,7 @@ async def test_a_signal_ends_the_command_and_its_children(job: Job) -> None:
     started.terminate()
     code, _, _ = await result(started)
     assert code == 128 + signal.SIGTERM
-    await gone(pid)
+    await wait_for_exit(pid)
 
 
 @pytest.mark.guarantee("horovodrun-parts-die")
@@ -214,7 +214,7 @@ async def test_a_killed_ssh_ends_its_command(job: Job) -> None:
     started = await job.ssh("echo $$; exec sleep 1000")
     pid = int(await first_line(started))
     started.kill()
-    await gone(pid)
+    await wait_for_exit(pid)
 
 
 @pytest.mark.guarantee("horovodrun-parts-die")

@@ -129,14 +129,14 @@ class ChaosProxy:
         assert isinstance(transport, asyncio.Transport)
         if fault == "410" or int(request.query.get("resourceVersion") or self.oldest) < self.oldest:
             await response.prepare(request)
-            gone = {
+            expired = {
                 "kind": "Status",
                 "status": "Failure",
                 "code": 410,
                 "reason": "Expired",
                 "message": "too old",
             }
-            await response.write(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n")
+            await response.write(json.dumps({"type": "ERROR", "object": expired}).encode() + b"\n")
             return response
         self._watches.add(transport)
         try:

@@ -129,7 +129,9 @@ class Job:
         (self.folder / "log").mkdir(parents=True)
         (self.cluster.volume / self.name).mkdir()
         (self.folder / "volume").symlink_to(self.cluster.volume / self.name)
-        await self.insist(lambda: self.kube.create(ELASTIC_JOBS, NAMESPACE, self.manifest()))
+        await self.repeat_until_answered(
+            lambda: self.kube.create(ELASTIC_JOBS, NAMESPACE, self.manifest())
+        )
         self.cluster.record.write(
             "job", name=self.name, program=self.draw.program, samples=self.draw.samples
         )
@@ -148,21 +150,25 @@ class Job:
     async def status(self) -> Json:
         """Return its status."""
         found: Json = (
-            await self.insist(lambda: self.kube.get(ELASTIC_JOBS, NAMESPACE, self.name))
+            await self.repeat_until_answered(
+                lambda: self.kube.get(ELASTIC_JOBS, NAMESPACE, self.name)
+            )
         ).get("status", {})
         return found
 
     async def pods(self) -> Json:
         """Return the status of each of its pods, by name."""
         selector = f"{names.LABEL_JOB_NAME}={self.name}"
-        listed = await self.insist(lambda: self.kube.list(PODS, NAMESPACE, label_selector=selector))
+        listed = await self.repeat_until_answered(
+            lambda: self.kube.list(PODS, NAMESPACE, label_selector=selector)
+        )
         return {item["metadata"]["name"]: item.get("status") for item in listed["items"]}
 
     async def requests(self) -> list[Json]:
         """Return its ScalePlans, ScaleIns and ScaleOuts."""
         found = []
         for resource in REQUEST_KINDS:
-            listed = await self.insist(lambda: self.kube.list(resource, NAMESPACE))  # noqa: B023
+            listed = await self.repeat_until_answered(lambda: self.kube.list(resource, NAMESPACE))  # noqa: B023
             found += [
                 {**item, "kind": resource.kind}
                 for item in listed["items"]
@@ -181,9 +187,11 @@ class Job:
 
     async def delete(self) -> None:
         """Delete it."""
-        await self.insist(lambda: self.kube.delete(ELASTIC_JOBS, NAMESPACE, self.name))
+        await self.repeat_until_answered(
+            lambda: self.kube.delete(ELASTIC_JOBS, NAMESPACE, self.name)
+        )
 
-    async def insist(self, call: Callable[[], Awaitable[Json]]) -> Json:
+    async def repeat_until_answered(self, call: Callable[[], Awaitable[Json]]) -> Json:
         """Repeat a call until the API server has answered.
 
         An object that already exists, or does not exist any more, is an answer.
@@ -238,14 +246,14 @@ class Job:
                 "metadata": {"name": name},
             }
             self.sent[resource.kind, name] = SentRequest(request, time.monotonic())
-            await self.insist(
+            await self.repeat_until_answered(
                 lambda: self.kube.create(
                     resource, NAMESPACE, {**body, "spec": {"jobName": self.name, **spec}}
                 )
             )
         elif request.kind == "scale":
             body = {"spec": {"replicas": amount}}
-            await self.insist(
+            await self.repeat_until_answered(
                 lambda: self.kube.patch(
                     ELASTIC_JOBS, NAMESPACE, self.name, body, subresource="scale"
                 )
@@ -265,6 +273,6 @@ class Job:
             self.suspended.append(time.monotonic())
 
     async def _patch(self, spec: Json) -> None:
-        await self.insist(
+        await self.repeat_until_answered(
             lambda: self.kube.patch(ELASTIC_JOBS, NAMESPACE, self.name, {"spec": spec})
         )

@@ -140,10 +140,13 @@ class PodRecorder:
         """Assert that each index got its next pod only after the last one was over."""
         alive: dict[str, set[str]] = {}
         for kind, pod in self.states(job):
-            here = alive.setdefault(pod["metadata"]["labels"][names.LABEL_INDEX], set())
-            over = kind == "DELETED" or pod["status"]["phase"] in ("Succeeded", "Failed")
-            (here.discard if over else here.add)(pod["metadata"]["name"])
-            assert len(here) < 2, f"two pods of one rank: {sorted(here)}"
+            of_index = alive.setdefault(pod["metadata"]["labels"][names.LABEL_INDEX], set())
+            name = pod["metadata"]["name"]
+            if kind == "DELETED" or pod["status"]["phase"] in ("Succeeded", "Failed"):
+                of_index.discard(name)
+            else:
+                of_index.add(name)
+            assert len(of_index) < 2, f"two pods of one rank: {sorted(of_index)}"
 
 
 @contextmanager
@@ -151,11 +154,11 @@ def record_pods(sandbox: Sandbox, folder: Path) -> Iterator[PodRecorder]:
     """Watch the pods of a test's namespace from its beginning, however late kubectl starts."""
     record = folder / "pods.json"
     path = f"/api/v1/namespaces/{sandbox.namespace}/pods"
-    there = json.loads(sandbox.kubectl("get", "--raw", path))
+    listed = json.loads(sandbox.kubectl("get", "--raw", path))
     record.write_text(
-        "".join(json.dumps({"type": "ADDED", "object": pod}) + "\n" for pod in there["items"])
+        "".join(json.dumps({"type": "ADDED", "object": pod}) + "\n" for pod in listed["items"])
     )
-    since = f"{path}?watch=true&resourceVersion={there['metadata']['resourceVersion']}"
+    since = f"{path}?watch=true&resourceVersion={listed['metadata']['resourceVersion']}"
     with recorded(sandbox, record, "get", "--raw", since):
         yield PodRecorder(record)
 

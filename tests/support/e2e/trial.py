@@ -95,7 +95,7 @@ class Trial:
                     found.append(process)
         return found
 
-    async def lives_through_kill_of_the_master(self, pods: int) -> None:
+    async def survives_kill_of_the_master(self, pods: int) -> None:
         """Kill the master, and wait until a later one sees the same world continue."""
         status = self.observer.status
         starts = status.master_starts
