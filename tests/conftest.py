@@ -45,7 +45,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("thorough" if config.getoption("thorough") else "usual")
+    settings.load_profile("usual")
+    if config.getoption("thorough"):
+        settings.load_profile("thorough")
     gc.disable()
 
 
@@ -99,9 +101,9 @@ def shared_cluster(
     The first process starts it, and stops it after the last one.
     """
     base = factory.getbasetemp()
-    run = (
-        base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    )  # a worker's directory is inside the run's
+    run = base
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run = base.parent  # a worker's directory is inside the run's
     os.environ.setdefault("GOGC", "400")  # the API server uses less CPU, and more memory
     with (run / f"{name}.users").open("w") as users:
         fcntl.flock(users, fcntl.LOCK_SH)

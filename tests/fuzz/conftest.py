@@ -15,7 +15,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def inputs(request: pytest.FixtureRequest, thorough: bool) -> int:
-    return int(request.config.getoption("inputs", None) or (12_000 if thorough else 2_000))
+    default = 2_000
+    if thorough:
+        default = 12_000
+    return int(request.config.getoption("inputs", None) or default)
 
 
 @pytest.fixture

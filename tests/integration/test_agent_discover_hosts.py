@@ -20,20 +20,22 @@ from tests.support.master_process import certificates
 SCRIPT = str(Path(sys.executable).with_name("discover_hosts"))
 
 
+ANSWERS = {
+    "/hosts": b"job-worker-0:2\njob-worker-1-4:1\n",
+    "/hosts?addresses": b"10.0.0.7:2\n10.0.0.9:1\n",
+}
+
+
 class Hosts(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        right = (
-            self.path in ("/hosts", "/hosts?addresses")
-            and self.headers["authorization"] == "Bearer secret"
-        )
-        self.send_response(200 if right else 401)
+        hosts = ANSWERS.get(self.path)
+        if hosts is not None and self.headers["authorization"] == "Bearer secret":
+            self.send_response(200)
+        else:
+            hosts = b"no"
+            self.send_response(401)
         self.end_headers()
-        hosts = (
-            b"10.0.0.7:2\n10.0.0.9:1\n"
-            if "addresses" in self.path
-            else b"job-worker-0:2\njob-worker-1-4:1\n"
-        )
-        self.wfile.write(hosts if right else b"no")
+        self.wfile.write(hosts)
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""

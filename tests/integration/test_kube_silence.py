@@ -54,11 +54,10 @@ async def test_a_silent_watch_is_replaced_and_nothing_is_missed(
     names: set[str] = set()
 
     def changed(before: Thing | None, after: Thing | None) -> None:
-        names.symmetric_difference_update(
-            {(after or before).metadata.name}  # type: ignore[union-attr]
-            if not (before and after)
-            else ()
-        )
+        if before is None or after is None:
+            thing = after or before
+            assert thing is not None
+            names.symmetric_difference_update({thing.metadata.name})
 
     async with session_through_proxy(cluster, tmp_path) as (proxy, session):
         informer: Informer[Thing] = Informer(

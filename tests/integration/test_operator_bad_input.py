@@ -59,9 +59,10 @@ async def test_bad_input_is_rejected_with_field_value_and_bound_and_changes_noth
     kube: Kube, prepared_namespace: str, bad: Bad
 ) -> None:
     before = await _everything(kube, prepared_namespace)
-    result, message = await (_edit if bad.resource is ELASTIC_JOBS else _request)(
-        kube, prepared_namespace, bad
-    )
+    if bad.resource is ELASTIC_JOBS:
+        result, message = await _edit(kube, prepared_namespace, bad)
+    else:
+        result, message = await _request(kube, prepared_namespace, bad)
     assert result in ("refused", "ScaleFailed", "Failed"), message
     assert [part for part in bad.names if part not in message] == [], message
     assert await _everything(kube, prepared_namespace) == before

@@ -120,15 +120,22 @@ class Job:
     async def _start(
         self, module: str, socket: TrainingSocket, environment: dict[str, str], *arguments: str
     ) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        streams: dict[str, int] = {"stdin": asyncio.subprocess.DEVNULL}
+        if module == "ssh":
+            streams = {"stdin": pipe, "stdout": pipe, "stderr": pipe}
+        command = (sys.executable, "-m", f"elasticjob_agent.remote_shell.{module}", *arguments)
+        variables = {
+            "PATH": os.environ["PATH"],
+            names.ENV_SOCKET: str(socket.path),
+            **environment,
+        }
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            f"elasticjob_agent.remote_shell.{module}",
-            *arguments,
-            env={"PATH": os.environ["PATH"], names.ENV_SOCKET: str(socket.path), **environment},
-            stdin=asyncio.subprocess.PIPE if module == "ssh" else asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE if module == "ssh" else None,
-            stderr=asyncio.subprocess.PIPE if module == "ssh" else None,
+            *command,
+            env=variables,
+            stdin=streams["stdin"],
+            stdout=streams.get("stdout"),
+            stderr=streams.get("stderr"),
         )
         self.processes.append(process)
         return process

@@ -57,11 +57,15 @@ class BareJob(SimulatedJob):
         return self._scaling
 
     def uses(self, role: str) -> Usage:
-        return (
-            Usage(cpu_cores=1.63, memory_bytes=1000 * MIB)
-            if role == "worker"
-            else Usage(0.42, 300 * MIB)
-        )
+        if role == "worker":
+            return Usage(cpu_cores=1.63, memory_bytes=1000 * MIB)
+        return Usage(0.42, 300 * MIB)
+
+    def _resources(self, role: str) -> ContainerResources:
+        if role not in self.given:
+            return ContainerResources()
+        given = self.given[role]
+        return ContainerResources(given["cpu"], int(given["memory"]))
 
     def _begin_round(self, size: int) -> None:
         super()._begin_round(size)
@@ -77,9 +81,7 @@ class BareJob(SimulatedJob):
         sizes = {"worker": size, "ps": SERVERS}
         roles = {
             role: RoleResources(
-                ContainerResources(self.given[role]["cpu"], int(self.given[role]["memory"]))
-                if role in self.given
-                else ContainerResources(),
+                self._resources(role),
                 requests=self.given.get(role, {}),
                 desired=count,
                 indices=frozenset(range(count)),

@@ -161,18 +161,18 @@ def test_lightning_saves_and_stops_despite_min_epochs_and_continues(
     loader = torch.utils.data.DataLoader(torch.zeros(SAMPLES, 3), batch_size=BATCH)
     checkpoint = tmp_path / "stop.ckpt"
 
-    def train(resume: bool) -> Any:
+    def train(resume_from: Path | None) -> Any:
         callback = ElasticJob(checkpoint, samples=BATCH)
         trainer = lightning.Trainer(
             default_root_dir=tmp_path, accelerator="cpu", max_epochs=2, min_epochs=2, logger=False,
             enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
             callbacks=[callback],
         )  # fmt: skip
-        trainer.fit(Model(), loader, ckpt_path=checkpoint if resume else None)
+        trainer.fit(Model(), loader, ckpt_path=resume_from)
         return callback, trainer.global_step
 
     with fake_agent(tmp_path, monkeypatch, stop_at=STOP_AT) as agent:
-        callback, step = train(resume=False)
+        callback, step = train(None)
         assert callback.stopped
         assert check_stop(agent) == step
         assert agent.sum("samples") == step * BATCH
@@ -180,7 +180,7 @@ def test_lightning_saves_and_stops_despite_min_epochs_and_continues(
     assert checkpoint.is_file()
     (tmp_path / "agent.sock").unlink()
     with fake_agent(tmp_path, monkeypatch) as agent:
-        callback, end = train(resume=True)
+        callback, end = train(checkpoint)
         assert (callback.stopped, end) == (False, 80)
         agent.wait(lambda fake: fake.reports and fake.reports[-1]["step"] == 80)
         assert agent.sum("samples") == (80 - step) * BATCH

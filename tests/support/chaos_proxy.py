@@ -140,9 +140,10 @@ class ChaosProxy:
             return response
         self._watches.add(transport)
         try:
-            async with asyncio.timeout(
-                None if self.rng is None else self.rng.uniform(0.5, WATCH_SECONDS)
-            ):
+            seconds = None
+            if self.rng is not None:
+                seconds = self.rng.uniform(0.5, WATCH_SECONDS)
+            async with asyncio.timeout(seconds):
                 async with self._send(request, b"") as answer:
                     if answer.status != 200:
                         return web.Response(status=answer.status, body=await answer.read())

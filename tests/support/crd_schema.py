@@ -41,8 +41,9 @@ def _problems(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
     yield from _bounds(value, schema, path)
     if isinstance(value, dict):
         yield from _fields(value, schema, path)
-    for position, item in enumerate(value if isinstance(value, list) else ()):
-        yield from _problems(item, schema.get("items", {}), f"{path}[{position}]")
+    if isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from _problems(item, schema.get("items", {}), f"{path}[{position}]")
 
 
 def _bounds(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
@@ -71,6 +72,7 @@ def _fields(value: dict[str, Any], schema: dict[str, Any], path: str) -> Iterato
             yield from _problems(inner, known[name], f"{path}.{name}")
         elif "additionalProperties" in schema:
             rest = schema["additionalProperties"]
-            yield from _problems(inner, rest if isinstance(rest, dict) else {}, f"{path}.{name}")
+            if isinstance(rest, dict):
+                yield from _problems(inner, rest, f"{path}.{name}")
         elif known and not schema.get("x-kubernetes-preserve-unknown-fields"):
             yield f"{path}.{name}: is not known"

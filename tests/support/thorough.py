@@ -10,11 +10,11 @@ import pytest
 
 def some_of(parameters: Iterable[Any], *, every: int) -> list[Any]:
     """Return all parameters, marking all except every n-th one for the thorough run."""
-    return [
-        pytest.param(
-            each,
-            id=getattr(each, "name", str(each)),
-            marks=[] if number % every == 0 else [pytest.mark.thorough],
-        )
-        for number, each in enumerate(parameters)
-    ]
+    found = []
+    for number, each in enumerate(parameters):
+        name = getattr(each, "name", str(each))
+        marks = [pytest.mark.thorough]
+        if number % every == 0:
+            marks = []
+        found.append(pytest.param(each, id=name, marks=marks))
+    return found

@@ -68,11 +68,15 @@ class Faults:
         self, fault: Fault, what: str, *, freeze: bool, undo: contextlib.ExitStack
     ) -> str | None:
         pids, name = self._processes(fault, what)
+        if not pids:
+            return None
         for pid in pids:
-            processes.send(pid, signal.SIGSTOP if freeze else signal.SIGKILL)
             if freeze:
+                processes.send(pid, signal.SIGSTOP)
                 undo.callback(processes.send, pid, signal.SIGCONT)
-        return f"{name} {pids}" if pids else None
+            else:
+                processes.send(pid, signal.SIGKILL)
+        return f"{name} {pids}"
 
     def _processes(self, fault: Fault, what: str) -> tuple[list[int], str]:
         if what == "operator":
@@ -91,9 +95,9 @@ class Faults:
         return chosen.get(what, [found.first, *found.others]), pod.metadata.name
 
     def _alive(self, name: str) -> list[int]:
-        return (
-            [self.cluster.pid(name)] if self.cluster.cluster.children[name].poll() is None else []
-        )
+        if self.cluster.cluster.children[name].poll() is not None:
+            return []
+        return [self.cluster.pid(name)]
 
     def _pod(
         self, fault: Fault, *, masters: bool
@@ -109,7 +113,9 @@ class Faults:
             proxy.cut()
             undo.callback(proxy.restore)
             return what
-        return f"{proxy.reset() if verb == 'reset' else proxy.freeze()} connections"
+        if verb == "reset":
+            return f"{proxy.reset()} connections"
+        return f"{proxy.freeze()} connections"
 
     def _fill(self, what: str, undo: contextlib.ExitStack) -> str | None:
         if what == "disk" and self.cluster.tmpfs:

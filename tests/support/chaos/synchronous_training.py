@@ -27,16 +27,16 @@ Json = dict[str, Any]
 def newest(volume: Path) -> Json:
     """Return the model of the newest checkpoint."""
     found = Folder(volume).complete()
-    return load(volume / found[-1]) if found else load(None)
+    if not found:
+        return load(None)
+    return load(str(volume / found[-1]))
 
 
-def load(checkpoint: Path | None) -> Json:
+def load(checkpoint: str | None) -> Json:
     """Return the model of a checkpoint; empty if there is none."""
-    loaded: Json = (
-        json.loads((checkpoint / "model").read_text())
-        if checkpoint
-        else {"model": [], "end": False}
-    )
+    if not checkpoint:
+        return {"model": [], "end": False}
+    loaded: Json = json.loads(Path(checkpoint, "model").read_text())
     return loaded
 
 
@@ -51,8 +51,7 @@ class Training:
         self.checkpointer = elasticjob.Checkpointer(
             folder / "volume", any_rank=self._any_rank, timeout=5
         )
-        found = self.checkpointer.found
-        self.model: list[list[int]] = load(Path(found) if found else None)["model"]
+        self.model: list[list[int]] = load(self.checkpointer.found)["model"]
         self.end = False
         self.shards = self.checkpointer.open(
             elasticjob.shards, "numbers", size=samples, shard_size=SHARD_SIZE, prefetch=8
@@ -77,9 +76,7 @@ class Training:
             ]
             self.model += [[shard, self.world.round, rank] for rank, shard in trained]
             end = not trained and all(each["finished"] for each in gathered)
-            step, self.end = self.agreement.answer(
-                (len(self.model), end) if self.world.rank == 0 else None
-            )
+            step, self.end = self.agreement.answer((len(self.model), end))
             if self.end:
                 self.checkpointer.finish(step, self._save)
                 return
@@ -94,7 +91,7 @@ class Training:
 
     def _any_rank(self, mine: bool) -> bool:
         gathered = self.agreement.gather(mine)
-        answer: bool = self.agreement.answer(any(gathered) if self.world.rank == 0 else None)
+        answer: bool = self.agreement.answer(any(gathered))
         return answer
 
     def _save(self, folder: str) -> None:

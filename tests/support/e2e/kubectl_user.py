@@ -87,7 +87,8 @@ class KubectlUser:
         """Apply a request or plan for the job, wait for its end, and return its status."""
         self.request(kind, name, **spec)
         what = f"{kind.lower()}/{name}"
-        self.wait(what, ".status.phase", "Succeeded" if kind == "ScalePlan" else "ScaleSucceeded")
+        end = {"ScalePlan": "Succeeded"}.get(kind, "ScaleSucceeded")
+        self.wait(what, ".status.phase", end)
         return self.status(what)
 
     def begin(self, size: int = 2) -> dict[str, str]:

@@ -27,7 +27,9 @@ def main() -> None:
     task = sys.argv[2].removeprefix("--task=")
     dist.init_process_group("gloo", timeout=TIMEOUT)
     kept = folder / "step"
-    begin = torch.tensor([int(kept.read_text()) if dist.get_rank() == 0 and kept.exists() else 0])
+    begin = torch.tensor([0])
+    if dist.get_rank() == 0 and kept.exists():
+        begin = torch.tensor([int(kept.read_text())])
     dist.broadcast(begin, 0)
     first = step = int(begin)
     finish = torch.zeros(1)

@@ -113,20 +113,20 @@ class RandomMessages:
                 )
         elif kind is not None:
             if depth < _MOST_DEPTH:
-                for _ in range(self._count() if field.is_repeated else 1):
-                    inner = self.message(kind, depth=depth + 1)
-                    into = getattr(made, field.name)
-                    if field.is_repeated:
-                        into.append(inner)
-                    else:
-                        into.CopyFrom(inner)
+                into = getattr(made, field.name)
+                if field.is_repeated:
+                    into.extend(self.message(kind, depth=depth + 1) for _ in range(self._count()))
+                else:
+                    into.CopyFrom(self.message(kind, depth=depth + 1))
         elif field.is_repeated:
             getattr(made, field.name).extend(self._scalar(field) for _ in range(self._count()))
         else:
             setattr(made, field.name, self._scalar(field))
 
     def _count(self) -> int:
-        return self.rng.choice((0, 1, 1, 2, 3, 3, 70)) if self.rng.random() < 0.99 else 3000
+        if self.rng.random() < 0.01:
+            return 3000
+        return self.rng.choice((0, 1, 1, 2, 3, 3, 70))
 
     def _scalar(self, field: FieldDescriptor) -> Any:
         rng = self.rng

@@ -131,10 +131,13 @@ def test_a_missing_file_exits_with_2(tmp_path: Path) -> None:
 
 
 def test_objects_in_a_list_are_converted_one_by_one() -> None:
-    scalers = "\n".join(f"- {line}" if not number else f"  {line}" for number, line in enumerate(
-        "apiVersion: kai.alibabacloud.com/v1alpha1\nkind: ScaleOut\nmetadata: {name: a}\n"
-        "spec: {selector: {name: b}, toAdd: {count: 1}}".splitlines()
-    ))  # fmt: skip
-    found = convert("-f", "-", text=f"apiVersion: v1\nkind: List\nitems:\n{scalers}\n")
+    items = """
+items:
+- apiVersion: kai.alibabacloud.com/v1alpha1
+  kind: ScaleOut
+  metadata: {name: a}
+  spec: {selector: {name: b}, toAdd: {count: 1}}
+"""
+    found = convert("-f", "-", text=f"apiVersion: v1\nkind: List{items}")
     assert found.returncode == 0
     assert read(found.stdout)[0]["apiVersion"] == "elasticjob.dev/v1alpha1"

@@ -147,11 +147,10 @@ def test_long_texts_take_no_time() -> None:
         "-worker-1",
     ):
         text = part * (100_000 // len(part))
-        for document, path in (
-            (servers, ("spec", "taskRoles", 0, "task", "pod", *container[1:])),
-            (launched, ("spec", "etReplicaSpecs", "launcher", *container)),
-            (plan, ("spec", "migratePods", 0, "name")),
+        command = ["sh", "-c", text]
+        for document, path, value in (
+            (servers, ("spec", "taskRoles", 0, "task", "pod", *container[1:]), command),
+            (launched, ("spec", "etReplicaSpecs", "launcher", *container), command),
+            (plan, ("spec", "migratePods", 0, "name"), text),
         ):
-            convert(
-                changed(document, path, ["sh", "-c", text] if path[-1] == "command" else text), 1
-            )
+            convert(changed(document, path, value), 1)
