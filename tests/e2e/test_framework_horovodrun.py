@@ -172,9 +172,8 @@ def test_stock_horovodrun_scales_in_training_and_a_killed_master_costs_nothing(
 def test_under_horovodrun_dead_processes_and_launchers_are_replaced(
     sandbox: Sandbox, folder: Path
 ) -> None:
-    sandbox.apply(
-        horovodrun_job(folder)
-    )  # horovodrun itself finds the network interface that they share
+    # The program `horovodrun` itself finds the network interface that they share.
+    sandbox.apply(horovodrun_job(folder))
     user = HorovodrunUser(sandbox, NAME, folder)
     user.trains_with(2)
 
@@ -211,9 +210,8 @@ def test_a_converted_training_job_of_et_operator_is_scaled_by_its_converted_scal
         container.pop("resources", None)  # this test needs no GPU
         variables = {"STEP_SECONDS": "0.1", "FINISH": str(folder / "finish")}
         set_environment(container, PATH=f"{python.parent}:{os.environ['PATH']}", **variables)
-    (launcher,) = training_job["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"][
-        "containers"
-    ]
+    launcher_role = training_job["spec"]["etReplicaSpecs"]["launcher"]
+    (launcher,) = launcher_role["template"]["spec"]["containers"]
     command = launcher["command"]
     command[-1] = re.sub(
         r"python /examples/\S+", f"python {SCRIPT} >> {folder}/launcher.log 2>&1", command[-1]

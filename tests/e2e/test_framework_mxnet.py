@@ -104,10 +104,8 @@ def test_a_converted_job_of_dl_operator_trains_with_its_scheduler_and_server(
     (mx_job,) = sample("dl_operator/mxjob.yaml")
     for replicas in mx_job["spec"]:
         (container,) = replicas["template"]["spec"]["containers"]
-        container["command"] = [
-            python,
-            str(EXAMPLES / "frameworks" / "mxnet" / "train.py"),
-        ]  # its image's command
+        # The command of the image.
+        container["command"] = [python, str(EXAMPLES / "frameworks" / "mxnet" / "train.py")]
         set_environment(
             container,
             STEPS="300",
@@ -121,9 +119,8 @@ def test_a_converted_job_of_dl_operator_trains_with_its_scheduler_and_server(
     )
 
     def last_report() -> Any:
-        progress = user.status()[
-            "progress"
-        ]  # the worker's last report comes a moment after the success
+        # The worker's last report comes a moment after the success.
+        progress = user.status()["progress"]
         return progress if "samples" in progress.get("metrics", {}) else None
 
     progress = user.until("the last report", last_report)

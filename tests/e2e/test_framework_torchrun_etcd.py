@@ -48,10 +48,9 @@ def test_torchruns_with_etcd_continue_when_the_converted_framework_is_scaled(
     pod = worker["task"]["pod"]["spec"]
     del pod["volumes"]
     (container,) = pod["containers"]
-    del (
-        container["volumeMounts"],
-        container["resources"],
-    )  # this machine has neither a GPU nor volumes in memory
+    # This machine has neither a GPU nor volumes in memory.
+    del container["volumeMounts"]
+    del container["resources"]
     logs = tmp_path_factory.mktemp("torchrun")
     # TorchElastic's own starter allows the same number of restarts by default.
     torchrun = [*pytorch_job.torchrun(str(programs / "python"), logs), "--max_restarts=3"]

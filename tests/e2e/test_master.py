@@ -139,9 +139,8 @@ async def test_a_master_killed_during_training_costs_no_step_and_no_shard(
     sandbox: Sandbox, folder: Path
 ) -> None:
     total = 1500
-    (folder / "wait-at").write_text(
-        "600"
-    )  # of the 750 steps of each worker: the next master sees them train
+    # Of the 750 steps of each worker: the next master sees them train.
+    (folder / "wait-at").write_text("600")
     sandbox.apply(steady(folder, workers=2, shards=total))
     async with sandbox.observe(NAME) as observer:
         step = await training(observer, 2, beyond=50)
@@ -206,9 +205,8 @@ async def test_a_terminated_master_is_replaced_and_not_counted_as_failed(
     async with sandbox.observe(NAME) as observer:
         await training(observer, 2, beyond=10)
         for starts in (2, 3):
-            sandbox.kubectl(
-                "delete", "pod", "-l", chosen
-            )  # as in an eviction, or when a probe has failed
+            # As in an eviction, or when a probe has failed.
+            sandbox.kubectl("delete", "pod", "-l", chosen)
             await observer.until(
                 "a new master", partial(has_started, observer, starts), seconds=SECONDS
             )

@@ -112,9 +112,8 @@ async def test_an_image_with_one_static_program_trains_as_any_user_on_a_read_onl
     sandbox: Sandbox,
 ) -> None:
     made = plain_job(images.EMPTY, ["/pause"])
-    made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0][
-        "securityContext"
-    ] = ANYBODY
+    worker = made["spec"]["replicaSpecs"]["worker"]
+    worker["template"]["spec"]["containers"][0]["securityContext"] = ANYBODY
     sandbox.apply(made)
     sandbox.kubectl(
         "wait",
@@ -146,9 +145,8 @@ async def test_any_python_of_a_command_finds_the_training_library(
     async with sandbox.observe("plain") as observer:
         logs = await succeeded(sandbox, observer)
     found = f"{names.AGENT_DIRECTORY}/agent/library/elasticjob/__init__.py"
-    last = sorted(
-        log.splitlines()[-1] for log in logs
-    )  # an agent that starts before its master logs that first
+    # An agent that starts before its master has logged that in its first lines.
+    last = sorted(log.splitlines()[-1] for log in logs)
     assert last == [f"rank=0/2 {found}", f"rank=1/2 {found}"]
 
 
@@ -174,9 +172,7 @@ async def test_a_launchers_script_finds_the_host_files_as_any_user_on_a_read_onl
     )
     lines = sandbox.kubectl("logs", "plain-launcher-0", "-c", "train").splitlines()
     hosts = [line.removesuffix(":1") for line in lines[-6:-4]]
-    assert sorted(hosts) == [
-        "plain-worker-0",
-        "plain-worker-1",
-    ]  # the member that joined first is the first line
+    # The member that joined first is the first line.
+    assert sorted(hosts) == ["plain-worker-0", "plain-worker-1"]
     slots = [f"{host}:1" for host in hosts]
     assert lines[-6:] == [*slots, *(f"{host} slots=1" for host in hosts), *slots]

@@ -304,9 +304,8 @@ def test_processes_of_all_members_meet_and_share_the_data_through_a_real_master(
         (int(rank), int(local), int(size))
         for rank, local, size in re.findall(r"rank (\d) of 5 is (\d) of (\d)", log)
     }
-    sizes = (
-        (2, 2, 3, 3, 3) if (1, 1, 2) in places else (3, 3, 3, 2, 2)
-    )  # the first to register is rank 0
+    # The first to register is rank 0.
+    sizes = (2, 2, 3, 3, 3) if (1, 1, 2) in places else (3, 3, 3, 2, 2)
     locals_ = [*range(sizes[0]), *range(sizes[-1])]
     assert places == set(zip(range(5), locals_, sizes, strict=True)), log
     assert sorted(map(int, re.findall(r"shard (\d+)$", log, re.MULTILINE))) == list(range(12)), log

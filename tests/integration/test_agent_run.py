@@ -102,9 +102,8 @@ async def test_a_new_world_restarts_the_command(fake_master: FakeMaster, run: Ru
     assert (exited.exit_code, exited.asked) == (143, True)
     await fake_master.begin(2)
     assert await agent.process.stdout.readline() == b"up\n"
-    await fake_master.order(
-        stop=pb.Stop(round=1, grace_seconds=0)
-    )  # for a previous world, so not for this process
+    # This command is for a previous world, so not for this process.
+    await fake_master.order(stop=pb.Stop(round=1, grace_seconds=0))
     await fake_master.order(drain=pb.Drain(grace_seconds=5))
     assert (await fake_master.exited(2)).asked
     assert (await agent.end())[0] == 143

@@ -637,9 +637,8 @@ async def test_multiple_of_restricts_the_auto_scaler_and_not_other_changes(
     async def change(spec: Json) -> None:
         await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": spec})
 
-    await change(
-        {"replicaSpecs": {"worker": {"replicas": 5}}}
-    )  # as the operator does after a plan of that size
+    # As the operator does after a plan of that size.
+    await change({"replicaSpecs": {"worker": {"replicas": 5}}})
     await change({"replicaSpecs": {"worker": {"minReplicas": 4}}, "autoscaling": {"enabled": True}})
     with pytest.raises(Refused, match="maxReplicas of worker is 30, which is no multiple"):
         await change({"replicaSpecs": {"worker": {"maxReplicas": 30}}})
@@ -657,9 +656,8 @@ async def test_the_scale_subresource_is_the_worker_count_within_its_bounds(
 ) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job(roles={"worker": {"maxReplicas": 5}}))
     await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"replicas": 3}}, subresource="scale")
-    assert (await kube.get(ELASTIC_JOBS, namespace, "job"))["spec"]["replicaSpecs"]["worker"][
-        "replicas"
-    ] == 3
+    found = await kube.get(ELASTIC_JOBS, namespace, "job")
+    assert found["spec"]["replicaSpecs"]["worker"]["replicas"] == 3
     with pytest.raises(Refused, match="above maxReplicas, which is 5"):
         await kube.patch(
             ELASTIC_JOBS, namespace, "job", {"spec": {"replicas": 9}}, subresource="scale"

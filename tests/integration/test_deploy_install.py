@@ -101,9 +101,8 @@ async def test_applying_again_changes_nothing(kube: Kube, tools: Tools) -> None:
         await served(kube)
         await replicas(kube, SYSTEM)
 
-        async def no_difference() -> (
-            bool
-        ):  # a status that changes between the two readings of kubectl diff does not count
+        # A status that changes between the two readings of kubectl diff does not count.
+        async def no_difference() -> bool:
             print(found := tools.difference("-k", str(DEPLOY / "base")))
             return not found
 
@@ -156,9 +155,8 @@ def test_the_documented_overlay_sets_both_images(tools: Tools, tmp_path: Path) -
     text = (DEPLOY.parent / "docs" / "install.md").read_text()
     (tmp_path / "kustomization.yaml").write_text(text.partition("```yaml\n")[2].partition("```")[0])
     found = _by_name(yaml.safe_load_all(tools.kubectl("kustomize", str(tmp_path))))
-    [container] = found["Deployment", "elasticjob-operator"]["spec"]["template"]["spec"][
-        "containers"
-    ]
+    deployment = found["Deployment", "elasticjob-operator"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.example/elasticjob-operator:0.1.0"
     assert {
         "name": "MASTER_IMAGE",
@@ -212,9 +210,8 @@ def test_kustomize_and_helm_enable_kueue_in_the_same_way(tools: Tools, tmp_path:
     for key in (key for key in built if "kueue" in key[1]):
         assert built[key] == rendered[key]
     for found in (built, rendered):
-        (container,) = found["Deployment", "elasticjob-operator"]["spec"]["template"]["spec"][
-            "containers"
-        ]
+        deployment = found["Deployment", "elasticjob-operator"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
         assert container["args"][-1] == "--kueue"
 
 

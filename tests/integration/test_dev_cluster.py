@@ -217,9 +217,8 @@ def test_status_and_down_know_every_cluster_of_this_user(
     kept = tmp_path / "elasticjob" / "demo"  # where `dev demo --keep` puts it
     assert dev("up", "--control-plane-only", "--state", kept).returncode == 0
     try:
-        answer = dev(
-            "status", **home
-        )  # the exit code covers all clusters, also those of other tests
+        # The exit code covers all clusters, also those of other tests.
+        answer = dev("status", **home)
         assert str(kept / "kubeconfig") in answer.stdout
         assert str(cluster.kubeconfig) in answer.stdout
         assert str(cluster.kubeconfig) not in dev("status", "--state", kept).stdout

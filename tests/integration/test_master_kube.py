@@ -336,10 +336,8 @@ async def test_nearly_exhausted_memory_becomes_a_plan_with_the_numbers(
 ) -> None:
     limited = {"worker": {"desired": 2, "indices": "0-1", "resources": {"memory": "1Gi"}}}
     await setting.patch_job({"status": {"replicaStatuses": limited}}, "status")
-    worker = {
-        "maxMemory": "8Gi",
-        "maxReplicas": 2,
-    }  # as it would grow before the end of the first window
+    # Without bounds it would grow before the end of the first window.
+    worker = {"maxMemory": "8Gi", "maxReplicas": 2}
     spec = {"replicaSpecs": {"worker": worker}, "autoscaling": {"enabled": True}}
     await setting.patch_job({"spec": spec})
     async with setting.master() as master, master.channel() as channel, AsyncExitStack() as cleanup:
@@ -637,9 +635,8 @@ async def test_a_stall_and_its_end_are_written_at_once(
             await agents[0].send(
                 step=pb.StepReport(round=1, step=step, samples=30, seconds=0.1, steps=1)
             )
-        progress = (await until("the stall in the status", setting.job, _stalled))["status"][
-            "progress"
-        ]
+        job = await until("the stall in the status", setting.job, _stalled)
+        progress = job["status"]["progress"]
         assert progress["stalledSince"] == progress["lastReportTime"]
         steps = itertools.count(3)
 

@@ -81,9 +81,8 @@ async def test_every_watch_sends_the_present_then_the_change_and_ends_with_the_m
     await until("events", lambda: values["history"][-1].events)
     master.process.terminate()
     await asyncio.wait_for(asyncio.gather(*readers), SECONDS)
-    await asyncio.wait_for(
-        master.process.wait(), SECONDS
-    )  # a second SIGTERM at its very end would change the exit code
+    # A second SIGTERM at its very end would change the exit code.
+    await asyncio.wait_for(master.process.wait(), SECONDS)
     assert [event.reason for each in values["history"] for event in each.events] == [
         "MasterStarted", "MemberRegistered", "MemberRegistered", "WorldFormed",
     ], "each event once, by a watch that sends only new ones"  # fmt: skip

@@ -109,9 +109,8 @@ async def rights(
             {"metadata": pod, "spec": {"containers": [{"name": "c", "image": "i"}]}},
         )
     await kube.create(SCALE_PLANS, namespace, _plan(OTHER, "theirs-1"))
-    elsewhere = (await kube.create(NAMESPACES, None, {"metadata": {"generateName": "elsewhere-"}}))[
-        "metadata"
-    ]["name"]
+    other = await kube.create(NAMESPACES, None, {"metadata": {"generateName": "elsewhere-"}})
+    elsewhere = other["metadata"]["name"]
     mine = await kubeconfig_of(names.master_service(JOB), cluster, kube, namespace, tmp_path)
     try:
         async with connect(user_agent="elasticjob-tests", kubeconfig=mine) as session:

@@ -182,9 +182,8 @@ async def test_a_master_leases_nothing_before_the_whole_world_has_reported_its_l
             grpc.StatusCode.UNAVAILABLE,
             f"the leases of {second.name} are not known yet: not connected",
         )
-        assert (await refusal(report(stub, second, [], returned=[6], round_=1)))[
-            0
-        ] == grpc.StatusCode.UNAVAILABLE
+        code, _ = await refusal(report(stub, second, [], returned=[6], round_=1))
+        assert code == grpc.StatusCode.UNAVAILABLE
         await second.join(channel)
         assert await lease_of_new_master(stub, first, 2) == [10, 11]
         await report(stub, first, [0, 1, *given[0], 10, 11])
@@ -219,11 +218,12 @@ async def test_the_running_process_restores_a_checkpoint_that_survives_the_maste
         code, details = await refusal(restore(first, saved, 1))
         assert code == grpc.StatusCode.FAILED_PRECONDITION
         assert "runs no process of that round any more" in details
-        assert (await refusal(restore(first, saved, 0)))[0] == grpc.StatusCode.INVALID_ARGUMENT
-        assert (await refusal(restore(Agent(7), saved, 2)))[0] == grpc.StatusCode.UNAVAILABLE
-        assert (await refusal(restore(first, b"nonsense", 2)))[
-            0
-        ] == grpc.StatusCode.INVALID_ARGUMENT
+        for agent, state, round_, expected in (
+            (first, saved, 0, grpc.StatusCode.INVALID_ARGUMENT),
+            (Agent(7), saved, 2, grpc.StatusCode.UNAVAILABLE),
+            (first, b"nonsense", 2, grpc.StatusCode.INVALID_ARGUMENT),
+        ):
+            assert (await refusal(restore(agent, state, round_)))[0] == expected
         assert (await restore(first, saved, 2)).waiting == 16
         ports = await master.kill()
     async with run_master(tmp_path, *options, ports=ports) as master, master.channel() as channel:
@@ -332,6 +332,5 @@ async def test_a_process_outside_the_world_neither_reads_nor_changes_the_ledger(
         )
         assert first.commands[-1].stop == agent_pb2.Stop(round=1, grace_seconds=0)
         assert [await refusal(call) for call in calls(first, 1)] == [over] * 5, "when it is back"
-        await stub.GetCheckpoint(
-            pb.GetCheckpointRequest(dataset="d")
-        )  # from an agent of an earlier version
+        # An agent of an earlier version sends this.
+        await stub.GetCheckpoint(pb.GetCheckpointRequest(dataset="d"))

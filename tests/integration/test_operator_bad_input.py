@@ -102,9 +102,8 @@ async def _request(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
 
 async def _edit(kube: Kube, namespace: str, bad: Bad) -> tuple[str, str]:
     """Edit the running job; return the outcome and the reason. Undo an edit that was stored."""
-    old = (await kube.get(ELASTIC_JOBS, namespace, RUNNING))["spec"]["replicaSpecs"]["worker"][
-        "replicas"
-    ]
+    before = await kube.get(ELASTIC_JOBS, namespace, RUNNING)
+    old = before["spec"]["replicaSpecs"]["worker"]["replicas"]
     try:
         edited = await kube.patch(
             ELASTIC_JOBS, namespace, RUNNING, {"spec": bad.spec}, subresource=bad.subresource

@@ -225,9 +225,8 @@ async def test_a_foreign_pod_of_the_same_name_is_left_alone(
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await kube.create(ELASTIC_JOBS, namespace, job())
         await until("both workers", lambda: _count(kube, namespace, 2))
-        assert (await kube.get(PODS, namespace, "job-worker-0"))["metadata"]["uid"] == foreign[
-            "metadata"
-        ]["uid"]
+        found = await kube.get(PODS, namespace, "job-worker-0")
+        assert found["metadata"]["uid"] == foreign["metadata"]["uid"]
 
 
 @pytest.mark.guarantee("no-writes-at-rest")

@@ -58,9 +58,8 @@ async def test_a_job_deleted_at_any_time_leaves_nothing(
                 await kube.create(ELASTIC_JOBS, namespace, job(name))
             for name in ("draining", "executing", "waiting", "suspended"):
                 await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
-            both = partial(
-                status_of, kube, namespace, ELASTIC_JOBS, "draining"
-            )  # one that is not ready drains nothing
+            # A member that is not ready drains nothing.
+            both = partial(status_of, kube, namespace, ELASTIC_JOBS, "draining")
             await until("both workers are ready", both, lambda status: status["workers"] == "2/2")
             await _scale_in(kube, namespace, "draining", "draining")
             await phase(kube, namespace, SCALE_PLANS, "draining", "Draining")

@@ -54,11 +54,10 @@ async def test_members_migrate_to_other_resources_under_other_indices(
             "cpu": "200m",
             "memory": "64Mi",
         }
-        other = (await kube.get(PODS, namespace, "job-worker-3"))["spec"]["containers"][0][
-            "resources"
-        ]
+        found = await kube.get(PODS, namespace, "job-worker-3")
+        other = found["spec"]["containers"][0]["resources"]
         assert (other["requests"]["rdma/hca"], other["limits"]["rdma/hca"]) == ("2", "2"), (
-            "Kubernetes wants them equal"
+            "Kubernetes requires them to be equal"
         )
         after = await kube.get(ELASTIC_JOBS, namespace, "job")
         assert after["spec"]["replicaSpecs"]["worker"]["replicas"] == 2

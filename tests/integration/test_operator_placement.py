@@ -133,9 +133,8 @@ async def test_a_member_on_a_cordoned_node_is_drained_and_replaced_uncounted(
             assert "forcedPods" not in plan["status"], "it was drained"
             assert has_no_restart(await settled(kube, namespace, 2))
             assert await workers(kube, namespace) == ["job-worker-1", "job-worker-2"]
-            assert (await kube.get(ELASTIC_JOBS, namespace, "job"))["spec"]["replicaSpecs"][
-                "worker"
-            ]["replicas"] == 2
+            found = await kube.get(ELASTIC_JOBS, namespace, "job")
+            assert found["spec"]["replicaSpecs"]["worker"]["replicas"] == 2
 
 
 async def test_members_on_unhealthy_nodes_are_replaced_away_from_all_such_nodes(
@@ -160,13 +159,11 @@ async def test_members_on_unhealthy_nodes_are_replaced_away_from_all_such_nodes(
             )
             plans = await disruptions(kube, namespace)
             assert {plan["status"]["phase"] for plan in plans} == {"Succeeded"}, plans
-            last = (await workers(kube, namespace))[
-                -1
-            ]  # by its index: the one created when both nodes were known
+            # The highest index, which was created when both nodes were known.
+            last = (await workers(kube, namespace))[-1]
             affinity = (await kube.get(PODS, namespace, last))["spec"]["affinity"]["nodeAffinity"]
-            (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"][
-                "nodeSelectorTerms"
-            ]
+            required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+            (term,) = required["nodeSelectorTerms"]
             assert [field["values"] for field in term["matchFields"]] == [
                 [node] for node in sorted(nodes)
             ]
@@ -452,12 +449,10 @@ async def test_deleted_services_and_secrets_return_with_the_next_master_or_opera
                 return bool(role["rules"] == rules)
 
             await until("Secret, Service and rules are back", back)
-            versions = {
-                resource: (await kube.get(resource, namespace, "job-master"))["metadata"][
-                    "resourceVersion"
-                ]
-                for resource in (SECRETS, SERVICES, ROLES, ROLE_BINDINGS)
-            }
+            versions = {}
+            for resource in (SECRETS, SERVICES, ROLES, ROLE_BINDINGS):
+                found = await kube.get(resource, namespace, "job-master")
+                versions[resource] = found["metadata"]["resourceVersion"]
         await kube.delete(SERVICES, namespace, "job")
         async with operator(cluster.kubeconfig, namespace, tmp_path / "third"):
             await until(

@@ -118,9 +118,8 @@ async def test_a_foreign_service_of_the_same_name_is_left_alone_with_a_warning(
 
         await until("an event reports it", warned)
         assert await kube.get(SERVICES, namespace, "job-master") == foreign
-        assert (
-            await workers(kube, namespace) == []
-        )  # they would look for the master at the foreign service
+        # Workers would look for the master at the foreign service.
+        assert await workers(kube, namespace) == []
         await kube.delete(SERVICES, namespace, "job-master")
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running", seconds=60)
 
@@ -148,9 +147,8 @@ async def test_a_large_job_does_not_delay_a_small_one(
 
 
 async def _used(kube: Kube, namespace: str) -> Any:
-    return (await kube.get(QUOTAS, namespace, "few-pods")).get("status", {}).get("used", {}).get(
-        "pods"
-    ) == "6"
+    quota = await kube.get(QUOTAS, namespace, "few-pods")
+    return quota.get("status", {}).get("used", {}).get("pods") == "6"
 
 
 @asynccontextmanager

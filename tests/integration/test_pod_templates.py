@@ -171,9 +171,8 @@ async def test_values_that_go_programs_write_for_unset_fields_are_accepted(
         "imagePullPolicy": "",
         "env": [{"name": "A", "value": None}],
     }
-    stored = (await create_strictly(kube, namespace, body))["spec"]["replicaSpecs"]["worker"][
-        "template"
-    ]
+    created = await create_strictly(kube, namespace, body)
+    stored = created["spec"]["replicaSpecs"]["worker"]["template"]
     assert stored["metadata"] == {"labels": {"team": "vision"}}
     assert stored["spec"]["containers"][0]["env"] == [{"name": "A"}]
 
@@ -183,19 +182,15 @@ async def test_a_job_stored_before_a_template_rule_existed_can_still_be_scaled(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     definition = yaml.safe_load((REPOSITORY / "crds" / "elasticjobs.yaml").read_text())
-    group = definition["spec"]["group"] = (
-        "earlier.example"  # separate from the real one, which other tests use
-    )
-    for also_called in ("shortNames", "categories"):
-        definition["spec"]["names"].pop(
-            also_called
-        )  # under which other tests ask kubectl for the real one
+    # Separate from the real definition, which other tests use, also by its other names.
+    group = definition["spec"]["group"] = "earlier.example"
+    for other_names in ("shortNames", "categories"):
+        definition["spec"]["names"].pop(other_names)
     name = definition["metadata"]["name"] = f"elasticjobs.{group}"
     (version,) = definition["spec"]["versions"]
     roles = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["replicaSpecs"]
-    template = roles["additionalProperties"]["properties"]["template"]["properties"]["spec"][
-        "properties"
-    ]
+    role = roles["additionalProperties"]["properties"]
+    template = role["template"]["properties"]["spec"]["properties"]
     (tmp_path / "now.yaml").write_text(yaml.safe_dump(definition))
     del template["restartPolicy"]["x-kubernetes-validations"]
     (tmp_path / "earlier").mkdir()

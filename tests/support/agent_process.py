@@ -118,9 +118,7 @@ def alive(pid: int) -> bool:
     """Return whether a process exists and has not ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (
-        FileNotFoundError,
-        ProcessLookupError,
-    ):  # the latter if it ends between opening and reading
+    except (FileNotFoundError, ProcessLookupError):
+        # The latter if it ends between opening and reading.
         return False
     return state != "Z"

@@ -15,16 +15,14 @@ from elasticjob import _agent_connection
 
 from tests.support.fake_agent import FakeAgent, fake_agent
 
-os.environ.setdefault(
-    "KERAS_BACKEND", "jax"
-)  # read when keras is imported; the others are not installed
+# Read when keras is imported; the others are not installed.
+os.environ.setdefault("KERAS_BACKEND", "jax")
 STOP_AT = 7
 BATCH = 4
 SAMPLES = 40 * BATCH
 
-pytestmark = pytest.mark.filterwarnings(
-    "default"
-)  # those frameworks warn about themselves and about each other
+# Those frameworks warn about themselves and about each other.
+pytestmark = pytest.mark.filterwarnings("default")
 
 
 @pytest.fixture

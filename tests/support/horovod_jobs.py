@@ -54,9 +54,8 @@ def check_account(log: str, *, sizes: set[int], repeated: int = 0) -> None:
     done = steps_in(log)
     steps = max(step for step, _, _ in done)
     missing = set(range(1, steps + 1)) - {step for step, _, _ in done}
-    assert len(missing) <= repeated, (
-        f"steps {missing} are missing: {log}"
-    )  # a killed rank 0 prints nothing any more
+    # A killed rank 0 prints nothing any more.
+    assert len(missing) <= repeated, f"steps {missing} are missing: {log}"
     assert len(done) <= steps + repeated, f"{len(done)} steps for {steps}: {log}"
     assert {size for _, size, _ in done} == sizes, log
     finished = re.findall(

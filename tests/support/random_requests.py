@@ -180,9 +180,8 @@ class Series:
             f"{p['metadata']['name']} {p['status']['phase']} with {_cpu(p)}" for p in pods
         ]
         self.observations.append(str(found["status"]))
-        pods = [
-            pod for pod in pods if pod["status"]["phase"] != "Failed"
-        ]  # they stay for their logs
+        # They stay for their logs.
+        pods = [pod for pod in pods if pod["status"]["phase"] != "Failed"]
         alive = [pod for pod in pods if pod["status"]["phase"] == "Running" and _cpu(pod) == CPU]
         status: Json = found["status"]
         settled = (status["phase"], status["workers"], status.get("currentPlan")) == (

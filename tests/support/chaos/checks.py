@@ -99,9 +99,8 @@ def wrong(item: Json, sent: SentRequest | None) -> list[str]:
     status = item.get("status", {})
     name = f"{item['kind']} {item['metadata']['name']}"
     phase = status.get("phase", "")
-    if phase in ("Failed", "ScaleFailed", "Cancelled", "PartiallySucceeded") and not status.get(
-        "message"
-    ):
+    has_reason = bool(status.get("message"))
+    if phase in ("Failed", "ScaleFailed", "Cancelled", "PartiallySucceeded") and not has_reason:
         return [f"{name} is {phase} and does not say why"]
     if sent is None or phase != "Succeeded":
         return []

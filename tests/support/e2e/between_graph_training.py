@@ -79,9 +79,8 @@ def train(folder: Path, steps: int, target: str, config: dict[str, Any]) -> None
         "config": tf.ConfigProto(device_filters=["/job:ps", device]),
     }
     if not is_chief:
-        store.wait(
-            "ready", timeout=READY_SECONDS
-        )  # MonitoredTrainingSession itself checks every 30 s only
+        # MonitoredTrainingSession itself checks every 30 s only.
+        store.wait("ready", timeout=READY_SECONDS)
     with tf.train.MonitoredTrainingSession(master=target, **options) as session:
         first = done = int(session.run_step_fn(lambda step_context: step_context.session.run(step)))
         own = 0

@@ -136,9 +136,8 @@ def lowered(name: str, folder: Path) -> Json:
     )
     resources = {"requests": {"memory": "64Mi"}, "limits": {"memory": "256Mi"}}
     made = job(name, folder, command=["python", "-c", script, str(folder)], resources=resources)
-    made["spec"]["replicaSpecs"]["worker"]["restartLimit"] = made["spec"]["runPolicy"][
-        "backoffLimit"
-    ] = 0
+    made["spec"]["replicaSpecs"]["worker"]["restartLimit"] = 0
+    made["spec"]["runPolicy"]["backoffLimit"] = 0
     return made
 
 

@@ -55,9 +55,8 @@ class TargetCluster:
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the nodes."""
-        found: list[dict[str, Any]] = json.loads(self.kubectl("get", "nodes", "-o", "json"))[
-            "items"
-        ]
+        listed = json.loads(self.kubectl("get", "nodes", "-o", "json"))
+        found: list[dict[str, Any]] = listed["items"]
         return found
 
     def is_here(self) -> bool:

@@ -144,9 +144,8 @@ class Trial:
 
 def _rank(process: psutil.Process) -> int:
     environment = process.environ()
-    return int(
-        environment.get("RANK") or environment[names.ENV_RANK]
-    )  # those of torchrun have their own RANK
+    # Those of torchrun have their own RANK.
+    return int(environment.get("RANK") or environment[names.ENV_RANK])
 
 
 @dataclass(frozen=True)

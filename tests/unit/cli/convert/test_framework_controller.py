@@ -133,10 +133,9 @@ def test_the_agent_replaces_the_barrier_and_tasks_train_in_one_world() -> None:
         assert "agent" not in written
         assert written["minReplicas"] == size
         assert written["podForceDeleteSeconds"] == 1800
-        assert {"initContainers", "serviceAccountName", "volumes"} & written["template"][
-            "spec"
-        ].keys() == set()
-        assert "volumeMounts" not in written["template"]["spec"]["containers"][0]
+        pod = written["template"]["spec"]
+        assert not {"initContainers", "serviceAccountName", "volumes"} & pod.keys()
+        assert "volumeMounts" not in pod["containers"][0]
 
 
 def test_volumes_with_uses_beside_the_barrier_stay() -> None:

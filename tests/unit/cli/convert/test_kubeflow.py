@@ -61,10 +61,9 @@ def test_master_and_workers_of_a_pytorch_job_become_one_role_of_a_fixed_size() -
     assert spec_of(pytorch())["runPolicy"]["cleanPodPolicy"] == "None"
     assert lost(pytorch()) == []
     document = pytorch()
-    document["spec"]["pytorchReplicaSpecs"]["Worker"] = pytorch()["spec"]["pytorchReplicaSpecs"][
-        "Worker"
-    ]
-    master = document["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    roles = document["spec"]["pytorchReplicaSpecs"]
+    roles["Worker"] = pytorch()["spec"]["pytorchReplicaSpecs"]["Worker"]
+    master = roles["Master"]["template"]["spec"]["containers"][0]
     master["command"] = ["python", "master.py"]
     assert [text for text in lost(document) if "template differs" in text]
 
