@@ -35,17 +35,10 @@ class Space:
         return self.cluster.command("-n", self.name, *arguments)
 
     def kubectl(self, *arguments: str, body: Json | None = None, check: bool = True) -> str:
-        text = json.dumps(body) if body else None
-        done = subprocess.run(
-            self.command(*arguments),
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert not check or done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
-        return done.stdout if check else done.stdout + done.stderr
+        stdin = None
+        if body:
+            stdin = json.dumps(body)
+        return self.cluster.kubectl("-n", self.name, *arguments, stdin=stdin, check=check)
 
     def pod(
         self, name: str, command: list[str] | None, *, spec: Json | None = None, **container: Any

@@ -6,7 +6,6 @@ The end-to-end tests change it with kubectl and observe it as the demo does.
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -44,17 +43,9 @@ class Sandbox:
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         """Run kubectl in the namespace and return its output."""
-        done = subprocess.run(
-            self.command(*arguments),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+        return self.cluster.kubectl(
+            "-n", self.namespace, *arguments, stdin=stdin, check=check, seconds=120
         )
-        print("$ kubectl", *arguments, "\n", done.stdout[:2000], done.stderr)
-        assert not check or done.returncode == 0, done.stderr
-        return done.stdout if check else done.stdout + done.stderr
 
     def apply(self, *objects: Json) -> None:
         """Apply objects."""

@@ -47,11 +47,23 @@ class TargetCluster:
         """Return the command line of kubectl."""
         return [self.bin / "kubectl", "--kubeconfig", self.kubeconfig, *arguments]
 
-    def kubectl(self, *arguments: str) -> str:
-        """Run kubectl and return its output."""
-        return subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, timeout=60, check=True
-        ).stdout
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, check: bool = True, seconds: float = 60
+    ) -> str:
+        """Run kubectl and return its output; without `check` also its errors."""
+        done = subprocess.run(
+            self.command(*arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        print("$ kubectl", *arguments, "\n", done.stdout[:2000], done.stderr)
+        if not check:
+            return done.stdout + done.stderr
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the nodes."""
