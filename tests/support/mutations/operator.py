@@ -8,14 +8,14 @@ MUTATIONS = (
     Mutation(
         "a delete without UID",
         "operator/elasticjob_operator/pod_executor.py",
-        "name, uid=uid, grace_seconds=grace_seconds)",
-        "name, grace_seconds=grace_seconds)",
+        "PODS, job.metadata.namespace, name, uid=uid, grace_seconds=grace_seconds",
+        "PODS, job.metadata.namespace, name, grace_seconds=grace_seconds",
     ),
     Mutation(
         "a status written without resourceVersion",
         "operator/elasticjob_operator/executor.py",
-        'metadata = {"resourceVersion": job.metadata.resource_version, "uid": job.metadata.uid}',
-        'metadata = {"uid": job.metadata.uid}',
+        'version = {"resourceVersion": target.resource_version, "uid": target.uid}',
+        'version = {"uid": target.uid}',
     ),
     Mutation(
         "the index of a pod that is still leaving is used again",
