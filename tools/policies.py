@@ -14,9 +14,10 @@ STATUS_POLICY = "elasticjob-masters-write-progress-only"
 PLANS_POLICY = "elasticjob-masters-plan-for-their-own-job"
 PROGRESS = "progress"
 """The only field of a job's status that its master may write."""
+_MASTER_ACCOUNT = f"^system:serviceaccount:[^:]+:.+{names.master_service('')}$"
 _BY_A_MASTER = {
     "name": "by-a-master",
-    "expression": f"request.userInfo.username.matches('^system:serviceaccount:[^:]+:.+{names.master_service('')}$')",
+    "expression": f"request.userInfo.username.matches('{_MASTER_ACCOUNT}')",
 }
 
 
@@ -31,17 +32,14 @@ def policies() -> dict[str, tuple[Json, Json]]:
 
 def _only_progress() -> list[Json]:
     """Return rules that each other field of the status stays the same."""
-    fields = [
-        field.encode_name
-        for field in structs.fields(ElasticJobStatus)
-        if field.encode_name != PROGRESS
-    ]
+    fields = [field.encode_name for field in structs.fields(ElasticJobStatus)]
     return [
         _validation(
             f"object.?status.?{field} == oldObject.?status.?{field}",
             f"status.{field}: a master may change nothing of the status but status.{PROGRESS}",
         )
         for field in fields
+        if field != PROGRESS
     ]
 
 
@@ -71,7 +69,8 @@ def _only_own_plans() -> list[Json]:
             f"metadata.labels: a master may set {' and '.join(own_labels)}, of its own job",
         ),
         _validation(
-            f"object.metadata.?ownerReferences.orValue([]).all(o, {owned} && {uid}.orValue(o.uid) == o.uid)",
+            f"object.metadata.?ownerReferences.orValue([]).all(o, {owned} && {uid}.orValue(o.uid) "
+            "== o.uid)",
             "metadata.ownerReferences: the only owner a master may set is its own ElasticJob",
         ),
         _validation(

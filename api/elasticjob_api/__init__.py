@@ -1,4 +1,1 @@
-"""What all parts share.
-
-Custom resource types, gRPC stubs, names of labels, ports and variables, and shared limits.
-"""
+"""The parts that all packages share: custom resource types, gRPC stubs, names and limits."""

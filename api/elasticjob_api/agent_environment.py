@@ -1,7 +1,7 @@
-"""The variables that tell an agent which member of which job it is.
+"""The environment variables that identify an agent's member and job.
 
-The same in a pod and in a process of this machine. Whoever starts the agent adds what only it
-knows: the pod's name, UID and address, and the credentials of the master.
+They are the same in a pod and in a local process. The process that starts the agent adds the pod's
+name, UID and address, and the credentials of the master.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from elasticjob_api import names
 
 
 def job_variables(name: str, uid: str, namespace: str) -> dict[str, str]:
-    """Return what master and members of a job know of it."""
+    """Return the variables of a job, for its master and its members."""
     return {names.ENV_JOB_NAME: name, names.ENV_JOB_UID: uid, names.ENV_NAMESPACE: namespace}
 
 
@@ -27,29 +27,32 @@ def member_variables(
     drain_seconds: int,
     sigterm_delay_seconds: int = 0,
 ) -> dict[str, str]:
-    """Return what one member's agent is told.
+    """Return the variables of one member's agent.
 
     Args:
         job: the job's name.
         role: of the member.
         index: of the member in its role.
-        incarnation: how many pods have had this index before.
+        incarnation: the number of earlier pods with this index.
         framework: of the job.
-        slots: how many training processes the agent starts.
-        devices: `VARIABLE=count` where these divide GPUs; None: they do not.
-        process_restart_limit: how often the agent itself starts a process again that has crashed.
-        drain_seconds: how long the member may take to leave.
-        sigterm_delay_seconds: how long a process that cannot be asked to stop goes on before it gets SIGTERM.
+        slots: the number of training processes that the agent starts.
+        devices: `VARIABLE=count` if the processes divide GPUs, or None.
+        process_restart_limit: the number of crashes after which the agent restarts the process.
+        drain_seconds: the time in which the member must leave.
+        sigterm_delay_seconds: the time from a request to stop to SIGTERM, for a process that does
+            not read such requests.
     """
-    return {
+    variables = {
         names.ENV_ROLE: role,
         names.ENV_INDEX: str(index),
         names.ENV_INCARNATION: str(incarnation),
         names.ENV_SLOTS: str(slots),
-        **({names.ENV_DEVICES: devices} if devices else {}),
         names.ENV_FRAMEWORK: framework,
         names.ENV_MASTER_SERVICE: names.master_service(job),
         names.ENV_PROCESS_RESTART_LIMIT: str(process_restart_limit),
         names.ENV_DRAIN_SECONDS: str(drain_seconds),
         names.ENV_SIGTERM_DELAY_SECONDS: str(sigterm_delay_seconds),
     }
+    if devices:
+        variables[names.ENV_DEVICES] = devices
+    return variables

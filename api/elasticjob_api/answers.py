@@ -1,7 +1,7 @@
-"""The last answers of a job's master, as they are stored for the time after its end.
+"""Packs and unpacks the last answers of a job's master, which are stored for after its end.
 
-How they are packed and read. The master writes them, into a ConfigMap that other programs may write
-as well. So who reads them takes a bounded number of bytes, and nothing that cannot be shown.
+The master writes them into a ConfigMap that other programs may write as well. So a reader accepts a
+limited number of bytes, and replaces values that cannot be shown.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.elasticjob import ElasticJobStatus, Failure
 from elasticjob_api.times import time_or_none
 from elasticjob_api.v1 import job_pb2 as pb
 
 MOST_BYTES = 256 * 1024
-"""Of the packed answers, in the ConfigMap."""
+"""The greatest size of the packed answers in the ConfigMap."""
 MOST_TEXT = 4 * 1024 * 1024
-"""Of the JSON in it."""
+"""The greatest size of the unpacked JSON."""
 MOST_MEMBERS = 500
-"""How many members are listed; all are counted."""
+"""The greatest number of listed members; all members are counted."""
 _MOST_NAMES = 100
 _LONGEST_TEXT = 300
 """Characters of a message or a reason."""
@@ -34,16 +34,16 @@ _TIMES = frozenset(
 )
 """The fields that are seconds since the epoch."""
 _LAST_SECOND = 253_402_300_799.0
-"""Of the year 9999, after which no calendar goes."""
+"""The end of the year 9999, after which Python has no dates."""
 _DEPTH = 16
 
 
 class UnreadableAnswers(Exception):
-    """The stored bytes are not answers of a master; the message says why."""
+    """The stored bytes are not answers of a master; the message is the reason."""
 
 
 def pack(answers: pb.StoredAnswers, *, most_bytes: int = MOST_BYTES) -> bytes:
-    """Return answers as compressed JSON of a bounded size, if necessary without the least important parts."""
+    """Return answers as compressed JSON of a limited size, without unimportant parts if needed."""
     packed = pb.StoredAnswers()
     packed.CopyFrom(answers)
     _shorten(packed)
@@ -60,9 +60,7 @@ def pack(answers: pb.StoredAnswers, *, most_bytes: int = MOST_BYTES) -> bytes:
 def unpack(data: bytes) -> pb.StoredAnswers:
     """Return the answers that are stored. Raises `UnreadableAnswers`."""
     if len(data) > MOST_BYTES:
-        raise UnreadableAnswers(
-            f"it has {len(data)} bytes; {MOST_BYTES} is the most that a master writes"
-        )
+        raise UnreadableAnswers(f"it has {len(data)} bytes; a master writes at most {MOST_BYTES}")
     answers = pb.StoredAnswers()
     try:
         inflater = zlib.decompressobj(wbits=31)
@@ -79,7 +77,7 @@ def unpack(data: bytes) -> pb.StoredAnswers:
 
 
 def outcome(status: ElasticJobStatus) -> pb.Outcome:
-    """Return what a job's status says about its end."""
+    """Return the end of a job by its status."""
     return pb.Outcome(
         phase=status.phase or "Pending",
         message=_shortened(status.message),
@@ -87,17 +85,20 @@ def outcome(status: ElasticJobStatus) -> pb.Outcome:
         restarts=status.restarts,
         uncounted_restarts=status.uncounted_restarts,
         retries=status.retries,
-        failures=[
-            pb.PodFailure(
-                time=time_or_none(each.finished_at) or 0.0,
-                pod=each.pod,
-                reason=each.reason
-                or (f"exit code {each.exit_code}" if each.exit_code is not None else ""),
-                message=each.message,
-                action=each.action,
-            )
-            for each in status.failures
-        ],
+        failures=[_pod_failure(each) for each in status.failures],
+    )
+
+
+def _pod_failure(failure: Failure) -> pb.PodFailure:
+    reason = failure.reason
+    if not reason and failure.exit_code is not None:
+        reason = f"exit code {failure.exit_code}"
+    return pb.PodFailure(
+        time=time_or_none(failure.finished_at) or 0.0,
+        pod=failure.pod,
+        reason=reason,
+        message=failure.message,
+        action=failure.action,
     )
 
 
@@ -108,10 +109,11 @@ def _compressed(answers: pb.StoredAnswers) -> bytes:
 
 
 def _shorten(answers: pb.StoredAnswers) -> None:
-    """Bound everything whose number or length the training decides."""
+    """Limit the lists and texts whose size the training determines."""
     del answers.status.progress.stragglers[_MOST_NAMES:]
     for plan in answers.plans.plans:
-        plan.reason, plan.message = _shortened(plan.reason), _shortened(plan.message)
+        plan.reason = _shortened(plan.reason)
+        plan.message = _shortened(plan.message)
     for member in answers.members.members:
         member.check_problem = _shortened(member.check_problem)
 
@@ -132,14 +134,11 @@ _DISPENSABLE: tuple[tuple[str, Callable[[pb.StoredAnswers], None]], ...] = (
     ("events", lambda answers: answers.history.ClearField("events")),
     ("samples", lambda answers: answers.history.ClearField("samples")),
 )
-"""What is left out first: members are gone anyway, and counted; the report itself stays."""
+"""The parts that are left out, the first one first. The report itself always remains."""
 
 
 def _make_showable(message: Message) -> None:
-    """Replace what no renderer expects.
-
-    Unknown enum values, endless numbers, characters that move a cursor.
-    """
+    """Replace unknown enum values, infinite numbers, and characters that move a cursor."""
     for field, value in message.ListFields():
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             _make_map_showable(value, field.message_type.fields_by_name["value"])
@@ -169,10 +168,14 @@ def _showable(value: object, field: FieldDescriptor) -> object:
     if field.enum_type is not None and value not in field.enum_type.values_by_number:
         return 0
     if isinstance(value, float):
-        value = value if math.isfinite(value) else 0.0
-        return min(max(value, 0.0), _LAST_SECOND) if field.name in _TIMES else value
+        if not math.isfinite(value):
+            return 0.0
+        if field.name in _TIMES:
+            return min(max(value, 0.0), _LAST_SECOND)
     return value
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    return f"{text[: _LONGEST_TEXT - 1]}…"

@@ -1,4 +1,4 @@
-"""GPUs of a container, and how many training processes they make. Pure."""
+"""Derives the number of training processes of a member from its GPUs. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ VISIBLE_DEVICES: Mapping[str, str] = MappingProxyType(
         "gpu.intel.com/xe": "ZE_AFFINITY_MASK",
     }
 )
-"""The resources that are GPUs, and the variable that shows some of them to a process."""
+"""The GPU resources, each with the variable that limits a process to some GPUs."""
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """The GPUs of a container: their resource, and their number, at least 1."""
+    """The GPUs of a container: their resource, and their number, which is at least 1."""
 
     resource: str
     count: int
@@ -44,36 +44,30 @@ def slots(framework: str, slots_per_replica: int | None, gpus: Gpus | None) -> i
 
     Args:
         framework: of the job.
-        slots_per_replica: the number that the job sets, if it does.
+        slots_per_replica: the number that the job sets, or None.
         gpus: of the member's first container.
     """
     if slots_per_replica is not None:
         return slots_per_replica
-    return (
-        min(gpus.count, MAX_SLOTS)
-        if gpus is not None and FRAMEWORKS[framework].process_per_gpu
-        else 1
-    )
+    if gpus is None or not FRAMEWORKS[framework].process_per_gpu:
+        return 1
+    return min(gpus.count, MAX_SLOTS)
 
 
 def slots_error(slots_per_replica: int | None, gpus: Gpus | None) -> str | None:
-    """Return why a number of processes cannot divide the GPUs.
-
-    None if it can, or if there are none.
-    """
+    """Return why the processes cannot divide the GPUs; None if they can, or without GPUs."""
     if slots_per_replica is None or gpus is None or gpus.count % slots_per_replica == 0:
         return None
     return (
-        f"{slots_per_replica} processes cannot divide the {gpus.count} of {gpus.resource} in the limits of the first "
-        "container: set a number that divides it, or none for a process per GPU where the framework has that"
+        f"{slots_per_replica} processes cannot divide the {gpus.count} of {gpus.resource} in the "
+        "limits of the first "
+        "container: set a number that divides it, or none for a process per GPU where the "
+        "framework has that"
     )
 
 
 def divided_devices(framework: str, slots: int, gpus: Gpus | None) -> str | None:
-    """Return `VARIABLE=count` where each process is to be shown its part of the GPUs.
-
-    None: it sees all of them.
-    """
+    """Return `VARIABLE=count` if each process gets a part of the GPUs; None if it gets all."""
     if gpus is None or slots == 1 or gpus.count < slots or FRAMEWORKS[framework].process_per_gpu:
         return None
     return f"{VISIBLE_DEVICES[gpus.resource]}={gpus.count}"

@@ -1,7 +1,4 @@
-"""`spec.health` of an ElasticJob.
-
-When a member is taken for lost, a job for stalled, a worker for a straggler.
-"""
+"""`spec.health` of an ElasticJob: when a member counts as lost, stalled or slow."""
 
 from __future__ import annotations
 
@@ -15,74 +12,83 @@ _Seconds = Annotated[int, Meta(ge=1, le=86_400)]
 
 
 class NodeCheck(Object, frozen=True):
-    """A look at each new member's node before a training process runs there."""
+    """A check of each new member's node before a training process runs on it."""
 
     enabled: Annotated[bool, Meta(description="Whether nodes are checked.")] = False
     command: Annotated[
         list[Annotated[str, Meta(max_length=4096)]],
         Meta(
-            description="A command in the training container, such as a small GPU job; "
-            "an exit code other than 0 means that the node is not fit.",
+            description="A command in the training container, such as a small GPU job. An exit "
+            "code "
+            "other than 0 means that the node is unfit.",
             max_length=64,
         ),
     ] = []
     timeout_seconds: Annotated[
-        _Seconds, Meta(description="Seconds a check may take; then the node is not fit.")
+        _Seconds,
+        Meta(description="Seconds for which a check may run. Then the node counts as unfit."),
     ] = 120
 
 
 class Health(Object, frozen=True):
-    """What the master takes for healthy."""
+    """The limits by which the master recognises lost members, stalls and stragglers."""
 
     lost_seconds: Annotated[
         Annotated[int, Meta(ge=5, le=3600)],
         Meta(
-            description="Seconds without a connection to a member's agent until it is taken for lost and the others go "
-            "on without it; three times as long if the connection is there and the agent is silent. From a third of it "
-            "on the member is shown as suspected."
+            description="Seconds without a connection to a member's agent after which the member "
+            "counts as lost, and the others continue without it. If the connection "
+            "exists but the agent is silent, the time is three times as long. After a "
+            "third of the time the member is shown as suspected."
         ),
     ] = 30
     stall_factor: Annotated[
         Annotated[float, Meta(ge=2, le=1000)],
         Meta(
-            description="Stalled: no step for this many times the usual interval between steps, while members live."
+            description="Training counts as stalled if no step is finished for this multiple of "
+            "the "
+            "usual interval between steps, while members are running."
         ),
     ] = 10
     stall_seconds: Annotated[
         _Seconds,
         Meta(
-            description="Stalled: not before so many seconds without a step, however short steps are."
+            description="Least number of seconds without a step before training counts as stalled."
         ),
     ] = 300
     on_stall: Annotated[
         Literal["Report", "Restart"],
         Meta(
-            description="Report: condition TrainingStalled and an event. Restart: also start all training processes "
-            "anew, from their checkpoint."
+            description="Report: the job gets the condition TrainingStalled and an event. Restart: "
+            "all training processes also restart from their checkpoint."
         ),
     ] = "Report"
     straggler_factor: Annotated[
         Annotated[float, Meta(gt=1, le=100)],
         Meta(
-            description="Straggler: its own time for a step is over so many times the median of its role."
+            description="A member counts as a straggler if its own time for a step is above this "
+            "multiple of its role's median."
         ),
     ] = 2
     straggler_seconds: Annotated[
-        _Seconds, Meta(description="Straggler: if that lasts so many seconds.")
+        _Seconds, Meta(description="Seconds for which this must last.")
     ] = 60
     on_straggler: Annotated[
         Literal["Report", "Replace"],
         Meta(
-            description="Report: condition Stragglers and an event. Replace: also replace one straggler at a time by a "
-            "new pod, which avoids its node, if the training time saved is worth it."
+            description="Report: the job gets the condition Stragglers and an event. Replace: "
+            "also, "
+            "one straggler at a time is replaced by a new pod that avoids its node, if "
+            "this saves enough training time."
         ),
     ] = "Report"
     max_straggler_replacements: Annotated[
         Annotated[int, Meta(ge=1, le=100)],
         Meta(
-            description="With onStraggler Replace: stragglers that are replaced in the life of the job."
+            description="For onStraggler Replace: greatest number of stragglers that are replaced "
+            "during the job."
         ),
     ] = 3
-    node_check: Annotated[NodeCheck, Meta(description="A look at nodes before training.")] = (
+    node_check: Annotated[NodeCheck, Meta(description="Check of nodes before training.")] = (
         NodeCheck()
     )

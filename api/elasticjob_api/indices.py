@@ -8,28 +8,29 @@ from itertools import pairwise
 from elasticjob_api.limits import MAX_COUNTER, MAX_INDEX, MAX_INDICES
 
 MAX_TEXT = MAX_INDICES * len(f"{MAX_INDEX},")
-"""Characters of the longest text: every index is listed, and as long as the longest one."""
+"""The greatest length of a text: all indices are listed, and each is as long as the highest one."""
 _SHOWN = 60
 
 
 def format_indices(indices: Iterable[int]) -> str:
-    """Return the compact form: ascending, runs joined by a dash, no spaces; empty for no index."""
+    """Return the compact form: ascending, with a dash for runs, without spaces."""
     ordered = sorted(set(indices))
     if not ordered:
         return ""
     starts = [ordered[0], *(right for left, right in pairwise(ordered) if right != left + 1)]
     ends = [*(left for left, right in pairwise(ordered) if right != left + 1), ordered[-1]]
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+    return ",".join(map(_format_range, starts, ends))
 
 
 def parse_indices(text: str) -> frozenset[int]:
-    """Return the set that a compact form stands for.
+    """Return the set of indices in a compact form.
 
-    At most `MAX_INDICES` indices, each at most `MAX_INDEX`. Nothing is expanded before it is within
-    these bounds: whoever writes the text bounds neither time nor memory here.
+    It has at most `MAX_INDICES` indices, each at most `MAX_INDEX`. These limits are checked before
+    a range is expanded, so no text can use much time or memory.
 
     Raises:
-        ValueError: the text is not such a form, or beyond the bounds; it names the part that is wrong.
+        ValueError: the text is not a compact form, or is beyond the limits; the message names the
+            invalid part.
     """
     if len(text) > MAX_TEXT:
         raise ValueError(
@@ -42,14 +43,15 @@ def parse_indices(text: str) -> frozenset[int]:
 
 
 def read_indices(text: str) -> frozenset[int]:
-    """Return the set that a text of a status stands for.
-
-    None for a text that is no such form, whoever wrote it.
-    """
+    """Return the set of indices in a status; an invalid text stands for no index."""
     try:
         return parse_indices(text)
     except ValueError:
         return frozenset()
+
+
+def _format_range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def _parse_range(text: str, part: str) -> range:

@@ -1,53 +1,44 @@
-"""Limits and defaults that training process, agent, master and API types share.
+"""The limits and defaults that training process, agent, master and API types share.
 
-Standard library only.
+This module needs only the standard library.
 """
 
 from __future__ import annotations
 
 MAX_METRICS = 64
-"""Metrics in a step report."""
+"""The number of metrics in a step report."""
 MAX_METRIC_NAME_CHARACTERS = 64
 MAX_STEP = 2**53
-"""The highest step number, and number of steps, in a step report: larger ones are not exact as a
-double.
+"""The highest step number, and number of steps, in a step report. A double cannot represent all
+larger ones.
 """
 MAX_LEASED_SHARDS = 10_000
-"""Shards of a data set that a process may ask for in one request, and lease at a time."""
+"""Shards of a data set that a process may request at once, and have leased."""
 MAX_SHARD_MESSAGE_CHARACTERS = 500
-"""Characters of the reason for which a shard has failed that are kept."""
+"""Stored characters of the reason for which a shard has failed."""
 MAX_KEYS_PER_REQUEST = 1024
-"""Keys whose values can be read in one request."""
+"""Keys in one request for values."""
 MASTER_FENCE_SECONDS = 10
-"""How long after its last write of the state a master may start a world: by then a later one may
-have claimed it.
+"""The time after its last write of the state in which a master may start a world. Later, another
+master may have claimed the job.
 """
 LEAST_MASTER_FORCE_DELETE_SECONDS = 30
-"""The least time after which a master that does not end is given up: what it sends is on its way
-for no longer.
-"""
+"""The least time after which a master that does not end is replaced: its messages have arrived."""
 DEFAULT_DRAIN_SECONDS = 30
-"""Seconds a leaving member has to finish its step and to save its state."""
+"""Seconds in which a leaving member must finish its step and save its state."""
 MAX_ROLES = 32
-"""Roles of a job. The rules of the definitions, whose cost the API server bounds, would allow twice
-as many.
-"""
+"""Roles of a job. The API server's limit for the cost of CEL rules would allow twice as many."""
 MAX_ROLE_STATUSES = 4 * MAX_ROLES
-"""Roles of which a status tells: those of the spec, and removed ones whose last pods end."""
+"""Roles in a status: those of the spec, and removed ones whose last pods are ending."""
 MAX_SLOTS = 256
 """Training processes of one member."""
 MAX_INDEX = 100_000
 """The highest index of a member."""
 MAX_INDICES = 20_000
-"""Members of a role that a status lists at most: twice what a role may have, for a plan that
-replaces all of them.
-"""
+"""Members of a role in a status: twice a role's limit, for a plan that replaces all members."""
 MAX_COUNTER = 1_000_000_000
-"""The highest number that a counter of a status has, such as of restarts."""
+"""The greatest value of a counter in a status, such as of restarts."""
 MAX_GENERATION = 2**53
-"""The highest generation that a status names: the API server counts from 1; larger ones are not
-exact as a double.
-"""
+"""The highest generation in a status. A double cannot represent all larger ones."""
 MAX_MESSAGE_CHARACTERS = 32_768
-"""Characters of a message in a status or a condition: as many as Kubernetes allows in a condition.
-"""
+"""Characters of a message in a status or a condition; Kubernetes has this limit for conditions."""

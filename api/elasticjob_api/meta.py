@@ -1,7 +1,4 @@
-"""What all custom resources share.
-
-Object metadata, conditions, quantities, and the rules the schema carries.
-"""
+"""The parts that all custom resources share: metadata, conditions, quantities and rules."""
 
 from __future__ import annotations
 
@@ -18,14 +15,15 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Rule:
-    """A CEL rule of a schema: what must hold, and what the user reads when it does not.
+    """A CEL rule of a schema, and the message of the API server for an object that violates it.
 
     Attributes:
         rule: the condition, in CEL.
-        message: what the user reads.
-        field: the field the message is about, such as `.replicas`; empty for the structure itself.
-        values: CEL for the values of the message's %d and %s.
-        optional_old_self: `oldSelf` is an optional, without a value at creation; else a rule with it holds then.
+        message: the text that the user reads.
+        field: the field of the message, such as `.replicas`; empty for the structure itself.
+        values: CEL expressions for the %d and %s in the message.
+        optional_old_self: makes `oldSelf` an optional that has no value at creation. Without it, a
+            rule with `oldSelf` is not evaluated at creation.
     """
 
     rule: str
@@ -47,16 +45,13 @@ class Column:
 
 
 class Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """Base of every structure in a custom resource.
-
-    Immutable, camelCase outside, defaults left out.
-    """
+    """The base of every structure in a custom resource: immutable, camelCase, defaults left out."""
 
     RULES: ClassVar[tuple[Rule, ...]] = ()
 
 
 class OwnerReference(Object, frozen=True):
-    """The fields of an owner reference that are read here."""
+    """The fields of an owner reference that are used."""
 
     uid: str
     api_version: str = ""
@@ -66,7 +61,7 @@ class OwnerReference(Object, frozen=True):
 
 
 class ObjectMeta(Object, frozen=True):
-    """The fields of an object's metadata that are read here."""
+    """The fields of an object's metadata that are used."""
 
     name: str = ""
     namespace: str = ""
@@ -87,7 +82,7 @@ QUANTITY_SCHEMA: Json = {
     "maxLength": 32,
     "pattern": r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?[0-9]+))?$",
 }
-"""What a quantity looks like: in a CRD, besides that it is an integer or a string."""
+"""The schema of a quantity in a CRD, which is an integer or a string."""
 Quantity = Annotated[
     int | str,
     Meta(
@@ -99,8 +94,8 @@ Quantity = Annotated[
 Time = Annotated[
     str,
     Meta(
-        description="When, as RFC 3339 in UTC.",
-        # Narrower than the format: every time that both allow is one for `parse_time`.
+        description="A time, as RFC 3339 in UTC.",
+        # Narrower than the format, so that `parse_time` accepts every stored time.
         pattern=r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z$",
         max_length=30,
         extra_json_schema={"format": "date-time"},
@@ -114,16 +109,17 @@ ObjectName = Annotated[str, Meta(max_length=253, pattern="^[a-z0-9]([-.a-z0-9]*[
 class Condition(Object, frozen=True):
     """A standard condition (metav1.Condition)."""
 
-    type: Annotated[str, Meta(description="What is told, in CamelCase.", max_length=316)]
+    type: Annotated[str, Meta(description="Type of the condition, in CamelCase.", max_length=316)]
     status: Annotated[
         str,
         Meta(description="True, False or Unknown.", pattern="^(True|False|Unknown)$", max_length=7),
     ]
     reason: Annotated[
-        str, Meta(description="Why, in CamelCase, for programs.", max_length=1024)
+        str, Meta(description="Reason in CamelCase, for programs.", max_length=1024)
     ] = ""
-    message: Annotated[Message, Meta(description="Why, for people.")] = ""
+    message: Annotated[Message, Meta(description="Reason as text, for readers.")] = ""
     last_transition_time: Annotated[Time, Meta(description="When the status last changed.")] = ""
     observed_generation: Annotated[
-        Generation, Meta(description="Generation of the object this was computed from.")
+        Generation,
+        Meta(description="Generation of the object from which the condition was computed."),
     ] = 0

@@ -1,6 +1,6 @@
-"""Names that several parts of the system share: labels, ports, environment variables, object names.
+"""The names that several packages share: labels, ports, environment variables, object names.
 
-Standard library only: the agent and the training processes import this module.
+The agent and the training processes import this module, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ GROUP = "elasticjob.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
-# --- labels, on every object that belongs to a job
-# ------------------------------------------------------------------
+# --- labels and annotations: the labels are on every object of a job
 LABEL_JOB_NAME = f"{GROUP}/job-name"
 LABEL_JOB_UID = f"{GROUP}/job-uid"
 LABEL_ROLE = f"{GROUP}/role"
@@ -18,85 +17,74 @@ LABEL_INDEX = f"{GROUP}/index"
 LABEL_INCARNATION = f"{GROUP}/incarnation"
 
 LABEL_PROFILE = f"{GROUP}/profile"
-"""On a ConfigMap with what earlier jobs needed: the profile's name. It belongs to no job, and
-outlives all.
+"""On the ConfigMap of a profile, with the needs of earlier jobs: the profile's name. It belongs to
+no job, and outlives all jobs.
 """
 PROFILE_KEY = "jobs"
-"""The key in it."""
+"""The key in this ConfigMap."""
 
 ANNOTATION_RESTARTS = f"{GROUP}/restarts"
-"""On a member's pod: counted restarts of its index when it was created, so that a failure is
+"""On a member's pod: the counted restarts of its index at its creation, so that a failure is
 counted once.
 """
 ANNOTATION_UNCOUNTED = f"{GROUP}/uncounted-restarts"
-"""On a member's pod: the same for the uncounted restarts."""
+"""On a member's pod: the uncounted restarts of its index at its creation."""
 
 ANNOTATION_ATTEMPT = f"{GROUP}/attempt"
-"""On a member's pod, for programs: restarts of its member before, counted or not, since the job has
-last begun anew.
+"""On a member's pod, for programs: the restarts of its member, counted or not, since the job's last
+retry.
 """
 ANNOTATION_RETRY = f"{GROUP}/retry"
-"""On a member's pod, for programs: how often the job had begun anew."""
+"""On a member's pod, for programs: the number of the job's retries."""
 
 ANNOTATION_STATE_OF = f"{GROUP}/state-of"
-"""On the ConfigMap with a master's state: which master it belongs to."""
+"""On the ConfigMap with a master's state: the master that it belongs to."""
 
 ANNOTATION_MADE_ANEW = f"{GROUP}/made-anew"
-"""On a job's Secret: its earlier contents are lost, so pods that are older than it refuse those
-that are younger.
+"""On a job's Secret: its earlier contents are lost, so pods that are older than the Secret and
+newer ones refuse each other.
 """
 
 # --- field managers of server-side apply
-# ----------------------------------------------------------------------------
 OPERATOR = "elasticjob-operator"
 MANAGED_BY = f"{GROUP}/operator"
-"""`spec.runPolicy.managedBy` of a job that is this operator's; unset means the same."""
+"""`spec.runPolicy.managedBy` of a job that this operator manages; unset means the same."""
 MASTER = "elasticjob-master"
 
 # --- roles
-# ----------------------------------------------------------------------------------------------------------
 ROLE_MASTER = "master"
 ROLE_WORKER = "worker"
-"""The elastic role: the scale subresource acts on it, and ScaleIn, ScaleOut and the auto-scaler by
-default.
+"""The elastic role, which the scale subresource changes; also the default role of ScaleIn, ScaleOut
+and the auto-scaler.
 """
 
 RESOURCE_GPU = "nvidia.com/gpu"
 """The extended resource that NVIDIA's device plugin offers on nodes with GPUs."""
 
-# --- ports of the master
-# --------------------------------------------------------------------------------------------
+# --- ports, programs and folders
 GRPC_PORT = 50051
 HTTP_PORT = 50080
 
 AGENT_READY_PORT = 50053
-"""On a member's pod: its agent listens here once the master has accepted it; the readiness probe
-connects to it.
+"""The port at which a member's agent listens when the master has accepted it, for the readiness
+probe.
 """
 
 AGENT = "elasticjob-agent"
-"""The agent's program; also the name of the init container that installs it and of the volume it is
-installed to.
-"""
+"""The agent's program, the init container that installs it, and the volume it is installed on."""
 HOST_FILES = "elasticjob-hosts"
-"""Name of the volume on which a launcher's agent keeps files with the hosts."""
+"""The volume on which a launcher's agent keeps files with the hosts."""
 HOST_FILES_DIRECTORY = "/etc/edl"
-"""Where that volume is in a launcher; scripts that were written for et-operator name this folder.
-"""
+"""The mount path of this volume; scripts for et-operator use this folder."""
 AGENT_DIRECTORY = "/elasticjob"
-"""Mount path of that volume; no image is expected to have files there."""
+"""The mount path of the agent's volume; images should not have files there."""
 LIBRARY_PACKAGES = ("elasticjob", "elasticjob_api", "elasticjob_shards")
-"""What a training program imports, in whatever Python it runs; they need nothing but Python's own
-library.
-"""
+"""The packages that training programs import; they need only Python's standard library."""
 
 TLS_SERVER_NAME = "elasticjob-master"
-"""A name in every master's certificate, so that agents can verify it whatever address they connect
-to.
-"""
+"""A name in every master's certificate: agents verify this name at any address of the master."""
 
-# --- keys of the per-job Secret
-# -------------------------------------------------------------------------------------
+# --- keys of the job's Secret
 SECRET_TOKEN = "token"  # noqa: S105
 SECRET_CA = "ca.crt"  # noqa: S105
 SECRET_CERT = "tls.crt"  # noqa: S105
@@ -106,7 +94,6 @@ TOKEN_METADATA = "authorization"  # noqa: S105
 """gRPC metadata key and HTTP header that carry `Bearer <token>`."""
 
 # --- environment variables that the operator sets in the containers of master and members
-# ---------------------------
 ENV_JOB_NAME = "ELASTICJOB_JOB_NAME"
 ENV_JOB_UID = "ELASTICJOB_JOB_UID"
 ENV_NAMESPACE = "ELASTICJOB_NAMESPACE"
@@ -119,12 +106,12 @@ ENV_INDEX = "ELASTICJOB_INDEX"
 ENV_INCARNATION = "ELASTICJOB_INCARNATION"
 ENV_SLOTS = "ELASTICJOB_SLOTS"
 ENV_DEVICES = "ELASTICJOB_DEVICES"
-"""`VARIABLE=count`: the variable that shows GPUs to a process, and their number, where processes
-divide them.
+"""`VARIABLE=count`, if processes divide GPUs: the variable that limits a process to some of them,
+and their number.
 """
 ENV_FRAMEWORK = "ELASTICJOB_FRAMEWORK"
 ENV_MASTER_SERVICE = "ELASTICJOB_MASTER_SERVICE"
-"""Name of the master's Service; see `service_host_env`."""
+"""The name of the master's Service; see `service_host_env`."""
 ENV_TOKEN = "ELASTICJOB_TOKEN"  # noqa: S105
 ENV_CA = "ELASTICJOB_CA"
 ENV_TLS_CERT = "ELASTICJOB_TLS_CERT"
@@ -133,26 +120,19 @@ ENV_PROCESS_RESTART_LIMIT = "ELASTICJOB_PROCESS_RESTART_LIMIT"
 ENV_DRAIN_SECONDS = "ELASTICJOB_DRAIN_SECONDS"
 ENV_SIGTERM_DELAY_SECONDS = "ELASTICJOB_SIGTERM_DELAY_SECONDS"
 ENV_REMOTE_SHELL = "ELASTICJOB_REMOTE_SHELL"
-"""Set in a launcher whose workers wait for its `ssh`: the agent puts its own on the PATH."""
+"""Set in a launcher whose workers wait for its `ssh`: the agent puts its own `ssh` on the PATH."""
 ENV_HOST_FILES = "ELASTICJOB_HOST_FILES"
-"""Set in a launcher: the folder in which its agent keeps files with the hosts; see
-`HOST_FILES_DIRECTORY`.
-"""
+"""Set in a launcher: the folder in which its agent keeps files with the hosts."""
 ENV_TERMINATION_LOG = "ELASTICJOB_TERMINATION_LOG"
-"""Where the termination message goes; unset means the container's /dev/termination-log."""
+"""The file for the termination message; unset means the container's /dev/termination-log."""
 ENV_RANK_PREFIX = "ELASTICJOB_RANK_PREFIX"
-"""Set where the output of all members comes together: the agent puts the rank in front of each
-line.
-"""
+"""Set if the output of all members is merged: the agent puts the rank in front of each line."""
 ENV_AGENT_FILES = "ELASTICJOB_AGENT_FILES"
-"""The folder for the agent's own small files; unset means that for temporary ones."""
+"""The folder for the agent's own files; unset means the folder for temporary files."""
 ENV_CONTAINER = "ELASTICJOB_CONTAINER"
-"""Which container a process belongs to: in all processes of the embedded cluster's node, and of
-`elasticjob run`.
-"""
+"""The container of a process, in the embedded cluster and in `elasticjob run`."""
 
 # --- environment variables that the agent sets for the training process
-# ---------------------------------------------
 ENV_SOCKET = "ELASTICJOB_SOCKET"
 ENV_ROUND = "ELASTICJOB_ROUND"
 ENV_RANK = "ELASTICJOB_RANK"
@@ -163,39 +143,35 @@ ENV_COORDINATOR_HOST = "ELASTICJOB_COORDINATOR_HOST"
 """The address of the pod that has rank 0. See also `hosts_env`."""
 
 EXIT_UNFIT = 201
-"""Exit code of an agent whose node has failed its check; the member may succeed on another node."""
+"""Exit code of an agent whose node has failed its check. Another node may be fit."""
 KILLED_FOR_MEMORY = "the kernel has killed it for the memory it used"
-"""In the termination message of an agent whose process was: the node does not always report it
-itself.
-"""
+"""A termination message of an agent. The node does not always report the reason OOMKilled."""
 EXIT_DRAINED = 143
-"""Exit code of an agent or master that was asked to end: as if ended by SIGTERM, never counted as a
-failure.
-"""
+"""Exit code of an agent or master that was asked to end. It never counts as a failure."""
 
 
 def master_service(job: str) -> str:
-    """Return the name of the job's master Service, Secret, ServiceAccount and Role, and the master's host name."""
+    """Return the name of the master's Service, Secret, account and Role, and its host name."""
     return f"{job}-master"
 
 
 def master_pod(job: str, incarnation: int) -> str:
     """Return the name of the master pod of an incarnation, counted from 0."""
-    return master_service(job) if incarnation == 0 else f"{master_service(job)}-{incarnation}"
+    if incarnation == 0:
+        return master_service(job)
+    return f"{master_service(job)}-{incarnation}"
 
 
 def query_config_map(job: str) -> str:
-    """Return the name of the ConfigMap for viewers.
+    """Return the name of the ConfigMap with the read-only token, and later the last answers.
 
-    What a job is queried with, and at its end the last answers.
-    Operators of earlier versions make a Secret of this name instead.
+    Operators of earlier versions create a Secret of this name instead.
     """
     return f"{job}-query"
 
 
 REPORT_KEY = "report.json.gz"
-"""The key in it under which the master keeps its last answers; the others are those of the Secret.
-"""
+"""The key of the master's last answers in this ConfigMap; the other keys are the Secret's."""
 
 
 def state_config_map(job: str) -> str:
@@ -206,42 +182,41 @@ def state_config_map(job: str) -> str:
 RULES_CONFIG_MAP = "elasticjob-restart-rules"
 """The ConfigMap in the operator's namespace with the restart rules of the whole cluster."""
 RULES_KEY = "rules.yaml"
-"""The key of it that has them."""
+"""The key of the rules in this ConfigMap."""
 
 
 def profile_config_map(profile: str) -> str:
-    """Return the name of the ConfigMap in which it is kept what the jobs of a profile needed."""
+    """Return the name of the ConfigMap that stores the needs of a profile's jobs."""
     return f"elasticjob-profile-{profile}"
 
 
 def member_pod(job: str, role: str, index: int, incarnation: int) -> str:
     """Return the name of a member's pod.
 
-    Incarnation 0 means the first use of the index in this job.
-    A later use gets a name never used before, because Horovod blacklists host names for good.
+    Incarnation 0 is the first use of the index in this job. A later use gets a new name, because
+    Horovod blacklists host names permanently.
     """
     first = f"{job}-{role}-{index}"
-    return first if incarnation == 0 else f"{first}-{incarnation}"
+    if incarnation == 0:
+        return first
+    return f"{first}-{incarnation}"
 
 
 def member_claim(claim: str, job: str, role: str, index: int) -> str:
-    """Return the name of the volume claim that a member has of a template of this name."""
+    """Return the name of a member's volume claim from the template `claim`."""
     return f"{claim}-{job}-{role}-{index}"
 
 
 def member_hostname(role: str, index: int) -> str:
-    """Return the stable host name of a member.
-
-    `<hostname>.<job>.<namespace>.svc` in the cluster's DNS.
-    """
+    """Return the stable host name of a member, `<hostname>.<job>.<namespace>.svc` in DNS."""
     return f"{role}-{index}"
 
 
 def hosts_env(role: str) -> str:
-    """Return the variable with the addresses of a role's pods in a world, in the order of their indices."""
+    """Return the variable with the addresses of a role's pods in a world, by index."""
     return f"ELASTICJOB_{role.upper().replace('-', '_')}_HOSTS"
 
 
 def service_host_env(service: str) -> str:
-    """Return the variable in which a kubelet gives the address of a Service to a container."""
+    """Return the variable in which the kubelet passes the address of a Service to a container."""
     return service.upper().replace("-", "_") + "_SERVICE_HOST"

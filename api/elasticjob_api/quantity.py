@@ -1,4 +1,4 @@
-"""Kubernetes quantities (500m, 2, 4Gi, 2e9) as exact numbers, and what a container of a pod requests."""
+"""Kubernetes quantities (500m, 2, 4Gi, 2e9) as exact numbers, and the requests of containers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DECIMAL = {
 
 
 def parse_quantity(value: int | float | str) -> Decimal:
-    """Return the number a quantity stands for.
+    """Return the number that a quantity stands for.
 
     Raises:
         ValueError: it is not a quantity, or below 0.
@@ -31,32 +31,31 @@ def parse_quantity(value: int | float | str) -> Decimal:
     number, binary, decimal, exponent = match.groups()
     if exponent:
         return Decimal(number + exponent)
-    return Decimal(number) * (_BINARY[binary] if binary else _DECIMAL[decimal] if decimal else 1)
+    if binary:
+        return Decimal(number) * _BINARY[binary]
+    if decimal:
+        return Decimal(number) * _DECIMAL[decimal]
+    return Decimal(number)
 
 
 def format_memory(size: Decimal) -> str:
-    """Return a whole number of bytes, rounded up as Kubernetes does, in Mi where it is one."""
+    """Return a size in whole bytes, rounded up as in Kubernetes, or in Mi if that is exact."""
     size = size.to_integral_value(ROUND_CEILING)
     return f"{size // 1024**2}Mi" if size % 1024**2 == 0 else str(size)
 
 
 def same_quantity(left: int | str | None, right: int | str | None) -> bool:
-    """Whether two quantities are one number, however they are written."""
+    """Return whether two quantities are the same number."""
     if left is None or right is None:
         return left is right
     return parse_quantity(left) == parse_quantity(right)
 
 
 def requested(containers: Iterable[Mapping[str, Any]], resource: str) -> Decimal:
-    """Return what containers request together.
-
-    A limit without a request is a request too, as in Kubernetes.
-    """
+    """Return the sum of containers' requests; as in Kubernetes, the default is the limit."""
     total = Decimal(0)
     for container in containers:
         resources = container.get("resources") or {}
-        value = (resources.get("requests") or {}).get(
-            resource, (resources.get("limits") or {}).get(resource, 0)
-        )
-        total += parse_quantity(value)
+        limit = (resources.get("limits") or {}).get(resource, 0)
+        total += parse_quantity((resources.get("requests") or {}).get(resource, limit))
     return total

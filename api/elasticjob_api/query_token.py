@@ -1,8 +1,8 @@
-"""The token that reads: for queries and the dashboard.
+"""The read-only token of a job, for queries and the dashboard.
 
-It follows from the job's token, which does not follow from it. So the master needs no second
-secret, a job whose Secret is older has one as well, and the two never differ. Standard library
-only.
+It is derived from the job's token, which cannot be derived from it. So the master needs no second
+secret, every existing Secret has a read-only token, and the two never differ. This module needs
+only the standard library.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ _PURPOSE = b"elasticjob.dev/query"
 
 
 def query_token(token: str) -> str:
-    """Return the token that reads, of the job with this token."""
+    """Return the read-only token of the job with this token."""
     return hmac.digest(token.encode(), _PURPOSE, hashlib.sha256).hex()

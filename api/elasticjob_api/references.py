@@ -1,11 +1,10 @@
-"""References to variables that differ from world to world.
+"""References to variables that differ between worlds: `$(NAME)` in a command or a variable's value.
 
-`$(NAME)` in a command or in another variable's value. Syntax and rules are those of Kubernetes:
-`$$(NAME)` is no reference but the text `$(NAME)`, and a reference to an unknown variable stays as
-it is. The kubelet reads all references first, when the container starts. It does not know these
-variables, or takes one of the same name that comes from a Service. So the operator hides their
-references from the kubelet, and the agent replaces them for each process of each world. Standard
-library only.
+The syntax is that of Kubernetes: `$$(NAME)` stands for the text `$(NAME)`, and a reference to an
+unknown variable is kept. The kubelet replaces references when the container starts, but does not
+know these variables, or uses one of the same name from a Service. So the operator hides these
+references from the kubelet, and the agent replaces them for each process of each world. This module
+needs only the standard library.
 """
 
 from __future__ import annotations
@@ -13,34 +12,33 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-# From the first of several dollar signs on: so the time is linear, also for a text of nothing else.
+# Matching starts at the first of several dollar signs, so the time is linear in their number.
 _REFERENCE = re.compile(r"(?<!\$)(\$+)\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 
 class TooLongError(ValueError):
-    """A text would become too long."""
+    """The text would become too long."""
 
 
 def hide(text: str, variables: Collection[str]) -> str:
-    """Double the dollar signs of references to some variables.
+    """Double the dollar signs of references to some variables; the kubelet only halves them."""
 
-    The kubelet halves them and replaces nothing.
-    """
-    return _REFERENCE.sub(
-        lambda found: found[1] + found[0] if found[2] in variables else found[0], text
-    )
+    def hidden(found: re.Match[str]) -> str:
+        return found[1] + found[0] if found[2] in variables else found[0]
+
+    return _REFERENCE.sub(hidden, text)
 
 
 def replace(text: str, variables: Mapping[str, str], *, most: int) -> str:
-    """Replace the references to some variables, and keep all else.
+    """Replace the references to some variables.
 
     Args:
-        text: what has the references.
-        variables: the variables' values, which are not searched for references.
-        most: characters that the text may have then.
+        text: contains the references.
+        variables: the values by name; references in them are not replaced.
+        most: the greatest number of characters of the result.
 
     Raises:
-        TooLongError: it would have more. This is found out before the memory is taken.
+        TooLongError: the result would be longer. This is checked before memory is allocated.
     """
 
     def value_of(found: re.Match[str]) -> str:
@@ -48,7 +46,8 @@ def replace(text: str, variables: Mapping[str, str], *, most: int) -> str:
         name = found[2]
         if name not in variables:
             return found[0]
-        return "$" * (dollars // 2) + (variables[name] if dollars % 2 else f"({name})")
+        value = variables[name] if dollars % 2 else f"({name})"
+        return "$" * (dollars // 2) + value
 
     size = len(text) + sum(
         len(value_of(found)) - len(found[0]) for found in _REFERENCE.finditer(text)

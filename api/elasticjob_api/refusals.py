@@ -1,7 +1,7 @@
 """The reasons for which a request of a member is refused.
 
-Each message names field, value and bound, for the caller.
-The master's `server/services/errors.py` maps each of them to a gRPC status code.
+Each message names field, value and bound. `server/services/errors.py` of the master maps each
+reason to a gRPC status code.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ class BadRequest(Exception):
 
 
 class LimitReached(Exception):
-    """A bound on the number or size of something is reached (RESOURCE_EXHAUSTED)."""
+    """A limit of a number or size is reached (RESOURCE_EXHAUSTED)."""
 
 
 class NotCurrent(Exception):
-    """The request is from or about a pod, process or round that has been superseded (FAILED_PRECONDITION)."""
+    """The pod, process or round of the request has been replaced (FAILED_PRECONDITION)."""
 
 
 class UnknownName(Exception):
-    """There is nothing of the name in the request (NOT_FOUND)."""
+    """Nothing has the name in the request (NOT_FOUND)."""
 
 
 class DeclaredDifferently(Exception):
@@ -28,4 +28,4 @@ class DeclaredDifferently(Exception):
 
 
 class NotReadyYet(Exception):
-    """A restarted master does not know enough yet; the caller tries again (UNAVAILABLE)."""
+    """A restarted master does not know enough yet; the caller must retry (UNAVAILABLE)."""

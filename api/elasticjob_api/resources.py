@@ -1,7 +1,4 @@
-"""Resources by their names in Kubernetes.
-
-CPU, memory, and the extended ones, such as GPUs and network cards. Pure.
-"""
+"""Resources by their names in Kubernetes: CPU, memory, and extended ones such as GPUs. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +13,13 @@ from elasticjob_api.names import RESOURCE_GPU
 from elasticjob_api.quantity import parse_quantity
 
 MAX_RESOURCES = 8
-"""Resources that a member may be given by a plan, and that all members together may be bounded in.
-"""
+"""The greatest number of resources in a plan's member, and in `resourceLimits`."""
 MAX_RESOURCE_NAME_CHARACTERS = 63
-"""Of a resource's name with its domain; a job's status may have it once for each member."""
-_EXTENDED = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?)(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?"
+"""The limit of a resource's name with its domain. A status may have it once for each member."""
+_EXTENDED = (
+    r"([a-z0-9]([-a-z0-9]*[a-z0-9])?)(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+    r"/[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?"
+)
 _EXTENDED_FORM = re.compile(_EXTENDED)
 _SHORT_GPU = "gpu"
 
@@ -39,14 +38,15 @@ Resources = Annotated[
     dict[str, Quantity],
     Meta(max_length=MAX_RESOURCES, extra_json_schema=_schema(_SHORT_NAMES)),
 ]
-"""What a plan sets for a member: requests of the container that trains, and its limits where there
-are some.
+"""The resources that a plan sets for a member: requests of the training container, and its limits
+if it has some.
 """
 ResourceLimits = Annotated[
     dict[str, Quantity],
     Meta(
-        description="Bounds of what all members of the job request together: `cpu` in cores, `memory` in bytes, and "
-        f"extended resources such as `{RESOURCE_GPU}`, for which `{_SHORT_GPU}` is short.",
+        description="Limits of the sum of all members' requests: `cpu` in cores, `memory` in "
+        "bytes, "
+        f"and extended resources such as `{RESOURCE_GPU}`, for which `{_SHORT_GPU}` is short.",
         max_length=MAX_RESOURCES,
         extra_json_schema=_schema(
             _SHORT_NAMES,
@@ -61,33 +61,31 @@ ResourceName = Annotated[
     str, Meta(pattern=rf"^(cpu|memory|{_EXTENDED})$", max_length=MAX_RESOURCE_NAME_CHARACTERS)
 ]
 Quantities = Annotated[dict[ResourceName, Quantity], Meta(max_length=MAX_RESOURCES)]
-"""What a member has been given by plans."""
+"""The resources that plans have set for a member."""
 
 
 def is_extended(name: str) -> bool:
-    """Whether a resource is none of Kubernetes' own.
-
-    It has whole numbers, a limit, and never changes in a pod.
-    """
+    """Return whether a resource is extended: whole numbers, with a limit, and fixed in a pod."""
     return "/" in name
 
 
 def name_error(name: str) -> str | None:
-    """Return why no plan can set a resource of this name; None if one can."""
+    """Return why a plan cannot set a resource of this name; None if it can."""
     if name in ("cpu", "memory"):
         return None
     domain, _, _ = name.partition("/")
     native = f"{domain}.".endswith("kubernetes.io.") or domain.startswith("requests.")
     if len(name) > MAX_RESOURCE_NAME_CHARACTERS or native or not _EXTENDED_FORM.fullmatch(name):
         return (
-            f"{name[:MAX_RESOURCE_NAME_CHARACTERS]!r} is not cpu, memory or an extended resource <domain>/<name> of at "
+            f"{name[:MAX_RESOURCE_NAME_CHARACTERS]!r} is not cpu, memory or an extended resource "
+            "<domain>/<name> of at "
             f"most {MAX_RESOURCE_NAME_CHARACTERS} characters, such as {RESOURCE_GPU} or rdma/hca"
         )
     return None
 
 
 def amount_error(name: str, value: int | str) -> str | None:
-    """Return why a resource cannot be had in this amount; None if it can."""
+    """Return why this amount of a resource is invalid; None if it is valid."""
     try:
         number = parse_quantity(value)
     except ValueError as error:
@@ -98,7 +96,7 @@ def amount_error(name: str, value: int | str) -> str | None:
 
 
 def bounded_resource(key: str) -> str:
-    """Return the resource that a key of `resourceLimits` bounds."""
+    """Return the resource that a key of `resourceLimits` limits."""
     return RESOURCE_GPU if key == _SHORT_GPU else key
 
 

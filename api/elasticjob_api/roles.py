@@ -1,7 +1,4 @@
-"""What the roles of a job are to each other.
-
-Whose processes go on when others come and go, and who stops first.
-"""
+"""How the roles of a job depend on each other: whose processes continue, and who stops first."""
 
 from __future__ import annotations
 
@@ -12,18 +9,18 @@ from elasticjob_api.frameworks import FRAMEWORKS, framework_of, stop_stage
 
 
 def kept_roles(job: ElasticJob) -> frozenset[str]:
-    """Return the roles whose processes go on when the world changes, and hold what others save."""
+    """Return the roles whose processes continue when the world changes, and hold others' state."""
     specs = job.spec.replica_specs
     default = framework_of(job.spec.framework, specs).kept_roles
-    return frozenset(
-        role
-        for role, spec in specs.items()
-        if (role in default if spec.on_world_change is None else spec.on_world_change == "Keep")
-    )
+    kept = set()
+    for role, spec in specs.items():
+        if spec.on_world_change == "Keep" or (spec.on_world_change is None and role in default):
+            kept.add(role)
+    return frozenset(kept)
 
 
 def notified_roles(job: ElasticJob) -> frozenset[str]:
-    """Return the roles whose processes go on when the world changes, and are told the new one."""
+    """Return the roles whose processes continue when the world changes, and get the new one."""
     return frozenset(
         role for role, spec in job.spec.replica_specs.items() if spec.on_world_change == "Notify"
     )
@@ -32,8 +29,8 @@ def notified_roles(job: ElasticJob) -> frozenset[str]:
 def suspend_stage(job: ElasticJob, role: str) -> int:
     """Return a role's place in the order in which a job's pods are deleted.
 
-    Who saves something, before who holds it.
-    Roles without an agent are last: nobody knows what they hold.
+    Roles that save state stop before roles that hold it. Roles without an agent are last, because
+    it is not known what they hold.
     """
     spec = job.spec.replica_specs.get(role)
     if spec is not None and not spec.managed:

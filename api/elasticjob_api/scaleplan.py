@@ -38,7 +38,7 @@ FINISHED: frozenset[PlanPhase] = frozenset(
 )
 MAX_REASON_CHARACTERS = 1024
 MAX_PODS_PER_PLAN = 1000
-"""Members that one plan may name to create, to remove, or to migrate."""
+"""The greatest number of members in each of createPods, removePods and migratePods."""
 JobName = Annotated[
     str, Meta(description="The ElasticJob, in the same namespace.", min_length=1, max_length=40)
 ]
@@ -47,14 +47,17 @@ Index = Annotated[int, Meta(ge=0, le=MAX_INDEX)]
 
 
 class RolePlan(Object, frozen=True):
-    """What a role shall become."""
+    """The requested state of a role."""
 
-    replicas: Annotated[Count | None, Meta(description="Members; unset: as many as now.")] = None
+    replicas: Annotated[
+        Count | None, Meta(description="Number of members; unset: the present number.")
+    ] = None
     resource: Annotated[
         Resources,
         Meta(
-            description="Resources of every member; unset: as they are. `cpu` in cores, `memory` in bytes, and "
-            "extended resources such as `nvidia.com/gpu` or `rdma/hca` in whole numbers."
+            description="Resources of every member; unset: the present ones. `cpu` in cores, "
+            "`memory` in bytes, and extended resources such as `nvidia.com/gpu` or "
+            "`rdma/hca` in whole numbers."
         ),
     ] = {}
 
@@ -69,21 +72,23 @@ class RolePlan(Object, frozen=True):
 class PodToCreate(Object, frozen=True):
     """A member to add."""
 
-    role: Annotated[RoleName, Meta(description="Its role.")] = "worker"
-    index: Annotated[Index | None, Meta(description="Its index; unset: the lowest free one.")] = (
-        None
-    )
-    resource: Annotated[Resources, Meta(description="Its resources; unset: the role's.")] = {}
+    role: Annotated[RoleName, Meta(description="Role of the member.")] = "worker"
+    index: Annotated[
+        Index | None, Meta(description="Index of the member; unset: the lowest free one.")
+    ] = None
+    resource: Annotated[
+        Resources, Meta(description="Resources of the member; unset: the role's.")
+    ] = {}
 
 
 class PodToRemove(Object, frozen=True):
     """A member to remove: by pod name, or by role and index."""
 
     name: Annotated[
-        Annotated[str, Meta(max_length=253)] | None, Meta(description="Its pod's name.")
+        Annotated[str, Meta(max_length=253)] | None, Meta(description="Name of the member's pod.")
     ] = None
-    role: Annotated[RoleName | None, Meta(description="Its role.")] = None
-    index: Annotated[Index | None, Meta(description="Its index.")] = None
+    role: Annotated[RoleName | None, Meta(description="Role of the member.")] = None
+    index: Annotated[Index | None, Meta(description="Index of the member.")] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -94,30 +99,35 @@ class PodToRemove(Object, frozen=True):
 
 
 class PodToMigrate(PodToRemove, frozen=True):
-    """A member to replace by a new one, under another index, possibly with other resources."""
+    """A member to replace by a new one with another index and possibly other resources."""
 
     resource: Annotated[
-        Resources, Meta(description="Resources of the new pod; unset: as they are.")
+        Resources, Meta(description="Resources of the new pod; unset: the present ones.")
     ] = {}
     avoid_node: Annotated[
         bool,
         Meta(
-            description="Whether the new pod prefers other nodes to that of the member it replaces."
+            description="Whether the new pod prefers other nodes than that of the member it "
+            "replaces."
         ),
     ] = False
 
 
 class ScalePlanSpec(Object, frozen=True):
-    """What shall change. All of it is one step in the job's history."""
+    """The requested change, which is one step in the job's history."""
 
     job_name: JobName
-    source: Annotated[Source, Meta(description="Who wants it.")] = "Manual"
+    source: Annotated[Source, Meta(description="Who requests the change.")] = "Manual"
     reason: Annotated[
         str,
-        Meta(description="Why, for people, with the numbers.", max_length=MAX_REASON_CHARACTERS),
+        Meta(
+            description="Reason for the change, for readers, with numbers.",
+            max_length=MAX_REASON_CHARACTERS,
+        ),
     ] = ""
     replica_resource_specs: Annotated[
-        dict[str, RolePlan], Meta(description="Count and resources per role.", max_length=MAX_ROLES)
+        dict[str, RolePlan],
+        Meta(description="Number and resources of members by role.", max_length=MAX_ROLES),
     ] = {}
     create_pods: Annotated[
         list[PodToCreate], Meta(description="Members to add.", max_length=MAX_PODS_PER_PLAN)
@@ -128,25 +138,32 @@ class ScalePlanSpec(Object, frozen=True):
     migrate_pods: Annotated[
         list[PodToMigrate],
         Meta(
-            description="Members to replace, all at once. Each leaves when its replacement is ready: "
-            "until then there is one pod more for each.",
+            description="Members to replace at the same time. Each leaves when its replacement is "
+            "ready. Until then each has one additional pod.",
             max_length=MAX_PODS_PER_PLAN,
         ),
     ] = []
     drain_seconds: Annotated[
         Seconds | None,
-        Meta(description="Seconds leaving members have; unset: their role's drainSeconds."),
+        Meta(
+            description="Seconds in which a leaving member must save its state; unset: its role's "
+            "drainSeconds."
+        ),
     ] = None
     timeout_seconds: Annotated[
         Annotated[int, Meta(ge=1, le=31_536_000)],
         Meta(
-            description="Seconds the new pods have to become ready; each replacement has as long."
+            description="Seconds in which the new pods must become ready. Each replacement has "
+            "this "
+            "time."
         ),
     ] = 600
     on_timeout: Annotated[
         Literal["Keep", "Rollback"],
         Meta(
-            description="What becomes of new members that are not ready in time; replacements are always taken back."
+            description="What happens to new members that are not ready in time. Keep: they "
+            "remain. "
+            "Rollback: they are removed. Replacements are always removed."
         ),
     ] = "Keep"
     script: Script = ""
@@ -162,7 +179,8 @@ class ScalePlanSpec(Object, frozen=True):
             "nothing to do: give replicaResourceSpecs, createPods, removePods or migratePods",
         ),
         Rule(
-            "!has(self.replicaResourceSpecs) || self.replicaResourceSpecs.all(role, role.size() <= 20)",
+            "!has(self.replicaResourceSpecs) || self.replicaResourceSpecs.all(role, role.size() <= "
+            "20)",
             "a role's name has at most 20 characters",
             field=".replicaResourceSpecs",
         ),
@@ -180,41 +198,41 @@ class ScalePlanSpec(Object, frozen=True):
 
 
 class Migration(Object, frozen=True):
-    """One member that is replaced.
+    """The replacement of one member: when the new pod is ready, the old one is drained."""
 
-    The new pod is made ready, then the old one is drained and removed.
-    """
-
-    role: Annotated[RoleName, Meta(description="Its role.")]
-    index: Annotated[Index, Meta(description="The index of the member that leaves.")]
-    replacement: Annotated[Index, Meta(description="The index of the member that takes over.")]
+    role: Annotated[RoleName, Meta(description="Role of the member.")]
+    index: Annotated[Index, Meta(description="Index of the member that leaves.")]
+    replacement: Annotated[Index, Meta(description="Index of the member that replaces it.")]
     phase: Annotated[
-        MigrationPhase, Meta(description="How far it is. Undone: the old member stays.")
+        MigrationPhase,
+        Meta(description="State of the replacement. Undone: the old member remains."),
     ]
     since: Annotated[Time | None, Meta(description="When this phase began.")] = None
-    message: Annotated[str, Meta(description="Why it is done, or undone.", max_length=2048)] = ""
+    message: Annotated[
+        str, Meta(description="Why the replacement was done or undone.", max_length=2048)
+    ] = ""
 
 
 Pods = Annotated[list[ObjectName], Meta(max_length=MAX_INDICES)]
 MAX_WAITING_FOR_CHARACTERS = 2048
 MAX_CHANGE = 512
-"""Characters of what a plan changes, in words."""
+"""Characters of the summary of a plan's change."""
 
 
 class ScalePlanStatus(Object, frozen=True):
-    """How far the plan is.
+    """The state of the plan's execution.
 
-    What it will do is written here first, so that a new operator carries on with the same.
+    Its decisions are stored here before they are executed, so that another operator can continue.
     """
 
-    phase: Annotated[PlanPhase | None, Meta(description="How far it is.")] = None
+    phase: Annotated[PlanPhase | None, Meta(description="State of the execution.")] = None
     message: Annotated[
-        Message, Meta(description="What it has changed, or why not, with field, value and bound.")
+        Message, Meta(description="What was changed, or why not, with field, value and bound.")
     ] = ""
     waiting_for: Annotated[
         str,
         Meta(
-            description="What a plan that is Draining or Executing waits for.",
+            description="What a plan with the phase Draining or Executing waits for.",
             max_length=MAX_WAITING_FOR_CHARACTERS,
         ),
     ] = ""
@@ -224,21 +242,22 @@ class ScalePlanStatus(Object, frozen=True):
     targets: Annotated[
         dict[RoleName, Indices],
         Meta(
-            description="Indices per role when the plan is done, such as 0,2-4.",
+            description="Indices by role after the plan, such as 0,2-4.",
             max_length=MAX_ROLE_STATUSES,
         ),
     ] = {}
     before: Annotated[
         dict[RoleName, Indices],
-        Meta(description="Indices per role when the plan began.", max_length=MAX_ROLE_STATUSES),
+        Meta(description="Indices by role before the plan.", max_length=MAX_ROLE_STATUSES),
     ] = {}
     change: Annotated[
-        str, Meta(description="What it changes, such as worker 2 to 4.", max_length=MAX_CHANGE)
+        str,
+        Meta(description="Summary of the change, such as worker 2 to 4.", max_length=MAX_CHANGE),
     ] = ""
     spec_replicas: Annotated[
         dict[RoleName, Count],
         Meta(
-            description="replicas in the job's spec when the plan began.",
+            description="replicas in the job's spec before the plan.",
             max_length=MAX_ROLE_STATUSES,
         ),
     ] = {}
@@ -251,25 +270,21 @@ class ScalePlanStatus(Object, frozen=True):
     ] = {}
     migrations: Annotated[
         list[Migration],
-        Meta(description="Members that are replaced, in this order.", max_length=MAX_INDICES),
+        Meta(description="Members that are replaced, in order.", max_length=MAX_INDICES),
     ] = []
-    draining_pods: Annotated[Pods, Meta(description="Pods the master is draining now.")] = []
+    draining_pods: Annotated[Pods, Meta(description="Pods that the master is draining.")] = []
     created_pods: Annotated[Pods, Meta(description="Pods created.")] = []
     removed_pods: Annotated[Pods, Meta(description="Pods removed.")] = []
-    forced_pods: Annotated[Pods, Meta(description="Pods removed that had not ended in time.")] = []
-    resized_pods: Annotated[
-        Pods, Meta(description="Pods whose resources are changed in place.")
-    ] = []
+    forced_pods: Annotated[Pods, Meta(description="Removed pods that had not ended in time.")] = []
+    resized_pods: Annotated[Pods, Meta(description="Pods whose resources change in place.")] = []
     start_time: Annotated[Time | None, Meta(description="When the plan began.")] = None
     execution_time: Annotated[
         Time | None,
-        Meta(
-            description="When the pods to be removed were drained; timeoutSeconds counts from here."
-        ),
+        Meta(description="When the pods to remove were drained. timeoutSeconds starts here."),
     ] = None
-    script: Annotated[ScriptRun | None, Meta(description="The run of its script.")] = None
+    script: Annotated[ScriptRun | None, Meta(description="The run of the plan's script.")] = None
     resize_time: Annotated[
-        Time | None, Meta(description="When pods were last asked to resize in place.")
+        Time | None, Meta(description="When a resize in place was last requested.")
     ] = None
     completion_time: Annotated[Time | None, Meta(description="When the plan ended.")] = None
 
@@ -278,8 +293,10 @@ class ScalePlan(Object, frozen=True):
     """One change of a job's size or resources."""
 
     metadata: ObjectMeta
-    spec: Annotated[ScalePlanSpec, Meta(description="What shall change.")]
-    status: Annotated[ScalePlanStatus, Meta(description="How far it is.")] = ScalePlanStatus()
+    spec: Annotated[ScalePlanSpec, Meta(description="The requested change.")]
+    status: Annotated[ScalePlanStatus, Meta(description="State of the execution.")] = (
+        ScalePlanStatus()
+    )
 
     COLUMNS: ClassVar[tuple[Column, ...]] = (
         Column("Job", ".spec.jobName"),

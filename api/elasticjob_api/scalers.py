@@ -1,4 +1,4 @@
-"""The ScaleIn and ScaleOut resources: short forms of the two most common ScalePlans."""
+"""The ScaleIn and ScaleOut resources, which are short forms of the two most common ScalePlans."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ ScaleCount = Annotated[int, Meta(ge=1, le=10_000)]
 TimeoutSeconds = Annotated[int, Meta(ge=1, le=31_536_000)]
 TtlSeconds = Annotated[
     int,
-    Meta(
-        description="Seconds after its end at which this request is deleted.", ge=0, le=31_536_000
-    ),
+    Meta(description="Seconds after its end until this request is deleted.", ge=0, le=31_536_000),
 ]
 
 
@@ -35,9 +33,9 @@ class ScaleOutSpec(Object, frozen=True):
 
     job_name: JobName
     count: Annotated[ScaleCount, Meta(description="Members to add.")]
-    role: Annotated[RoleName, Meta(description="Their role.")] = "worker"
+    role: Annotated[RoleName, Meta(description="Role of the members.")] = "worker"
     timeout_seconds: Annotated[
-        TimeoutSeconds, Meta(description="Seconds they have to become ready.")
+        TimeoutSeconds, Meta(description="Seconds in which the members must become ready.")
     ] = 600
     ttl_seconds_after_finished: TtlSeconds = 86_400
     script: Script = ""
@@ -53,11 +51,12 @@ class ScaleInSpec(Object, frozen=True):
     """Remove members: a number of them, or the named ones."""
 
     job_name: JobName
-    role: Annotated[RoleName, Meta(description="Their role.")] = "worker"
+    role: Annotated[RoleName, Meta(description="Role of the members.")] = "worker"
     count: Annotated[
         ScaleCount | None,
         Meta(
-            description="Members to remove: first those that have succeeded, then the highest indices."
+            description="Number of members to remove: first those that have succeeded, then those "
+            "with the highest indices."
         ),
     ] = None
     pod_names: Annotated[
@@ -86,19 +85,21 @@ class ScaleInSpec(Object, frozen=True):
 
 
 class ScalerStatus(Object, frozen=True):
-    """How far it is; follows the plan's."""
+    """The state of the request, which follows the plan's."""
 
-    phase: Annotated[ScalerPhase | None, Meta(description="How far it is.")] = None
+    phase: Annotated[ScalerPhase | None, Meta(description="State of the execution.")] = None
     message: Annotated[
-        Message, Meta(description="What it has changed, or why not, with field, value and bound.")
+        Message, Meta(description="What was changed, or why not, with field, value and bound.")
     ] = ""
     conditions: Annotated[
         list[Condition], Meta(description="Standard conditions.", max_length=16)
     ] = []
-    plan: Annotated[ObjectName | None, Meta(description="The ScalePlan it became.")] = None
+    plan: Annotated[ObjectName | None, Meta(description="ScalePlan that executes the request.")] = (
+        None
+    )
     pods: Annotated[Pods, Meta(description="Pods added or removed.")] = []
-    script: Annotated[ScriptRun | None, Meta(description="How its script has ended.")] = None
-    completion_time: Annotated[Time | None, Meta(description="When it ended.")] = None
+    script: Annotated[ScriptRun | None, Meta(description="The run of the request's script.")] = None
+    completion_time: Annotated[Time | None, Meta(description="When the request ended.")] = None
 
 
 _COLUMNS = (
@@ -113,8 +114,8 @@ class ScaleOut(Object, frozen=True):
     """Adds members to a job."""
 
     metadata: ObjectMeta
-    spec: Annotated[ScaleOutSpec, Meta(description="What shall be added.")]
-    status: Annotated[ScalerStatus, Meta(description="How far it is.")] = ScalerStatus()
+    spec: Annotated[ScaleOutSpec, Meta(description="The members to add.")]
+    status: Annotated[ScalerStatus, Meta(description="State of the execution.")] = ScalerStatus()
 
     COLUMNS: ClassVar[tuple[Column, ...]] = _COLUMNS
 
@@ -123,7 +124,7 @@ class ScaleIn(Object, frozen=True):
     """Removes members from a job."""
 
     metadata: ObjectMeta
-    spec: Annotated[ScaleInSpec, Meta(description="What shall be removed.")]
-    status: Annotated[ScalerStatus, Meta(description="How far it is.")] = ScalerStatus()
+    spec: Annotated[ScaleInSpec, Meta(description="The members to remove.")]
+    status: Annotated[ScalerStatus, Meta(description="State of the execution.")] = ScalerStatus()
 
     COLUMNS: ClassVar[tuple[Column, ...]] = _COLUMNS

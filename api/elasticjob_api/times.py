@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 
 def format_time(seconds: float) -> str:
-    """Return the API's text for a time, cut to whole seconds."""
+    """Return the API's text for a time, truncated to whole seconds."""
     return _text(int(seconds), "seconds")
 
 
 def format_micro_time(seconds: float) -> str:
-    """Return the text for a time of the kind MicroTime, which leases and events have."""
+    """Return the text of a MicroTime, which Leases and Events have."""
     return _text(seconds, "microseconds")
 
 
@@ -25,7 +25,7 @@ def parse_time(text: str) -> float:
 
 
 def time_or_none(text: str | None) -> float | None:
-    """Return a time in seconds; None for what is no time: others may write statuses as well."""
+    """Return a time in seconds; None for an invalid text, which a status may contain."""
     try:
         return parse_time(text) if text else None
     except ValueError:

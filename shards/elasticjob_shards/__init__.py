@@ -1,11 +1,10 @@
 """Data sets divided into shards, which are leased to members. A ledger keeps account of each shard.
 
-Every shard ends done or failed exactly once, whichever members are lost; waiting + leased + done +
-failed is always the total. The modules, each based on those before it: `shuffle` (the order in
-which an epoch is handed out), `dataset` (what a shard is), `runs` (compact sets of numbers),
-`account` (the numbers of shards in each state), `checkpoint` (a ledger as bytes, to be saved with a
-model), `ledger` (one data set's leases and results), `ledgers` (all data sets, and their common
-bounds).
+Every shard ends exactly once as done or failed, even if members are lost. The sum of waiting,
+leased, done and failed shards is always the total. Each module uses only those before it: `shuffle`
+(the order of an epoch), `dataset` (the samples of shards), `runs` (compact sets of numbers),
+`account` (the numbers of shards by state), `checkpoint` (a ledger as bytes), `ledger` (one data
+set's leases and results), `ledgers` (all data sets, and their common limits).
 """
 
 from elasticjob_shards.account import Account, LeasesOfRound

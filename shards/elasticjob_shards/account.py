@@ -1,7 +1,4 @@
-"""The account of a data set.
-
-How many shards are in which state, and what each member has leased.
-"""
+"""The account of a data set: the number of shards by state, and the leases of each member."""
 
 from __future__ import annotations
 
@@ -11,10 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Account:
-    """The numbers of a data set's shards by state.
-
-    `returned` counts leases that ended without a result.
-    """
+    """The numbers of shards by state. `returned` counts leases that ended without a result."""
 
     total: int
     done: int
@@ -26,9 +20,9 @@ class Account:
 
 @dataclass(frozen=True)
 class LeasesOfRound:
-    """Shards of a data set that a member says it has leased, for its process of a round.
+    """Shards that a member reports as leased by its process of a round.
 
-    `ended`: that process has reported them and ended, and the report is still to come.
+    `ended` means that this process has ended, and its report of these shards will follow.
     """
 
     dataset: str
@@ -39,10 +33,7 @@ class LeasesOfRound:
 
 @dataclass(slots=True)
 class Holder:
-    """The leases of one member.
-
-    Their positions, and its latest request with an id, with the positions it got.
-    """
+    """The positions that a member has leased, and those of its latest request with an id."""
 
     leased: set[int] = field(default_factory=set)
     request_id: str = ""

@@ -1,7 +1,4 @@
-"""A ledger as bytes, to be saved with the checkpoint of a model.
-
-The shards that the model has been trained on.
-"""
+"""Encodes a ledger as bytes, which are saved with a model: the shards that it was trained on."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ _LARGEST = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Position:
-    """How far a data set has been trained.
-
-    All positions below `fresh` are done, except `undone` and `failed` ones.
-    """
+    """The progress in a data set: positions below `fresh` are done, save `undone` and `failed`."""
 
     fresh: int
     undone: list[int]
@@ -45,12 +39,13 @@ def encode(dataset: Dataset, position: Position) -> bytes:
 
 
 def decode(state: bytes, dataset: Dataset, *, most: int) -> tuple[Dataset, Position]:
-    """Return the position of a checkpoint, and the data set, a stream at least as large as it was then.
+    """Return the position of a checkpoint, and the data set; empty bytes are the beginning.
 
-    Empty bytes stand for the beginning.
+    A stream is returned with at least the size of the checkpoint.
 
     Raises:
-        BadRequest: it is no checkpoint of this data set, or has more than `most` undone or failed shards.
+        BadRequest: this is not a checkpoint of the data set, or it has more than `most` undone or
+            failed shards.
     """
     if not state:
         return dataset, Position(0, [], [])
@@ -69,12 +64,13 @@ def decode(state: bytes, dataset: Dataset, *, most: int) -> tuple[Dataset, Posit
         )
     except (zlib.error, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise BadRequest(
-            f"state is no checkpoint of a data set, or it is damaged: {error!r}"
+            f"state is not a checkpoint of a data set, or it is damaged: {error!r}"
         ) from error
     for field, value in _shape(dataset).items():
         if shape.get(field) != value:
             raise BadRequest(
-                f"state is a checkpoint of a data set with {field} {shape.get(field)!r}; {dataset.name} has {value!r}"
+                f"state is a checkpoint of a data set with {field} {shape.get(field)!r}; "
+                f"{dataset.name} has {value!r}"
             )
     if dataset.growing:
         dataset = dataset.grown(size, final=False)
@@ -91,7 +87,7 @@ def _inflated(state: bytes) -> bytes:
     inflater = zlib.decompressobj()
     text = inflater.decompress(state, _LARGEST)
     if not inflater.eof or inflater.unused_data:
-        raise ValueError("it is cut off, too long, or something follows it")
+        raise ValueError("it is truncated or too long, or other data follows it")
     return text
 
 
@@ -99,16 +95,11 @@ def _check(dataset: Dataset, fresh: int, undone: list[int], failed: list[int]) -
     if not 0 <= fresh <= dataset.total:
         raise BadRequest(f"state is at shard {fresh}; {dataset.name} has {dataset.total} shards")
     if max((*undone, *failed), default=-1) >= fresh or not set(undone).isdisjoint(failed):
-        raise BadRequest(
-            "state is damaged: its shards that are not done, or have failed, cannot be"
-        )
+        raise BadRequest("state is damaged: its undone and failed shards contradict its position")
 
 
 def _shape(dataset: Dataset) -> dict[str, int | str | bool]:
-    """Return the fields on which the meaning of positions depends.
-
-    The number of epochs is not among them.
-    """
+    """Return the fields that determine the meaning of positions; `epochs` does not."""
     shape: dict[str, int | str | bool] = {
         "shard_size": dataset.shard_size,
         "shuffle": dataset.shuffle,
@@ -116,4 +107,6 @@ def _shape(dataset: Dataset) -> dict[str, int | str | bool]:
         "parts": dataset.parts_digest,
         "streamed": dataset.streamed,
     }
-    return shape if dataset.streamed else {"size": dataset.size, **shape}
+    if not dataset.streamed:
+        shape["size"] = dataset.size
+    return shape

@@ -1,11 +1,11 @@
 """A data set, and the samples of its shards.
 
-A data set is one range of samples, or several parts (such as files with lines) of which each has
-shards of its own, or a stream: a range that grows until it is declared to have ended.
+A data set is one range of samples, several parts (such as files of lines) with their own shards, or
+a stream: a range that grows until its end is declared.
 
-Shards have ids, which count all epochs in the order of the samples. They are handed out by
-position. Without shuffling the position is the id; with it, it counts in the shuffled order of the
-epoch.
+The ids of shards number all epochs in the order of the samples. Shards are handed out by position.
+Without shuffling, the position is the id. With shuffling, it is the place in the shuffled order of
+the epoch.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class Dataset:
 
     Attributes:
         name: its name within the job.
-        size: the number of samples in an epoch; of a stream: so far.
-        shard_size: samples in a shard; the last one of a part may be smaller.
-        epochs: how often each sample is trained.
-        shuffle: the shards of each epoch are handed out in a random order.
-        seed: of that order.
-        parts: the sizes of the parts; empty: the data set is one range.
-        parts_digest: a hash of their names, which only the training processes need to know.
-        streamed: it is a stream.
-        ended: it is a stream that will get no more samples.
+        size: the number of samples in an epoch; for a stream, the number so far.
+        shard_size: samples in a shard; the last shard of a part may be smaller.
+        epochs: the number of times each sample is trained.
+        shuffle: whether the shards of each epoch are handed out in random order.
+        seed: of the random order.
+        parts: the sizes of the parts; empty if the data set is one range.
+        parts_digest: a hash of the parts' names, which only the training processes know.
+        streamed: whether it is a stream.
+        ended: whether it is a stream that gets no more samples.
     """
 
     name: str
@@ -68,10 +68,12 @@ class Dataset:
 
     @cached_property
     def per_epoch(self) -> int:
-        """The number of shards in one epoch; of a growing stream only the full ones."""
+        """The number of shards in one epoch; in a growing stream, only of full shards."""
         if self.parts:
             return self._edges[-1]
-        return self.size // self.shard_size if self.growing else -(-self.size // self.shard_size)
+        if self.growing:
+            return self.size // self.shard_size
+        return -(-self.size // self.shard_size)
 
     @cached_property
     def total(self) -> int:
@@ -80,16 +82,15 @@ class Dataset:
 
     @property
     def growing(self) -> bool:
-        """Whether it is a stream that has not ended."""
+        """Whether this is a stream that has not ended."""
         return self.streamed and not self.ended
 
     @property
     def declaration(self) -> Dataset:
-        """The data set without what may differ when it is declared again.
-
-        A stream's size and end.
-        """
-        return replace(self, size=0, ended=False) if self.streamed else self
+        """The fields that every declaration must repeat: a stream's size and end may differ."""
+        if not self.streamed:
+            return self
+        return replace(self, size=0, ended=False)
 
     def at(self, position: int) -> Shard:
         """Return the shard that is handed out at a position."""
@@ -101,7 +102,8 @@ class Dataset:
         size = self.size
         if self.parts:
             part = bisect_right(self._edges, place)
-            place -= self._edges[part - 1] if part else 0
+            if part:
+                place -= self._edges[part - 1]
             size = self.parts[part]
         start = place * self.shard_size
         return Shard(shard_id, epoch, start, min(start + self.shard_size, size), part)
@@ -117,7 +119,8 @@ class Dataset:
         """Raise `BadRequest` if a field is invalid."""
         if not _NAME.fullmatch(self.name):
             raise BadRequest(
-                f"dataset is {self.name[:80]!r}; it must have 1 to 63 letters, digits, '-', '_' or '.'"
+                f"dataset is {self.name[:80]!r}; it must have 1 to 63 letters, digits, '-', '_' or "
+                "'.'"
             )
         least = 0 if self.streamed else 1
         for field, value, lowest in (
@@ -132,7 +135,8 @@ class Dataset:
             raise BadRequest(f"epochs is {self.epochs}; it must be between 1 and {_LARGEST}")
         if self.total > _LARGEST:
             raise BadRequest(
-                f"size, shard_size and epochs make {self.total} shards; at most {_LARGEST} are possible"
+                f"size, shard_size and epochs make {self.total} shards; at most {_LARGEST} are "
+                "possible"
             )
 
     def grown(self, size: int, *, final: bool) -> Dataset:
@@ -149,11 +153,13 @@ class Dataset:
 
     @cached_property
     def _edges(self) -> tuple[int, ...]:
-        """For each part the number of shards of an epoch up to its end."""
+        """The cumulative number of shards in an epoch, by part."""
         return tuple(accumulate(-(-size // self.shard_size) for size in self.parts))
 
 
 def digest_of(parts: Iterable[tuple[str, int]]) -> str:
     """Return a hash of the names and sizes of parts; empty for no parts."""
     text = "".join(f"{len(name)} {name} {size} " for name, size in parts)
-    return hashlib.sha256(text.encode()).hexdigest()[:32] if text else ""
+    if not text:
+        return ""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

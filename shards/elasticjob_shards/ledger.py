@@ -1,19 +1,19 @@
 """The ledger of one data set: which shards are waiting, leased, done and failed.
 
-Every shard ends done or failed exactly once; waiting + leased + done + failed is always the total.
-A lease ends when the training process of its member has ended. What is reported done is done, also
-if it waits, or is leased to another member by now: the lease of the member that trained it was
-returned, or was lost with a crashed master.
+Every shard ends exactly once as done or failed. The sum of waiting, leased, done and failed shards
+is always the total. A lease ends when the training process of its member has ended. A shard that is
+reported as done is done, even if it is waiting or leased to another member: the lease of the
+reporting member was returned, or was lost with a crashed master.
 
-The master answers a report only after its effect is stored, so no shard that was confirmed as done
-is trained again. It answers a lease then as well, but at once while nothing can be stored: the
-members tell the next master what they have leased, and it leases nothing before. The caller gives a
-lease request an id; the repeated request gets the same shards. Otherwise the shards of a lost
-answer would stay leased to a member that does not know them.
+The master answers a report only when its effect is stored, so no shard that was confirmed as done
+is trained again. It answers a lease request in the same way. While the state cannot be stored, it
+answers lease requests at once: members report their leases to the next master, which leases nothing
+before that. A lease request has an id, and a repeated request gets the same shards. Otherwise the
+shards of a lost answer would stay leased to a member that does not know them.
 
-Internally shards are identified by their position in the order in which they are handed out, so
-that the leased ones are a few runs of numbers even if the data set is shuffled. The memory used is
-proportional to the numbers of leased, waiting and failed shards, not to the size of the data set.
+Internally a shard is identified by its position in the order of handing out. So the leased shards
+are a few runs of numbers, even if the data set is shuffled. The memory is proportional to the
+number of leased, waiting and failed shards, not to the size of the data set.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from elasticjob_shards.dataset import Dataset, Shard
 MOST_FAILED = 2_000
 LONGEST_REQUEST_ID = 64
 _MOST_FORGOTTEN = 200_000
-"""How many positions may have been handed out after the last stored state."""
+"""The number of positions that may have been handed out since the state was last stored."""
 _MOST_UNDONE = 400_000
-"""A bound for checkpoints: more shards than can ever be undone."""
+"""A limit for checkpoints: fewer shards than this can be undone."""
 
 
 class Ledger:
@@ -44,7 +44,7 @@ class Ledger:
         fresh: the first position that has not been handed out.
         failed: positions of shards that were reported as failed.
         returned: the number of leases that ended without a result so far.
-        restored_round: the latest round that has restored a checkpoint; 0: none has.
+        restored_round: the latest round that has restored a checkpoint; 0 for none.
         restored_from: the hash of that checkpoint.
     """
 
@@ -59,28 +59,23 @@ class Ledger:
         self._leases: dict[int, str] = {}
         self._waiting: set[int] = set()
         self._next: list[int] = []
-        """A heap of the waiting positions; it also contains some that have been reported while they
-        waited.
-        """
+        """A heap of the waiting positions, and of some that were reported while they waited."""
         self._may_lag_behind = may_lag_behind
-        """Positions may have been handed out that are missing here, by an earlier master that has
-        not stored them.
-        """
+        """Whether an earlier master may have handed out positions without storing them."""
 
     # --- requests of members
-    # -----------------------------------------------------------------------------------------
 
     def lease(
         self, uid: str, count: int, request_id: str = "", *, most: int = MAX_LEASED_SHARDS
     ) -> list[Shard]:
-        """Lease up to `count` shards to a member, which may have `most` leased.
+        """Lease up to `count` shards, waiting ones first, to a member that may lease `most`.
 
-        Waiting ones first, then fresh ones.
-        If `request_id` is that of the member's latest request, the answer is the same as then.
+        If `request_id` is that of the member's latest request, return the same shards again.
         """
         if len(request_id) > LONGEST_REQUEST_ID:
             raise BadRequest(
-                f"request_id has {len(request_id)} characters; at most {LONGEST_REQUEST_ID} are taken"
+                f"request_id has {len(request_id)} characters; at most {LONGEST_REQUEST_ID} are "
+                "allowed"
             )
         if not 1 <= count <= MAX_LEASED_SHARDS:
             raise BadRequest(f"count is {count}; it must be between 1 and {MAX_LEASED_SHARDS}")
@@ -108,9 +103,9 @@ class Ledger:
     ) -> list[int]:
         """End leases, by shard ids; a repeated report changes nothing.
 
-        Returns the shards whose report does not count: those that were trained before a checkpoint
-        was restored, in an earlier round; and the failed ones that are leased to another member by
-        now, which may succeed.
+        Return the shards whose report does not count. These are shards that were trained in an
+        earlier round, before a checkpoint was restored, and failed shards that are leased to
+        another member now, which may succeed.
         """
         if 0 < round_ < self.restored_round:
             return [*done, *failed]
@@ -119,8 +114,10 @@ class Ledger:
         failed_at = self._positions(failed)
         if failed_at and len(self.failed.union(failed_at)) > MOST_FAILED:
             raise BadRequest(
-                f"failed has {len(failed_at)} shards and {len(self.failed)} of {self.dataset.name} have failed before; "
-                f"at most {MOST_FAILED} may: repair the data set, or report what cannot be trained as done"
+                f"failed has {len(failed_at)} shards and {len(self.failed)} of {self.dataset.name} "
+                "have failed before; "
+                f"at most {MOST_FAILED} may: repair the data set, or report what cannot be trained "
+                "as done"
             )
         self._catch_up(max((*done_at, *returned_at, *failed_at), default=-1))
         for at in done_at:
@@ -173,7 +170,6 @@ class Ledger:
             holder.leased.add(at)
 
     # --- state of the shards
-    # -----------------------------------------------------------------------------------------
 
     def account(self) -> Account:
         """Return the numbers of shards by state."""
@@ -186,12 +182,12 @@ class Ledger:
 
     @property
     def finished(self) -> bool:
-        """Whether every shard is done or failed, and no more will come."""
+        """Whether every shard is done or failed, and no more shards will be added."""
         handed_out = self.fresh == self.dataset.total and not self.dataset.growing
         return handed_out and not self._leases and not self._waiting
 
     def waiting(self) -> list[int]:
-        """Return the positions that wait to be handed out again."""
+        """Return the positions that will be handed out again."""
         return sorted(self._waiting)
 
     def holders(self) -> Mapping[str, Holder]:
@@ -199,34 +195,35 @@ class Ledger:
         return self._holders
 
     # --- checkpoints and restarts
-    # ------------------------------------------------------------------------------------
 
     def checkpoint(self) -> bytes:
-        """Return a checkpoint of the present state; leased shards are undone in it."""
+        """Return a checkpoint of the present state, in which leased shards are undone."""
         undone = [*self._waiting, *self._leases]
         return checkpoint.encode(
             self.dataset, checkpoint.Position(self.fresh, undone, list(self.failed))
         )
 
     def restore(self, state: bytes, round_: int, *, only: bool = False) -> None:
-        """Go back to a checkpoint, or with empty bytes to the beginning, for the processes of a round. All leases end.
+        """Return to a checkpoint for the processes of a round, and end all leases.
 
         Args:
-            state: the checkpoint.
-            round_: the round of the process that restores.
-            only: its world has no other process, so a repeated call comes from a process that was restarted.
+            state: the checkpoint; empty bytes are the beginning.
+            round_: the round of the calling process.
+            only: the world has no other process, so a repeated call comes from a restarted process.
 
         Raises:
-            BadRequest: it is no checkpoint of this data set.
-            NotCurrent: this round has restored another checkpoint, or a later round has restored one.
+            BadRequest: this is not a checkpoint of the data set.
+            NotCurrent: this round has restored another checkpoint, or a later round has restored
+                one.
         """
         name = checkpoint.digest(state)
         if round_ < self.restored_round or (round_ == self.restored_round and not only):
             if (round_, name) == (self.restored_round, self.restored_from):
                 return
             raise NotCurrent(
-                f"round is {round_}, but round {self.restored_round} has taken {self.dataset.name} back to a "
-                "checkpoint already: all processes of a round must restore the same one"
+                f"round is {round_}, but round {self.restored_round} has already restored a "
+                f"checkpoint of {self.dataset.name}: all processes of a round must restore the "
+                "same one"
             )
         self.dataset, position = checkpoint.decode(state, self.dataset, most=_MOST_UNDONE)
         self.restored_round = round_
@@ -237,11 +234,10 @@ class Ledger:
         self.resume_from(fresh=position.fresh, waiting=position.undone, failed=position.failed)
 
     def resume_from(self, *, fresh: int, waiting: Iterable[int], failed: Iterable[int]) -> None:
-        """Set the state from a checkpoint or the stored state.
-
-        More positions may have been handed out since then.
-        """
-        self.fresh, self._waiting, self.failed = fresh, set(waiting), set(failed)
+        """Set the state of a checkpoint or of a stored ledger, which may be outdated."""
+        self.fresh = fresh
+        self._waiting = set(waiting)
+        self.failed = set(failed)
         self._next = sorted(self._waiting)
         self._may_lag_behind = True
 
@@ -251,7 +247,6 @@ class Ledger:
         self._leases.update(dict.fromkeys(holder.leased, uid))
 
     # --- single positions
-    # --------------------------------------------------------------------------------------------
 
     def _take(self, count: int) -> list[int]:
         taken: list[int] = []
@@ -274,17 +269,17 @@ class Ledger:
         return [self.dataset.position(shard) for shard in shards]
 
     def _catch_up(self, newest: int) -> None:
-        """Record that positions up to this one have been handed out, by an earlier master that has not stored it."""
+        """Record that an earlier master has handed out the positions up to this one."""
         if newest < self.fresh:
             return
         if not self._may_lag_behind or newest >= self.fresh + _MOST_FORGOTTEN:
             shard = self.dataset.at(newest).id
-            raise BadRequest(f"shard {shard} of {self.dataset.name} was never leased to anybody")
+            raise BadRequest(f"shard {shard} of {self.dataset.name} was never leased")
         self._wait(range(self.fresh, newest + 1))
         self.fresh = newest + 1
 
     def _settle(self, position: int) -> bool:
-        """End a shard, whoever it is leased to; return False if it had ended already."""
+        """End a shard, whichever member has it leased; return False if it had already ended."""
         uid = self._leases.pop(position, None)
         if uid is not None:
             self._holders[uid].leased.discard(position)

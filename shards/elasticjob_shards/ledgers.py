@@ -1,7 +1,4 @@
-"""All data sets of a job, and their common bounds.
-
-All ledgers must fit into the master's stored state.
-"""
+"""All data sets of a job, and their common limits: the stored state must hold all ledgers."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from elasticjob_shards.ledger import Ledger
 
 MOST_DATASETS = 64
 MOST_LEASES = 131_072
-"""The most leases of all members and data sets together."""
+"""The greatest number of leases of all members and data sets."""
 
 
 class Ledgers:
@@ -25,7 +22,7 @@ class Ledgers:
     def __init__(self) -> None:
         self._by_name: dict[str, Ledger] = {}
         self.may_lag_behind = False
-        """An earlier master may have leased shards of data sets of which it has stored nothing."""
+        """Whether an earlier master may have leased shards without storing their data sets."""
 
     def __iter__(self) -> Iterator[Ledger]:
         return iter(self._by_name.values())
@@ -39,7 +36,7 @@ class Ledgers:
         Repeating a declaration changes nothing.
 
         Raises:
-            BadRequest: the data set is invalid, or one too many.
+            BadRequest: the data set is invalid, or the job has too many.
             DeclaredDifferently: it was declared with other values.
         """
         dataset.check()
@@ -67,9 +64,9 @@ class Ledgers:
         self._by_name[ledger.dataset.name] = ledger
 
     def resume_leases(self, uid: str, leases: Iterable[LeasesOfRound]) -> list[str]:
-        """Take over a member's leases of an earlier master.
+        """Take over a member's leases from an earlier master.
 
-        Returns why some of them are not known here: the stored state was lost, or set back.
+        Return the problems with those that are unknown here, because stored state was lost.
         """
         problems = []
         for each in leases:
@@ -85,7 +82,7 @@ class Ledgers:
             ledger.release(uid)
 
     def lease_limit(self, members: int) -> int:
-        """Return how many shards of one data set a member may have leased if there are so many members."""
+        """Return how many shards of one data set each of this number of members may lease."""
         return max(1, min(MAX_LEASED_SHARDS, MOST_LEASES // (max(1, members) * max(1, len(self)))))
 
     def _check_bounds(self, dataset: Dataset) -> None:

@@ -1,8 +1,7 @@
-"""Compact sets of numbers.
+"""Compact sets of numbers: a list of runs, each with its distance from the last one, and length.
 
-A list of runs, each as its distance from the end of the last run and its length. Shards are handed
-out in runs and mostly end in runs, so the list is short. Distances are small numbers, which
-compress well.
+Shards are handed out in runs and mostly end in runs, so the list is short. Distances are small
+numbers, which compress well.
 """
 
 from __future__ import annotations
@@ -13,13 +12,12 @@ from collections.abc import Iterable, Sequence
 def pack(numbers: Iterable[int]) -> list[int]:
     """Return the runs, distance and length alternating."""
     runs: list[int] = []
-    end = start = 0
+    end = 0
     for number in sorted(numbers):
         if number == end and runs:
             runs[-1] += 1
         else:
-            start = number
-            runs += (start - end, 1)
+            runs += (number - end, 1)
         end = number + 1
     return runs
 
@@ -28,7 +26,7 @@ def unpack(runs: Sequence[int], *, most: int) -> list[int]:
     """Return the numbers, ascending.
 
     Raises:
-        ValueError: these are no runs, or they have more than `most` numbers.
+        ValueError: the runs are invalid, or they have more than `most` numbers.
     """
     if len(runs) % 2 or any(run < 0 for run in runs) or sum(runs[1::2]) > most:
         raise ValueError(f"not a list of runs with at most {most} numbers")

@@ -1,10 +1,10 @@
-"""A pseudo-random order of an epoch's shards that needs no memory, however many shards there are.
+"""A pseudo-random order of an epoch's shards that needs no memory for any number of shards.
 
 It is a Feistel network over a rectangle of numbers that is just large enough for the epoch. Each
-round moves one coordinate by a hash of the other, which can be reverted, so no two positions get
-the same shard. Results outside the epoch go through the network again (cycle walking). The same
-seed and epoch always give the same order, so that a restarted master can continue in the middle of
-an epoch. Changing anything here breaks the data sets of running jobs.
+round shifts one coordinate by a hash of the other. This is reversible, so no two positions get the
+same shard. Results outside the epoch go through the network again (cycle walking). The same seed
+and epoch always give the same order, so a restarted master can continue within an epoch. Any change
+here breaks the data sets of running jobs.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
     "two claims of one name": (
         job(roles={"worker": {"volumeClaimTemplates": [CLAIM, CLAIM]}}),
         "spec.replicaSpecs[worker].volumeClaimTemplates",
-        "two of one name",
+        "two entries with one name",
     ),
     "a claim of a reserved name": (
         job(
@@ -285,7 +285,7 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         job(roles={"worker": {"replicas": 6}}, autoscaling={"multipleOf": 4}),
         "spec.replicaSpecs",
         "replicas of worker is 6",
-        "no multiple of autoscaling.multipleOf, which is 4",
+        "not a multiple of autoscaling.multipleOf, which is 4",
     ),
     "least size that is not a multiple": (
         job(roles={"worker": {"replicas": 8, "minReplicas": 2}}, autoscaling={"multipleOf": 4}),
@@ -550,7 +550,7 @@ _STORE = {"agent": "None", "template": TEMPLATE}
             {"a": {}, "b": {}, "c": {"dependsOn": ["b"]}},
             {"b": None},
             'spec.replicaSpecs: Invalid value: ["b"] cannot be removed, as dependsOn of ["c"] '
-            "names it; remove those roles with it, or keep it",
+            "names it; remove these roles as well, or keep it",
         ),
     ],
 )
@@ -617,7 +617,7 @@ async def test_a_stop_cannot_be_undone(kube: Kube, namespace: str) -> None:
     await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": {"stop": True}}})
     await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": {"suspend": True}}})
     for taken_back in ({"stop": False}, {"stop": None}, None):
-        with pytest.raises(Refused, match=r"spec\.runPolicy\.stop: .* cannot be taken back"):
+        with pytest.raises(Refused, match=r"spec\.runPolicy\.stop: .* cannot be undone"):
             await kube.patch(ELASTIC_JOBS, namespace, "job", {"spec": {"runPolicy": taken_back}})
 
 
@@ -640,10 +640,10 @@ async def test_multiple_of_restricts_the_auto_scaler_and_not_other_changes(
     # As the operator does after a plan of that size.
     await change({"replicaSpecs": {"worker": {"replicas": 5}}})
     await change({"replicaSpecs": {"worker": {"minReplicas": 4}}, "autoscaling": {"enabled": True}})
-    with pytest.raises(Refused, match="maxReplicas of worker is 30, which is no multiple"):
+    with pytest.raises(Refused, match="maxReplicas of worker is 30, which is not a multiple"):
         await change({"replicaSpecs": {"worker": {"maxReplicas": 30}}})
     with pytest.raises(
-        Refused, match=r"replicas of worker is 5, which is no multiple .*, which is 2"
+        Refused, match=r"replicas of worker is 5, which is not a multiple .*, which is 2"
     ):
         await change({"autoscaling": {"multipleOf": 2}})
     with pytest.raises(Refused, match="minReplicas of ps is 3"):
@@ -915,4 +915,4 @@ async def test_kubectl_shows_the_important_columns(
         name in everything
         for name in ("elasticjob.elasticjob.dev/job", "scaleplan.elasticjob.dev/plan")
     )
-    assert "Decides roles, ports and environment" in kubectl("explain", "ej.spec.framework")
+    assert "determines roles, ports and environment" in kubectl("explain", "ej.spec.framework")

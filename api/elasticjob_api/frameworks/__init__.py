@@ -1,7 +1,4 @@
-"""The roles of each framework, and the environment variables it reads.
-
-Pure: shared by operator, master and schema.
-"""
+"""The roles of each framework, and the environment variables that it reads. Pure."""
 
 from __future__ import annotations
 
@@ -35,13 +32,10 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
 
 
 def framework_of(name: str, roles: Collection[str]) -> Framework:
-    """Return the framework of a job with these roles.
-
-    Two work in another way when one role is not there.
-    """
+    """Return the framework of a job with these roles; two frameworks have a variant."""
     framework = FRAMEWORKS[name]
     if framework is HOROVOD and "launcher" not in roles:
         return HOROVOD_WITHOUT_LAUNCHER
-    return (
-        TENSORFLOW_WITHOUT_CHIEF if framework is TENSORFLOW and "chief" not in roles else framework
-    )
+    if framework is TENSORFLOW and "chief" not in roles:
+        return TENSORFLOW_WITHOUT_CHIEF
+    return framework

@@ -1,6 +1,6 @@
-"""Horovod, in two ways.
+"""Horovod, in two variants.
 
-Workers alone, for which the master plays the elastic driver, or a launcher with its own.
+Without a launcher, the master acts as the elastic driver. A launcher brings its own driver.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
         "PYTHONUNBUFFERED": "1",
     }
 )
-"""Variables of a worker without a launcher that the pod's own ones replace."""
+"""Default variables of workers in jobs without a launcher; the pod's variables override them."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of one process in a world, with the numbers that Horovod gives it.
+    """The place of one process in a world, in Horovod's numbers.
 
     Attributes:
-        cross_rank: its position among the processes of the same local rank.
+        cross_rank: its position among the processes with the same local rank.
     """
 
     rank: int
@@ -53,9 +53,9 @@ def slots(world: Sequence[Peer]) -> list[Slot]:
 
 
 def environment(world: Sequence[Peer]) -> Environment:
-    """Return what a process without a launcher reads at its start.
+    """Return the variables of a process in a job without a launcher.
 
-    Its agent adds where it serves the rendezvous.
+    Its agent adds the address of the rendezvous.
     """
     places = slots(world)
 
@@ -77,12 +77,18 @@ def environment(world: Sequence[Peer]) -> Environment:
 
 
 def environment_with_launcher(world: Sequence[Peer]) -> Environment:
-    """Return what keeps a worker's own command from training alone.
+    """Return the variable that prevents a worker's own command from training alone.
 
-    The launcher starts the training, with its values.
-    Nothing is set in the launcher, which passes its environment on to every process that it starts.
+    The launcher starts the training with its own values. It gets no variable, because it passes its
+    environment to every process that it starts.
     """
-    return lambda rank: {} if world[rank].role == "launcher" else {"HOROVOD_CONTROLLER": "launcher"}
+
+    def render(rank: int) -> dict[str, str]:
+        if world[rank].role == "launcher":
+            return {}
+        return {"HOROVOD_CONTROLLER": "launcher"}
+
+    return render
 
 
 HOROVOD = Framework(

@@ -1,6 +1,6 @@
-"""JAX: the arguments of `jax.distributed.initialize()`, which reads only the first by itself.
+"""JAX: the arguments of `jax.distributed.initialize()`, of which it reads only the first by itself.
 
-Rank 0 coordinates.
+Rank 0 is the coordinator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PORT = 8476
 
 
 def environment(world: Sequence[Peer]) -> Environment:
-    """Return the coordinator's address, the number of processes and this one's id."""
+    """Return the coordinator's address, the number of processes, and the process id."""
     coordinator = f"{world[0].address}:{meeting_port(world[0].address, PORT)}"
     return lambda rank: {
         "JAX_COORDINATOR_ADDRESS": coordinator,

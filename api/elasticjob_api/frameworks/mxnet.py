@@ -1,8 +1,8 @@
 """MXNet's parameter servers (ps-lite), which BytePS uses too.
 
-Workers and servers connect to the scheduler. ps-lite reads who a process is, where the scheduler
-listens, and how many workers and servers it has to wait for. BytePS reads the number of each worker
-besides, and with preferred ranks that of each server.
+Workers and servers connect to the scheduler. ps-lite reads the role of a process, the address of
+the scheduler, and the numbers of workers and servers. BytePS also reads the id of each worker, and
+with preferred ranks the id of each server.
 """
 
 from __future__ import annotations
@@ -16,13 +16,9 @@ NUMBERS = {"worker": "DMLC_WORKER_ID", "server": "DMLC_SERVER_ID"}
 
 
 def environment(world: Sequence[Peer]) -> Environment:
-    """Return the DMLC variables.
-
-    A number is a position in the role, since they have to be without gaps.
-    """
+    """Return the DMLC variables; ids are positions in the role, since they must have no gaps."""
     members = {role: of_role(world, role) for role in ("scheduler", *NUMBERS)}
-    # A world without a scheduler cannot train: its processes wait for one, and in vain at any
-    # other's address.
+    # A world without a scheduler cannot train: its processes wait for one at any address.
     scheduler = next(iter(members["scheduler"]), world[0])
     shared = {
         "DMLC_PS_ROOT_URI": scheduler.address,

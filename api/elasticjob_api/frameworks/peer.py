@@ -1,7 +1,4 @@
-"""The interface of a framework's module.
-
-`Framework`, and the processes of a world that it gets (`Peer`).
-"""
+"""The interface of a framework's module: `Framework`, and the processes of a world (`Peer`)."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from dataclasses import dataclass, replace
 from zlib import crc32
 
 _EMBEDDED_PORTS = 3000
-"""Few enough to stay below the ports that the kernel gives to clients, from 32768."""
+"""The number of ports per use: all are below 32768, the first of the kernel's ports for clients."""
 
 
 @dataclass(frozen=True)
@@ -18,13 +15,13 @@ class Peer:
     """One process of a world; its rank is its position in the world.
 
     Attributes:
-        name: of its pod; the processes of a pod have the same, and adjacent ranks.
+        name: of its pod. The processes of a pod have adjacent ranks.
         role: of its pod.
         index: of its pod within the role.
         address: of its pod.
         slots: of its pod.
         local_rank: its position among the processes of its pod.
-        local_size: how many processes its pod has in this world.
+        local_size: the number of processes of its pod in this world.
     """
 
     name: str
@@ -37,7 +34,7 @@ class Peer:
 
 
 Environment = Callable[[int], dict[str, str]]
-"""From a rank to the variables the framework reads in the training process of that rank."""
+"""Returns the variables that the framework reads in the process of a rank."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +42,25 @@ class Framework:
     """A framework's roles and conventions.
 
     Attributes:
-        roles: role names it knows; empty means any.
-        required: roles that a job needs, with an agent; of each group one.
-        single_roles: roles of which a job has one member with an agent at most.
-        ports: at which members that meet there listen, or the first of each role does.
-        environment: prepares what all ranks of a world share, once, and returns what renders the variables of each.
-        process_per_gpu: a member has a process for each of its GPUs, unless the job sets their number; each process
-            chooses its GPU by its local rank. Otherwise a process uses all GPUs of its member, and if there are several
-            processes, each is shown its part of the GPUs only.
-        launcher_role: where the world has this role, its members start the processes of all slots; the agents start
-            one process a member, such as a remote shell.
+        roles: the allowed role names; empty means any.
+        environment: prepares the data that all ranks of a world share, and returns a function that
+            returns the variables of a rank.
+        required: groups of roles. A job needs one role of each group, with an agent.
+        single_roles: roles that may have only one member with an agent.
+        ports: the ports at which members listen for each other, or the first port of each role.
         deciding_role: the role whose members end the job when they succeed; None means every role.
-        stop_order: roles that are stopped one after the other: who saves something, before those that hold it.
-        kept_roles: roles whose processes go on when others come and go, unless the job says otherwise.
-        in_process_elastic: the training process takes world changes itself; the agent does not restart it.
-        elastic_driver: the master plays Horovod's elastic driver: the processes ask it for their place in each world.
+        stop_order: roles in the order in which they stop: roles that save state before roles that
+            hold it.
+        kept_roles: roles whose processes continue when others join or leave, by default.
+        in_process_elastic: the training process handles world changes; the agent does not restart
+            it.
+        process_per_gpu: a member has a process for each of its GPUs, unless the job sets the
+            number of processes. Each process chooses its GPU by its local rank. Otherwise a process
+            uses all GPUs of its member, and several processes get a part each.
+        launcher_role: if the world has this role, its members start the processes of all slots, and
+            the agents start one process per member, such as a remote shell.
+        elastic_driver: the master acts as Horovod's elastic driver: processes request their place
+            in each world from it.
     """
 
     roles: tuple[str, ...]
@@ -76,34 +77,31 @@ class Framework:
     elastic_driver: bool = False
 
     def processes(self, members: Sequence[Peer]) -> list[Peer]:
-        """Return the processes of a world by rank.
-
-        Those that the agents of its members start, for each its slots.
-        """
-        launched = self.launcher_role is not None and any(
-            member.role == self.launcher_role for member in members
-        )
-        return [
-            replace(member, local_rank=local_rank, local_size=1 if launched else member.slots)
-            for member in members
-            for local_rank in range(1 if launched else member.slots)
-        ]
+        """Return, by rank, the processes that the agents of a world's members start."""
+        has_launcher = self.launcher_role in {member.role for member in members}
+        processes = []
+        for member in members:
+            size = 1 if has_launcher else member.slots
+            for local_rank in range(size):
+                processes.append(replace(member, local_rank=local_rank, local_size=size))
+        return processes
 
 
 def meeting_port(address: str, usual: int) -> int:
-    """Return the port at which the pod of this address listens for all others of its world.
+    """Return the port at which the pod with this address listens for the others of its world.
 
-    A loopback address is one of the embedded cluster, whose pods have one network stack. The
-    frameworks listen on all its addresses at once, so two jobs that used the same port there would
-    be in each other's way.
+    Pods with loopback addresses are in the embedded cluster and share one network stack. The
+    frameworks listen on all addresses, so two jobs need different ports there.
     """
-    return usual + (crc32(address.encode()) % _EMBEDDED_PORTS if address.startswith("127.") else 0)
+    if not address.startswith("127."):
+        return usual
+    return usual + crc32(address.encode()) % _EMBEDDED_PORTS
 
 
 def stop_stage(role: str, order: Sequence[str], kept_roles: Collection[str]) -> int:
-    """Return a role's place in the order in which roles are stopped.
+    """Return a role's place in the order in which roles stop.
 
-    Kept roles that it does not name are last.
+    Of the roles that `order` does not contain, kept ones are last and others first.
     """
     if role in order:
         return order.index(role)

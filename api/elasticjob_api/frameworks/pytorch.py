@@ -1,9 +1,9 @@
 """PyTorch: the `env://` rendezvous of torch.distributed, at which rank 0 listens.
 
-A process for each GPU. The command may be torchrun, which starts the processes of its pod itself:
-see torchrun.py. `PET_*` are the options that torchrun reads from the environment. They are there
-for every process, as a script may start torchrun where the agent cannot see it: each one then is a
-node with a single process, in the right place of the right world.
+There is one process per GPU. The command may be torchrun, which starts the processes of its pod
+itself (torchrun.py). torchrun reads its options from `PET_*`. Every process gets these variables,
+because a script may start torchrun where the agent cannot detect it. Each torchrun is then a node
+with a single process and the rank of the process that started it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PORT = 29500
 
 
 def environment(world: Sequence[Peer]) -> Environment:
-    """Return what `torch.distributed.init_process_group()` reads."""
+    """Return the variables of `torch.distributed.init_process_group()` and of torchrun."""
     address = world[0].address
     port = meeting_port(world[0].address, PORT)
     return lambda rank: {

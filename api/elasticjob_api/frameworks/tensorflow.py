@@ -1,8 +1,9 @@
 """TensorFlow: TF_CONFIG with the addresses of all members.
 
-The evaluator is not part of the cluster it evaluates. A chief connects to the parameter servers and
-tells them the workers of its world, so they go on when workers come and go. Without a chief each
-process knows the cluster of its start alone: a server that went on would refuse new workers.
+The evaluator is not part of the cluster that it evaluates. A chief connects to the parameter
+servers and sends them the workers of its world, so they continue when workers join or leave.
+Without a chief, each process knows only the cluster of its start: a server that continued would
+refuse new workers.
 """
 
 from __future__ import annotations
@@ -14,30 +15,26 @@ from dataclasses import replace
 from elasticjob_api.frameworks.peer import Environment, Framework, Peer, meeting_port, of_role
 
 FIRST_PORTS = {"chief": 2222, "ps": 2300, "worker": 12300}
-"""A server listens on every address, so each member has a port of its own, for where all have one
+"""A server listens on every address. So each member has its own port, in case all members share one
 network stack.
 """
 ROLES = ("chief", "worker", "ps", "evaluator")
 
 
 def environment(world: Sequence[Peer]) -> Environment:
-    """Return TF_CONFIG.
-
-    A task's index is its position in its role, since TensorFlow wants them without gaps.
-    """
+    """Return TF_CONFIG; a task's index is its position in its role, to have no gaps."""
     members = {role: of_role(world, role) for role in ROLES}
-    # Parameter servers outlive worlds, so their ports must be the same in each: the chief's address
-    # is.
+    # Parameter servers outlive worlds, so their ports depend on the chief's address, which does not
+    # change.
     anchor = next(iter([*members["chief"], *members["ps"], *world])).address
 
     def address(peer: Peer) -> str:
         port = meeting_port(anchor, FIRST_PORTS[peer.role])
         return f"{peer.address}:{port + peer.index * peer.slots + peer.local_rank}"
 
-    addresses = {
-        role: [address(peer) for peer in members[role]] for role in FIRST_PORTS if members[role]
-    }
-    cluster = json.dumps(addresses)  # of a thousand members: made once
+    listening = [role for role in FIRST_PORTS if members[role]]
+    addresses = {role: [address(peer) for peer in members[role]] for role in listening}
+    cluster = json.dumps(addresses)  # once, as it may have a thousand members
     position = {
         (peer.name, peer.local_rank): index
         for peers in members.values()
@@ -59,7 +56,7 @@ TENSORFLOW = Framework(
     single_roles=("chief",),
     ports=tuple(FIRST_PORTS.values()),
     deciding_role="chief",
-    # The chief saves the variables, which parameter servers hold and workers may be changing.
+    # The chief saves the variables, which parameter servers hold and workers may change.
     stop_order=("chief", "worker", "ps"),
     kept_roles=frozenset({"ps", "evaluator"}),
 )

@@ -1,8 +1,8 @@
-"""torchrun, which starts the training processes of its pod itself.
+"""Detects torchrun, which starts the training processes of its pod itself, and sets its options.
 
-How it is recognised, and the options it needs. The rendezvous is torchrun's static one: the members
-of a world and their order are known, so there is nothing to agree on and no host name to resolve.
-torchrun's own elasticity is not used: it would form worlds beside the master's.
+torchrun uses its static rendezvous: the members of a world and their order are known, so no
+agreement and no host name are needed. Its own elasticity is not used, because it would form other
+worlds than the master.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _FIXED = re.compile(
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {"PET_MAX_RESTARTS": "0", "PET_MONITOR_INTERVAL": "0.5"}
 )
-"""Options that the user's environment may set differently.
+"""Default options, which the user's environment may override.
 
-Whether a failed process is started again is the job's decision (`processRestartLimit`), as all
-others have to start with it. The interval is that in which torchrun looks after its processes, in
-seconds; its own default of 5 would delay every change of the world.
+The job decides whether a failed process restarts (`processRestartLimit`), since all others must
+restart with it. The interval, in seconds, is that of torchrun's checks of its processes; its own
+default of 5 would delay every change of the world.
 """
 
 
 def is_torchrun(command: Sequence[str]) -> bool:
-    """Return whether a command is torchrun.
+    """Return whether a command runs torchrun.
 
-    That is the program `torchrun`, `python -m torch.distributed.run` (or `.launch`), or a shell
-    whose `-c` text has one of them.
+    It does if it is `torchrun`, `python -m torch.distributed.run` (or `.launch`), or a shell whose
+    `-c` text contains one of them.
     """
     program = PurePath(command[0]).name
     if program in _SHELLS:
@@ -50,10 +50,9 @@ def is_torchrun(command: Sequence[str]) -> bool:
 
 
 def fixed_option(command: Sequence[str]) -> str | None:
-    """Return an option in the command of torchrun that fixes its world.
+    """Return an option of torchrun in a command that fixes its world, or None.
 
-    None: there is none, or it is not torchrun.
-    The script's own options are not looked at; nor is the text of a shell.
+    The options of the script and the text of a shell are not checked.
     """
     if PurePath(command[0]).name in _SHELLS or not is_torchrun(command):
         return None
@@ -74,11 +73,11 @@ def environment(
     """Return torchrun's options for one of its nodes.
 
     Args:
-        address: of the first node, where all meet.
-        port: the port there.
-        nodes: how many torchruns there are.
-        node_rank: the position of this one.
-        processes: how many it starts.
+        address: of the first node, to which all connect.
+        port: of the first node.
+        nodes: the number of nodes.
+        node_rank: the position of this node.
+        processes: the number of processes that it starts.
     """
     return {
         "PET_NNODES": str(nodes),

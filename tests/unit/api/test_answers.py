@@ -133,7 +133,7 @@ def test_a_pod_that_has_failed_is_told_with_its_reason() -> None:
         pytest.param(gzip.compress(b" " * (MOST_TEXT + 1)), "longer than", id="long"),
         pytest.param(
             gzip.compress(random.Random(1).randbytes(MOST_BYTES + 1)),
-            "is the most that a master writes",
+            "a master writes at most",
             id="large",
         ),
     ],

@@ -211,7 +211,7 @@ def test_a_round_restores_one_checkpoint_and_what_earlier_processes_report_is_vo
     ledger.restore(saved, 2)
     assert ledger.account().leased == 2, "a repetition changes nothing"
     for state, round_ in ((b"", 2), (saved, 1)):
-        with pytest.raises(NotCurrent, match="round 2 has taken d back"):
+        with pytest.raises(NotCurrent, match="round 2 has already restored"):
             ledger.restore(state, round_)
     ledger.restore(b"", 3)
     assert ledger.account().waiting == 10, "back to the beginning"
