@@ -46,7 +46,8 @@ async def test_a_job_becomes_master_and_workers_with_all_their_objects(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
-        created = await run_job(kube, namespace, job())
+        await run_job(kube, namespace, job())
+        created = await kube.get(ELASTIC_JOBS, namespace, "job")
         assert await workers(kube, namespace) == ["job-worker-0", "job-worker-1"]
 
         async def address() -> str:

@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 
 
 def full(rng: random.Random) -> pb.StoredAnswers:
-    """Return as much as a master can know, of what does not compress."""
+    """Return the largest answers of a master, with incompressible texts."""
 
     def text(length: int) -> str:
         return "".join(chr(rng.randrange(33, 0x2FFF)) for _ in range(length))
@@ -65,7 +65,7 @@ def full(rng: random.Random) -> pb.StoredAnswers:
 
 
 @pytest.mark.guarantee("answers-after-the-end")
-def test_whatever_a_master_knows_fits_and_the_report_is_always_there() -> None:
+def test_answers_of_any_size_fit_and_always_have_the_report() -> None:
     answers = full(random.Random(1))
     data = pack(answers)
     assert len(data) <= MOST_BYTES
@@ -82,7 +82,7 @@ def test_whatever_a_master_knows_fits_and_the_report_is_always_there() -> None:
     assert len(answers.members.members) == MOST_MEMBERS, "what was given is left as it was"
 
 
-def test_ordinary_answers_come_back_as_they_were() -> None:
+def test_ordinary_answers_are_unpacked_unchanged() -> None:
     answers = pb.StoredAnswers(
         job_uid="u", time=5.25, ranks={"a": 1}, member_counts={"training": 1}
     )
@@ -98,7 +98,7 @@ def test_ordinary_answers_come_back_as_they_were() -> None:
     assert pack(answers) == pack(answers)
 
 
-def test_a_pod_that_has_failed_is_told_with_its_reason() -> None:
+def test_a_failed_pod_has_its_reason() -> None:
     failures = [
         Failure(
             pod="w-1",
@@ -138,13 +138,13 @@ def test_a_pod_that_has_failed_is_told_with_its_reason() -> None:
         ),
     ],
 )
-def test_what_is_no_answer_is_refused_with_a_reason(data: bytes, why: str) -> None:
+def test_invalid_answers_are_refused_with_a_reason(data: bytes, why: str) -> None:
     with pytest.raises(UnreadableAnswers, match=why):
         unpack(data)
 
 
 @pytest.mark.guarantee("answers-after-the-end")
-def test_what_somebody_else_has_written_moves_no_cursor_and_breaks_no_table() -> None:
+def test_answers_of_another_writer_move_no_cursor_and_break_no_table() -> None:
     hostile = {
         "jobUid": "u\x1b[2J",
         "time": 1e300,

@@ -69,7 +69,7 @@ def test_the_processes_of_a_member_have_adjacent_ranks_in_the_order_of_the_membe
 
 
 @given(members_of("horovod"))
-def test_beside_a_launcher_the_agents_start_one_process_each(members: list[Peer]) -> None:
+def test_with_a_launcher_each_agent_starts_one_process(members: list[Peer]) -> None:
     processes = FRAMEWORKS["horovod"].processes(members)
     launched = any(member.role == "launcher" for member in members)
     assert len(processes) == (len(members) if launched else sum(member.slots for member in members))
@@ -148,7 +148,7 @@ def test_pytorch_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> N
 
 
 @given(worlds("pytorch"))
-def test_a_torchrun_that_the_agent_cannot_see_is_a_node_with_the_rank_of_its_process(
+def test_a_torchrun_that_the_agent_cannot_detect_is_a_node_with_the_rank_of_its_process(
     world: list[Peer],
 ) -> None:
     variables = environments("pytorch", world)
@@ -217,7 +217,7 @@ def test_mxnet_workers_and_servers_are_numbered_in_their_order_without_holes(
 
 @pytest.mark.guarantee("stock-horovodrun")
 @given(worlds("horovod"))
-def test_a_horovod_launcher_has_nothing_to_pass_on_and_a_worker_beside_it_cannot_train_alone(
+def test_a_horovod_launcher_gets_no_variables_and_its_workers_cannot_train_alone(
     world: list[Peer],
 ) -> None:
     for peer, variables in zip(world, environments("horovod", world), strict=True):
@@ -250,13 +250,13 @@ def test_horovods_places_are_unique_in_each_of_its_three_numberings(members: lis
         )
 
 
-def test_horovod_asks_the_master_for_places_only_where_no_launcher_has_a_driver() -> None:
+def test_horovod_requests_places_from_the_master_only_without_a_launcher() -> None:
     assert framework_of("horovod", ["worker"]).elastic_driver
     assert not framework_of("horovod", ["launcher", "worker"]).elastic_driver
     assert framework_of("jax", ["worker"]) is FRAMEWORKS["jax"]
 
 
 @pytest.mark.guarantee("tensorflow-without-chief")
-def test_parameter_servers_go_on_only_beside_a_chief_who_tells_them_the_new_workers() -> None:
+def test_parameter_servers_continue_only_with_a_chief_that_sends_them_the_new_workers() -> None:
     assert framework_of("tensorflow", ["chief", "worker", "ps"]).kept_roles == {"ps", "evaluator"}
     assert framework_of("tensorflow", ["worker", "ps"]).kept_roles == {"evaluator"}

@@ -85,7 +85,7 @@ def test_every_field_is_described(plural: str) -> None:
 
 
 @pytest.mark.parametrize("plural", KINDS)
-def test_a_status_has_no_defaults_so_that_what_nobody_wrote_is_not_there(plural: str) -> None:
+def test_a_status_has_no_defaults_so_that_unwritten_fields_are_missing(plural: str) -> None:
     status = schema_of(plural)["properties"]["status"]
     assert [path for path, field in fields(status, "status") if "default" in field] == []
     conditions = status.get("default", {"conditions": []}).pop("conditions")
@@ -149,7 +149,7 @@ def with_defaults(value: Any, schema: dict[str, Any]) -> Any:
     return filled
 
 
-def test_fields_of_a_newer_version_are_read_past() -> None:
+def test_fields_of_a_newer_version_are_ignored() -> None:
     newer = JOB | {"status": {"phase": "Running", "somethingNew": 1}, "kind": "ElasticJob"}
     assert (
         msgspec.json.decode(msgspec.json.encode(newer), type=ElasticJob).status.phase == "Running"
@@ -172,7 +172,7 @@ def test_resources_keep_their_kubernetes_names() -> None:
 
 
 @pytest.mark.parametrize("plural", KINDS)
-def test_nothing_in_a_custom_resource_is_stored_that_its_schema_does_not_know(plural: str) -> None:
+def test_a_custom_resource_stores_only_fields_of_its_schema(plural: str) -> None:
     assert (
         "x-kubernetes-preserve-unknown-fields"
         not in msgspec.json.encode(DEFINITIONS[plural]).decode()
@@ -188,7 +188,7 @@ def test_every_list_map_and_text_is_bounded(plural: str) -> None:
 
 
 def is_open(schema: dict[str, Any]) -> bool:
-    """Whether a list, map or text has no bound.
+    """Return whether a list, map or text has no limit.
 
     An enumeration and a time are bounded by what they are.
     """
@@ -219,7 +219,7 @@ def test_every_number_that_users_write_is_bounded_except_those_of_kubernetes(plu
 @pytest.mark.guarantee("bad-input-is-refused")
 @pytest.mark.parametrize("plural", KINDS)
 def test_every_field_of_a_status_is_bounded(plural: str) -> None:
-    """Whoever may write a status can put into no field more than the operator and `kubectl` can deal with."""
+    """No writer of a status can store more in a field than operator and `kubectl` can process."""
     status = schema_of(plural)["properties"]["status"]
     found = [
         (path, field) for path, field in everywhere(status, "status") if "properties" not in field
@@ -249,7 +249,7 @@ def kind_of(schema: dict[str, Any]) -> str:
 
 
 MAX_REQUEST_BYTES = 1_500_000
-"""What etcd takes in one request; the API server takes more."""
+"""etcd's limit of a request; the API server's is higher."""
 MAX_ANNOTATION_BYTES = 262_144
 """What all annotations of an object may have together; `kubectl apply` puts the whole object into
 one.

@@ -1,4 +1,4 @@
-"""How many training processes a member has, and which GPUs each sees."""
+"""The number of a member's training processes, and the GPUs of each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_container_without_limits_has_no_gpus() -> None:
         ("pytorch", None, Gpus("nvidia.com/gpu", 1000), 256),
     ],
 )
-def test_processes_are_as_many_as_the_job_says_or_as_its_framework_makes_of_the_gpus(
+def test_the_number_of_processes_is_set_by_the_job_or_by_framework_and_gpus(
     framework: str, asked: int | None, gpus: Gpus | None, number: int
 ) -> None:
     assert slots(framework, asked, gpus) == number
@@ -80,7 +80,7 @@ def test_processes_that_can_divide_the_gpus_are_not_refused(
         ("jax", 8, FOUR, None),
     ],
 )
-def test_gpus_are_divided_where_processes_do_not_choose_by_their_local_rank(
+def test_gpus_are_divided_if_processes_do_not_choose_by_local_rank(
     framework: str, number: int, gpus: Gpus | None, devices: str | None
 ) -> None:
     assert divided_devices(framework, number, gpus) == devices

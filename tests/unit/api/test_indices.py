@@ -14,7 +14,7 @@ SETS = st.frozensets(st.integers(0, 60)) | st.frozensets(st.integers(0, 100_000)
 
 
 @given(SETS)
-def test_what_is_written_is_read_back(indices: frozenset[int]) -> None:
+def test_a_written_set_is_read_back(indices: frozenset[int]) -> None:
     assert parse_indices(format_indices(indices)) == indices
 
 
@@ -42,7 +42,7 @@ def test_any_text_is_read_or_refused_with_the_text_in_the_message(text: str) -> 
 
 
 @pytest.mark.parametrize("text", ["a", "1-", "-1", "1,,2", "1 ,2", "1-2-3", ",", "4-2", "²"])
-def test_what_is_no_set_of_indices_is_refused(text: str) -> None:
+def test_an_invalid_set_of_indices_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="indices"):
         parse_indices(text)
 
@@ -60,7 +60,9 @@ def test_what_is_no_set_of_indices_is_refused(text: str) -> None:
         ("0-" + "9" * 12, "is neither a number nor a range"),
     ],
 )
-def test_beyond_the_bounds_nothing_is_expanded_and_the_bound_is_named(text: str, why: str) -> None:
+def test_a_set_beyond_the_bounds_is_not_expanded_and_the_bound_is_named(
+    text: str, why: str
+) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=why) as refused:
@@ -73,7 +75,7 @@ def test_beyond_the_bounds_nothing_is_expanded_and_the_bound_is_named(text: str,
     assert read_indices(text) == frozenset()
 
 
-def test_as_many_members_as_there_can_be_are_read() -> None:
+def test_the_greatest_number_of_members_is_read() -> None:
     scattered = range(0, MAX_INDEX, MAX_INDEX // MAX_INDICES)
     assert parse_indices(format_indices(scattered)) == frozenset(scattered)
     assert len(format_indices(scattered)) <= MAX_TEXT

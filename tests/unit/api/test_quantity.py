@@ -27,7 +27,7 @@ def test_quantities_mean_what_kubernetes_means(text: str | int, number: str) -> 
 
 
 @pytest.mark.parametrize("text", ["", "1 Gi", "-1", "1KiB", "x"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_an_invalid_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         parse_quantity(text)
 
@@ -48,7 +48,7 @@ def test_quantities_are_exact(text: str | int, number: str) -> None:
 
 
 @given(st.text(alphabet="abcxyz_!", min_size=1, max_size=6))
-def test_what_is_no_quantity_is_an_error_that_shows_it(text: str) -> None:
+def test_an_invalid_quantity_is_in_the_error(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity such as 500m"):
         parse_quantity(text)
 

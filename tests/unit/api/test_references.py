@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 WORLD = {"RANK": "3", "ELASTICJOB_PS_HOSTS": "10.0.0.1,10.0.0.2", "MASTER_PORT": "29500"}
 OF_CONTAINER = {"FOLDER": "/data", "MASTER_PORT": "tcp://10.0.0.1:80"}
-"""What the kubelet knows; a Service called `master` gives every container a MASTER_PORT."""
+"""The kubelet's variables; a Service called `master` gives every container a MASTER_PORT."""
 PIECES = st.sampled_from(
     [
         "$",
@@ -36,7 +36,7 @@ TEXTS = st.lists(PIECES, max_size=12).map("".join)
 
 
 def by_agent(text: str, world: dict[str, str]) -> str:
-    """Return what becomes of a text of a template, on its way by operator, kubelet and agent."""
+    """Return a text of a template after operator, kubelet and agent have processed it."""
     return replace(expand(hide(text, world), OF_CONTAINER.get), world, most=10_000)
 
 
@@ -47,7 +47,7 @@ def test_every_text_becomes_what_a_kubelet_that_knew_the_world_would_make_of_it(
 
 
 @given(TEXTS)
-def test_a_text_without_references_to_the_world_is_the_kubelets_alone(text: str) -> None:
+def test_only_the_kubelet_changes_a_text_without_references_to_the_world(text: str) -> None:
     assert by_agent(text, {}) == expand(text, OF_CONTAINER.get)
 
 
@@ -75,7 +75,7 @@ def test_values_are_not_searched_for_references() -> None:
 
 
 @pytest.mark.guarantee("references-in-commands")
-def test_a_text_that_would_grow_without_bound_is_refused_before_it_has() -> None:
+def test_a_text_that_would_become_too_long_is_refused_before_it_is_built() -> None:
     with pytest.raises(TooLongError, match="it would have 100000000000 characters, more than 1000"):
         replace("$(A)" * 100_000, {"A": "x" * 1_000_000}, most=1000)
     assert replace("$(A)", {"A": "x" * 1000}, most=1000) == "x" * 1000

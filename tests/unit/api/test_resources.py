@@ -1,4 +1,4 @@
-"""Which resources plans may set and bounds may name, and in which amounts."""
+"""The resources that plans may set and limits may name, and their amounts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_cpu_memory_and_any_extended_resource_have_a_name(name: str) -> None:
         *("kubernetes.io/x", "node.kubernetes.io/x", "requests.nvidia.com/gpu", f"x/{'a' * 62}"),
     ],
 )
-def test_what_no_member_can_request_is_refused_by_name(name: str) -> None:
+def test_resources_that_no_member_can_request_are_refused_by_name(name: str) -> None:
     error = name_error(name)
     assert error is not None
     assert error.startswith(f"{name[:63]!r} is not cpu, memory or an extended resource")
@@ -64,7 +64,7 @@ def test_extended_resources_come_in_whole_numbers(
     assert amount_error(name, value) == error
 
 
-def test_gpu_is_short_for_those_of_nvidia_in_bounds() -> None:
+def test_gpu_is_short_for_nvidia_gpus_in_limits() -> None:
     assert limits_by_resource({"gpu": 8, "amd.com/gpu": 4}) == {
         "nvidia.com/gpu": 8,
         "amd.com/gpu": 4,

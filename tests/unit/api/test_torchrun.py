@@ -1,4 +1,4 @@
-"""How torchrun is recognised, and which of its options a job may not fix."""
+"""How torchrun is recognised, and which of its options a job must not set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_torchrun_is_recognised(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", OTHERS)
-def test_other_commands_are_not_taken_for_torchrun(command: str) -> None:
+def test_other_commands_are_not_recognised_as_torchrun(command: str) -> None:
     assert not torchrun.is_torchrun(shlex.split(command))
 
 
@@ -51,7 +51,7 @@ def test_other_commands_are_not_taken_for_torchrun(command: str) -> None:
         ("python train.py --standalone", None),
     ],
 )
-def test_options_that_fix_the_world_are_found_and_those_of_the_script_are_its_own(
+def test_options_that_fix_the_world_are_found_but_not_those_of_the_script(
     command: str, option: str | None
 ) -> None:
     assert torchrun.fixed_option(shlex.split(command)) == option

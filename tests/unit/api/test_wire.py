@@ -26,7 +26,7 @@ TYPES = {
 
 
 @pytest.mark.guarantee("upgrade-while-jobs-run")
-def test_all_of_the_wire_is_as_other_versions_know_it_and_what_is_new_is_listed() -> None:
+def test_the_wire_has_all_entries_of_other_versions_and_new_ones_are_listed() -> None:
     listed = set(LIST.read_text().splitlines())
     found = {line for file in files() for line in of_file(file)}
     assert sorted(listed - found) == [], "removed or changed, which other versions do not know"

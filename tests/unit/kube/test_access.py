@@ -1,4 +1,4 @@
-"""What a pod shows to the API server comes from its service account's files, and costs no import of the client."""
+"""A pod's access comes from its service account, without an import of the official client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_a_pod_has_the_api_servers_address_and_its_token_in_a_file(folder: Path) -> None:
+async def test_a_pod_uses_the_address_and_the_token_of_its_service_account(folder: Path) -> None:
     found = pod_access(POD)
     assert found.host == "https://10.0.0.1:443"
     assert await found.authorization() == "Bearer first"
@@ -54,9 +54,7 @@ def test_a_proxy_is_used_if_the_environment_names_one_for_https(
 
 @pytest.mark.parametrize("name", ["token", "ca.crt"])
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"])
-def test_a_file_that_is_missing_or_no_use_is_named(
-    folder: Path, name: str, content: bytes | None
-) -> None:
+def test_a_missing_or_invalid_file_is_named(folder: Path, name: str, content: bytes | None) -> None:
     if content is None:
         (folder / name).unlink()
     else:
@@ -65,12 +63,12 @@ def test_a_file_that_is_missing_or_no_use_is_named(
         pod_access(POD)
 
 
-def test_an_address_that_is_not_set_is_named(folder: Path) -> None:
+def test_a_missing_address_is_named(folder: Path) -> None:
     with pytest.raises(NoAccess, match="KUBERNETES_SERVICE_PORT must be set"):
         pod_access({**POD, "KUBERNETES_SERVICE_PORT": ""})
 
 
-def test_a_token_that_was_renewed_is_used_some_seconds_later_at_the_latest(
+def test_a_renewed_token_is_used_within_some_seconds(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
@@ -84,7 +82,7 @@ def test_a_token_that_was_renewed_is_used_some_seconds_later_at_the_latest(
     assert token.header() == "Bearer second"
 
 
-def test_a_token_that_is_gone_when_it_is_read_again_is_an_error_until_it_is_back(
+def test_a_missing_token_is_an_error_until_the_file_exists_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
@@ -99,7 +97,7 @@ def test_a_token_that_is_gone_when_it_is_read_again_is_an_error_until_it_is_back
     assert token.header() == "Bearer back"
 
 
-def test_a_kubeconfig_that_is_named_goes_before_the_pods_service_account() -> None:
+def test_a_given_kubeconfig_overrides_the_pods_service_account() -> None:
     assert uses_service_account(POD)
     assert not uses_service_account({**POD, "KUBECONFIG": "/somewhere"})
     assert not uses_service_account({})
@@ -107,14 +105,14 @@ def test_a_kubeconfig_that_is_named_goes_before_the_pods_service_account() -> No
     assert not uses_service_account(POD, context="other")
 
 
-async def test_a_kubeconfig_that_is_not_there_is_reported_as_no_access(tmp_path: Path) -> None:
+async def test_a_missing_kubeconfig_is_reported_as_no_access(tmp_path: Path) -> None:
     with pytest.raises(NoAccess, match="no such file"):
         async with connect(user_agent="test", kubeconfig=tmp_path / "nowhere"):
             pass
 
 
 @pytest.mark.parametrize("value", ["", "/not/here:/nor/here"])
-async def test_a_kubeconfig_that_no_option_names_and_that_is_not_there_is_named(
+async def test_a_missing_default_kubeconfig_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

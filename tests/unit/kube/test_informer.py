@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 class Metadata(msgspec.Struct, rename="camel"):
-    """What is cached."""
+    """The cached metadata."""
 
     uid: str
     resource_version: str
@@ -46,8 +46,7 @@ class Collection:
         self.watches = list(watches)
         self.lists = 0
         self.refusals: list[KubeError] = []
-        """What the lists after the first one are answered with, before any other is answered well.
-        """
+        """The errors of the lists after the first one; later lists succeed."""
         self.all_read = asyncio.Event()
 
     async def list(self, *_: Any, as_type: type[Any], **__: Any) -> Any:
@@ -80,7 +79,7 @@ def event(kind: str, uid: str, version: int, **labels: Any) -> Json:
 async def informer_versions(
     collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, int]:
-    """Run an informer until every script is used up; return the versions it has, by UID."""
+    """Run an informer until all scripted watches have ended; return its versions by UID."""
     monkeypatch.setattr(informers, "_BACK_OFF_SECONDS", (0.0, 0.001))
     cache: dict[str, int] = {}
 
@@ -104,7 +103,7 @@ async def informer_versions(
 
 
 @pytest.mark.guarantee("unreadable-object")
-async def test_an_object_that_cannot_be_read_hides_no_other_and_does_not_end_the_watch(
+async def test_an_unreadable_object_hides_no_other_and_does_not_end_the_watch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bad = event("MODIFIED", "a", 5, bad=7)
@@ -113,7 +112,7 @@ async def test_an_object_that_cannot_be_read_hides_no_other_and_does_not_end_the
     assert await informer_versions(collection, monkeypatch) == {"a": 1, "b": 6}
 
 
-async def test_an_object_that_cannot_be_read_is_still_there_and_can_go(
+async def test_an_unreadable_object_stays_cached_and_can_be_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     collection = Collection(
@@ -126,7 +125,7 @@ async def test_an_object_that_cannot_be_read_is_still_there_and_can_go(
 
 
 @pytest.mark.guarantee("repeated-or-stale-plans")
-async def test_old_news_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_older_version_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     collection = Collection(
         [
             event("ADDED", "a", 5),
@@ -139,7 +138,7 @@ async def test_old_news_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.guarantee("errors-have-one-meaning", "watch-cut-or-expired")
-async def test_a_broken_watch_goes_on_and_an_expired_one_lists_again(
+async def test_a_broken_watch_resumes_and_an_expired_one_lists_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     collection = Collection(
@@ -154,7 +153,7 @@ async def test_a_broken_watch_goes_on_and_an_expired_one_lists_again(
 
 
 @pytest.mark.guarantee("kueue-not-installed")
-async def test_that_a_kind_is_not_served_any_more_is_said_once_and_it_is_found_when_it_is_back(
+async def test_a_kind_that_is_no_longer_served_is_logged_once_and_watched_when_it_is_served_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -179,7 +178,7 @@ async def test_that_a_kind_is_not_served_any_more_is_said_once_and_it_is_found_w
 
 
 @pytest.mark.parametrize("end", [[], [Expired(410, "Expired", "")]], ids=["ended", "expired"])
-async def test_watches_that_end_at_once_are_not_begun_again_without_a_pause(
+async def test_watches_that_end_at_once_restart_after_a_pause(
     end: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []

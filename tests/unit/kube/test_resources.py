@@ -1,4 +1,4 @@
-"""Paths of objects: a name leads to the object of this name, or nowhere."""
+"""Paths of objects: a name has the path of this object, or none."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "job/status", "nope%0a", "%2e%2e"])
-def test_a_name_that_no_object_can_have_leads_nowhere_and_never_to_the_collection(
+def test_a_name_that_no_object_can_have_has_no_path(
     name: str,
 ) -> None:
     with pytest.raises(Refused, match="is not a name"):
         ELASTIC_JOBS.path("ns", name)
 
 
-def test_a_name_cannot_begin_a_query_nor_be_cut() -> None:
+def test_a_name_can_neither_start_a_query_nor_be_truncated() -> None:
     assert PODS.path("ns", "a?x=1").endswith("/pods/a%3Fx%3D1")
     assert PODS.path("ns", "a#b").endswith("/pods/a%23b")
     assert PODS.path("ns", "a\nb").endswith("/pods/a%0Ab")
 
 
-def test_a_namespace_leads_to_no_other_path() -> None:
+def test_a_namespace_cannot_change_the_path() -> None:
     with pytest.raises(Refused, match="is not a name"):
         PODS.path("../../nodes", "a")
 

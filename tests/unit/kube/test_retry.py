@@ -1,4 +1,4 @@
-"""How a request is repeated: which errors, how often, and with which pauses."""
+"""Which errors repeat a request, how often, and after which pauses."""
 
 from __future__ import annotations
 

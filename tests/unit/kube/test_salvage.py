@@ -43,14 +43,14 @@ UNDECODABLE = {
 
 
 class Metadata(msgspec.Struct, rename="camel"):
-    """What is cached."""
+    """The cached metadata."""
 
     uid: str
     resource_version: str
 
 
 class Spec(msgspec.Struct):
-    """Of which everything is read."""
+    """A spec that is decoded completely."""
 
     note: str = ""
     rest: dict[str, Any] = {}
@@ -71,7 +71,7 @@ def thing(uid: str, version: int, value: str = '"fine"') -> bytes:
 
 
 class Server:
-    """An API server with one collection: what it lists, and the lines of its one watch."""
+    """An API server with one collection: its list, and the lines of its only watch."""
 
     def __init__(self, *items: bytes) -> None:
         self.items = items
@@ -107,7 +107,7 @@ async def session(server: Server, directory: Path) -> AsyncIterator[Kube]:
 
 @pytest.mark.guarantee("unreadable-object")
 @pytest.mark.parametrize("case", UNDECODABLE)
-async def test_of_what_is_listed_and_watched_only_what_cannot_be_decoded_is_set_aside(
+async def test_only_objects_that_cannot_be_decoded_are_excluded_from_lists_and_watches(
     case: str, tmp_path: Path
 ) -> None:
     bad = UNDECODABLE[case]
@@ -169,14 +169,16 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_nothing_is_cut_out_of_what_can_be_decoded(value: Any) -> None:
+def test_nothing_is_cut_out_of_decodable_objects(value: Any) -> None:
     data = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
     assert cut(data) == data
     assert not was_cut(msgspec.Raw(data))
 
 
 @given(st.integers(MAX_DEPTH, 3 * MAX_DEPTH), st.sampled_from(["{}", "[]"]), JSON)
-def test_what_is_too_deep_is_cut_and_the_rest_stays(depth: int, brackets: str, value: Any) -> None:
+def test_values_that_are_too_deep_are_cut_out_and_the_rest_remains(
+    depth: int, brackets: str, value: Any
+) -> None:
     rest = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
     data = b'{"deep":' + deep(depth, brackets).encode() + b',"rest":' + rest + b"}"
     found = msgspec.json.decode(cut(data), type=dict[str, msgspec.Raw])

@@ -44,7 +44,7 @@ async def server(asked: list[str], answer: asyncio.Event, directory: Path) -> As
         await runner.cleanup()
 
 
-async def test_what_can_wait_leaves_connections_for_what_cannot(tmp_path: Path) -> None:
+async def test_requests_of_low_priority_leave_connections_for_others(tmp_path: Path) -> None:
     asked: list[str] = []
     answer = asyncio.Event()
     async with (

@@ -1,4 +1,4 @@
-"""What the operator knows of nodes when it decides for the first time, and of kinds that the cluster does not serve."""
+"""Nodes at the operator's first decision, and kinds that the cluster does not serve."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Lister(FakeKube):
     ],
     ids=["listed", "listed after errors", "not allowed"],
 )
-async def test_a_new_operator_waits_for_the_nodes_unless_it_may_not_list_them(
+async def test_a_new_operator_waits_for_the_nodes_unless_listing_them_is_refused(
     errors: tuple[KubeError, ...], known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_watches, "_RETRY_SECONDS", 0.0)
@@ -66,7 +66,7 @@ async def test_a_new_operator_waits_for_the_nodes_unless_it_may_not_list_them(
 
 
 @pytest.mark.guarantee("kueue-not-installed")
-async def test_an_operator_for_kueue_says_once_that_it_is_not_there_and_finds_it_when_it_is_installed(
+async def test_missing_kinds_of_kueue_are_logged_once_and_watched_when_they_are_installed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

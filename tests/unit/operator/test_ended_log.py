@@ -1,4 +1,4 @@
-"""Each pod and each job that ends has a line of JSON, which says how, whatever becomes of the object."""
+"""Each pod and each job that ends gets a line of JSON, even if the object is deleted."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def job(phase: str | None, retries: int = 0, **status: Any) -> ElasticJob:
 
 
 class Written:
-    """A log, and what was written."""
+    """A log and its lines."""
 
     def __init__(self) -> None:
         self.stream = io.StringIO()
@@ -61,7 +61,7 @@ class Written:
         return [json.loads(line) for line in self.stream.getvalue().splitlines()]
 
 
-def test_the_line_of_a_pod_says_whose_where_when_and_how() -> None:
+def test_the_line_of_a_pod_has_its_member_node_times_and_end() -> None:
     written = Written()
     times = {"startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T01:00:00Z"}
     written.log.pod_changed(
@@ -122,7 +122,7 @@ STOPPED = {
         (job("Succeeded"), None, []),
     ],
 )
-def test_a_job_has_one_line_when_it_or_an_attempt_of_it_ends(
+def test_a_job_has_one_line_when_it_or_one_of_its_attempts_ends(
     before: ElasticJob | None, after: ElasticJob | None, said: list[Any]
 ) -> None:
     written = Written()
@@ -149,7 +149,7 @@ def test_the_line_of_a_job_has_steps_restarts_and_members() -> None:
 
 
 @pytest.mark.guarantee("log-of-ended-jobs")
-def test_an_output_that_nobody_reads_any_more_harms_nothing() -> None:
+def test_a_closed_output_ends_the_log_without_an_error() -> None:
     written = Written()
     written.stream.close()
     for _ in range(2):

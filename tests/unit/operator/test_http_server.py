@@ -54,7 +54,7 @@ async def get(port: int, path: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-async def test_a_replica_is_alive_at_once_and_ready_when_it_could_lead(
+async def test_a_replica_is_alive_at_once_and_ready_when_it_can_lead(
     state: OperatorState,
 ) -> None:
     port = free_port()
@@ -69,7 +69,7 @@ async def test_a_replica_is_alive_at_once_and_ready_when_it_could_lead(
         await get(port, "/healthz")
 
 
-async def test_the_document_lists_every_metric_of_the_operator_with_its_type_and_labels(
+async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
     state: OperatorState,
 ) -> None:
     async def work(key: JobKey) -> None:
@@ -100,7 +100,7 @@ async def test_the_document_lists_every_metric_of_the_operator_with_its_type_and
     }
 
 
-async def test_a_port_that_is_taken_ends_the_operator_with_the_reason(state: OperatorState) -> None:
+async def test_a_port_in_use_ends_the_operator_with_the_reason(state: OperatorState) -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
@@ -109,7 +109,7 @@ async def test_a_port_that_is_taken_ends_the_operator_with_the_reason(state: Ope
                 pass
 
 
-async def test_an_image_without_the_client_says_what_a_kubeconfig_needs(
+async def test_without_the_official_client_a_kubeconfig_is_refused_with_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", "/somewhere")

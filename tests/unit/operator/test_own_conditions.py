@@ -68,7 +68,7 @@ def job(*conditions: str) -> ElasticJob:
     return msgspec.convert(body, ElasticJob)
 
 
-async def test_an_object_that_cannot_be_read_says_so_once_and_no_more_when_it_can() -> None:
+async def test_an_unreadable_object_gets_one_condition_until_it_can_be_read() -> None:
     session = Session()
     conditions = conditions_of(session)
     for _ in range(3):
@@ -86,7 +86,7 @@ async def test_an_object_that_cannot_be_read_says_so_once_and_no_more_when_it_ca
     assert session.events == [("ScalePlan", "Unreadable")]
 
 
-async def test_what_an_earlier_process_has_written_is_taken_back() -> None:
+async def test_a_condition_of_an_earlier_process_is_removed() -> None:
     session = Session()
     conditions = conditions_of(session)
     conditions.clear(PLAN, "Unreadable", [Condition(type="Ready", status="True")])
@@ -100,7 +100,7 @@ async def test_what_an_earlier_process_has_written_is_taken_back() -> None:
 
 
 @pytest.mark.guarantee("unforeseen-operator-error")
-async def test_a_failure_that_stays_the_same_is_written_and_reported_once() -> None:
+async def test_a_repeated_failure_is_written_and_reported_once() -> None:
     session = Session()
     conditions = conditions_of(session)
     for error in (TypeError("x"), TypeError("x"), Retry("the API server is busy"), TypeError("x")):
@@ -113,7 +113,7 @@ async def test_a_failure_that_stays_the_same_is_written_and_reported_once() -> N
     assert session.events == [("ElasticJob", "ReconcileFailed")]
 
 
-async def test_a_write_that_is_not_answered_is_repeated_and_one_of_what_is_gone_is_not() -> None:
+async def test_a_write_without_an_answer_is_repeated_but_not_for_a_deleted_object() -> None:
     session = Session()
     conditions = conditions_of(session)
     session.error = TryLater(503, "", "not ready")

@@ -1,4 +1,4 @@
-"""The parts of the operator between the decisions and the API server, against a cluster in memory."""
+"""Tests the operator between its decisions and the API server, on a cluster in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.simulator.nodes import limit_pods
 KEY = JobKey(NAMESPACE, JOB)
 
 
-def test_what_the_store_knows_already_is_no_news() -> None:
+def test_a_version_that_the_store_has_already_returns_no_key() -> None:
     body = job_body(2, 1, 6)
     body["metadata"] |= {"uid": "u", "resourceVersion": "5"}
     store = Store()
@@ -40,7 +40,7 @@ def test_what_the_store_knows_already_is_no_news() -> None:
     assert store.job_keys() == []
 
 
-async def test_a_refusal_is_reported_in_the_jobs_status_until_it_is_over(
+async def test_a_refusal_is_reported_in_the_jobs_status_until_it_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(replicas=2)
@@ -64,7 +64,7 @@ async def test_a_refusal_is_reported_in_the_jobs_status_until_it_is_over(
     cluster.check_final_state()
 
 
-async def test_after_a_step_of_a_plan_the_next_one_does_not_wait_for_what_a_quota_refuses() -> None:
+async def test_pods_that_a_quota_refuses_do_not_delay_the_next_step_of_a_plan() -> None:
     cluster = Cluster(replicas=2)
     limit_pods(cluster, 1)
     await cluster.create(ELASTIC_JOBS, cluster._body)
@@ -80,7 +80,7 @@ async def test_after_a_step_of_a_plan_the_next_one_does_not_wait_for_what_a_quot
     assert cluster.kube.objects[SCALE_PLANS, "fewer"]["status"]["startTime"]
 
 
-async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(
+async def test_the_operators_own_writes_do_not_shorten_the_pause_after_a_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for pause in (
@@ -128,7 +128,7 @@ async def test_our_own_writes_do_not_cut_short_the_pause_after_a_failure(
 @pytest.mark.parametrize(
     "error", [NotFound(404, "NotFound", "no such namespace"), TryLater(503, "", "later")]
 )
-async def test_no_answer_of_the_api_server_is_unexpected(
+async def test_every_error_of_the_api_server_leads_to_a_retry(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", (0.0,))
@@ -144,7 +144,7 @@ async def test_no_answer_of_the_api_server_is_unexpected(
         await cluster.operator.reconciler.reconcile(KEY)
 
 
-async def test_creates_that_collide_on_a_quota_are_sent_again(
+async def test_creates_that_conflict_on_a_quota_are_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pod_executor, "_CREATE_RETRY_SECONDS", (0.0, 0.0))
@@ -167,10 +167,10 @@ async def test_creates_that_collide_on_a_quota_are_sent_again(
 
 
 @pytest.mark.guarantee("lost-answer-of-a-create")
-async def test_a_pod_whose_create_was_never_answered_is_not_created_twice(
+async def test_a_pod_whose_create_got_no_answer_is_not_created_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The watch is late as well: only a list shows that the pod exists.
+    """The watch is late, so only a list shows that the pod exists.
 
     `Cluster.check` runs after every write.
     """
@@ -196,7 +196,7 @@ async def test_a_pod_whose_create_was_never_answered_is_not_created_twice(
 
 
 @pytest.mark.guarantee("status-conflicts")
-async def test_an_edit_that_comes_before_the_write_back_is_no_refusal() -> None:
+async def test_an_edit_before_the_write_back_is_not_a_refusal() -> None:
     cluster = Cluster(replicas=2)
     await cluster.start()
     job = cluster.operator.store.job(KEY)
@@ -222,7 +222,7 @@ async def test_a_request_for_a_job_that_cannot_be_read_waits_with_a_pause() -> N
 @pytest.mark.parametrize(
     ("labels", "job"), [({}, "other"), ({names.LABEL_JOB_UID: "an earlier job"}, JOB)]
 )
-async def test_a_plan_of_another_job_under_our_plans_name_is_reported_and_left_alone(
+async def test_a_plan_of_another_job_with_the_name_of_a_needed_plan_is_reported_and_left_alone(
     labels: Any, job: str
 ) -> None:
     cluster = Cluster(replicas=2)
@@ -273,7 +273,7 @@ BAD_TEMPLATES: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(
     ("template", "message"), BAD_TEMPLATES, ids=[message[-40:] for _, message in BAD_TEMPLATES]
 )
-async def test_a_template_that_is_none_fails_the_job_and_says_where(
+async def test_an_invalid_template_fails_the_job_and_names_the_field(
     template: Any, message: str
 ) -> None:
     cluster = Cluster(replicas=2, worker={"template": template})
@@ -283,7 +283,7 @@ async def test_a_template_that_is_none_fails_the_job_and_says_where(
     assert cluster.kube.all(PODS) == []
 
 
-async def test_a_change_of_size_is_one_line_of_the_log_and_an_event_of_the_job_and_of_the_plan(
+async def test_a_change_of_size_is_logged_once_and_is_an_event_of_the_job_and_of_the_plan(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO")
@@ -313,7 +313,7 @@ async def test_a_change_of_size_is_one_line_of_the_log_and_an_event_of_the_job_a
         assert {kind for said, kind in sent if said == reason} == {"ElasticJob", "ScalePlan"}
 
 
-async def test_a_long_note_is_cut_to_the_bytes_that_the_api_server_takes() -> None:
+async def test_a_long_note_is_truncated_to_the_limit_of_the_api_server() -> None:
     events = Events(Cluster().operator.session, "me")
     subject = Subject(ELASTIC_JOBS, NAMESPACE, JOB, "uid")
     body = events._body(subject, EmitEvent("Told", "é" * 1000))

@@ -1,4 +1,4 @@
-"""The store keeps what belongs to a job apart from what belonged to an earlier job of its name."""
+"""The store separates the objects of a job from those of an earlier job of its name."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def observed_job(store: Store) -> ElasticJob:
         ({"ownerReferences": [{**owner("somebody"), "kind": "ScaleOut"}]}, True),
     ],
 )
-def test_a_plan_of_an_earlier_job_of_that_name_is_not_the_new_ones(
+def test_a_plan_of_an_earlier_job_does_not_belong_to_a_new_job_of_the_same_name(
     metadata: Json, observed: bool
 ) -> None:
     store = Store()
@@ -63,7 +63,7 @@ def test_a_plan_of_an_earlier_job_of_that_name_is_not_the_new_ones(
     assert [item.metadata.name for item in store.observed(job).plans] == ["plan"] * observed
 
 
-def test_default_limits_are_those_of_all_limit_ranges_of_the_namespace_that_are_there() -> None:
+def test_default_limits_are_those_of_all_present_limit_ranges_of_the_namespace() -> None:
     store = Store()
     job = observed_job(store)
     memory = limit_range("a", memory="1Gi")

@@ -49,7 +49,7 @@ async def settled(work: Work, *expected: str) -> None:
             await asyncio.sleep(0)
 
 
-async def test_changes_during_the_work_are_one_more_round_and_never_two_at_a_time() -> None:
+async def test_changes_during_the_work_cause_one_more_run_and_never_two_at_the_same_time() -> None:
     work = Work()
     work.queue.add("a")
     await work.begun.wait()
@@ -61,7 +61,7 @@ async def test_changes_during_the_work_are_one_more_round_and_never_two_at_a_tim
     assert work.done == ["a", "a"]
 
 
-async def test_a_key_that_fails_is_tried_again_and_a_change_does_not_wait_for_its_pause() -> None:
+async def test_a_failed_key_is_retried_and_a_change_does_not_wait_for_its_pause() -> None:
     work = Work()
     work.error = Retry("not now", after=LONGEST_PAUSE_SECONDS)
     work.gate.set()
@@ -79,7 +79,7 @@ async def test_a_key_that_fails_is_tried_again_and_a_change_does_not_wait_for_it
 @pytest.mark.parametrize(
     "error", [Retry("not now"), Retry("at once", after=0.0), ZeroDivisionError()]
 )
-async def test_the_pause_after_a_failure_grows_whatever_the_error(error: Exception) -> None:
+async def test_the_pause_after_a_failure_grows_for_every_error(error: Exception) -> None:
     queue = Work().queue
     pauses = [queue._pause("a", error) for _ in range(30)]
     assert pauses[:3] == [FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS, 4 * FIRST_PAUSE_SECONDS]
@@ -88,7 +88,7 @@ async def test_the_pause_after_a_failure_grows_whatever_the_error(error: Excepti
 
 
 @pytest.mark.guarantee("api-server-outage")
-async def test_after_an_outage_of_any_length_no_job_waits_for_long() -> None:
+async def test_after_an_outage_of_any_length_no_job_waits_long() -> None:
     queue = Work().queue
     outage = TryLater(0, "", "no answer")
     refusal = Refused(403, "Forbidden", "no")
@@ -100,7 +100,7 @@ async def test_after_an_outage_of_any_length_no_job_waits_for_long() -> None:
 
 
 @pytest.mark.guarantee("unforeseen-operator-error")
-async def test_each_end_is_reported_with_its_error() -> None:
+async def test_the_end_of_each_run_is_reported_with_its_error() -> None:
     work = Work()
     ends = []
     work.queue = WorkQueue(work, lambda key, error: ends.append((key, error)))
@@ -115,7 +115,7 @@ async def test_each_end_is_reported_with_its_error() -> None:
     await work.queue.close()
 
 
-async def test_closing_finishes_what_has_been_begun_and_takes_nothing_more() -> None:
+async def test_closing_finishes_running_work_and_accepts_no_more_keys() -> None:
     work = Work()
     work.queue.add("a")
     await work.begun.wait()
@@ -128,7 +128,7 @@ async def test_closing_finishes_what_has_been_begun_and_takes_nothing_more() -> 
     assert work.done == ["a"]
 
 
-async def test_aborting_leaves_nothing_running() -> None:
+async def test_aborting_cancels_running_work() -> None:
     work = Work()
     work.queue.add("a")
     await work.begun.wait()
@@ -140,7 +140,7 @@ async def test_aborting_leaves_nothing_running() -> None:
     assert work.done == []
 
 
-async def test_a_key_whose_work_was_cancelled_from_outside_can_be_worked_on_again() -> None:
+async def test_a_key_whose_work_was_cancelled_can_be_added_again() -> None:
     work = Work()
     work.queue.add("a")
     await work.begun.wait()

@@ -1,4 +1,4 @@
-"""Random histories of a data set: whatever is killed, lost or repeated, the ledger stays exact.
+"""Random histories of a data set: the ledger stays exact after any crash, loss or repetition.
 
 After every event the ledger is compared with a simple model, a dictionary from shard to place. The
 model is copied whenever the master stores its state.
@@ -29,7 +29,7 @@ WORKERS = ("a", "b", "c", "d")
 
 @dataclass
 class Model:
-    """Where every shard is: a worker's name, `done` or `failed`; what is in no place waits."""
+    """The place of every shard: a worker's name, `done` or `failed`; other shards are waiting."""
 
     place: dict[int, str] = field(default_factory=dict)
 
@@ -58,7 +58,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Report:
-    """A report that its agent repeats, since no master has confirmed it."""
+    """A report that its agent repeats until a master confirms it."""
 
     worker: str
     shards: frozenset[int]
@@ -134,7 +134,7 @@ class History:
             self.store()
 
     def tell(self, worker: str, shards: Iterable[int], round_: int, *, ended: bool = False) -> None:
-        """Tell a new master what a worker has leased."""
+        """Report a worker's leases to a new master."""
         self.ledger.resume_leases(worker, LeasesOfRound("d", round_, sorted(shards), ended))
         if round_ >= self.ledger.restored_round:
             over = {"done", "failed", *(WORKERS if ended else ())}
@@ -253,7 +253,7 @@ class History:
         self.checkpoints.append((self.ledger.checkpoint(), model))
 
     def restore(self) -> None:
-        """A new world begins from a checkpoint of the model; all its processes say so."""
+        """Start a new world from a checkpoint of the model, which all its processes restore."""
         if self.rng.random() < 0.6:
             return
         self.round += 1
@@ -330,7 +330,7 @@ class History:
         self.finish_everything()
 
     def finish_everything(self) -> None:
-        """Workers that do not fail any more get through all that is left, each shard once."""
+        """Let workers without failures finish all remaining shards, each once."""
         for worker in WORKERS:
             self.end_process(worker)
         while self.unconfirmed:
@@ -361,8 +361,8 @@ def test_in_any_history_every_shard_ends_done_or_failed_exactly_once(thorough: b
 
 
 @pytest.mark.parametrize("shuffle", some_of([False, True], every=2))
-def test_a_million_shards_and_thousands_of_leases_are_stored_in_little(shuffle: bool) -> None:
-    """1,000 workers lease 64 shards each and finish them in no order, as late as the window of their leases allows."""
+def test_a_million_shards_and_thousands_of_leases_need_little_storage(shuffle: bool) -> None:
+    """1,000 workers lease 64 shards each and finish them in random order, as late as possible."""
     rng = random.Random(7)
     members = Members()
     workers = [f"{rng.getrandbits(128):032x}" for _ in range(1000)]

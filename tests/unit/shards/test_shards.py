@@ -30,7 +30,7 @@ parts = st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any)
     st.booleans(),
     st.integers(0, 99),
 )
-def test_the_shards_of_an_epoch_cover_every_part_once_whatever_their_order(
+def test_the_shards_of_an_epoch_cover_every_part_once_in_any_order(
     size: int | list[int], shard_size: int, epochs: int, shuffle: bool, seed: int
 ) -> None:
     sizes = size if isinstance(size, list) else [size]
@@ -54,7 +54,7 @@ def test_the_shards_of_an_epoch_cover_every_part_once_whatever_their_order(
 
 
 @given(st.integers(1, 2**53), st.data())
-def test_a_position_has_one_shard_however_many_there_are(count: int, data: st.DataObject) -> None:
+def test_a_position_has_one_shard_for_any_number_of_shards(count: int, data: st.DataObject) -> None:
     position = data.draw(st.integers(0, count - 1))
     seed = data.draw(st.integers(0, 2**64 - 1))
     shard = shuffled(position, count, seed, 3)
@@ -62,7 +62,7 @@ def test_a_position_has_one_shard_however_many_there_are(count: int, data: st.Da
     assert unshuffled(shard, count, seed, 3) == position
 
 
-def test_the_order_is_as_good_as_chance_and_differs_by_epoch_and_seed() -> None:
+def test_the_order_is_random_and_differs_by_epoch_and_seed() -> None:
     orders = [
         [shuffled(p, 40, seed, epoch) for p in range(40)]
         for seed in range(50)
@@ -78,17 +78,17 @@ def test_the_order_is_as_good_as_chance_and_differs_by_epoch_and_seed() -> None:
     assert follows == pytest.approx(1000 * 39 / 40, rel=0.2), "neighbours are torn apart"
 
 
-def test_the_order_never_changes_for_jobs_that_run() -> None:
+def test_the_order_never_changes_for_running_jobs() -> None:
     assert [shuffled(p, 10, 7, 0) for p in range(10)] == ORDER_OF_SEED_7
 
 
 @given(st.sets(st.integers(0, 300)))
-def test_runs_are_the_numbers_they_stand_for(numbers: set[int]) -> None:
+def test_runs_unpack_to_the_packed_numbers(numbers: set[int]) -> None:
     assert unpack(pack(numbers), most=300) == sorted(numbers)
 
 
 @pytest.mark.parametrize("runs", [[1], [0, -1], [-1, 1], [0, 2**60], [5, 2, 0, 9]])
-def test_runs_that_are_none_or_too_many_are_refused(runs: list[int]) -> None:
+def test_invalid_or_too_many_runs_are_refused(runs: list[int]) -> None:
     with pytest.raises(ValueError, match="not a list of runs with at most 10"):
         unpack(runs, most=10)
 
@@ -104,12 +104,12 @@ def test_runs_that_are_none_or_too_many_are_refused(runs: list[int]) -> None:
         (Dataset("d", 2**53, 1, 2**40), "at most"),
     ],
 )
-def test_a_data_set_that_makes_no_sense_is_refused(dataset: Dataset, message: str) -> None:
+def test_an_invalid_data_set_is_refused(dataset: Dataset, message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         Ledgers().declare(dataset)
 
 
-def test_declaring_twice_is_harmless_and_otherwise_refused_by_field() -> None:
+def test_an_equal_declaration_is_accepted_and_another_one_refused_by_field() -> None:
     ledgers = Ledgers()
     assert ledgers.declare(Dataset("d", 10, 3)) is ledgers.declare(Dataset("d", 10, 3))
     with pytest.raises(DeclaredDifferently, match="shard_size=3 before, and with shard_size=4 now"):
@@ -150,7 +150,7 @@ def test_a_stream_has_one_epoch_in_order() -> None:
             Ledgers().declare(wrong)
 
 
-def test_a_huge_data_set_costs_nothing_until_it_is_leased() -> None:
+def test_a_huge_data_set_needs_no_memory_until_it_is_leased() -> None:
     ledger = Ledger(Dataset("d", 2**50, 1, 3))
     assert [shard.id for shard in ledger.lease("a", 3)] == [0, 1, 2]
     shuffling = Ledger(Dataset("d", 2**50, 1, 3, shuffle=True))
@@ -159,7 +159,7 @@ def test_a_huge_data_set_costs_nothing_until_it_is_leased() -> None:
     assert (shuffling.fresh, shuffling.waiting()) == (3, [])
 
 
-def test_a_shard_that_nobody_was_given_cannot_be_done() -> None:
+def test_a_shard_that_was_never_leased_cannot_be_done() -> None:
     ledger = Ledger(Dataset("d", 10, 1))
     ledger.lease("a", 2)
     with pytest.raises(BadRequest, match="shard 5 of d was never leased"):
@@ -186,7 +186,7 @@ def test_failed_shards_are_counted_and_never_handed_out_again() -> None:
 
 
 @pytest.mark.guarantee("damaged-samples")
-def test_so_many_failures_are_no_accident() -> None:
+def test_too_many_failures_are_refused() -> None:
     ledger = Ledger(Dataset("d", 2 * MOST_FAILED, 1))
     ids = [shard.id for shard in ledger.lease("a", MOST_FAILED + 1)]
     ledger.report("a", [], [], ids[:-1])
@@ -197,7 +197,7 @@ def test_so_many_failures_are_no_accident() -> None:
         ledger.report("a", [], [], ids[-1:])
 
 
-def test_a_round_restores_one_checkpoint_and_what_earlier_processes_report_is_void() -> None:
+def test_a_round_restores_one_checkpoint_and_reports_of_earlier_processes_do_not_count() -> None:
     ledger = Ledger(Dataset("d", 10, 1))
     ledger.lease("a", 4)
     ledger.report("a", [0, 1], round_=1)
@@ -222,7 +222,9 @@ def test_a_round_restores_one_checkpoint_and_what_earlier_processes_report_is_vo
     )
 
 
-def test_what_a_master_has_forgotten_to_have_handed_out_counts_when_it_is_reported() -> None:
+def test_a_shard_that_a_master_has_handed_out_without_storing_it_counts_when_it_is_reported() -> (
+    None
+):
     ledger = Ledger(Dataset("d", 10**6, 1))
     ledger.resume_from(fresh=10, waiting=[3], failed=[])
     assert ledger.report("a", [12]) == []
@@ -233,7 +235,7 @@ def test_what_a_master_has_forgotten_to_have_handed_out_counts_when_it_is_report
 
 
 @pytest.mark.guarantee("leases-survive-the-master")
-def test_what_is_reported_done_is_done_also_if_it_was_leased_to_another_member_meanwhile() -> None:
+def test_a_shard_reported_as_done_is_done_even_if_another_member_has_leased_it() -> None:
     ledger = Ledger(Dataset("d", 4, 1))
     given = ledger.lease(
         "b", 4
@@ -251,7 +253,7 @@ def test_what_is_reported_done_is_done_also_if_it_was_leased_to_another_member_m
     assert ledger.finished
 
 
-def test_what_cannot_be_kept_is_refused_with_its_bound() -> None:
+def test_requests_beyond_a_limit_are_refused_with_the_limit() -> None:
     with pytest.raises(BadRequest, match="request_id has 65 characters; at most 64"):
         Ledger(Dataset("d", 10, 1)).lease("a", 1, "x" * 65)
     with pytest.raises(BadRequest, match="count is 10001; it must be between 1 and 10000"):
@@ -268,9 +270,7 @@ def test_what_cannot_be_kept_is_refused_with_its_bound() -> None:
         ledgers.declare(Dataset("one-more", 1, 1))
 
 
-def test_all_workers_together_have_no_more_leases_than_can_be_stored_and_each_gets_its_share() -> (
-    None
-):
+def test_all_workers_have_no_more_leases_than_can_be_stored_and_each_gets_its_share() -> None:
     ledgers = Ledgers()
     ledger = ledgers.declare(Dataset("d", 10**9, 1))
     share = ledgers.lease_limit(1000)
