@@ -34,15 +34,8 @@ from elasticjob_api.job_status import (
     QuantitiesByIndex,
     ReplicaStatus,
 )
-from elasticjob_api.limits import (
-    MAX_ROLES,
-)
-from elasticjob_api.meta import (
-    Column,
-    Object,
-    ObjectMeta,
-    Rule,
-)
+from elasticjob_api.limits import MAX_ROLES
+from elasticjob_api.meta import Column, Object, ObjectMeta, Rule
 from elasticjob_api.replica_spec import (
     DEFAULT_MAX_MEMORY_FACTOR,
     MAX_REPLICAS,
@@ -135,8 +128,8 @@ class ElasticJobSpec(Object, frozen=True):
         LabelKey | None,
         Meta(
             description="A label of nodes, such as topology.kubernetes.io/zone or one for your "
-            "racks. Members on nodes with the same value get adjacent ranks. Unset: "
-            "only members on the same node do."
+            "racks. Members on nodes with the same value get adjacent ranks. Unset: only members "
+            "on the same node do."
         ),
     ] = None
     agent: Annotated[Agent, Meta(description="How the agent gets into the pods.")] = Agent()

@@ -19,8 +19,7 @@ class NodeCheck(Object, frozen=True):
         list[Annotated[str, Meta(max_length=4096)]],
         Meta(
             description="A command in the training container, such as a small GPU job. An exit "
-            "code "
-            "other than 0 means that the node is unfit.",
+            "code other than 0 means that the node is unfit.",
             max_length=64,
         ),
     ] = []
@@ -37,17 +36,16 @@ class Health(Object, frozen=True):
         Annotated[int, Meta(ge=5, le=3600)],
         Meta(
             description="Seconds without a connection to a member's agent after which the member "
-            "counts as lost, and the others continue without it. If the connection "
-            "exists but the agent is silent, the time is three times as long. After a "
-            "third of the time the member is shown as suspected."
+            "counts as lost, and the others continue without it. If the connection exists but the "
+            "agent is silent, the time is three times as long. After a third of the time the "
+            "member is shown as suspected."
         ),
     ] = 30
     stall_factor: Annotated[
         Annotated[float, Meta(ge=2, le=1000)],
         Meta(
             description="Training counts as stalled if no step is finished for this multiple of "
-            "the "
-            "usual interval between steps, while members are running."
+            "the usual interval between steps, while members are running."
         ),
     ] = 10
     stall_seconds: Annotated[
@@ -59,8 +57,8 @@ class Health(Object, frozen=True):
     on_stall: Annotated[
         Literal["Report", "Restart"],
         Meta(
-            description="Report: the job gets the condition TrainingStalled and an event. Restart: "
-            "all training processes also restart from their checkpoint."
+            description="Report: the job gets the condition TrainingStalled and an event. "
+            "Restart: all training processes also restart from their checkpoint."
         ),
     ] = "Report"
     straggler_factor: Annotated[
@@ -77,9 +75,8 @@ class Health(Object, frozen=True):
         Literal["Report", "Replace"],
         Meta(
             description="Report: the job gets the condition Stragglers and an event. Replace: "
-            "also, "
-            "one straggler at a time is replaced by a new pod that avoids its node, if "
-            "this saves enough training time."
+            "also, one straggler at a time is replaced by a new pod that avoids its node, if this "
+            "saves enough training time."
         ),
     ] = "Report"
     max_straggler_replacements: Annotated[

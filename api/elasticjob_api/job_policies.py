@@ -6,14 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
-from elasticjob_api.limits import (
-    MAX_ROLES,
-)
-from elasticjob_api.meta import (
-    Object,
-    Rule,
-    Time,
-)
+from elasticjob_api.limits import MAX_ROLES
+from elasticjob_api.meta import Object, Rule, Time
 from elasticjob_api.replica_spec import RoleName, Seconds, immutable_if_set
 from elasticjob_api.resources import ResourceLimits
 
@@ -76,8 +70,8 @@ class MasterSpec(Object, frozen=True):
         Seconds,
         Meta(
             description="Seconds after which a master pod on a lost node that does not end is "
-            "deleted by force and replaced; at least 30. If it still runs there, it can "
-            "neither write the job's state nor start a world."
+            "deleted by force and replaced; at least 30. If it still runs there, it can neither "
+            "write the job's state nor start a world."
         ),
     ] = 120
 
@@ -88,17 +82,16 @@ class Objective(Object, frozen=True):
     type: Annotated[
         Literal["Efficiency", "Throughput", "Deadline", "Cost"],
         Meta(
-            description="Efficiency: as many members as each add enough throughput. Throughput: as "
-            "many as add any. Deadline: as few as end the training by `finishTime`. "
-            "Cost: the number with the lowest cost per sample, by `prices`."
+            description="Efficiency: as many members as each add enough throughput. Throughput: "
+            "as many as add any. Deadline: as few as end the training by `finishTime`. Cost: the "
+            "number with the lowest cost per sample, by `prices`."
         ),
     ] = "Efficiency"
     min_marginal_efficiency: Annotated[
         float,
         Meta(
             description="For Efficiency: another member must add at least this part of the "
-            "throughput of an average member. With another type, only the default is "
-            "allowed.",
+            "throughput of an average member. With another type, only the default is allowed.",
             gt=0,
             le=1,
         ),
@@ -169,8 +162,8 @@ class Autoscaling(Object, frozen=True):
     multiple_of: Annotated[
         int,
         Meta(
-            description="The auto-scaler requests only multiples of this number, such as the hosts "
-            "of a node group. Users may request other sizes.",
+            description="The auto-scaler requests only multiples of this number, such as the "
+            "hosts of a node group. Users may request other sizes.",
             ge=1,
             le=1000,
         ),
@@ -180,15 +173,14 @@ class Autoscaling(Object, frozen=True):
         Annotated[str, Meta(max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] | None,
         Meta(
             description="Name under which the needs of earlier jobs are stored, in the ConfigMap "
-            "elasticjob-profile-<name>. The job begins with them. Unset: the job's "
-            "name."
+            "elasticjob-profile-<name>. The job begins with them. Unset: the job's name."
         ),
     ] = None
     resize: Annotated[
         Literal["InPlaceOrReplace", "Replace"],
         Meta(
-            description="How CPU and memory change: in place if the cluster supports it, or always "
-            "by new pods."
+            description="How CPU and memory change: in place if the cluster supports it, or "
+            "always by new pods."
         ),
     ] = "InPlaceOrReplace"
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -223,15 +215,15 @@ class SchedulingPolicy(Object, frozen=True):
 class Retry(Object, frozen=True):
     """When a job that has ended restarts.
 
-    All pods of one attempt are gone before those of the next are created.
+    All pods of an attempt are deleted before the next attempt creates its pods.
     """
 
     policy: Annotated[
         Literal["OnFailure", "OnTransient", "Always"],
         Meta(
-            description="OnFailure: after every failure. OnTransient: not after a failure with the "
-            "action FailJob, which would occur again. Always: also after success. A job "
-            "that exceeded activeDeadlineSeconds is never retried."
+            description="OnFailure: after every failure. OnTransient: not after a failure with "
+            "the action FailJob, which would occur again. Always: also after success. A job that "
+            "exceeded activeDeadlineSeconds is never retried."
         ),
     ] = "OnFailure"
     limit: Annotated[
@@ -250,9 +242,7 @@ class Retry(Object, frozen=True):
         Annotated[int, Meta(ge=0, le=86_400)] | None,
         Meta(
             description="If set, each delay is random, from minDelaySeconds to this number, so "
-            "that "
-            "jobs that failed for lack of the same resources do not all restart at "
-            "once."
+            "that jobs that failed for lack of the same resources do not all restart at once."
         ),
     ] = None
 
@@ -293,8 +283,8 @@ class RunPolicy(Object, frozen=True):
     stop: Annotated[
         bool,
         Meta(
-            description="True: the job ends as Failed with the reason Stopped, and is not retried. "
-            "Its members are drained first. This cannot be undone."
+            description="True: the job ends as Failed with the reason Stopped, and is not "
+            "retried. Its members are drained first. This cannot be undone."
         ),
     ] = False
     clean_pod_policy: Annotated[

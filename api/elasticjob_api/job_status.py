@@ -17,14 +17,7 @@ from elasticjob_api.limits import (
     MAX_ROLE_STATUSES,
     MAX_STEP,
 )
-from elasticjob_api.meta import (
-    Condition,
-    Generation,
-    Message,
-    Object,
-    ObjectName,
-    Time,
-)
+from elasticjob_api.meta import Condition, Generation, Message, Object, ObjectName, Time
 from elasticjob_api.replica_spec import FailureAction, RoleName
 from elasticjob_api.resources import Quantities
 from elasticjob_api.scripts import ScriptEnd
@@ -117,8 +110,7 @@ class ReplicaStatus(Object, frozen=True):
         Indices,
         Meta(
             description="Indices of members whose present pod was observed. If it is missing "
-            "later, "
-            "it has vanished."
+            "later, it has vanished."
         ),
     ] = ""
     highest_index: Annotated[
@@ -308,8 +300,8 @@ class ElasticJobStatus(Object, frozen=True):
     workers: Annotated[
         str,
         Meta(
-            description="ready/desired of the elastic role in readable form; empty after the job's "
-            "end.",
+            description="ready/desired of the elastic role in readable form; empty after the "
+            "job's end.",
             max_length=64,
         ),
     ] = ""

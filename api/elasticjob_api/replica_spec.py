@@ -6,16 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from elasticjob_api.limits import (
-    DEFAULT_DRAIN_SECONDS,
-    MAX_ROLES,
-    MAX_SLOTS,
-)
-from elasticjob_api.meta import (
-    Object,
-    Quantity,
-    Rule,
-)
+from elasticjob_api.limits import DEFAULT_DRAIN_SECONDS, MAX_ROLES, MAX_SLOTS
+from elasticjob_api.meta import Object, Quantity, Rule
 
 PodTemplate = Annotated[
     dict[str, Any],
@@ -44,8 +36,7 @@ class RestartRule(Object, frozen=True):
         FailureAction,
         Meta(
             description="Ignore: the member restarts, and no limit counts it. Restart: it "
-            "restarts, "
-            "and the limits count it. RestartWithMoreMemory: the same, with twice the "
+            "restarts, and the limits count it. RestartWithMoreMemory: the same, with twice the "
             "memory, up to maxMemory. FailJob: the job fails."
         ),
     ]
@@ -90,8 +81,8 @@ class RestartRule(Object, frozen=True):
     min_delay_seconds: Annotated[
         int,
         Meta(
-            description="The least number of seconds from the end of the pod to the restart of the "
-            "member. The back-off may be longer.",
+            description="The least number of seconds from the end of the pod to the restart of "
+            "the member. The back-off may be longer.",
             ge=0,
             le=MAX_RESTART_DELAY_SECONDS,
         ),
@@ -100,8 +91,7 @@ class RestartRule(Object, frozen=True):
         Annotated[int, Meta(ge=0, le=MAX_RESTART_DELAY_SECONDS)] | None,
         Meta(
             description="If set, each delay is random, from minDelaySeconds to this number, so "
-            "that "
-            "members that failed for one reason do not all restart at once."
+            "that members that failed for one reason do not all restart at once."
         ),
     ] = None
 
@@ -215,9 +205,9 @@ class ReplicaSpec(Object, frozen=True):
     depends_on: Annotated[
         list[RoleName],
         Meta(
-            description="Roles that must be ready before this role gets its first pods, also after "
-            "a suspension: each must have as many ready members as the job needs to "
-            "start. A running job does not wait for them.",
+            description="Roles that must be ready before this role gets its first pods, also "
+            "after a suspension: each must have as many ready members as the job needs to start. "
+            "A running job does not wait for them.",
             max_length=MAX_ROLES,
         ),
     ] = []
@@ -225,9 +215,8 @@ class ReplicaSpec(Object, frozen=True):
         list[VolumeClaimTemplate],
         Meta(
             description="Volume claims of each member, named `<name>-<job>-<role>-<index>`. They "
-            "are created before the member's pod, remain when the pod is replaced or "
-            "the role shrinks, and are deleted with the job. Containers mount them by "
-            "name.",
+            "are created before the member's pod, remain when the pod is replaced or the role "
+            "shrinks, and are deleted with the job. Containers mount them by name.",
             max_length=8,
         ),
     ] = []
@@ -237,8 +226,8 @@ class ReplicaSpec(Object, frozen=True):
     replicas: Annotated[
         Count | None,
         Meta(
-            description="Number of members. A change becomes a ScalePlan, as does `kubectl scale`. "
-            "If unset, the job begins with minReplicas, at least 1, and the operator "
+            description="Number of members. A change becomes a ScalePlan, as does `kubectl "
+            "scale`. If unset, the job begins with minReplicas, at least 1, and the operator "
             "writes the present number here."
         ),
     ] = None
@@ -256,27 +245,25 @@ class ReplicaSpec(Object, frozen=True):
         Literal["Managed", "None"],
         Meta(
             description="Managed: the agent starts the command, and the members train together. "
-            "None: the container runs as written, such as a store or a dashboard, also "
-            "without a command. Its end does not end the job unless `completion` is "
-            "set, and SIGTERM asks it to stop."
+            "None: the container runs as written, such as a store or a dashboard, also without a "
+            "command. Its end does not end the job unless `completion` is set, and SIGTERM asks "
+            "it to stop."
         ),
     ] = "Managed"
     on_world_change: Annotated[
         Literal["Restart", "Keep", "Notify"] | None,
         Meta(
             description="What happens to the role's processes when other members join or leave. "
-            "Restart: they restart in the new world. Keep: they continue. Notify: they "
-            "continue and get the new world (framework custom only). Unset: Keep for "
-            "TensorFlow's evaluator, and for its ps if the job has a chief; otherwise "
-            "Restart."
+            "Restart: they restart in the new world. Keep: they continue. Notify: they continue "
+            "and get the new world (framework custom only). Unset: Keep for TensorFlow's "
+            "evaluator, and for its ps if the job has a chief; otherwise Restart."
         ),
     ] = None
     slots_per_replica: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_SLOTS)] | None,
         Meta(
             description="Number of training processes in one member. Unset: with pytorch and "
-            "horovod, one for each GPU in the limits of the first container; otherwise "
-            "1."
+            "horovod, one for each GPU in the limits of the first container; otherwise 1."
         ),
     ] = None
     restart_limit: Annotated[
@@ -295,8 +282,7 @@ class ReplicaSpec(Object, frozen=True):
         bool,
         Meta(
             description="For agent None: a member that exits with 0 restarts as well, until the "
-            "job "
-            "ends. No limit counts these restarts."
+            "job ends. No limit counts these restarts."
         ),
     ] = False
     auto_scale: Annotated[
@@ -312,8 +298,8 @@ class ReplicaSpec(Object, frozen=True):
         int,
         Meta(
             description="Seconds between the request to stop and SIGTERM, for a program that does "
-            "not read such requests. It continues to train in this time, and may write "
-            "its next snapshot. The time is limited by `drainSeconds`.",
+            "not read such requests. It continues to train in this time, and may write its next "
+            "snapshot. The time is limited by `drainSeconds`.",
             ge=0,
             le=86_400,
         ),

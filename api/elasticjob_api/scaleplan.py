@@ -56,8 +56,8 @@ class RolePlan(Object, frozen=True):
         Resources,
         Meta(
             description="Resources of every member; unset: the present ones. `cpu` in cores, "
-            "`memory` in bytes, and extended resources such as `nvidia.com/gpu` or "
-            "`rdma/hca` in whole numbers."
+            "`memory` in bytes, and extended resources such as `nvidia.com/gpu` or `rdma/hca` in "
+            "whole numbers."
         ),
     ] = {}
 
@@ -154,16 +154,14 @@ class ScalePlanSpec(Object, frozen=True):
         Annotated[int, Meta(ge=1, le=31_536_000)],
         Meta(
             description="Seconds in which the new pods must become ready. Each replacement has "
-            "this "
-            "time."
+            "this time."
         ),
     ] = 600
     on_timeout: Annotated[
         Literal["Keep", "Rollback"],
         Meta(
             description="What happens to new members that are not ready in time. Keep: they "
-            "remain. "
-            "Rollback: they are removed. Replacements are always removed."
+            "remain. Rollback: they are removed. Replacements are always removed."
         ),
     ] = "Keep"
     script: Script = ""

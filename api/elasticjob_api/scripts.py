@@ -15,8 +15,8 @@ Script = Annotated[
     str,
     Meta(
         description="A shell script that the job's launcher runs before members leave, or when "
-        "new ones are ready. $1 contains the changed pods (pod:slots,…). The job "
-        "must allow scripts by runPolicy.allowScripts.",
+        "new ones are ready. $1 contains the changed pods (pod:slots,…). The job must allow "
+        "scripts by runPolicy.allowScripts.",
         max_length=MAX_SCRIPT_CHARACTERS,
     ),
 ]
@@ -67,8 +67,8 @@ class ScriptRun(Object, frozen=True):
     pod: Annotated[
         ObjectName | None,
         Meta(
-            description="The launcher's pod that runs the script; no other pod does. Unset: it did "
-            "not run."
+            description="The launcher's pod that runs the script; no other pod does. Unset: it "
+            "did not run."
         ),
     ] = None
     exit_code: Annotated[
