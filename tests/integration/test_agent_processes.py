@@ -219,7 +219,7 @@ async def test_processes_that_ignore_the_stop_request_are_all_terminated(
 async def test_a_program_that_ignores_stop_requests_trains_until_its_sigterm_delay(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
-    """The program ends by itself after the stop arrived; an immediate SIGTERM would prevent that."""
+    """The program ends by itself after the stop arrived; an early SIGTERM would kill it."""
     script = f"until [ -e {tmp_path}/asked ]; do sleep 0.05; done; echo snapshot"
     agent = await run("sh", "-c", script, **{names.ENV_SIGTERM_DELAY_SECONDS: "600"})
     await begin(fake_master, 1)

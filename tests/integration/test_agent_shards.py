@@ -79,6 +79,11 @@ class Workers:
     async def until(self, what: str, condition: Callable[[], object]) -> None:
         await until(what, condition, seconds=SECONDS, explain=self.log)
 
+    async def until_trained(self, shards: int) -> None:
+        await self.until(
+            f"more than {shards} shards are trained", lambda: len(self.noted()) > shards
+        )
+
     async def finished(self) -> None:
         await self.until(
             "all workers end", lambda: all(p.poll() is not None for p in self.processes.values())
@@ -148,14 +153,11 @@ async def test_every_shard_ends_done_or_failed_when_workers_and_masters_are_kill
     for kills in range(3):
         async with master(workers, 3) as running:
             enough = total * (kills + 1) // 5
-            await workers.until(
-                f"{enough} shards are trained",
-                lambda: len(workers.noted()) > enough,  # noqa: B023
-            )
+            await workers.until_trained(enough)
             victim = rng.randrange(3)
             workers.kill(victim)
             workers.start(victim)
-            await workers.until("training continues", lambda: len(workers.noted()) > enough + 30)  # noqa: B023
+            await workers.until_trained(enough + 30)
             await running.kill()
     async with master(workers, 3) as running, running.channel() as channel:
         await workers.finished()

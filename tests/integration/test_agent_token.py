@@ -69,8 +69,8 @@ print("FOUND", json.dumps(result))
 """
 NOBODY = ("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups")
 _CAPABILITIES = (
-    "chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+net_bind_service,+net_raw,+sys_chroot,+mknod,"
-    "+audit_write,+setfcap"
+    "chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+net_bind_service,"
+    "+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap"
 )
 ROOT_OF_A_CONTAINER = ("setpriv", f"--bounding-set=-all,+{_CAPABILITIES}", "--inh-caps=-all")
 """Prefix for a command of root with the capabilities that containerd gives to a container."""

@@ -145,7 +145,7 @@ class FakeMaster(
         await self.received.stream.write(pb.MasterMessage(**command))
 
     async def handled(self) -> None:
-        """Wait until the agent has handled all commands sent so far, and the messages it sent before have arrived."""
+        """Wait until the agent has handled all commands, and its earlier messages have arrived."""
         self._markers += 1
         marker = f"marker-{self._markers}"
         await self.order(run_script=pb.RunScript(id=marker, script="true", timeout_seconds=SECONDS))
