@@ -1,4 +1,4 @@
-"""Creates, deletes and resizes pods, with a bounded number of concurrent requests.
+"""Creates, deletes and resizes pods, and creates volume claims, with a bounded number of requests.
 
 A member must never get two pods. So if a create fails in a way that is likely to pass, it is
 repeated under the same name, which no other pod of the job ever gets. If no answer comes at all,
@@ -8,18 +8,20 @@ all pods are listed before the job gets another one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.informer import Informer
-from elasticjob_kube.resources import PODS
+from elasticjob_kube.resources import PODS, VOLUME_CLAIMS
 from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Json, Kube
 
+from elasticjob_operator.core.manifests.claims import is_of_another_job
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.identity import (
     JobIdentity,
@@ -28,10 +30,9 @@ from elasticjob_operator.core.model.identity import (
     was_made_for,
 )
 from elasticjob_operator.core.model.observed import Pod
-from elasticjob_operator.errors import StaleState
+from elasticjob_operator.errors import StaleState, name_taken
 from elasticjob_operator.events import Events
 from elasticjob_operator.pod_store import PodStore
-from elasticjob_operator.volume_claims import ensure_claims
 
 MAX_CONCURRENT_CHANGES = 32
 """Concurrent requests of one job. The session has more connections, so a large job leaves some to
@@ -160,7 +161,7 @@ class PodExecutor:
 
     async def _create_or_get(self, job: ElasticJob, action: do.CreatePod) -> Json:
         """Create the pod after its volume claims, or read the pod that has the name."""
-        await ensure_claims(self.kube, job, action.claims)
+        await _ensure_claims(self.kube, job, action.claims)
         try:
             return await self.kube.create(PODS, job.metadata.namespace, action.body)
         except AlreadyExists:
@@ -223,6 +224,34 @@ class PodExecutor:
             return False
         self.pods.observe(pod)
         return True
+
+
+async def _ensure_claims(kube: Kube, job: ElasticJob, claims: Iterable[Mapping[str, Any]]) -> None:
+    """Create the claims that do not exist.
+
+    Each is read first: an exhausted quota refuses to create even a claim that exists.
+
+    Raises:
+        Refused: a claim cannot be used, or the API server refuses it.
+        KubeError: any other error of the API server.
+    """
+    for claim in claims:
+        namespace = job.metadata.namespace
+        name = claim["metadata"]["name"]
+        try:
+            found = await kube.get(VOLUME_CLAIMS, namespace, name)
+        except NotFound:
+            try:
+                found = await kube.create(VOLUME_CLAIMS, namespace, claim)
+            except AlreadyExists:
+                found = await kube.get(VOLUME_CLAIMS, namespace, name)
+        if is_of_another_job(found, job):
+            raise name_taken(job, VOLUME_CLAIMS, found, "the member waits until it is deleted")
+        if found["metadata"].get("deletionTimestamp"):
+            message = (
+                f"{VOLUME_CLAIMS.kind} {name} is being deleted; the member gets a new one then"
+            )
+            raise Refused(409, "BeingDeleted", message)
 
 
 def _pod(answer: Json) -> Pod:
