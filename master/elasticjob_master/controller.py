@@ -378,7 +378,7 @@ class Controller:
             self.record_event(*event)
 
     def _publish_hosts(self) -> None:
-        """Publish the host list if it has changed, and as soon as it is stored if the state is shared."""
+        """Publish the host list if it has changed, but a shared state must be stored before."""
         # If the agents restart the training, no process reads the list while a world forms.
         settled = self.rendezvous.world_settled or not self.framework.in_process_elastic
         if self.hosts.update(self.members, settled=settled):

@@ -19,7 +19,7 @@ _LONGEST_PAUSE_SECONDS = 0.5
 
 
 class DecisionTimer:
-    """Calls a function soon after a request, with pauses that grow with the time the function takes."""
+    """Calls a function soon after a request. The pauses grow with the time that it takes."""
 
     def __init__(self, decide: Callable[[], None], clock: Callable[[], float]) -> None:
         self._decide = decide

@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
-"""The threshold of the garbage collector. With Python's default of 700 it would search the objects of
-thousands of agents all the time.
+"""The threshold of the garbage collector. With Python's default of 700 it would always search the
+objects of thousands of agents.
 """
 
 

@@ -1,7 +1,4 @@
-"""The ScalePlans of the auto-scaler.
-
-Their manifests, their numbers, and what is learned from their ends. Pure.
-"""
+"""Writes manifests of the master's own ScalePlans, and reads their numbers and results. Pure."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ from elasticjob_master.core.autoscale.job_scaling import EndedPlan
 
 
 def manifest(config: Config, number: int, role: str, decision: ScalingDecision) -> dict[str, Any]:
-    """Return the ScalePlan of a decision.
-
-    Members that cannot be had in time are not waited for any longer.
-    """
+    """Return the ScalePlan of a decision. On a timeout the operator rolls it back."""
     owner = {
         "apiVersion": ELASTIC_JOBS.api_version,
         "kind": ELASTIC_JOBS.kind,
@@ -65,10 +59,7 @@ def manifest(config: Config, number: int, role: str, decision: ScalingDecision) 
 
 
 def _migrated(decision: ScalingDecision) -> list[dict[str, Any]]:
-    """Return the members that are replaced.
-
-    The operator replaces those that are left out one by one.
-    """
+    """Return the members that are replaced."""
     named: list[dict[str, Any]] = [
         {"name": pod, "resource": _resource(wanted)} for pod, wanted in decision.migrate.items()
     ]
@@ -78,15 +69,12 @@ def _migrated(decision: ScalingDecision) -> list[dict[str, Any]]:
 
 
 def plan_name(job_name: str, number: int) -> str:
-    """Return the name of the auto-scaler's plan with a number."""
+    """Return the name of the master's plan with this number."""
     return f"{job_name}-auto-{number}"
 
 
 def number_of(plan: ScalePlan, config: Config) -> int | None:
-    """Return the number of a plan that a master of this very job has made.
-
-    None: it is somebody else's.
-    """
+    """Return the number of a plan that a master of this job has created; None: it is not one."""
     number = plan.metadata.name.removeprefix(plan_name(config.job_name, 0)[:-1])
     kind = ELASTIC_JOBS.kind
     name = config.job_name
@@ -98,7 +86,7 @@ def number_of(plan: ScalePlan, config: Config) -> int | None:
 
 
 def ended_plan(job: ElasticJob, plan: ScalePlan, number: int) -> EndedPlan:
-    """Return what there is to learn from a finished plan of the auto-scaler."""
+    """Return the result of a finished plan of the master."""
     role = job.spec.autoscaling.role
     request = plan.spec.replica_resource_specs.get(role)
     reached = plan.status.targets.get(role)
@@ -119,25 +107,27 @@ def ended_plan(job: ElasticJob, plan: ScalePlan, number: int) -> EndedPlan:
 
 
 def requested_size(job: ElasticJob, plan: ScalePlan) -> int | None:
-    """Return the size of the scaled role that a plan asks for, if it does."""
+    """Return the size of the scaled role that a plan requests, if any."""
     request = plan.spec.replica_resource_specs.get(job.spec.autoscaling.role)
     return request.replicas if request is not None else None
 
 
 def replaced_straggler(plan: ScalePlan) -> str | None:
-    """Return the pod of the straggler that a plan of the master replaces, if it does."""
+    """Return the pod of the straggler that a plan of the master replaces, if any."""
     return next((entry.name for entry in plan.spec.migrate_pods if entry.avoid_node), None)
 
 
 def _resource(wanted: Mapping[str, float]) -> dict[str, str]:
-    """Return cores and bytes as a plan has them.
+    """Return cores and bytes in the form of a plan.
 
     Raises:
-        ValueError: something else is asked for: GPUs belong to the processes of a pod, whose number is the user's.
+        ValueError: another resource is requested. The user sets the GPUs of a pod.
     """
     if others := wanted.keys() - {"cpu", "memory"}:
         raise ValueError(f"the auto-scaler changes CPU and memory, not {', '.join(sorted(others))}")
-    return {
-        name: format_memory(Decimal(value)) if name == "memory" else f"{round(value * 1000)}m"
-        for name, value in wanted.items()
-    }
+    amounts = {}
+    if "cpu" in wanted:
+        amounts["cpu"] = f"{round(wanted['cpu'] * 1000)}m"
+    if "memory" in wanted:
+        amounts["memory"] = format_memory(Decimal(wanted["memory"]))
+    return amounts

@@ -1,6 +1,6 @@
-"""What the ElasticJob and its unfinished plans say about the members.
+"""Reads from the ElasticJob and its unfinished plans how many members there are to be.
 
-How many, who leaves, who stands by. Pure.
+Also which of them leave, and which stand by. Pure.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ def sizes(
 ) -> dict[str, RoleSize]:
     """Return the sizes of the roles that train.
 
-    The least a world needs, and what the operator holds each role to. A role that is removed from
-    the job needs nobody; its members, if it has any with an agent, train until they are asked to
-    stop. What becomes of their processes until then is as `known` from before, as the spec tells it
-    no more.
+    A role that is removed from the job needs no members. Its members train until they are asked to
+    stop, and their processes continue or not as in the sizes `known` before.
     """
     kept = kept_roles(job)
     notified = notified_roles(job)
@@ -54,10 +52,7 @@ def sizes(
 
 
 def desired(job: ElasticJob, role: str) -> int:
-    """Return the members a role shall have.
-
-    As the operator's status says, before there is one as the spec says.
-    """
+    """Return the desired number of members of a role: the status', or the spec's before that."""
     status = job.status.replica_statuses.get(role)
     if job.status.phase is None and (
         status is None or (status.desired == 0 and status.highest_index < 0)
@@ -67,7 +62,7 @@ def desired(job: ElasticJob, role: str) -> int:
 
 
 def domains(job: ElasticJob) -> dict[tuple[str, int], str]:
-    """Return by role and index in which topology domain a member is, as far as the operator has found out."""
+    """Return the known topology domains of members, by role and index."""
     if job.spec.topology_key is None:
         return {}
     return {
@@ -79,10 +74,7 @@ def domains(job: ElasticJob) -> dict[tuple[str, int], str]:
 
 
 def gpus(job: ElasticJob) -> dict[str, int]:
-    """Return the GPUs of a member by role, for roles that have some.
-
-    As written, or as plans have changed them.
-    """
+    """Return the GPUs of a member by role, for roles with GPUs. Plans may have changed them."""
     found = {}
     for role, spec in job.spec.replica_specs.items():
         status = job.status.replica_statuses.get(role, ReplicaStatus())
@@ -96,12 +88,12 @@ def gpus(job: ElasticJob) -> dict[str, int]:
 
 
 def drain_seconds(job: ElasticJob, role: str) -> float:
-    """Return how long a leaving member of a role may take."""
+    """Return the seconds that a leaving member of a role may take."""
     return float(job.spec.replica_specs.get(role, ReplicaSpec(template={})).drain_seconds)
 
 
 def draining(job: ElasticJob, unfinished: Iterable[ScalePlan]) -> dict[str, float]:
-    """Return the pods that plans want to leave, with the seconds each has."""
+    """Return the pods that plans drain, with the seconds that each may take."""
     pods: dict[str, float] = {}
     for plan in unfinished:
         for pod in plan.status.draining_pods:
@@ -117,16 +109,13 @@ def draining(job: ElasticJob, unfinished: Iterable[ScalePlan]) -> dict[str, floa
 
 
 def standing_by(unfinished: Iterable[ScalePlan]) -> frozenset[tuple[str, int]]:
-    """Return role and index of the members that replace others, as long as those are at work."""
+    """Return role and index of the members that replace others that still train."""
     moves = (move for plan in unfinished for move in plan.status.migrations)
     return frozenset((move.role, move.replacement) for move in moves if move.phase == "Starting")
 
 
 def script_order(unfinished: Iterable[ScalePlan]) -> ScriptOrder | None:
-    """Return the script that a plan wants to have run now.
-
-    Its operator has chosen a pod, and waits for the end.
-    """
+    """Return the script for which the operator has chosen a pod and waits for the end, if any."""
     for plan in unfinished:
         run = plan.status.script
         status = plan.status

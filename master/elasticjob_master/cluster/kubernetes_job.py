@@ -105,7 +105,7 @@ class KubernetesJob:
 
     def _job_changed(self, _before: ElasticJob | None, after: ElasticJob | None) -> None:
         if after is None or after.metadata.uid != self._config.job_uid:
-            return  # the operator ends this pod; agents need nothing from here any more
+            return  # the operator ends this pod
         self._job = after
         self._observe()
 
@@ -120,13 +120,13 @@ class KubernetesJob:
             self._observe()
 
     def _is_ours(self, plan: ScalePlan) -> bool:
-        """Whether a plan of the namespace is for this job, and not for an earlier one of its name."""
+        """Return whether a plan is for this job, and not for an earlier one of its name."""
         name = self._config.job_name
         uid = self._config.job_uid
         return plan.spec.job_name == name and may_be_of_job(plan.metadata, name, uid)
 
     def _observe(self) -> None:
-        """Have the controller adopt what the job and its plans say now."""
+        """Pass the present job and its plans to the controller."""
         if self._job is None:
             return
         plans = None

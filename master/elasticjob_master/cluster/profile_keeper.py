@@ -1,7 +1,6 @@
-"""Reads the ConfigMap of the job's profile at the start, and writes to it what this job has shown.
+"""Reads the job's profile from its ConfigMap at the start, and adds this job's measurements.
 
-Nothing waits for it: without the ConfigMap, or without a word in it that can be read, the job finds
-out by itself.
+Nothing waits for it. Without a readable profile the job measures everything by itself.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class ProfileKeeper:
         self._written_size: int | None = None
 
     async def run(self) -> None:
-        """Read it, then write whenever the search has settled at another size."""
+        """Read the profile, then write it whenever the search has settled at another size."""
         began = time.monotonic()
         retry_at = 0.0
         is_read = False
@@ -83,7 +82,7 @@ class ProfileKeeper:
             await asyncio.sleep(_CHECK_SECONDS if is_read else _READ_SECONDS)
 
     async def write_final(self) -> None:
-        """Write what the job has shown until its end."""
+        """Write the measurements of the whole job."""
         try:
             async with asyncio.timeout(_FINAL_SECONDS):
                 await self._write()
@@ -91,7 +90,7 @@ class ProfileKeeper:
             log.warning("profile %s is not written: the API server does not answer", self._profile)
 
     async def _read(self) -> bool:
-        """Read what earlier jobs needed; return whether that is known."""
+        """Read the needs of earlier jobs; return whether they are known."""
         try:
             found = await self._get()
         except KubeError:
@@ -100,7 +99,7 @@ class ProfileKeeper:
         return True
 
     async def _write(self) -> bool:
-        """Add what the job has shown; return whether nothing is left to be written."""
+        """Add the job's measurements; return whether nothing remains to be written."""
         scaling = self._scaling.job_scaling
         memory = self._scaling.autoscaler.memory
         if self._profile is None or scaling is None:
@@ -118,7 +117,7 @@ class ProfileKeeper:
                     return True
         except NotFound:
             log.info(
-                "ConfigMap %s is gone: nothing is kept for later jobs",
+                "ConfigMap %s was deleted: nothing is kept for later jobs",
                 names.profile_config_map(self._profile),
             )
         except KubeError as error:
@@ -126,14 +125,11 @@ class ProfileKeeper:
         return False
 
     async def _add(self, latest: ProfiledJob) -> bool:
-        """Write the profile with a job, unless somebody else writes at the same time.
-
-        Return whether it is done.
-        """
+        """Write the profile with a job; return False if another client wrote at the same time."""
         found = await self._get()
         if not self._is_ours(found):
             log.warning(
-                "ConfigMap %s is left alone: it has no label %s", self._name, names.LABEL_PROFILE
+                "ConfigMap %s is not written: it has no label %s", self._name, names.LABEL_PROFILE
             )
             return True
         text = write_profile(self._jobs(found), latest)
@@ -148,15 +144,15 @@ class ProfileKeeper:
         return True
 
     def _jobs(self, found: _ConfigMap) -> tuple[ProfiledJob, ...]:
-        """Return the jobs of the profile; none, with a warning, where it is unreadable."""
+        """Return the jobs of the profile. If it is unreadable, log a warning and return none."""
         try:
             return read_profile((found.data or {}).get(names.PROFILE_KEY, ""))
         except UnreadableProfile as error:
-            log.warning("ConfigMap %s is ignored, and written anew: %s", self._name, error)
+            log.warning("ConfigMap %s is ignored, and will be replaced: %s", self._name, error)
             return ()
 
     def _is_ours(self, found: _ConfigMap) -> bool:
-        """Whether the operator has made it; another ConfigMap of this name is somebody else's."""
+        """Return whether the operator has created this ConfigMap."""
         return (found.metadata.labels or {}).get(names.LABEL_PROFILE) == self._profile
 
     @property

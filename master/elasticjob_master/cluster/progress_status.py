@@ -26,10 +26,7 @@ def progress_status(
     unfit: Mapping[str, str] | None = None,
     script: ScriptResult | None = None,
 ) -> dict[str, Any]:
-    """Return `status.progress`.
-
-    Before the first step is reported there is little in it, or nothing.
-    """
+    """Return `status.progress`. Before the first reported step it contains findings only."""
     problems: dict[str, Any] = {}
     if stalled_since is not None:
         problems["stalledSince"] = format_time(stalled_since)
@@ -57,7 +54,7 @@ def progress_status(
         "metrics": {name: _rounded(value, 6) for name, value in progress.metrics.items()},
         "steps": format_steps(progress.step, progress.total_steps),
     }
-    if rate > 0:  # between two worlds, and after the end, there is none
+    if rate > 0:  # it is 0 between two worlds and after the end
         reported |= {"samplesPerSecond": _rounded(rate), "rate": format_rate(rate)}
     if progress.total_steps:
         reported["totalSteps"] = progress.total_steps

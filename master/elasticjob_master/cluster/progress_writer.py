@@ -1,7 +1,4 @@
-"""Writes `status.progress` of the ElasticJob.
-
-What is wrong with the training at once, the rest from time to time.
-"""
+"""Writes `status.progress` of the ElasticJob: findings at once, the rest from time to time."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ class ProgressWriter:
         self._written_at = 0.0
 
     async def run(self) -> None:
-        """Write as long as the master runs."""
+        """Write while the master runs."""
         controller = self._controller
         last = None
         while True:
@@ -56,7 +53,7 @@ class ProgressWriter:
             await asyncio.sleep(_CHECK_SECONDS)
 
     async def write_final_progress(self) -> None:
-        """Write the progress as it is at the end."""
+        """Write the last progress."""
         try:
             async with asyncio.timeout(_FINAL_PROGRESS_SECONDS):
                 await self._write()
@@ -84,10 +81,10 @@ class ProgressWriter:
         body = {
             "apiVersion": ELASTIC_JOBS.api_version,
             "kind": ELASTIC_JOBS.kind,
-            # With the UID nothing is written to another job that has got this job's name.
+            # The UID prevents a write to a later job of the same name.
             "metadata": {"name": self._config.job_name, "uid": self._config.job_uid},
-            # A finding that is gone before the first step leaves nothing, and the API server takes
-            # no empty object.
+            # The progress may be empty again before the first step, when a finding has ended. The
+            # API server accepts no empty object.
             "status": {"progress": progress or {"step": 0}},
         }
         try:
@@ -100,7 +97,7 @@ class ProgressWriter:
                 field_manager=names.MASTER,
             )
         except NotFound:
-            log.info("the ElasticJob is gone")
+            log.info("the ElasticJob was deleted")
         except KubeError as error:
             log.warning("progress is not written, trying again: %s", error)
             return

@@ -1,7 +1,7 @@
-"""Keeps the master's last answers in a ConfigMap, so that the job can be queried when it has no master any more.
+"""Writes the master's last answers to a ConfigMap, for queries after the end of the master.
 
-Nothing waits for it, and training goes on without. A master that is killed leaves answers of the
-last minute.
+Nothing waits for it, and the training continues if it fails. A master that is killed leaves answers
+of the last minute.
 """
 
 from __future__ import annotations
@@ -24,17 +24,14 @@ from elasticjob_master.controller import Controller
 log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 60.0
-"""Between two writes, which the API server keeps until it compacts: for 1,000 jobs 17 a second."""
+"""The time between two writes. For 1,000 jobs the API server gets 17 of them a second."""
 _FIRST_SECONDS = 5.0
 _CHECK_SECONDS = 0.5
 _FINAL_SECONDS = 3.0
 
 
 class ReportWriter:
-    """Writes the answers when something has changed.
-
-    Soon after the start and at the end, else from time to time.
-    """
+    """Writes changed answers soon after the start, at the end, and from time to time between."""
 
     def __init__(
         self,
@@ -51,7 +48,7 @@ class ReportWriter:
         self._refused = False
 
     async def run(self) -> None:
-        """Write as long as the master runs."""
+        """Write while the master runs."""
         due = self._controller.now() + _FIRST_SECONDS
         over = self._is_over()
         while True:
@@ -64,7 +61,7 @@ class ReportWriter:
             await asyncio.sleep(_CHECK_SECONDS)
 
     async def write_final(self) -> None:
-        """Write the answers as they are at the end."""
+        """Write the last answers."""
         try:
             async with asyncio.timeout(_FINAL_SECONDS):
                 await self._write()
@@ -80,7 +77,7 @@ class ReportWriter:
         except (NotFound, Refused) as error:
             if not self._refused:
                 log.warning(
-                    "no answers are stored for the time after the end, as by earlier operators: %s",
+                    "no answers are stored for the time after the end (an earlier operator?): %s",
                     error,
                 )
             self._refused = True
@@ -91,15 +88,12 @@ class ReportWriter:
             self._refused = False
 
     def _is_over(self) -> tuple[bool, str | None]:
-        """Return what is about the end of the training.
-
-        All that follows may be the end of the master.
-        """
+        """Return values that change at the end of the training, after which the master may end."""
         controller = self._controller
         return controller.phase == "finishing", controller.facts.status.phase
 
     def _changes(self) -> object:
-        """Return what changes with everything that is worth a write."""
+        """Return values that change with everything that is worth a write."""
         controller = self._controller
         return (
             controller.history.number,

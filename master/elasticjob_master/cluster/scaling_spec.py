@@ -1,4 +1,4 @@
-"""How the job may be scaled, as the ElasticJob says. Pure."""
+"""Reads from the ElasticJob how it may be scaled. Pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def job_scaling(job: ElasticJob, *, plan_unfinished: bool) -> JobScaling | None:
 
 
 def objective(job: ElasticJob) -> Objective:
-    """Return what the size is chosen for; the API server has checked that it has what it needs."""
+    """Return the objective of the size. The API server has checked its fields."""
     wanted = job.spec.autoscaling.objective
     role = job.spec.autoscaling.role
     if wanted.type == "Deadline" and wanted.finish_time is not None:
@@ -78,9 +78,9 @@ def objective(job: ElasticJob) -> Objective:
 
 
 def bounds(job: ElasticJob, role: str) -> Bounds:
-    """Return the sizes the role may have, and what sets the upper one.
+    """Return the sizes that the role may have, and the setting that limits them.
 
-    If there is none, only the present size.
+    If no setting does, only the present size is possible.
     """
     spec = job.spec.replica_specs[role]
     maximum = spec.max_replicas
@@ -101,7 +101,10 @@ def bounds(job: ElasticJob, role: str) -> Bounds:
         limit = "autoscaling.resourceLimits"
     if maximum is None:
         maximum = max(spec.size, desired(job, role))
-        limit = f"{role}.replicas, as neither maxReplicas nor resourceLimits are set (write one to let it grow),"
+        limit = (
+            f"{role}.replicas, as neither maxReplicas nor resourceLimits are set "
+            "(write one to let it grow),"
+        )
     multiple_of = job.spec.autoscaling.multiple_of
     minimum = -(-max(1, spec.min_replicas) // multiple_of) * multiple_of
     maximum -= maximum % multiple_of
@@ -112,16 +115,16 @@ def bounds(job: ElasticJob, role: str) -> Bounds:
 
 
 def _unwritten(job: ElasticJob, role: str) -> bool:
-    """Whether nobody has said what CPU and memory a member of a role requests, and the auto-scaler may."""
+    """Return whether the user leaves CPU and memory of a role to the auto-scaler."""
     return job.spec.replica_specs[role].auto_scale and _role_resources(job, role).is_unwritten
 
 
 def _most_servers(job: ElasticJob, role: str) -> int:
-    """Return how many parameter servers a role may have; 0: their number is not to be changed.
+    """Return the largest number of parameter servers of a role; 0: it must not be changed.
 
-    TensorFlow's chief and MXNet's workers save all variables, and make them anew over as many
-    servers as there are. Of a custom job that is believed where its servers start again with each
-    world, and a larger number was written.
+    TensorFlow's chief and MXNet's workers save all variables and distribute them again over the
+    servers. A custom job must restart its servers with each world, and its maxReplicas must be
+    larger than its replicas.
     """
     spec = job.spec.replica_specs.get(role)
     framework = job.spec.framework
@@ -170,7 +173,7 @@ def _role_resources(job: ElasticJob, role: str) -> RoleResources:
 
 
 def _free_resources(job: ElasticJob) -> dict[str, float]:
-    """Return what the job's limits leave beside what all members request now."""
+    """Return the job's limits less the present requests of all members."""
     limits = job.spec.autoscaling.resource_limits
     return {
         name: float(
@@ -182,7 +185,7 @@ def _free_resources(job: ElasticJob) -> dict[str, float]:
 
 
 def _total(job: ElasticJob, role: str, resource: str) -> Decimal:
-    """Return what the members of a role request together."""
+    """Return the sum of the requests of a role's members."""
     status = job.status.replica_statuses.get(role, ReplicaStatus())
     single = [
         parse_quantity(own[resource])
@@ -195,10 +198,7 @@ def _total(job: ElasticJob, role: str, resource: str) -> Decimal:
 
 
 def _possible(job: ElasticJob, role: str, resource: str, limit: int | str) -> int | None:
-    """Return how many members of a role a limit over all roles allows.
-
-    None when it says nothing about this role.
-    """
+    """Return how many members of a role a limit over all roles allows; None: any number."""
     each = _request(job, role, resource)
     if each <= 0:
         return None
@@ -209,7 +209,7 @@ def _possible(job: ElasticJob, role: str, resource: str, limit: int | str) -> in
 
 
 def _request(job: ElasticJob, role: str, resource: str) -> Decimal:
-    """Return what one member requests: as a plan has set it, else as its template says."""
+    """Return the request of one member, which a plan or else the template sets."""
     status = job.status.replica_statuses.get(role)
     planned = status.resources.get(resource) if status is not None else None
     if planned is not None:

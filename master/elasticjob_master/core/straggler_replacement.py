@@ -1,9 +1,9 @@
 """Decides whether a straggler is replaced by a new pod.
 
-A member may be slow because of its node. Or it may have more work than the others, like a rank that
-saves checkpoints; then its replacement is as slow. So one member at a time is replaced, only a few in
-the life of the job, and after pauses that double. A member is not replaced if its work was as slow on
-another node.
+A member may be slow because of its node. Or it may have more work than the others, like a rank
+that saves checkpoints; then its replacement is as slow. So one member at a time is replaced, only a
+few in the life of the job, and after pauses that double. A member is not replaced if its work was
+as slow on another node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from elasticjob_master.core.stragglers import Slowness
 LASTING_FACTOR = 5
 """A straggler is replaced when it was slow for this multiple of `stragglerSeconds`."""
 _MOST_PART = 4
-"""If more than one member is slow, and more than one in this number, the nodes are not the cause."""
+"""If several members are slow, and more than one in this number, it is not because of the nodes."""
 _WORTH = 2.0
 """The saved time must be this multiple of the cost, because the next node may be slow, too."""
 _FIRST_PAUSE = 600.0
@@ -221,7 +221,7 @@ def _saved(straggler: Straggler, horizon: float) -> float:
     own = straggler.step_seconds
     if slow.member.step_times.own_work:
         return horizon * max(0.0, 1 - slow.slowest_other / own)
-    # A member that does not report its own work does not wait for others. It slows down only itself.
+    # A member that reports no own work does not wait for others. It slows down only itself.
     return horizon * max(0.0, 1 - slow.median / own) / slow.members
 
 

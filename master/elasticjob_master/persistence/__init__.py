@@ -1,1 +1,1 @@
-"""What outlives a master: the stored state, where it is stored and when."""
+"""Stores the state that outlives a master: its form, its place, and the times of its writes."""

@@ -2,12 +2,12 @@
 
 A master begins with a claim: it writes its mark to the ConfigMap. Every write names the version of
 the ConfigMap that it replaces. So no write of an earlier master succeeds after the claim, and that
-master finds the mark and ends. A state that is empty or gone, with or without the mark of an
-earlier master, is nobody's: the master writes its own back.
+master finds the mark and ends. If the state is empty or deleted, no master owns it, and the master
+writes its own state back.
 
-A service account that is deleted and made again is another one, and its earlier tokens are refused
-for ever. So a master whose token is refused for a while ends, and the operator starts one in a new
-pod, which gets a token of the new account.
+If a service account is deleted and created again, the API server refuses its earlier tokens for
+ever. So a master whose token is refused for a while ends. The operator starts one in a new pod,
+which gets a token of the new account.
 """
 
 from __future__ import annotations
@@ -30,25 +30,23 @@ from elasticjob_master.persistence.store import CredentialsRefused, StoreFailed,
 
 _KEY = "state"
 _REQUEST_SECONDS = 8.0
-"""For one claim, write or check: a connection that is dead without an error must not hold up the
-next attempt.
-"""
+"""The time for one claim, write or check. A dead connection must not delay the next attempt."""
 _ATTEMPTS = 3
 _UNAUTHORIZED = 401
 _REFUSED_SECONDS = 30.0
-"""How long the token may be refused: an API server that has just started may refuse good ones, and
-a token that was replaced is read again after 10 s at the latest (`TOKEN_SECONDS`).
+"""The time for which the token may be refused. An API server that has just started may refuse valid
+tokens, and a replaced token is read again after at most 10 s (`TOKEN_SECONDS`).
 """
 _MARK = re.compile(r"([0-9]{1,15})-([0-9a-f]{16})")
 
 
 class Mark(NamedTuple):
-    """Which master a state belongs to.
+    """The owner of a state. The mark of a later claim is greater.
 
     Attributes:
-        claimed_at: milliseconds since the epoch, and more than those of every mark that this master has found: so the
-            mark of a later claim is greater, also where the clocks of two nodes differ.
-        nonce: tells masters apart.
+        claimed_at: milliseconds since the epoch. It is greater than in every mark that this master
+            has found, so that the clocks of two nodes may differ.
+        nonce: distinguishes masters.
     """
 
     claimed_at: int
@@ -59,7 +57,7 @@ class Mark(NamedTuple):
 
 
 def read_mark(text: str) -> Mark | None:
-    """Return a mark as a master has written it; None: there is none, or something else is there."""
+    """Return the mark that a master has written; None: the text is empty or is not a mark."""
     found = _MARK.fullmatch(text)
     return Mark(int(found[1]), found[2]) if found else None
 
@@ -79,12 +77,12 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 
     @property
     def state(self) -> str:
-        """The stored state as base64; empty: there is none."""
+        """The stored state as base64; empty: none is stored."""
         return (self.binary_data or {}).get(_KEY, "")
 
 
 class ConfigMapStore:
-    """The job's ConfigMap; each write names the version it replaces."""
+    """Stores the state in the job's ConfigMap. Each write names the version that it replaces."""
 
     shared = True
     pause = 1.0
@@ -99,14 +97,14 @@ class ConfigMapStore:
         self._mark = Mark(0, secrets.token_hex(8))
         self._version = ""
         self._saved: int | None = None
-        """The hash of what was stored last."""
+        """The hash of the state that was saved last."""
         self._taken_over = False
         self._refused_since: float | None = None
 
     async def claim(self) -> bytes | None:
         """Mark the state as this master's and return it.
 
-        Raises `StoreFailed`, also when there is no ConfigMap yet.
+        Raises `StoreFailed`, also if the ConfigMap does not exist yet.
         """
         found = await self._in_time(self._claim())
         try:
@@ -119,7 +117,7 @@ class ConfigMapStore:
         await self._in_time(self._save(base64.b64encode(data).decode()))
 
     async def is_kept(self) -> bool:
-        """Return whether the ConfigMap holds what was saved last."""
+        """Return whether the ConfigMap contains the state that was saved last."""
         found = await self._in_time(self._read())
         return hash(found.state) == self._saved
 
@@ -128,15 +126,17 @@ class ConfigMapStore:
             async with asyncio.timeout(_REQUEST_SECONDS):
                 answer = await work
         except KubeError as error:
-            self._note_refusal(error)
+            self._record_refusal(error)
             raise StoreFailed(str(error)) from error
         except TimeoutError as error:
-            message = f"the API server has not answered about ConfigMap {self._name} in {_REQUEST_SECONDS:g} s"
-            raise StoreFailed(message) from error
+            raise StoreFailed(
+                f"the API server has not answered about ConfigMap {self._name} "
+                f"in {_REQUEST_SECONDS:g} s"
+            ) from error
         self._refused_since = None
         return answer
 
-    def _note_refusal(self, error: KubeError) -> None:
+    def _record_refusal(self, error: KubeError) -> None:
         """Raise `CredentialsRefused` if the token is refused for a while."""
         now = asyncio.get_running_loop().time()
         if error.status != _UNAUTHORIZED:
@@ -146,8 +146,8 @@ class ConfigMapStore:
         elif now - self._refused_since >= _REFUSED_SECONDS:
             seconds = now - self._refused_since
             raise CredentialsRefused(
-                f"the API server has refused this pod's token for {seconds:.0f} s: its service account was deleted, or "
-                "made again; a new pod gets a new token"
+                f"the API server has refused this pod's token for {seconds:.0f} s: "
+                "its service account was deleted, or made again; a new pod gets a new token"
             ) from error
 
     async def _claim(self) -> _ConfigMap:
@@ -156,7 +156,7 @@ class ConfigMapStore:
             latest = 0 if found.mark is None else found.mark.claimed_at
             self._mark = self._mark._replace(claimed_at=max(int(time.time() * 1000), latest + 1))
             if await self._patch({}):
-                # the version is that of the claim: nobody has written since this was read
+                # No other client has written since this was read.
                 return found
 
     async def _save(self, text: str) -> None:
@@ -167,13 +167,10 @@ class ConfigMapStore:
                 self._saved = hash(text)
                 return
             await self._read()
-        raise StoreFailed(f"ConfigMap {self._name} is being changed by somebody, again and again")
+        raise StoreFailed(f"ConfigMap {self._name} is changed by others again and again")
 
     async def _patch(self, content: dict[str, Any]) -> bool:
-        """Write the mark and this, unless the ConfigMap has changed.
-
-        Return whether it is written.
-        """
+        """Write the mark and the content if the ConfigMap has not changed; return whether it has not."""
         marked = {
             "resourceVersion": self._version,
             "annotations": {names.ANNOTATION_STATE_OF: str(self._mark)},
@@ -193,7 +190,7 @@ class ConfigMapStore:
         return found
 
     async def _read(self) -> _ConfigMap:
-        """Read the ConfigMap as it is now. Raises `TakenOver` if it is a newer master's."""
+        """Read the ConfigMap. Raises `TakenOver` if a newer master has claimed it."""
         found = await self._get()
         if found.mark is not None and found.mark > self._mark:
             self._taken_over = True

@@ -1,7 +1,4 @@
-"""Puts the stored state together from its parts, and hands the parts back.
-
-Each component knows its own.
-"""
+"""Composes the stored state of the controller's components, and restores them from it."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from elasticjob_master.persistence.stored_state import StoredKeyValue, StoredSta
 
 
 def take(controller: Controller, *, job_uid: str) -> StoredState:
-    """Return all that a later master must know."""
+    """Return the state that a later master continues from."""
     rendezvous = controller.rendezvous
     hosts = controller.hosts
     return StoredState(
@@ -106,7 +103,7 @@ def encode(
 
 
 def connect(controller: Controller, state_writer: StateWriter, store: Store) -> None:
-    """Have changes written, and what waits for a write go on after it."""
+    """Write the changes of a controller, and notify it of each write."""
     if store.shared:
         controller.share_state()
     controller.subscribe("changed", state_writer.changed)

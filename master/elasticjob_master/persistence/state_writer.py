@@ -1,6 +1,7 @@
-"""When the state is stored.
+"""Writes the state when it has changed.
 
-The first change at once, later ones together, soon when somebody waits for it.
+The first change is written at once, and later ones together. A write that a request waits for
+follows soon.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ log = logging.getLogger(__name__)
 _STORED_TIMEOUT_SECONDS = 8.0
 _RETRY_SECONDS = 1.0
 _CHECK_SECONDS = 20.0
-"""How often a state that does not change is looked for: somebody may have deleted it."""
+"""The time between two checks that an unchanged state was not deleted."""
 
 
 class NotStored(Exception):
-    """The state could not be stored in time; the caller tries again later."""
+    """The state could not be stored in time. The caller tries again later."""
 
 
 class StateWriter:
@@ -37,53 +38,53 @@ class StateWriter:
         self._changes = 0
         self._stored = 0
         self._awaited = 0
-        self._hurried = False
+        self._write_requested = False
         self._checked_at = 0.0
         self._unstored_since: float | None = None
         self._failing_since: float | None = None
         self.stored_bytes = 0
         self.left_out: tuple[str, ...] = ()
-        """Parts of the state that are not stored because there is no room for them."""
+        """The parts of the state that are not stored because they do not fit."""
         self.writes = 0
         self._listeners: list[Callable[[EncodedState, float], None]] = []
         self._wake = asyncio.Event()
         self._written = asyncio.Event()
 
     def subscribe(self, listener: Callable[[EncodedState, float], None]) -> None:
-        """Call a listener after each write, with the stored state and the time at which the write began."""
+        """Call a listener after each write, with the stored state and the time when it began."""
         self._listeners.append(listener)
 
     @property
     def changes(self) -> int:
-        """How many changes there have been; the number of the latest one."""
+        """The number of changes so far, which is the number of the latest one."""
         return self._changes
 
     def changed(self) -> None:
-        """Count a change; it is written soon."""
+        """Count a change, which is written soon."""
         self._changes += 1
         if self._unstored_since is None:
             self._unstored_since = time.monotonic()
             self._wake.set()
 
     def unstored_seconds(self) -> float:
-        """Return the age of the oldest change that is not stored; 0 when all are."""
+        """Return the age of the oldest change that is not stored; 0: all are stored."""
         return 0.0 if self._unstored_since is None else time.monotonic() - self._unstored_since
 
     def failing_seconds(self) -> float:
-        """Return since when nothing can be stored; 0: the last attempt has succeeded."""
+        """Return the seconds since the first failed attempt; 0: the last attempt has succeeded."""
         return 0.0 if self._failing_since is None else time.monotonic() - self._failing_since
 
     def write_now(self) -> None:
-        """Write the present state as soon as no other write is under way, whether it has changed or not."""
-        if not self._hurried:
-            self._hurried = True
+        """Write the present state after the write that is under way, if any, even if unchanged."""
+        if not self._write_requested:
+            self._write_requested = True
             self.changed()
             self._wake.set()
 
     async def wait_until_stored(self, change: int) -> None:
-        """Return when all changes up to a number are stored.
+        """Return when all changes up to this number are stored.
 
-        Raises `NotStored` when that takes too long.
+        Raises `NotStored` if that takes too long.
         """
         if self._awaited < change:
             self._awaited = change
@@ -98,7 +99,7 @@ class StateWriter:
             ) from error
 
     async def run(self) -> None:
-        """Write whenever something has changed, for ever.
+        """Write whenever something has changed.
 
         Raises `TakenOver` or `CredentialsRefused`.
         """
@@ -115,11 +116,11 @@ class StateWriter:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _wait_until_due(self) -> None:
-        """Return when something is to be written and it is time to do so, or when it is time for a check."""
+        """Return when it is time for a write or for a check."""
         while True:
             self._wake.clear()
             wait = max(0.0, self._checked_at + _CHECK_SECONDS - self._now())
-            if self._hurried:
+            if self._write_requested:
                 return
             if self._changes != self._stored:
                 wait = self._write_budget.seconds_until_write(
@@ -132,40 +133,40 @@ class StateWriter:
                     await self._wake.wait()
 
     async def _check(self) -> None:
-        """Count a change if the state is not there any more, so that it is written again."""
-        with self._noting_failure():
+        """Count a change if the stored state was deleted, so that it is written again."""
+        with self._recording_failure():
             kept = await self._store.is_kept()
         self._checked_at = self._now()
         if not kept:
-            log.warning("the stored state is gone; it is written again")
+            log.warning("the stored state was deleted; it is written again")
             self.changed()
 
     async def flush(self) -> None:
         """Write now if something has changed."""
         changes = self._changes
         if changes != self._stored:
-            taken_at = time.monotonic()
-            busy = time.thread_time()
-            self._hurried = False
-            with self._noting_failure():
-                taken = self._take_snapshot()
-                snapshot_seconds = time.thread_time() - busy
-                await self._store.save(taken.data)
+            began_at = time.monotonic()
+            cpu_before = time.thread_time()
+            self._write_requested = False
+            with self._recording_failure():
+                snapshot = self._take_snapshot()
+                snapshot_seconds = time.thread_time() - cpu_before
+                await self._store.save(snapshot.data)
             self._checked_at = self._now()
             self._write_budget.record_write(self._now(), snapshot_seconds=snapshot_seconds)
             self._stored = changes
-            self._unstored_since = None if changes == self._changes else taken_at
-            self.stored_bytes = len(taken.data)
-            self.writes = self.writes + 1
+            self._unstored_since = None if changes == self._changes else began_at
+            self.stored_bytes = len(snapshot.data)
+            self.writes += 1
             written = self._written
             self._written = asyncio.Event()
             written.set()
             for listener in self._listeners:
-                listener(taken, taken_at)
+                listener(snapshot, began_at)
 
     @contextmanager
-    def _noting_failure(self) -> Iterator[None]:
-        """Note whether the store can be reached."""
+    def _recording_failure(self) -> Iterator[None]:
+        """Record whether the store can be reached."""
         try:
             yield
         except StoreFailed:
@@ -178,18 +179,13 @@ class StateWriter:
         return asyncio.get_running_loop().time()
 
     def _take_snapshot(self) -> EncodedState:
-        """Return the present state as it is to be stored.
-
-        Raises `StoreFailed` when it does not fit.
-        """
+        """Return the present state in its stored form. Raises `StoreFailed` if it does not fit."""
         try:
-            taken = self._snapshot()
+            snapshot = self._snapshot()
         except StateTooLarge as error:
             raise StoreFailed(str(error)) from error
-        if taken.left_out != self.left_out:
-            self.left_out = taken.left_out
-            log.warning(
-                "the state is stored without: %s",
-                ", ".join(taken.left_out) or "nothing, it fits again",
-            )
-        return taken
+        if snapshot.left_out != self.left_out:
+            self.left_out = snapshot.left_out
+            parts = ", ".join(snapshot.left_out) or "nothing, it fits again"
+            log.warning("the state is stored without: %s", parts)
+        return snapshot

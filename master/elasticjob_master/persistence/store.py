@@ -1,6 +1,6 @@
-"""Where the state is stored for the next master: a file or nowhere.
+"""The places where the state is stored for the next master: a file, or none.
 
-On Kubernetes in a ConfigMap, see `config_map`.
+See `config_map` for the place on Kubernetes.
 """
 
 from __future__ import annotations
@@ -11,28 +11,25 @@ from typing import Protocol
 
 
 class TakenOver(Exception):
-    """A newer master of this job has claimed the state: this one must end."""
+    """A newer master of this job has claimed the state, so this one must end."""
 
 
 class CredentialsRefused(Exception):
-    """The API server does not know this master's account any more.
-
-    Only a new pod gets other credentials.
-    """
+    """The API server refuses the account of this master. Only a new pod gets other credentials."""
 
 
 class StoreFailed(Exception):
-    """Writing did not succeed; it is tried again."""
+    """A write has failed and is tried again."""
 
 
 class Store(Protocol):
-    """One place for the state.
+    """A place for the state.
 
     Attributes:
-        shared: whether another master can be at it, so that nothing may be begun before it is stored.
-        pause: seconds between two writes that nobody waits for.
-        burst: writes that are waited for and may come quickly, after which there is one in each pause.
-        largest: bytes it takes; None: any number.
+        shared: another master may use it, so nothing may begin before it is stored.
+        pause: the seconds between two writes that no request waits for.
+        burst: the number of quick writes that requests wait for. Then there is one in each pause.
+        largest: the most bytes; None: no limit.
     """
 
     shared: bool
@@ -41,20 +38,17 @@ class Store(Protocol):
     largest: int | None
 
     async def claim(self) -> bytes | None:
-        """Make the state this master's, and return what is stored, or None.
-
-        Raises `StoreFailed`.
-        """
+        """Claim the state for this master, and return it if any. Raises `StoreFailed`."""
 
     async def save(self, data: bytes) -> None:
         """Store, all or nothing. Raises `StoreFailed`, `TakenOver` or `CredentialsRefused`."""
 
     async def is_kept(self) -> bool:
-        """Return whether what was last saved is still there. Raises as `save`."""
+        """Return whether the last saved state still exists. Raises as `save`."""
 
 
 class NoStore:
-    """A state that ends with the process."""
+    """Stores nothing: the state ends with the process."""
 
     shared = False
     pause = 1.0
@@ -69,12 +63,12 @@ class NoStore:
         """Do nothing."""
 
     async def is_kept(self) -> bool:
-        """Return that it is."""
+        """Return True."""
         return True
 
 
 class FileStore:
-    """A file, replaced as a whole."""
+    """Stores the state in a file, which every write replaces."""
 
     shared = False
     pause = 0.25
@@ -85,7 +79,7 @@ class FileStore:
         self._path = path
 
     async def claim(self) -> bytes | None:
-        """Return the file's content, or None when there is none."""
+        """Return the file's content; None: there is no file."""
         return self._path.read_bytes() if self._path.exists() else None
 
     async def save(self, data: bytes) -> None:
@@ -98,5 +92,5 @@ class FileStore:
             raise StoreFailed(f"cannot write {self._path}: {error}") from error
 
     async def is_kept(self) -> bool:
-        """Return whether there is a file."""
+        """Return whether the file exists."""
         return self._path.exists()

@@ -1,4 +1,4 @@
-"""The ledger of a data set as it is stored, so that a later master knows it."""
+"""Converts the ledger of a data set to its stored form and back."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from elasticjob_shards.runs import pack, unpack
 from elasticjob_master.core.rendezvous.members import Members
 
 _MOST = 10_000_000
-"""Numbers in a stored set: more than there can ever be."""
+"""A bound on the numbers in a stored set, larger than any real set."""
 
 
 class StoredHolder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A member's leases of one data set, as runs of positions.
-
-    Those of its latest request, and of earlier ones.
-    """
+    """A member's leases of one data set, as runs of positions: of its latest request, and earlier."""
 
     uid: str
     request_id: str = ""
@@ -26,7 +23,7 @@ class StoredHolder(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StoredLedger(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A data set and its ledger; `waiting` and `failed` are runs of positions."""
+    """A data set and its ledger. `waiting` and `failed` are runs of positions."""
 
     name: str
     size: int
@@ -74,10 +71,7 @@ def store_ledger(ledger: Ledger) -> StoredLedger:
 
 
 def restore_ledger(stored: StoredLedger, members: Members) -> Ledger:
-    """Return a ledger.
-
-    What was leased to somebody who is no member any more waits: nobody's end would free it.
-    """
+    """Return a ledger. Leases of a pod that is not a member wait for other members."""
     account = Ledger(
         Dataset(
             name=stored.name,

@@ -1,4 +1,4 @@
-"""A member as it is stored, so that a later master knows it."""
+"""Converts a member to its stored form and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elasticjob_master.core.step_times import StepTimes
 
 
 class StoredMember(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A member. Its times are not stored; they begin again after a restart."""
+    """A member. Its times are not stored, and begin again after a restart."""
 
     order: int
     pod_name: str
@@ -38,7 +38,7 @@ class StoredMember(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def store_member(member: Member) -> StoredMember:
-    """Return a member as it is to be stored."""
+    """Return the stored form of a member."""
     who = member.identity
     return StoredMember(
         pod_name=who.pod_name,
@@ -69,7 +69,7 @@ def store_member(member: Member) -> StoredMember:
 
 
 def restore_member(stored: StoredMember, now: float) -> Member:
-    """Return a member that was stored; it is disconnected until its agent comes back."""
+    """Return a stored member, which is disconnected until its agent reconnects."""
     identity = Identity(
         pod_name=stored.pod_name,
         pod_uid=stored.pod_uid,
@@ -103,10 +103,7 @@ def restore_member(stored: StoredMember, now: float) -> Member:
 
 
 def _node_check(stored: StoredMember) -> NodeCheckState:
-    """Return a check that had a result.
-
-    One without begins again, and the agent answers at once with what it knows.
-    """
+    """Return a check that had a result. Another check begins again."""
     match stored.check:
         case "passed" | "failed":
             return NodeCheckState(

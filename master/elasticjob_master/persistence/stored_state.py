@@ -27,11 +27,11 @@ _LARGEST = 256 * 1024 * 1024
 
 
 class StateTooLarge(Exception):
-    """The state does not fit; the message says how large it is and how much fits."""
+    """The state does not fit. The message contains its size and the bound."""
 
 
 class UnreadableState(Exception):
-    """The stored bytes are damaged or of another version; the message says which."""
+    """The stored bytes are damaged or of another version, as the message says."""
 
 
 class StoredKeyValue(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,12 +108,12 @@ def encode(state: StoredState) -> bytes:
 
 
 def encode_within(state: StoredState, largest: int | None) -> EncodedState:
-    """Encode the state in at most `largest` bytes (None.
+    """Encode the state in at most `largest` bytes, if necessary without the least important parts.
 
-    No limit), if necessary without the least important parts.
+    `largest` None: no limit.
 
     Raises:
-        StateTooLarge: it takes more even without them.
+        StateTooLarge: it does not fit even without these parts.
     """
     data = encode(state)
     left_out = []
@@ -125,8 +125,9 @@ def encode_within(state: StoredState, largest: int | None) -> EncodedState:
         data = encode(state)
     if largest is not None and len(data) > largest:
         raise StateTooLarge(
-            f"the state takes {len(data)} bytes; {largest} is the most that is stored (there are {len(state.members)} "
-            f"members and {len(state.ledgers)} data sets; larger shards make a smaller state)"
+            f"the state takes {len(data)} bytes; {largest} is the most that is stored "
+            f"(there are {len(state.members)} members and {len(state.ledgers)} data sets; "
+            "larger shards make a smaller state)"
         )
     return EncodedState(data, tuple(left_out), state.round, state.host_version)
 
@@ -136,7 +137,7 @@ _DISPENSABLE: tuple[tuple[str, Callable[[StoredState], StoredState]], ...] = (
     ("events", lambda state: replace(state, events=[])),
     ("metrics", lambda state: replace(state, progress=replace(state.progress, metrics={}))),
 )
-"""Least important first: the history, and metrics that the next step reports will contain again."""
+"""The least important parts first: the history, and metrics that the next step reports contain."""
 
 
 def decode(data: bytes) -> StoredState:

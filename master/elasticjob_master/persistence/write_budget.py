@@ -1,4 +1,4 @@
-"""When the state may be written again: soon if a request waits for it, rarely otherwise.
+"""Decides when the state may be written again: soon if a request waits for it, rarely otherwise.
 
 Each write costs the API server work, so in the long run there is at most one every `pause` seconds.
 But a client that waits for several writes one after the other, as the members of a new world do at
@@ -8,7 +8,7 @@ each other quickly until a budget, a token bucket, is used up; it fills up again
 
 from __future__ import annotations
 
-TOGETHER_SECONDS = 0.02
+LEAST_SECONDS = 0.02
 """The least time between two writes, so that simultaneous changes are stored together."""
 _SHARE_OF_TIME = 0.1
 """The share of the master's CPU time that snapshots may take, however large the state is."""
@@ -21,8 +21,10 @@ class WriteBudget:
         """Begin with a full budget.
 
         Args:
-            pause: seconds between two writes that no request waits for; the budget gains one write in that time.
-            burst: quick writes in a full budget; `inf`: writes that requests wait for are not limited.
+            pause: the seconds between two writes that no request waits for. The budget gains one
+                write in that time.
+            burst: the quick writes in a full budget; `inf`: writes that requests wait for are not
+                limited.
         """
         self._pause = pause
         self._burst = burst
@@ -35,7 +37,7 @@ class WriteBudget:
 
     def record_write(self, now: float, *, snapshot_seconds: float) -> None:
         """Record a write, and the CPU time of taking its snapshot."""
-        self._next = now + max(TOGETHER_SECONDS, (1 / _SHARE_OF_TIME - 1) * snapshot_seconds)
+        self._next = now + max(LEAST_SECONDS, (1 / _SHARE_OF_TIME - 1) * snapshot_seconds)
         self._next_unwaited = now + self._pause
         self._full = max(self._full, now) + self._pause
 
@@ -44,5 +46,7 @@ class WriteBudget:
 
         `waited_for`: a request waits for it.
         """
-        due = self._full - (self._burst - 1) * self._pause if waited_for else self._next_unwaited
+        due = self._next_unwaited
+        if waited_for:
+            due = self._full - (self._burst - 1) * self._pause
         return max(0.0, due - now, self._next - now)

@@ -101,7 +101,7 @@ class WorldState:
         return not continues and 0 < member.process_round < self.round and not self.belongs(member)
 
     def waits_to_stop(self, member: Member) -> bool:
-        """Return whether others, which may save the state that it holds, stop before this member."""
+        """Return whether others, which may save the state that it holds, stop before it."""
         in_order = (
             self.phase == "reforming" and not self.stop_without_grace and bool(member.process_round)
         )

@@ -2,8 +2,8 @@
 
 A process keeps its state in memory and continues from world to world. It asks for its place in the
 next one (it *joins*) when it has started, when a change was announced to it, at its next commit,
-and when the present world has failed. No process is sent its place before all processes of the world
-have asked, because Horovod's processes end when a world that they have begun to form fails. So
+and when the present world has failed. No process is sent its place before all processes of the
+world have asked: Horovod's processes end if they have begun to form a world and it fails. So
 
 - a new process is started for the next world, and the change is announced to the others when the
   new process has asked. They train while it imports its packages;

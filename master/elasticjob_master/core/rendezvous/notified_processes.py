@@ -2,8 +2,8 @@
 
 In a role with `onWorldChange: Notify` a process continues from world to world. It takes a world
 when it has asked for its place in it. A process that does not take the present world, or that was
-lost, cannot train with the others. It is started again in the present world, like the processes of other
-roles.
+lost, cannot train with the others. It is started again in the present world, like the processes of
+other roles.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the processes of one world share: a key-value store and barriers."""
+"""The key-value store and the barriers that the processes of one world share."""

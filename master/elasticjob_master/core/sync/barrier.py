@@ -31,7 +31,9 @@ class Barriers:
 
     def restore(self, round_: int, passed: Mapping[str, int] | None = None) -> None:
         """Restore how often each barrier was passed."""
-        self.round, self._passed, self._arrived = round_, dict(passed or {}), {}
+        self.round = round_
+        self._passed = dict(passed or {})
+        self._arrived = {}
 
     def passed_counts(self) -> dict[str, int]:
         """Return how often each barrier was passed, for storing."""
@@ -59,7 +61,8 @@ class Barriers:
                 and len(self._passed.keys() | self._arrived.keys()) >= MOST_BARRIERS
             ):
                 raise LimitReached(
-                    f"there are {MOST_BARRIERS} barriers already; {name!r} is one too many in this round"
+                    f"there are {MOST_BARRIERS} barriers already; "
+                    f"{name!r} is one too many in this round"
                 )
             if len(self._arrived) >= MOST_WAITING:
                 raise LimitReached(

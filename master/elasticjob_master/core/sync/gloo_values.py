@@ -1,8 +1,8 @@
 """The values with which the processes of one world connect to each other by Gloo.
 
 Kept in memory only. Each process puts a list of addresses, one for each other process, so the
-values of a large world take megabytes. They are needed for the moment in which the world connects.
-The agents have those of their own processes, and put them again at a master that has restarted.
+values of a large world take megabytes. They are needed only while the world connects. The agents
+keep the values of their own processes, and put them again at a restarted master.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class GlooValues:
         )
         if grown > MOST_BYTES or (key not in self._values and len(self._values) >= MOST_KEYS):
             raise LimitReached(
-                f"values take {self._bytes} bytes in {len(self._values)} keys; {MOST_BYTES} bytes in "
-                f"{MOST_KEYS} keys are the most"
+                f"values take {self._bytes} bytes in {len(self._values)} keys; "
+                f"{MOST_BYTES} bytes in {MOST_KEYS} keys are the most"
             )
         self._values[key] = value
         self._bytes = grown
 
     def get(self, round_: int, key: str) -> bytes | None:
-        """Return a value; None: there is none yet. Raises `NotCurrent`: the round is over."""
+        """Return a value, or None if it was not put yet. Raises `NotCurrent`: the round is over."""
         self._turn_to(round_)
         return self._values.get(key)
 

@@ -1,7 +1,7 @@
 """The key-value store with which the processes of one world exchange small values.
 
-A new round empties it. It is meant for addresses, identifiers and counters. It is stored with the
-master's state, so that it survives a restart of the master; hence the bounds.
+A new round empties it. It is meant for addresses, identifiers and counters. It survives a restart
+of the master, because it is stored with the master's state. Hence the bounds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class KeyValueStore:
     ) -> None:
         """Restore the stored values, and the results of additions by request id."""
         self.round = round_
-        self._values, self._addition_results = dict(values or {}), dict(answers or {})
+        self._values = dict(values or {})
+        self._addition_results = dict(answers or {})
         self._bytes = sum(_size(key, value) for key, value in self._values.items())
 
     def values(self) -> dict[str, bytes]:
@@ -143,7 +144,8 @@ class KeyValueStore:
         total = self._bytes + _size(key, value) - (0 if present is None else _size(key, present))
         if total > MOST_BYTES:
             raise LimitReached(
-                f"with {key!r} all keys and values would have {total} bytes; the bound is {MOST_BYTES}"
+                f"with {key!r} all keys and values would have {total} bytes; "
+                f"the bound is {MOST_BYTES}"
             )
         self._values[key] = value
         self._bytes = total
