@@ -1,26 +1,43 @@
-"""The host list that is published to its watchers."""
+"""The host list that is published to its followers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
 
-from elasticjob_master.broadcast import Broadcast
 from elasticjob_master.core.rendezvous.host_discovery import Host, HostList, next_host_list
 from elasticjob_master.core.rendezvous.members import Member
 
 
-class PublishedHosts(Broadcast[HostList]):
-    """The published host list, and a way to follow it.
+class PublishedHosts:
+    """The published host list, and a way to follow it. A slow follower delays no other.
 
     Attributes:
+        value: the published list.
         latest: the list that is published, or will be as soon as it is stored.
     """
 
     def __init__(self, role: str | None) -> None:
         """Begin with an empty list. `role`: the role whose members are hosts; None: every role."""
-        super().__init__(HostList())
+        self.value = HostList()
         self.latest = self.value
         self._role = role
+        self._next = asyncio.Event()
+
+    async def follow(self) -> AsyncIterator[HostList]:
+        """Yield the present list, then every newer one. Lists in between may be skipped."""
+        while True:
+            newer = self._next
+            value = self.value
+            yield value
+            if newer is self._next:
+                await newer.wait()
+
+    def _publish(self, value: HostList) -> None:
+        """Replace the list and wake its followers."""
+        self.value = value
+        self._next.set()
+        self._next = asyncio.Event()
 
     def update(self, members: Iterable[Member], *, settled: bool) -> bool:
         """Make a new list if the members differ and a change is possible; return whether it did."""
@@ -32,12 +49,12 @@ class PublishedHosts(Broadcast[HostList]):
     def publish_latest(self, *, stored_version: int) -> None:
         """Publish the latest list if this version, or a later one, is stored."""
         if self.latest is not self.value and self.latest.version <= stored_version:
-            self.publish(self.latest)
+            self._publish(self.latest)
 
     def restore(self, version: int, hosts: Iterable[tuple[str, int, str]]) -> None:
         """Publish the list that an earlier master had published."""
         self.latest = HostList(version, tuple(Host(*host) for host in hosts))
-        self.publish(self.latest)
+        self._publish(self.latest)
 
     def stored(self) -> Sequence[tuple[str, int, str]]:
         """Return the latest hosts in their stored form."""

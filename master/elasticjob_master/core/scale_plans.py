@@ -14,7 +14,7 @@ MOST_PLANS = 50
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """What the master shows of a ScalePlan to clients.
+    """A ScalePlan as clients see it.
 
     Times are in seconds since the epoch; 0: not yet.
     """

@@ -170,7 +170,7 @@ class ConfigMapStore:
         raise StoreFailed(f"ConfigMap {self._name} is changed by others again and again")
 
     async def _patch(self, content: dict[str, Any]) -> bool:
-        """Write the mark and the content if the ConfigMap has not changed; return whether it has not."""
+        """Write the mark and the content; return False if the ConfigMap has changed meanwhile."""
         marked = {
             "resourceVersion": self._version,
             "annotations": {names.ANNOTATION_STATE_OF: str(self._mark)},

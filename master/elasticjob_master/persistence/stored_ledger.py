@@ -14,7 +14,7 @@ _MOST = 10_000_000
 
 
 class StoredHolder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A member's leases of one data set, as runs of positions: of its latest request, and earlier."""
+    """A member's leases of one data set, by request: runs of positions."""
 
     uid: str
     request_id: str = ""

@@ -1,4 +1,1 @@
-"""The rendezvous.
-
-Which agents are members, which of them train together in a world, and the commands they get.
-"""
+"""The rendezvous decides which members train together in a world. `advance` is its entry."""

@@ -14,6 +14,8 @@ one runs; only in-process elastic frameworks get the next world while their proc
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from elasticjob_master.core.rendezvous import (
     desired_commands,
     events,
@@ -80,6 +82,8 @@ def advance(state: RendezvousState, now: float, event: events.Event | None = Non
             state.stored_at = event.began_at
         case events.StateRestored():
             job_events.restore(state, event, now)
+        case unknown:
+            assert_never(unknown)
     return []
 
 

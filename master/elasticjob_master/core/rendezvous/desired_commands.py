@@ -21,131 +21,33 @@ from elasticjob_master.core.rendezvous.commands import (
     WorldChanged,
 )
 from elasticjob_master.core.rendezvous.members import LastCommand, Member
-from elasticjob_master.core.rendezvous.rules import Phase
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
 @dataclass(frozen=True)
-class WorldState:
-    """The facts about the world that every member's command depends on, computed once for all.
+class _Shared:
+    """The facts that are computed once for the commands of all members.
 
     Attributes:
-        round: of the present world.
-        world_uids: the UIDs of its members.
-        announced: the present world is announced to the processes of the last one (elastic driver).
-        stop_without_grace: the world has failed, so its processes cannot save anything.
         kept_roles: the roles whose processes continue without notification.
-        notified_roles: the roles whose processes continue and are notified of each new world.
-        stop_order: the roles that are stopped one after the other.
-        stop_stage: the first place in this order at which a process still has to end.
+        stop_stage: the first place in the stop order at which a process still has to end.
+        announced: the present world is announced to the processes of the last one.
     """
 
-    now: float
-    round: int
-    phase: Phase
-    world_uids: frozenset[str]
-    in_process_elastic: bool
-    stop_without_grace: bool
-    kept_roles: frozenset[str] = frozenset()
-    notified_roles: frozenset[str] = frozenset()
-    stop_order: tuple[str, ...] = ()
-    stop_stage: int = 0
-    elastic_driver: bool = False
-    announced: bool = False
-
-    def must_stop(self, member: Member) -> bool:
-        """Return whether a change of the world stops a member's process."""
-        if self.continues(member):
-            return False
-        if self.in_process_elastic:
-            return self.phase == "reforming"  # all processes are restarted
-        return (
-            bool(member.renewal)
-            or not self.belongs(member)
-            or self.phase in ("reforming", "waiting")
-        )
-
-    def belongs(self, member: Member) -> bool:
-        """Return whether a member's process belongs to the present world.
-
-        A process of an earlier round belongs to it if its pod is a member. Such a process was in a
-        kept or notified role when the world was formed. If the user changes that setting, the
-        process stays until the next change of the world.
-        """
-        return member.process_round == self.round or (
-            member.process_round > 0 and member.uid in self.world_uids
-        )
-
-    def continues(self, member: Member) -> bool:
-        """Return whether a member's process continues from world to world."""
-        role = member.identity.role
-        return role in self.kept_roles or (role in self.notified_roles and not member.renewal)
-
-    def needs_notification(self, member: Member) -> bool:
-        """Return whether a member's process continues in the present world and has not taken it."""
-        return member.identity.role in self.notified_roles and 0 < member.taken_round < self.round
-
-    def is_misfit(self, member: Member) -> bool:
-        """Return whether a process has wrong ranks: the world of its start has never begun."""
-        fits = member.process_round == self.round and member.uid in self.world_uids
-        return bool(member.process_round) and not member.joined_round and not fits
-
-    def is_outdated(self, member: Member) -> bool:
-        """Return whether a member's process must be killed and must not save anything.
-
-        The next world was formed without it while it was cut off, or it has lost its leases.
-        """
-        if member.renewal:
-            return member.renewal == "at_once" and bool(member.process_round)
-        continues = self.in_process_elastic or self.continues(member)
-        return not continues and 0 < member.process_round < self.round and not self.belongs(member)
-
-    def waits_to_stop(self, member: Member) -> bool:
-        """Return whether others, which may save the state that it holds, stop before it."""
-        in_order = (
-            self.phase == "reforming" and not self.stop_without_grace and bool(member.process_round)
-        )
-        return (
-            in_order
-            and stop_stage(member.identity.role, self.stop_order, self.kept_roles) > self.stop_stage
-        )
-
-
-def world_state(state: RendezvousState, now: float) -> WorldState:
-    """Return what the command of every member depends on."""
-    sizes = state.sizes or {}
-    order = state.rules.stop_order
-    kept = frozenset(role for role, size in sizes.items() if size.kept)
-    notified = frozenset(role for role, size in sizes.items() if size.notified)
-    stage = 0
-    if (order or kept) and state.phase == "reforming":
-        roles = (member.identity.role for member in state.running())
-        stage = min((stop_stage(role, order, kept) for role in roles), default=0)
-    return WorldState(
-        now=now,
-        round=state.round,
-        phase=state.phase,
-        world_uids=state.world_uids,
-        in_process_elastic=state.rules.in_process_elastic,
-        stop_without_grace=state.stop_without_grace,
-        kept_roles=kept,
-        notified_roles=notified,
-        stop_order=order,
-        stop_stage=stage,
-        elastic_driver=state.rules.elastic_driver,
-        announced=state.rules.elastic_driver and elastic_driver.announced(state),
-    )
+    kept_roles: frozenset[str]
+    stop_stage: int
+    announced: bool
 
 
 def missing_commands(state: RendezvousState, now: float) -> list[Command]:
     """Return the commands that connected members should have and that were not sent to them."""
     commands = []
-    world = world_state(state, now)
+    shared = _shared_facts(state)
     may_start = state.may_start(now)
     for member in state.members:
         if member.disconnected_since is not None:
             continue
-        desired = desired_command(member, world)
+        desired = _desired_command(state, member, shared, now)
         if desired is None or desired is member.last_command or desired == member.last_command:
             continue
         if desired.command in ("start", "world_changed") and not may_start:
@@ -155,6 +57,17 @@ def missing_commands(state: RendezvousState, now: float) -> list[Command]:
     return commands
 
 
+def _shared_facts(state: RendezvousState) -> _Shared:
+    order = state.rules.stop_order
+    kept = frozenset(role for role, size in (state.sizes or {}).items() if size.kept)
+    stage = 0
+    if (order or kept) and state.phase == "reforming":
+        roles = (member.identity.role for member in state.running())
+        stage = min((stop_stage(role, order, kept) for role in roles), default=0)
+    announced = state.rules.elastic_driver and elastic_driver.announced(state)
+    return _Shared(kept, stage, announced)
+
+
 def _wait_for_store(state: RendezvousState, now: float) -> None:
     """Have the world stored. This time does not count as a slow start of its members."""
     state.store_needed = True
@@ -162,54 +75,120 @@ def _wait_for_store(state: RendezvousState, now: float) -> None:
         state.formed_at = now
 
 
-def desired_command(member: Member, world: WorldState) -> LastCommand | None:
+def _desired_command(
+    state: RendezvousState, member: Member, shared: _Shared, now: float
+) -> LastCommand | None:
     """Return the command that a connected member should have; None: no command."""
-    if world.is_outdated(member):
+    if _is_outdated(state, member):
         # Also if the member leaves: the present world has begun without this process.
         return LastCommand("stop", member.process_round, at_once=True)
     if member.succeeded or member.exiting:
         return LastCommand("exit")
     if member.draining_since is not None:
-        if world.waits_to_stop(member):
-            return None
-        # An in-process elastic process learns from host discovery that it has to leave. It gets
-        # half of the time to end by itself.
-        may_leave_itself = (
-            world.in_process_elastic
-            and world.now - member.draining_since < member.drain_seconds / 2
-        )
-        if world.elastic_driver and not member.joined_round:
-            may_leave_itself = False  # it does not train yet
-        if may_leave_itself and member.process_round:
-            return _announcement(member, world)
-        return LastCommand("drain")
-    in_world = member.uid in world.world_uids and world.phase in ("training", "finishing")
+        draining_seconds = now - member.draining_since
+        return _leaving_command(state, member, shared, draining_seconds)
+    in_world = state.in_world(member.uid) and state.phase in ("training", "finishing")
     if member.process_round:
-        if world.in_process_elastic and world.phase != "reforming":
-            if world.elastic_driver and world.is_misfit(member):
-                return LastCommand("stop", member.process_round, at_once=True)
-            return _announcement(member, world) or member.last_command
-        if world.continues(member) or world.waits_to_stop(member):
-            if in_world and world.needs_notification(member):
-                return LastCommand("world_changed", world.round)
-            return member.last_command
-        if not in_world or world.must_stop(member):
-            return LastCommand("stop", member.process_round, world.stop_without_grace)
+        return _running_command(state, member, shared, in_world=in_world)
+    may_run = member.crashed_at is None and member.last_round < state.round
+    if in_world and state.phase == "training" and may_run:
+        return LastCommand("start", state.round)
+    if member.node_check.stage == "running":
+        return LastCommand("check", member.order)
+    return None
+
+
+def _leaving_command(
+    state: RendezvousState, member: Member, shared: _Shared, draining_seconds: float
+) -> LastCommand | None:
+    """Return the command of a member that was asked to leave."""
+    if _waits_to_stop(state, member, shared):
+        return None
+    # An in-process elastic process learns from host discovery that it has to leave. It gets half of
+    # the time to end by itself.
+    has_time = draining_seconds < member.drain_seconds / 2
+    trains = member.joined_round or not state.rules.elastic_driver
+    if state.rules.in_process_elastic and member.process_round and has_time and trains:
+        return _announcement(state, member, shared)
+    return LastCommand("drain")
+
+
+def _running_command(
+    state: RendezvousState, member: Member, shared: _Shared, *, in_world: bool
+) -> LastCommand | None:
+    """Return the command of a member whose process runs."""
+    if state.rules.in_process_elastic and state.phase != "reforming":
+        if state.rules.elastic_driver and _has_wrong_ranks(state, member):
+            return LastCommand("stop", member.process_round, at_once=True)
+        return _announcement(state, member, shared) or member.last_command
+    if state.continues(member) or _waits_to_stop(state, member, shared):
+        if in_world and _needs_notification(state, member):
+            return LastCommand("world_changed", state.round)
         return member.last_command
-    if (
-        in_world
-        and world.phase == "training"
-        and member.crashed_at is None
-        and member.last_round < world.round
-    ):
-        return LastCommand("start", world.round)
-    return LastCommand("check", member.order) if member.node_check.stage == "running" else None
+    if not in_world or must_stop(state, member):
+        return LastCommand("stop", member.process_round, state.stop_without_grace)
+    return member.last_command
 
 
-def _announcement(member: Member, world: WorldState) -> LastCommand | None:
+def must_stop(state: RendezvousState, member: Member) -> bool:
+    """Return whether a change of the world stops a member's process."""
+    if state.continues(member):
+        return False
+    if state.rules.in_process_elastic:
+        return state.phase == "reforming"  # all processes are restarted
+    ending = state.phase in ("reforming", "waiting")
+    return ending or bool(member.renewal) or not _belongs(state, member)
+
+
+def _belongs(state: RendezvousState, member: Member) -> bool:
+    """Return whether a member's process belongs to the present world.
+
+    A process of an earlier round belongs to it if its pod is a member. Such a process was in a kept
+    or notified role when the world was formed. If the user changes that setting, the process stays
+    until the next change of the world.
+    """
+    if member.process_round == state.round:
+        return True
+    return member.process_round > 0 and state.in_world(member.uid)
+
+
+def _needs_notification(state: RendezvousState, member: Member) -> bool:
+    """Return whether a process in a notified role has not taken the present world."""
+    return state.is_notified(member) and 0 < member.taken_round < state.round
+
+
+def _has_wrong_ranks(state: RendezvousState, member: Member) -> bool:
+    """Return whether the world for which a member's process was started has never begun."""
+    fits = member.process_round == state.round and state.in_world(member.uid)
+    return not member.joined_round and not fits
+
+
+def _is_outdated(state: RendezvousState, member: Member) -> bool:
+    """Return whether a member's process must be killed and must not save anything.
+
+    The next world was formed without it while it was cut off, or it has lost its leases.
+    """
+    if not member.process_round:
+        return False
+    if member.renewal:
+        return member.renewal == "at_once"
+    if state.rules.in_process_elastic or state.continues(member):
+        return False
+    return member.process_round < state.round and not _belongs(state, member)
+
+
+def _waits_to_stop(state: RendezvousState, member: Member, shared: _Shared) -> bool:
+    """Return whether others, which may save the state that it holds, stop before it."""
+    if state.phase != "reforming" or state.stop_without_grace or not member.process_round:
+        return False
+    place = stop_stage(member.identity.role, state.rules.stop_order, shared.kept_roles)
+    return place > shared.stop_stage
+
+
+def _announcement(state: RendezvousState, member: Member, shared: _Shared) -> LastCommand | None:
     """Return the command that announces the present world to a process of an earlier one."""
-    if world.elastic_driver and world.announced and 0 < member.joined_round < world.round:
-        return LastCommand("hosts_updated", world.round)
+    if shared.announced and 0 < member.joined_round < state.round:
+        return LastCommand("hosts_updated", state.round)
     return None
 
 

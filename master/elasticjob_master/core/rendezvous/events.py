@@ -1,7 +1,7 @@
 """The events of the rendezvous, by their source: the agents, the operator, and the master itself.
 
-Each event is a fact and says nothing about what follows from it. A repeated event changes nothing.
-An event about a pod that is not a member is ignored.
+An event is a fact and does not say what follows from it. An agent's repeated report changes nothing.
+An event of a pod that is not a member is ignored.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ def handle_timeouts(state: RendezvousState, now: float) -> list[Command]:
     state.timeouts_checked_at = now
     commands: list[Command] = []
     for member in list(state.members):
-        member.suspected = is_suspected(member, state.timing, now)
-        if is_lost(member, state.timing, now):
+        member.suspected = _is_suspected(member, state.timing, now)
+        if _is_lost(member, state.timing, now):
             commands += state.remove_member(member)
         elif member.exit_due is not None and now > member.exit_due:
             commands += state.end_process(member)
@@ -42,20 +42,7 @@ def resolve_crashes(state: RendezvousState, now: float) -> None:
     crashed = [m for m in state.members if m.crashed_at is not None]
     if not crashed:
         return
-    world = list(state.world_members())
-    other_cause = (
-        state.world_failed
-        or state.phase in ("reforming", "waiting")
-        or any(m.succeeded or m.disconnected_since is not None for m in world)
-    )
-    at_fault = members_at_fault(
-        crashed,
-        single_member=len(state.world) <= 1,
-        other_cause=other_cause,
-        in_process_elastic=state.rules.in_process_elastic,
-        timing=state.timing,
-        now=now,
-    )
+    at_fault = _members_at_fault(state, crashed, now)
     if at_fault is None:
         return
     for member in crashed:
@@ -65,40 +52,30 @@ def resolve_crashes(state: RendezvousState, now: float) -> None:
     state.world_failed = True
 
 
-def members_at_fault(
-    crashed: Sequence[Member],
-    *,
-    single_member: bool,
-    other_cause: bool,
-    in_process_elastic: bool,
-    timing: Timing,
-    now: float,
+def _members_at_fault(
+    state: RendezvousState, crashed: Sequence[Member], now: float
 ) -> list[Member] | None:
-    """Return the members that have to leave with their process' exit code.
-
-    None: it is too early to decide.
-
-    Args:
-        crashed: the members whose processes have failed, at least one.
-        single_member: the world had one member.
-        other_cause: another member was lost or has finished, or the world is being stopped. That
-            explains the failures.
-        in_process_elastic: the processes survive the failure of others, so each failure has its own
-            cause.
-        timing: the job's timeouts.
-        now: the present time.
-    """
-    if in_process_elastic:
+    """Return the members that have to leave with their process' exit code; None: not known yet."""
+    if state.rules.in_process_elastic:
+        # The processes survive the failure of others, so each failure has its own cause.
         return list(crashed)
-    if other_cause:
+    if _has_other_cause(state):
         return []
-    reported_at = min(member.crashed_at or 0.0 for member in crashed)
-    if not single_member and now - reported_at < timing.fault_window:
+    reported_at = min(m.crashed_at for m in crashed if m.crashed_at is not None)
+    if len(state.world) > 1 and now - reported_at < state.timing.fault_window:
         return None
     return [min(crashed, key=lambda member: member.failed_at)]
 
 
-def is_lost(member: Member, timing: Timing, now: float) -> bool:
+def _has_other_cause(state: RendezvousState) -> bool:
+    """Return whether a lost or finished member, or the stop of the world, explains failures."""
+    if state.world_failed or state.phase in ("reforming", "waiting"):
+        return True
+    world = state.world_members()
+    return any(member.succeeded or member.disconnected_since is not None for member in world)
+
+
+def _is_lost(member: Member, timing: Timing, now: float) -> bool:
     """Return whether a member was disconnected or silent for too long, or does not stop.
 
     A disconnected member cannot report that it has stopped, so only the time since its
@@ -113,7 +90,7 @@ def is_lost(member: Member, timing: Timing, now: float) -> bool:
     return now - member.last_heard_at > timing.silent_factor * timing.lost
 
 
-def is_suspected(member: Member, timing: Timing, now: float) -> bool:
+def _is_suspected(member: Member, timing: Timing, now: float) -> bool:
     """Return whether a member was disconnected or silent for a third of `Timing.lost`."""
     since = member.last_heard_at if member.disconnected_since is None else member.disconnected_since
     return not member.succeeded and now - since > timing.lost / 3

@@ -128,7 +128,7 @@ def record_exit(state: RendezvousState, event: ProcessExited, now: float) -> lis
     if member is None or event.round == 0 or member.process_round != event.round:
         return []
     # The processes may agree among themselves to stop, before this agent has got the command.
-    stopping = desired_commands.world_state(state, now).must_stop(member)
+    stopping = desired_commands.must_stop(state, member)
     commands = state.end_process(member)
     if member.leaving or stopping:
         return commands
