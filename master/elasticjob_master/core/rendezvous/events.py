@@ -1,6 +1,6 @@
 """The events of the rendezvous, by their source: the agents, the operator, and the master itself.
 
-An event is a fact and does not say what follows from it. An agent's repeated report changes nothing.
+An event is a fact and does not say what follows from it. A repeated report changes nothing.
 An event of a pod that is not a member is ignored.
 """
 
