@@ -69,7 +69,9 @@ class Config:
             address = ipaddress.ip_address(self.address)
         except ValueError:  # a name of this machine
             return ()
-        return () if address.is_loopback or address.is_unspecified else ("127.0.0.1",)
+        if address.is_loopback or address.is_unspecified:
+            return ()
+        return ("127.0.0.1",)
 
     @property
     def standalone(self) -> bool:
@@ -93,20 +95,26 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
         raise ConfigError(
             f"{names.ENV_FRAMEWORK} is {framework!r}; it must be one of {', '.join(FRAMEWORKS)}"
         )
+    sizes = _sizes(options) if options.standalone else None
+    address = "127.0.0.1"
+    token = None
+    tls = None
+    if not options.insecure:
+        address = "0.0.0.0"  # noqa: S104
+        token = _required(environment, names.ENV_TOKEN)
+        tls = _tls(environment)
     return Config(
         job_name=need(environment, names.ENV_JOB_NAME) or "standalone",
         job_uid=need(environment, names.ENV_JOB_UID),
         namespace=need(environment, names.ENV_NAMESPACE),
         pod_name=need(environment, names.ENV_POD_NAME),
         framework=framework,
-        address=options.address
-        or environment.get(names.ENV_POD_IP)
-        or ("127.0.0.1" if options.insecure else "0.0.0.0"),  # noqa: S104
+        address=options.address or environment.get(names.ENV_POD_IP) or address,
         grpc_port=_port("--grpc-port", options.grpc_port),
         http_port=_port("--http-port", options.http_port),
-        token=None if options.insecure else _required(environment, names.ENV_TOKEN),
-        tls=None if options.insecure else _tls(environment),
-        sizes=_sizes(options) if options.standalone else None,
+        token=token,
+        tls=tls,
+        sizes=sizes,
         sizes_from_stdin=options.sizes_from_stdin,
         state_file=_state_file(options.state_file),
         log_level=options.log_level.upper(),
@@ -123,7 +131,9 @@ def _tls(environment: Mapping[str, str]) -> Tls:
 
 
 def _sizes(options: argparse.Namespace) -> dict[str, RoleSize]:
-    desired = options.workers if options.workers is not None else options.max or options.min
+    desired = options.workers
+    if desired is None:
+        desired = options.max or options.min
     if not 1 <= options.min <= desired or (options.max is not None and desired > options.max):
         given = f"--min {options.min}, --workers {desired}, --max {options.max}"
         raise ConfigError(f"{given}: not 1 <= min <= workers <= max")

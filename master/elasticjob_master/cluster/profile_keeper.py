@@ -29,13 +29,12 @@ from elasticjob_master.core.autoscale.profile import (
 log = logging.getLogger(__name__)
 
 _READ_SECONDS = 0.5
+"""The time between two attempts to read the profile, with which the job may begin."""
 _CHECK_SECONDS = 1.0
-"""The pause between two attempts to read it, as the job may begin with it, and between two looks
-whether to write.
-"""
+"""The time between two checks whether the profile has to be written."""
 _READING_SECONDS = 30.0
-"""How long to try to read it: the operator may give the right, and make the ConfigMap, after the
-master has started.
+"""The time for attempts to read the profile. The operator may create the ConfigMap, and give the
+right to read it, after the master has started.
 """
 _RETRY_SECONDS = 60.0
 _FINAL_SECONDS = 3.0
@@ -69,9 +68,8 @@ class ProfileKeeper:
         is_read = False
         while True:
             if not is_read:
-                is_read = (
-                    self._profile is not None and await self._read()
-                ) or time.monotonic() - began > _READING_SECONDS
+                is_late = time.monotonic() - began > _READING_SECONDS
+                is_read = is_late or (self._profile is not None and await self._read())
             settled = self._scaling.autoscaler.memory.search.settled_size
             if (
                 settled is not None

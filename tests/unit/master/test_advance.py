@@ -1,0 +1,73 @@
+"""The entry of the rendezvous: which code changes its state, and what repeated reports change."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import elasticjob_master
+import pytest
+from elasticjob_master.core.rendezvous.advance import advance
+from elasticjob_master.core.rendezvous.events import (
+    Event,
+    MemberLeaving,
+    NodeChecked,
+    PlaceTaken,
+    PodsDrained,
+    ProcessExited,
+    ProcessStarted,
+    StandbyChanged,
+    StateStored,
+)
+from elasticjob_master.core.rendezvous.members import Member
+from elasticjob_master.core.rendezvous.state import RendezvousState
+
+from tests.support.master.simulated_agents import world_of
+
+SOURCES = Path(elasticjob_master.__file__).parent
+OWN = SOURCES / "core" / "rendezvous"
+OWNERS = ("member", "members", "rendezvous")
+FACTS = {field.name for owner in (Member, RendezvousState) for field in fields(owner)}
+
+
+def assigned_attributes(path: Path) -> Iterator[str]:
+    """Return the attributes of a state or of a member that a file assigns."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            owner = node.value
+            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+            if name in OWNERS and node.attr in FACTS:
+                yield f"{path.relative_to(SOURCES)}:{node.lineno} assigns {name}.{node.attr}"
+
+
+def test_only_the_rendezvous_changes_its_state_and_its_members() -> None:
+    others = [path for path in SOURCES.rglob("*.py") if OWN not in path.parents]
+    assert len(others) > 50
+    assert [found for path in others for found in assigned_attributes(path)] == []
+    assert list(assigned_attributes(OWN / "member_events.py")), "the search finds assignments"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ProcessStarted("0.0", 1),
+        ProcessExited("0.0", 1, exit_code=1),
+        ProcessExited("0.0", 1, exit_code=0),
+        PlaceTaken("0.0", 1),
+        MemberLeaving("0.0"),
+        NodeChecked("0.0", 1, 1.0),
+        PodsDrained({"j-worker-0.0": 5.0}),
+        StandbyChanged(frozenset({("worker", 0)})),
+        StateStored(1, 1000.0),
+    ],
+    ids=repr,
+)
+def test_a_repeated_report_changes_nothing(event: Event) -> None:
+    job, _ = world_of(2)
+    state = job.rendezvous
+    advance(state, job.now, event)
+    facts = (repr(state), [repr(member) for member in state.members])
+    assert advance(state, job.now, event) == []
+    assert (repr(state), [repr(member) for member in state.members]) == facts
