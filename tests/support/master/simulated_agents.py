@@ -39,16 +39,18 @@ class SimulatedAgent:
 
     Attributes:
         running: the round of its process; 0: none runs.
-        told: the worlds after its start that its process was told, of which it has taken the last one unless `deaf`.
+        notified: the rounds of the worlds that were sent to its process after its start. Unless
+            it is `deaf`, it has taken the last one.
         joined: the round of the latest of these that it has taken.
         last: the last round it has started a process in.
-        unreported: round, exit code and whether the exit was requested, of the process that has ended last.
+        unreported: round and exit code of the process that has ended last, and whether its exit was
+            requested.
     """
 
     identity: Identity
     connected: bool = False
     running: int = 0
-    told: list[int] = field(default_factory=list)
+    notified: list[int] = field(default_factory=list)
     joined: int = 0
     deaf: bool = False
     last: int = 0
@@ -151,7 +153,7 @@ class SimulatedRendezvous:
         process_round = agent.running
         agent.running = 0
         agent.joined = 0
-        agent.told = []
+        agent.notified = []
         agent.unreported = (process_round, code, asked)
         if agent.connected:
             uid = agent.identity.pod_uid
@@ -218,8 +220,8 @@ class SimulatedRendezvous:
                     self.apply(ProcessStarted(agent.identity.pod_uid, command.round))
                     self.advance()
             case WorldChanged():
-                if agent.running and command.round > max(agent.running, *agent.told, 0):
-                    agent.told.append(command.round)
+                if agent.running and command.round > max(agent.running, *agent.notified, 0):
+                    agent.notified.append(command.round)
                 if agent.running and not agent.deaf:
                     self.take_world(agent)
             case Stop():
@@ -234,14 +236,14 @@ class SimulatedRendezvous:
                 self.kill(agent)
 
     def take_world(self, agent: SimulatedAgent) -> None:
-        """Let the agent's process take the latest world that it was told."""
-        agent.joined = agent.told[-1] if agent.told else 0
+        """Let the agent's process take the latest world that was sent to it."""
+        agent.joined = agent.notified[-1] if agent.notified else 0
         if agent.connected:
             self.apply(PlaceTaken(agent.identity.pod_uid, agent.joined))
             self.advance()
 
     def run_until_quiet(self) -> None:
-        """Advance until nothing happens any more, with all agents connected and handling their commands."""
+        """Advance until nothing changes, with all agents connected and handling their commands."""
         for _ in range(400):
             self.advance(0.25)
             for agent in self.alive():

@@ -1,4 +1,4 @@
-"""Horovod processes that go on from world to world, below simulated agents.
+"""Horovod processes that continue from world to world, below simulated agents.
 
 The real rendezvous is their driver.
 """
@@ -48,7 +48,7 @@ class HorovodProcess:
     Attributes:
         joined: the round of the world in which it is, or was; 0: none.
         has_state: it has trained, or has got the state of one that has.
-        announced: the latest round that it was told of.
+        announced: the latest round that was announced to it.
     """
 
     started: int
@@ -59,12 +59,12 @@ class HorovodProcess:
 
 
 class SimulatedHorovod(SimulatedRendezvous):
-    """A job whose processes check that they are told the same, and only what all others are told, too."""
+    """A job whose processes check that all of them get the same places in the same worlds."""
 
     def __init__(self, *, minimum: int = 1, desired: int = 3) -> None:
         super().__init__(minimum=minimum, desired=desired, rules=RULES)
         self.processes: dict[str, HorovodProcess] = {}
-        self.told: dict[int, tuple[str, ...]] = {}
+        self.worlds_by_round: dict[int, tuple[str, ...]] = {}
         self.first_states = 0
 
     def joined_round(self, uid: str) -> int:
@@ -175,10 +175,8 @@ class SimulatedHorovod(SimulatedRendezvous):
             assert process.started == rendezvous.round, (
                 "its environment has the rank and size of another world"
             )
-        if self.told.setdefault(rendezvous.round, rendezvous.world) != rendezvous.world:
-            raise AssertionError(
-                f"round {rendezvous.round} is {rendezvous.world}, was {self.told[rendezvous.round]}"
-            )
+        before = self.worlds_by_round.setdefault(rendezvous.round, rendezvous.world)
+        assert before == rendezvous.world, f"another world in round {rendezvous.round}"
         others = [self.processes[uid] for uid in rendezvous.world if uid in self.processes]
         for other in others:
             known = other.joined == rendezvous.round or other.phase == "asking"
@@ -196,7 +194,7 @@ class SimulatedHorovod(SimulatedRendezvous):
             )
             if (
                 waits
-                and agent.identity.pod_uid in self.told[other.joined]
+                and agent.identity.pod_uid in self.worlds_by_round[other.joined]
                 and other.joined > process.joined
             ):
                 raise AssertionError(f"{other} waits for one that is told {rendezvous.round}")
@@ -211,7 +209,7 @@ class SimulatedHorovod(SimulatedRendezvous):
         return [store_member(member) for member in self.members]
 
     def restart_master(self, stored: list[StoredMember] | None = None) -> None:
-        """Have another master go on from what this one has stored, now or earlier.
+        """Have another master continue from what this one has stored, now or earlier.
 
         All streams end.
         """

@@ -456,14 +456,13 @@ class SimulatedJob:
             self.loop.fail(error)
 
     # --- the operator
-    # ------------------------------------------------------------------------------------------------
 
     def start_master(self) -> None:
         self.master = SimulatedMaster(self)
         self.spawn(self._read_job(self.master))
 
     def give_up_master(self) -> SimulatedMaster:
-        """Start another master beside the present one, which lives on, and return that one."""
+        """Start another master beside the present one, which still runs, and return the latter."""
         assert self.master is not None
         earlier = self.master
         earlier.superseded_at = self.loop.time()
@@ -526,7 +525,6 @@ class SimulatedJob:
         self.update_master()
 
     # --- requests of the processes
-    # -----------------------------------------------------------------------------------
 
     def check_start(
         self, process_round: int, master: SimulatedMaster, agent: SimulatedAgent
@@ -541,7 +539,7 @@ class SimulatedJob:
             late = self.loop.time() - master.superseded_at
             most = MASTER_FENCE_SECONDS + AGENT_TIMEOUT
             assert late <= most, (
-                f"{agent.uid} is started in round {process_round} {late:.1f} s after another master began"
+                f"{agent.uid} is started in {process_round} {late:.1f} s after another master began"
             )
         assert agent.uid in world, (
             f"{agent.uid} is started in round {process_round}, which is {world}"
@@ -596,7 +594,6 @@ class SimulatedJob:
             self.done.add(shard)
 
     # --- faults
-    # ------------------------------------------------------------------------------------------------------
 
     async def kill_master(self, seconds: float) -> None:
         if self.master is not None:
@@ -651,7 +648,9 @@ class SimulatedJob:
             (ledger.account(), ledger.holders()) for ledger in self.master.controller.ledgers
         ]
         return (
-            f"{ledgers}\nphase {rendezvous.phase} round {rendezvous.round} world {rendezvous.world}\n"
-            f"failed {rendezvous.world_failed} incomplete {rendezvous.world_incomplete} agents {agents}\n"
+            f"{ledgers}\nphase {rendezvous.phase} round {rendezvous.round} "
+            f"world {rendezvous.world}\n"
+            f"failed {rendezvous.world_failed} incomplete {rendezvous.world_incomplete} "
+            f"agents {agents}\n"
             f"members {members}"
         )

@@ -1,4 +1,7 @@
-"""A controller whose members train in simulated time, each as slow as a test says, and a cluster that replaces them."""
+"""A controller whose members train in simulated time, each as slow as a test says.
+
+A simulated cluster replaces them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class StragglingJob:
     """The job. A step takes as long as its slowest member needs.
 
     Attributes:
-        replaced: the members that were replaced or were to be, with the time of the decision and its reason.
+        replaced: for each decision its time, the member to replace, and the reason.
         next_node: on which node the next replacement runs; empty: it cannot be had.
     """
 
@@ -100,7 +103,7 @@ class StragglingJob:
         self.controller.observe_job(facts)
 
     def restart_master(self) -> None:
-        """Let another master go on with what this one has stored."""
+        """Let another master continue from what this one has stored."""
         before = self.controller
         self.controller = self._controller()
         scaling = self.controller.scaling
@@ -146,7 +149,6 @@ class StragglingJob:
             member.step_times.add(report, steps, float(self.second))
 
     # --- plans
-    # -------------------------------------------------------------------------------------------------------
 
     def _create_plan(self, wish: PlanWish) -> None:
         decision = wish.decision

@@ -259,7 +259,6 @@ def test_a_plan_that_is_found_counts_as_asked_for() -> None:
 
 
 # --- what people are told
-# --------------------------------------------------------------------------------------------
 
 
 def known(job: Job) -> job_pb2.Autoscaling:

@@ -67,7 +67,6 @@ def outcome_of(
 
 
 # --- what each asks of a size
-# ----------------------------------------------------------------------------------------
 
 
 def test_throughput_takes_more_members_than_efficiency_and_the_smaller_of_two_sizes_that_are_as_fast() -> (
@@ -170,7 +169,6 @@ def test_a_deadline_without_a_total_of_steps_is_efficiency_and_says_so() -> None
 
 
 # --- while the job runs
-# ----------------------------------------------------------------------------------------------
 
 
 def settled(needed: float = 700.0) -> ScalingMemory:
@@ -314,7 +312,6 @@ def test_a_rate_that_comes_and_goes_makes_no_storm_of_plans() -> None:
 
 
 # --- in every kind of world
-# ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(
@@ -362,7 +359,6 @@ def test_a_deadline_that_cannot_be_made_costs_few_plans_in_every_kind_of_world(k
 
 
 # --- how a job says what it wants
-# ------------------------------------------------------------------------------------
 
 
 def test_the_objective_of_a_job() -> None:

@@ -50,7 +50,6 @@ def profiled_job(number: int = 1, **more: Any) -> ProfiledJob:
 
 
 # --- how it is kept
-# --------------------------------------------------------------------------------------------------
 
 
 def test_the_last_jobs_are_kept_one_line_each_and_a_job_only_once() -> None:
@@ -135,7 +134,6 @@ def test_of_several_jobs_the_most_that_any_used_counts_and_the_size_of_the_lates
 
 
 # --- with what a job begins
-# ------------------------------------------------------------------------------------------
 
 BARE = {"worker": UnwrittenRole((0,)), "ps": UnwrittenRole((0,))}
 
@@ -223,7 +221,6 @@ def test_a_job_that_trains_otherwise_searches_and_so_does_one_in_five() -> None:
 
 
 # --- the whole auto-scaler
-# -------------------------------------------------------------------------------------------
 
 LIMITS = {"cpu": 24.0, "memory": 64.0 * 1024 * MIB}
 

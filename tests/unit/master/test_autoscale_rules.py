@@ -62,7 +62,6 @@ def scaling_inputs(size: int, low: int = 1, high: int = 64, **more: Any) -> Scal
 
 
 # --- members
-# ---------------------------------------------------------------------------------------------------------
 
 
 def test_with_one_size_known_it_doubles_and_at_the_bound_it_tries_fewer() -> None:
@@ -184,7 +183,6 @@ def test_a_slow_trend_is_followed_and_opens_no_question() -> None:
 
 
 # --- the climb
-# -------------------------------------------------------------------------------------------------------
 
 
 def early(memory: ScalingMemory, size: int, part: float, **more: Any) -> ScalingDecision:
@@ -267,7 +265,6 @@ def test_a_fit_through_amdahls_law_knows_it() -> None:
 
 
 # --- windows
-# ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_size_is_measured_only_when_reached_and_after_its_first_steps() -> None:
@@ -366,7 +363,6 @@ def test_the_cost_of_a_rescale_is_the_time_in_which_the_new_rate_was_not_reached
 
 
 # --- pods that cannot be had
-# -----------------------------------------------------------------------------------------
 
 
 def test_after_a_plan_that_was_not_fulfilled_growth_is_tried_again_after_a_growing_pause() -> None:
@@ -403,7 +399,6 @@ def test_members_that_stay_missing_are_given_up_by_index_down_to_the_minimum() -
 
 
 # --- CPU and memory
-# --------------------------------------------------------------------------------------------------
 
 
 def used(memory: int, limit: int, tight: float, **more: float) -> RoleUsage:
@@ -572,7 +567,6 @@ def test_the_share_is_that_of_the_container_that_trains() -> None:
 
 
 # --- parameter servers
-# -----------------------------------------------------------------------------------------------
 
 
 def served(*loads: float, **more: Any) -> ScalingInputs:
@@ -733,7 +727,6 @@ def test_idle_servers_change_nothing() -> None:
 
 
 # --- what is stored
-# --------------------------------------------------------------------------------------------------
 
 
 def test_a_state_of_an_earlier_version_is_read_and_stored_under_the_same_names() -> None:

@@ -49,7 +49,7 @@ def test_a_master_started_by_hand_names_the_missing_options() -> None:
         load((), {})
 
 
-def test_in_a_pod_it_is_the_elasticjob_that_says_so() -> None:
+def test_in_a_pod_the_elasticjob_says_what_is_healthy() -> None:
     environment = dict.fromkeys(
         (names.ENV_JOB_NAME, names.ENV_JOB_UID, names.ENV_NAMESPACE, names.ENV_POD_NAME), "x"
     )

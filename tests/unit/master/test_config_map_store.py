@@ -1,6 +1,6 @@
 """The state in a ConfigMap belongs to the latest master.
 
-Whatever befalls the ConfigMap, one master goes on.
+After any change of the ConfigMap one master continues.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def kube() -> FakeKube:
 
 
 @pytest.mark.guarantee("master-configmap-lost")
-async def test_a_state_that_was_emptied_or_made_anew_is_written_back(kube: FakeKube) -> None:
+async def test_a_state_that_was_emptied_or_recreated_is_written_back(kube: FakeKube) -> None:
     store = store_at(kube)
     assert await store.claim() is None
     await store.save(b"one")
@@ -122,9 +122,7 @@ async def test_a_state_that_was_emptied_or_made_anew_is_written_back(kube: FakeK
 
 
 @pytest.mark.guarantee("service-account-recreated")
-def test_a_master_whose_token_is_refused_for_a_while_ends_and_one_that_gets_an_answer_in_between_does_not() -> (
-    None
-):
+def test_a_master_ends_if_its_token_is_refused_for_a_while_without_an_answer_between() -> None:
     async def main() -> None:
         kube = FakeKube()
         store = store_at(kube)
@@ -193,7 +191,7 @@ async def test_a_claim_waits_for_no_earlier_master_to_stop_writing(kube: FakeKub
         await first.save(b"three")
 
 
-async def test_a_later_claim_is_later_whatever_the_clocks_of_two_nodes_say(kube: FakeKube) -> None:
+async def test_a_later_claim_has_a_greater_mark_even_if_clocks_differ(kube: FakeKube) -> None:
     first = store_at(kube)
     second = store_at(kube)
     with mock.patch("time.time", return_value=2e9):
@@ -210,7 +208,7 @@ async def test_a_later_claim_is_later_whatever_the_clocks_of_two_nodes_say(kube:
 @pytest.mark.parametrize(
     "text", ["", "x", "1", "-1-0123456789abcdef", "9" * 40 + "-0123456789abcdef", "1-xyz"]
 )
-async def test_what_is_no_mark_of_a_master_is_nobodys(kube: FakeKube, text: str) -> None:
+async def test_a_text_that_is_not_a_mark_names_no_owner(kube: FakeKube, text: str) -> None:
     assert read_mark(text) is None
     store = store_at(kube)
     await store.claim()
@@ -250,7 +248,7 @@ STEPS = st.lists(
 
 @pytest.mark.guarantee("master-configmap-lost")
 @given(before=STEPS, after=STEPS)
-async def test_whatever_happens_to_the_config_map_the_later_master_survives_and_the_earlier_one_ends(
+async def test_after_any_changes_of_the_config_map_the_later_master_survives_and_the_earlier_ends(
     before: list[str], after: list[str]
 ) -> None:
     with mock.patch("time.time", itertools.count(1_000).__next__):
@@ -302,7 +300,7 @@ async def act(kube: FakeKube, alive: dict[str, ConfigMapStore], step: str) -> No
 
 
 @pytest.mark.guarantee("master-configmap-lost")
-def test_a_master_at_rest_writes_nothing_and_still_finds_that_its_state_is_gone() -> None:
+def test_an_idle_master_writes_nothing_and_notices_that_its_state_was_deleted() -> None:
     async def main() -> None:
         kube = FakeKube()
         store = store_at(kube)

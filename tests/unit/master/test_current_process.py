@@ -78,7 +78,7 @@ def test_a_member_that_is_cut_off_commits_nothing_but_its_calls_are_answered() -
         check_may_commit(job.rendezvous, "0.0", 1)
 
 
-def test_a_process_that_goes_on_from_world_to_world_is_current_in_each() -> None:
+def test_a_process_that_continues_from_world_to_world_is_current_in_each() -> None:
     job = SimulatedRendezvous(minimum=1, desired=3, rules=Rules(in_process_elastic=True))
     first = job.join(0)
     job.join(1)

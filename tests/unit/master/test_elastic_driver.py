@@ -20,7 +20,7 @@ from tests.support.master.simulated_horovod import SimulatedHorovod
 class HorovodWorlds(RuleBasedStateMachine):
     """Any history.
 
-    The processes check what they are told, and once events end, all train in one world.
+    The processes check their places, and once events end, all train in one world.
     """
 
     @initialize(present=st.integers(1, 4), quiet=st.booleans())
@@ -99,7 +99,9 @@ class HorovodWorlds(RuleBasedStateMachine):
         job = self.job
         job.run_until_quiet()
         present = {m.uid for m in job.members if m.available}
-        state = f"{job.rendezvous.phase} {job.rendezvous.round} {job.rendezvous.world} {present} {job.processes}"
+        rendezvous = job.rendezvous
+        world = f"{rendezvous.phase} {rendezvous.round} {rendezvous.world}"
+        state = f"{world} {present} {job.processes}"
         assert set(job.training()) == present, state
         assert len(set(job.training().values())) <= 1, state
         # A new process that has left before the others had heard of it changes nothing for them.
@@ -149,7 +151,7 @@ def test_the_others_train_until_a_new_process_has_imported_its_packages() -> Non
 
 
 @pytest.mark.guarantee("unchanged-horovod-elastic")
-def test_who_still_has_the_state_goes_on_at_once_when_another_has_crashed() -> None:
+def test_processes_with_the_state_continue_at_once_after_a_crash() -> None:
     job, agents = world_of(3)
     job.end_process(agents[2], 137, asked=False, retry=True)
     for agent in agents[:2]:
@@ -162,7 +164,7 @@ def test_who_still_has_the_state_goes_on_at_once_when_another_has_crashed() -> N
 
 
 @pytest.mark.guarantee("unchanged-horovod-elastic")
-def test_a_new_process_that_crashes_while_it_imports_interrupts_nobody() -> None:
+def test_a_new_process_that_crashes_while_it_imports_interrupts_no_other() -> None:
     job, agents = world_of(2)
     new = job.join(2)
     job.advance(2.0)
@@ -209,7 +211,7 @@ def test_fewer_than_the_least_number_wait_for_others_and_keep_their_state() -> N
     assert job.first_states == 1
 
 
-def test_when_a_worker_has_finished_latecomers_end_and_nobody_begins_again() -> None:
+def test_late_members_end_and_no_training_restarts_after_a_worker_has_finished() -> None:
     job, agents = world_of(2)
     late = job.join(2)
     job.advance(2.0)
@@ -224,7 +226,7 @@ def test_when_a_worker_has_finished_latecomers_end_and_nobody_begins_again() -> 
 
 
 def half_begun() -> tuple[SimulatedHorovod, list[SimulatedAgent], list[StoredMember]]:
-    """Return a job of which one member is told its place in the world of three, and what was stored before."""
+    """Return a job whose world of three has begun for one member, and the state stored before."""
     job, agents = world_of(2)
     agents.append(job.join(2))
     job.advance(2.0)
@@ -257,7 +259,7 @@ def test_a_world_that_has_begun_is_not_changed_before_each_of_its_members_has_it
     assert job.first_states == 1
 
 
-def test_who_has_left_its_world_for_a_new_process_trains_on_at_once_when_that_crashes() -> None:
+def test_a_process_that_waits_for_a_new_one_continues_at_once_if_that_crashes() -> None:
     job, agents = world_of(2)
     new = job.join(2)
     job.advance(2.0)

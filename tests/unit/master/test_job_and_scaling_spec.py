@@ -1,4 +1,4 @@
-"""What the master reads from an ElasticJob and its plans, and the plans and status it writes."""
+"""The master reads an ElasticJob and its plans, and writes plans and a status."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def test_the_gpus_of_a_member_are_those_of_its_template_unless_a_plan_has_change
             {},
             {"gpu": 8},
             2,
-            "worker.replicas, as neither maxReplicas nor resourceLimits are set (write one to let it grow),",
+            "worker.replicas, as neither maxReplicas nor resourceLimits are set "
+            "(write one to let it grow),",
         ),
         ({"maxReplicas": 5}, {"cpu": 2}, 4, "autoscaling.resourceLimits (cpu 2)"),
         (
@@ -175,7 +176,7 @@ def test_a_role_that_is_not_to_be_scaled_is_not_scaled() -> None:
     assert (plain.enabled, fixed.enabled, plain.cooldown) == (True, False, 5.0)
 
 
-def test_what_the_auto_scaler_may_know_of_a_role() -> None:
+def test_the_auto_scaler_gets_the_resources_of_a_role() -> None:
     status = {
         "worker": {
             "desired": 3,
@@ -242,7 +243,7 @@ def test_a_role_that_requests_nothing_is_bounded_by_what_its_members_will_need()
         ("jax", {"maxReplicas": 4}, {}, 0),
     ],
 )
-def test_servers_are_added_only_where_their_variables_can_be_distributed_anew(
+def test_servers_are_added_only_if_their_variables_can_be_distributed_again(
     framework: str, role: dict[str, Any], limits: dict[str, Any], most: int
 ) -> None:
     container = {"name": "c", "resources": {"requests": {"cpu": "500m"}}}
@@ -257,7 +258,7 @@ def test_servers_are_added_only_where_their_variables_can_be_distributed_anew(
     assert found.most_servers == ({"ps": most} if most else {})
 
 
-def test_what_other_containers_request_counts_beside_what_a_member_needs() -> None:
+def test_requests_of_other_containers_count_beside_the_needs_of_a_member() -> None:
     found = scaling_spec.job_scaling(job(template=WITH_SIDECAR), plan_unfinished=False)
     assert found is not None
     role = found.roles["worker"]
@@ -378,7 +379,7 @@ def test_the_plan_for_a_straggler_names_its_pod_and_avoids_its_node() -> None:
         ("Succeeded", {"worker": "0-3"}, 4, 4),
     ],
 )
-def test_what_is_learned_from_the_end_of_a_plan(
+def test_the_result_of_a_finished_plan_is_read_from_its_status(
     phase: str, targets: dict[str, str], wanted: int, had: int
 ) -> None:
     body = {
@@ -455,7 +456,7 @@ def test_progress_is_written_for_programs_and_for_people() -> None:
     }
 
 
-def test_what_is_wrong_with_the_training_is_written_within_the_bounds_of_the_schema() -> None:
+def test_findings_are_written_within_the_bounds_of_the_schema() -> None:
     progress = Progress()
     assert progress_status(progress, 0.0, unfit={"j-worker-1": "no GPU"}) == {
         "unfit": {"j-worker-1": "no GPU"}

@@ -136,7 +136,7 @@ def test_answers_to_additions_are_bounded() -> None:
 
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=60))
-def test_nobody_passes_a_barrier_before_all_have_come_as_often(
+def test_no_member_passes_a_barrier_before_all_have_arrived_as_often(
     size: int, calls: list[tuple[int, bool]]
 ) -> None:
     world = [f"u{n}" for n in range(size)]
@@ -161,7 +161,7 @@ def test_nobody_passes_a_barrier_before_all_have_come_as_often(
             )
 
 
-def test_who_is_waited_for_is_known() -> None:
+def test_the_members_that_a_barrier_waits_for_are_known() -> None:
     barriers = Barriers()
     barriers.arrive("b", 0, "u0", ["u0", "u1", "u2"])
     assert barriers.absent("b", ["u0", "u1", "u2"]) == ["u1", "u2"]

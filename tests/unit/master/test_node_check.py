@@ -78,7 +78,7 @@ class Job:
         self.apply(NodeChecked(member.uid, member.order, seconds, problem, unreached))
 
 
-def test_nobody_is_in_a_world_before_all_who_came_together_have_passed() -> None:
+def test_no_world_is_formed_before_all_members_that_joined_together_have_passed() -> None:
     job = Job(3)
     commands = job.advance()
     assert [c for c in commands if isinstance(c, Start)] == []
@@ -137,7 +137,8 @@ def test_a_node_twice_as_slow_as_the_others_is_not_fit() -> None:
         job.answer(member, seconds=0.35 if member is members[2] else 0.1)
     job.advance()
     assert members[2].node_check.problem == (
-        "its node took 0.350 s for the measured work, over 2 times the median of 4 members of role worker (0.100 s)"
+        "its node took 0.350 s for the measured work, "
+        "over 2 times the median of 4 members of role worker (0.100 s)"
     )
     assert [m.node_check.stage for m in members] == ["passed", "passed", "failed", "passed"]
 
@@ -174,7 +175,7 @@ def test_a_node_that_does_not_answer_is_not_fit_after_its_time() -> None:
     assert job.rendezvous.world == ("u1.0", "u2.0")
 
 
-def test_who_comes_to_a_running_world_is_checked_while_it_trains_on() -> None:
+def test_a_member_that_joins_a_running_world_is_checked_while_it_trains() -> None:
     job = Job(2, desired=3)
     job.advance(3.0)
     for member in job.members:
@@ -205,7 +206,7 @@ def test_a_check_is_sent_again_to_an_agent_that_comes_back_and_not_to_one_that_t
     )
 
 
-def test_a_wish_taken_back_lets_all_go() -> None:
+def test_members_start_when_the_check_is_switched_off() -> None:
     job = Job(2)
     job.advance()
     job.apply(changed_settings(job.rendezvous, node_check=NodeCheck()))
@@ -226,7 +227,7 @@ def test_a_late_or_foreign_answer_changes_nothing() -> None:
     )
 
 
-def test_what_was_found_and_reported_outlives_the_master() -> None:
+def test_results_of_node_checks_survive_the_master() -> None:
     before = Controller(framework="jax")
     after = Controller(framework="jax")
     for index, stage in enumerate(("passed", "failed", "running")):
@@ -254,7 +255,7 @@ def test_what_was_found_and_reported_outlives_the_master() -> None:
 def members_after_check(count: int, broken: set[int]) -> list[Member]:
     """Return members that each have connected to the next two.
 
-    Nobody reaches a broken one, and it reaches nobody.
+    A broken member and the others do not reach each other.
     """
     members = [
         Member(Identity(f"p{n}", f"u{n}", "worker", n, 0, f"a{n}"), n, disconnected_since=None)
@@ -273,7 +274,7 @@ def members_after_check(count: int, broken: set[int]) -> list[Member]:
 
 
 @given(st.integers(3, 12), st.data())
-def test_a_node_nobody_reaches_is_found_and_no_other(count: int, data: st.DataObject) -> None:
+def test_an_unreachable_node_is_found_and_no_other(count: int, data: st.DataObject) -> None:
     broken = data.draw(st.integers(0, count - 1))
     members = members_after_check(count, {broken})
     node_check.evaluate_group(members, members)
@@ -282,7 +283,7 @@ def test_a_node_nobody_reaches_is_found_and_no_other(count: int, data: st.DataOb
 
 @pytest.mark.guarantee("unfit-node")
 @given(st.integers(2, 12), st.data())
-def test_whoever_is_broken_somebody_is_left_and_all_connections_among_the_fit_work(
+def test_some_node_passes_and_all_connections_among_the_fit_nodes_work(
     count: int, data: st.DataObject
 ) -> None:
     broken = set(data.draw(st.lists(st.integers(0, count - 1), unique=True, max_size=count)))

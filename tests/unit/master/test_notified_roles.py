@@ -1,4 +1,4 @@
-"""Roles whose processes go on when the world changes and are told the new one.
+"""Roles whose processes continue when the world changes and are notified of the new one.
 
 `onWorldChange: Notify`.
 """
@@ -27,7 +27,7 @@ from tests.support.master.simulated_agents import SimulatedAgent, SimulatedRende
 
 
 class Job(SimulatedRendezvous):
-    """A job whose workers are told each world, and all that they were commanded."""
+    """A job whose workers are notified of each world, and all commands to them."""
 
     def __init__(self, workers: int = 2, **roles: RoleSize) -> None:
         super().__init__()
@@ -74,14 +74,14 @@ def uid(agent: SimulatedAgent) -> str:
 
 
 @pytest.mark.guarantee("notified-processes")
-def test_who_goes_on_is_told_each_world_once_and_is_never_started_again() -> None:
+def test_a_notified_process_is_sent_each_world_once_and_is_not_restarted() -> None:
     job = Job()
     third = job.join(2)
     job.run_until_quiet()
     job.drain(third)
     job.run_until_quiet()
     assert job.rendezvous.round == 3
-    assert [(each.starts, each.told) for each in job.workers] == [([1], [2, 3])] * 2
+    assert [(each.starts, each.notified) for each in job.workers] == [([1], [2, 3])] * 2
     assert third.ended
     assert job.stops() == []
 
@@ -102,7 +102,7 @@ def test_before_it_has_taken_the_new_world_it_may_lease_but_not_commit() -> None
     first.deaf = True
     job.join(2)
     job.run(5.0)
-    assert first.told == [2]
+    assert first.notified == [2]
     assert check_current(job.rendezvous, uid(first), 1).uid == uid(first)
     with pytest.raises(
         NotCurrent,
@@ -114,7 +114,7 @@ def test_before_it_has_taken_the_new_world_it_may_lease_but_not_commit() -> None
     check_may_commit(job.rendezvous, uid(first), 1)
 
 
-def test_who_leaves_may_save_until_it_has_left() -> None:
+def test_a_leaving_member_may_save_until_it_has_left() -> None:
     job = Job()
     job.join(2)
     job.run_until_quiet()
@@ -124,7 +124,7 @@ def test_who_leaves_may_save_until_it_has_left() -> None:
 
 
 @pytest.mark.guarantee("notified-processes")
-def test_who_never_takes_the_world_is_stopped_and_started_in_it_and_nobody_else_is() -> None:
+def test_only_a_process_that_does_not_take_the_world_is_restarted_in_it() -> None:
     job = Job()
     deaf, other = job.workers
     deaf.deaf = True
@@ -136,7 +136,7 @@ def test_who_never_takes_the_world_is_stopped_and_started_in_it_and_nobody_else_
     assert (stop.uid, stop.round, stop.grace_seconds) == (uid(deaf), 1, job.rendezvous.timing.stop)
     assert stop.reason == "it has not taken a new world within 30 s, so it is started again"
     assert deaf.starts == [1, 2]
-    assert (other.starts, other.told) == ([1], [2])
+    assert (other.starts, other.notified) == ([1], [2])
     assert (job.rendezvous.round, job.rendezvous.phase) == (2, "training"), (
         "no other world is needed"
     )
@@ -154,7 +154,7 @@ def test_worlds_that_follow_each_other_give_no_more_time() -> None:
     assert deaf.starts == [1, 3]
 
 
-def test_who_takes_a_world_late_has_time_again_for_the_next_one() -> None:
+def test_a_process_that_takes_a_world_late_has_full_time_for_the_next() -> None:
     job = Job()
     slow = job.workers[0]
     slow.deaf = True
@@ -163,10 +163,10 @@ def test_who_takes_a_world_late_has_time_again_for_the_next_one() -> None:
     job.take_world(slow)
     job.drain(job.workers[1])
     job.run(25.0)
-    assert (slow.starts, slow.told) == ([1], [2, 3])
+    assert (slow.starts, slow.notified) == ([1], [2, 3])
 
 
-def test_the_time_does_not_count_while_it_cannot_be_told() -> None:
+def test_the_time_to_take_a_world_does_not_count_while_disconnected() -> None:
     job = Job()
     deaf = job.workers[0]
     deaf.deaf = True
@@ -181,7 +181,7 @@ def test_the_time_does_not_count_while_it_cannot_be_told() -> None:
     assert [stop.uid for stop in job.stops()] == [uid(deaf)]
 
 
-def test_who_was_cut_off_for_a_while_goes_on_and_is_told_only_the_newest_world() -> None:
+def test_a_process_that_was_cut_off_continues_and_is_sent_only_the_newest_world() -> None:
     job = Job()
     cut_off = job.workers[0]
     job.disconnect(cut_off)
@@ -191,12 +191,12 @@ def test_who_was_cut_off_for_a_while_goes_on_and_is_told_only_the_newest_world()
         check_may_commit(job.rendezvous, uid(cut_off), 1)
     job.connect(cut_off)
     job.run_until_quiet()
-    assert (cut_off.starts, cut_off.told) == ([1], [job.rendezvous.round])
+    assert (cut_off.starts, cut_off.notified) == ([1], [job.rendezvous.round])
     assert uid(cut_off) in job.rendezvous.world
 
 
 @pytest.mark.guarantee("notified-processes")
-def test_who_was_lost_is_killed_when_it_comes_back_as_its_shards_are_the_others() -> None:
+def test_a_lost_process_is_killed_when_it_reconnects_because_others_have_its_shards() -> None:
     job = Job()
     lost = job.workers[0]
     job.disconnect(lost)
@@ -219,7 +219,7 @@ def test_a_crash_does_not_stop_the_others_and_the_crashed_one_is_started_in_the_
     job.end_process(job.workers[0], 1, asked=False, retry=True)
     job.run_until_quiet()
     assert job.workers[0].starts == [1, 2]
-    assert [(each.starts, each.told) for each in job.workers[1:]] == [([1], [2])] * 2
+    assert [(each.starts, each.notified) for each in job.workers[1:]] == [([1], [2])] * 2
 
 
 def test_a_crash_before_the_new_world_is_taken_ends_like_any_other() -> None:
@@ -231,7 +231,7 @@ def test_a_crash_before_the_new_world_is_taken_ends_like_any_other() -> None:
     job.end_process(first, 1, asked=False, retry=True)
     job.run_until_quiet()
     assert first.starts == [1, 3]
-    assert job.workers[1].told == [2, 3]
+    assert job.workers[1].notified == [2, 3]
 
 
 def test_a_training_that_hangs_is_started_again() -> None:
@@ -243,7 +243,7 @@ def test_a_training_that_hangs_is_started_again() -> None:
 
 
 @pytest.mark.guarantee("notified-processes")
-def test_a_new_master_tells_the_world_again_to_those_who_have_not_taken_it() -> None:
+def test_a_new_master_sends_the_world_again_to_processes_that_have_not_taken_it() -> None:
     job = Job()
     first, second = job.workers
     first.deaf = True
@@ -261,7 +261,7 @@ def test_a_new_master_tells_the_world_again_to_those_who_have_not_taken_it() -> 
     assert job.rendezvous.round == 2
 
 
-def test_no_world_is_told_that_is_not_stored() -> None:
+def test_an_unstored_world_is_not_sent_to_notified_processes() -> None:
     job = Job()
     job.apply(StateShared())
     job.apply(StateStored(1, job.now))
@@ -274,14 +274,16 @@ def test_no_world_is_told_that_is_not_stored() -> None:
     job.apply(StateStored(2, job.now))
     job.run(1.0)
     assert third.starts == [2]
-    assert [each.told for each in job.workers] == [[2]] * 2
+    assert [each.notified for each in job.workers] == [[2]] * 2
 
 
 EVENTS = ("join", "drain", "kill", "disconnect", "crash", "deaf", "take", "time")
 
 
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 9)), max_size=14))
-def test_after_any_history_all_are_in_one_world_and_know_it(history: list[tuple[str, int]]) -> None:
+def test_after_any_history_all_processes_have_taken_one_world(
+    history: list[tuple[str, int]],
+) -> None:
     job = Job()
     for event, number in history:
         agents = job.alive()
@@ -313,5 +315,5 @@ def test_after_any_history_all_are_in_one_world_and_know_it(history: list[tuple[
     assert set(now.world) == {uid(agent) for agent in job.alive()}
     for agent in job.alive():
         assert max(agent.running, agent.joined) == now.round
-        assert agent.told == sorted(set(agent.told)), "each world is told once"
+        assert agent.notified == sorted(set(agent.notified)), "each world is told once"
         check_may_commit(now, uid(agent), agent.running)

@@ -1,4 +1,4 @@
-"""The stored state is not lost through the master itself, and requests wait until their effect is stored."""
+"""The master does not lose its stored state, and requests wait until their effect is stored."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_master_that_is_ended_before_it_has_read_the_state_leaves_it_alo
     assert state.read_bytes() == b"all that an earlier master knew"
 
 
-async def test_a_lease_of_somebody_who_is_no_member_any_more_is_free_after_a_restart() -> None:
+async def test_leases_of_removed_members_are_free_after_a_restart() -> None:
     before = Controller(framework="jax", facts=JobFacts(sizes={}))
     before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
     ledger = before.ledgers.declare(Dataset("d", 4, 1))
@@ -83,7 +83,7 @@ async def test_a_data_set_is_confirmed_when_it_is_stored_and_then_at_once() -> N
     )
 
 
-async def test_who_waits_for_a_change_waits_for_no_later_one(
+async def test_a_request_that_waits_for_a_change_does_not_wait_for_later_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     state_writer = StateWriter(NoStore(), lambda: EncodedState(b""))

@@ -134,7 +134,8 @@ class Worlds(RuleBasedStateMachine):
             self.finished or job.rendezvous.finished_at is not None
         )  # reported when the stream came back
         present = [m.uid for m in job.members if m.available]
-        state = f"{job.rendezvous.phase} round {job.rendezvous.round} world {job.rendezvous.world} present {present}"
+        rendezvous = job.rendezvous
+        state = f"{rendezvous.phase} round {rendezvous.round} world {rendezvous.world} {present}"
         assert all(not agent.draining or agent.ended for agent in job.alive()), state
         if not self.finished and len(present) >= MINIMUM:
             assert job.rendezvous.phase == "training", state
@@ -247,7 +248,7 @@ def test_a_migrated_member_and_its_replacement_change_places_in_one_change_of_th
     assert job.rendezvous.world == ("0.0", "2.0")
 
 
-def test_who_stands_by_takes_the_place_of_one_that_is_lost_meanwhile() -> None:
+def test_a_standby_member_takes_the_place_of_a_lost_member() -> None:
     job, agents = world_of(2, desired=3)
     job.apply(StandbyChanged(frozenset({("worker", 2)})))
     job.join(2)
@@ -256,7 +257,7 @@ def test_who_stands_by_takes_the_place_of_one_that_is_lost_meanwhile() -> None:
     assert job.rendezvous.world == ("0.0", "2.0")
 
 
-def test_an_agreed_stop_is_no_success_even_if_the_agent_had_not_heard_of_it() -> None:
+def test_a_process_that_stops_by_agreement_has_not_succeeded() -> None:
     job, agents = world_of(2)
     job.apply(PodsDrained({agents[1].identity.pod_name: 10.0}))
     job.advance()
@@ -281,10 +282,10 @@ def test_the_others_of_a_crashed_world_are_stopped_at_once_and_only_the_first_to
 
 
 @pytest.mark.guarantee("torchrun-process-fails")
-def test_who_failed_first_leaves_even_if_the_others_have_told_it_earlier() -> None:
+def test_the_member_that_failed_first_leaves_even_if_others_report_earlier() -> None:
     """Torchrun looks after its processes in intervals.
 
-    Of two nodes that of the innocent may end first.
+    The node of the member that is not at fault may end first.
     """
     job, agents = world_of(3)
     job.end_process(agents[2], 1, asked=False, seconds_ago=0.4)
@@ -299,7 +300,7 @@ def test_who_failed_first_leaves_even_if_the_others_have_told_it_earlier() -> No
 
 
 @pytest.mark.guarantee("torchrun-process-fails")
-def test_a_crash_beside_the_first_is_none_of_the_retries() -> None:
+def test_a_crash_that_another_one_caused_does_not_count_as_a_retry() -> None:
     job, agents = world_of(3)
     job.end_process(agents[2], 1, asked=False, retry=True)
     job.end_process(agents[1], 1, asked=False, retry=True, seconds_ago=0.4)
@@ -361,7 +362,7 @@ def test_a_crash_beside_a_lost_member_is_not_blamed_on_the_crashed() -> None:
 
 def test_a_newer_incarnation_takes_the_place_of_a_silent_one_at_once() -> None:
     job, agents = world_of(2)
-    agents[1].ended = True  # its node is gone: no end of the stream is seen
+    agents[1].ended = True  # its node is down, so the master sees no end of the stream
     job.join(1)
     job.run_until_quiet()
     assert job.rendezvous.world == ("0.0", "1.1")
@@ -399,7 +400,7 @@ def test_a_long_absence_makes_a_world_without_it_and_another_with_it() -> None:
 
 
 def given_up_while_cut_off() -> tuple[SimulatedRendezvous, SimulatedAgent]:
-    """Return a job of which two members train in round 2, and the third, whose process of round 1 still runs."""
+    """Return a job whose two members train in round 2, and a third that still runs round 1."""
     job, agents = world_of(3)
     job.disconnect(agents[0])
     job.advance(job.rendezvous.timing.lost + 1)
@@ -454,7 +455,7 @@ def test_a_start_that_got_lost_with_its_stream_is_sent_again() -> None:
 
 @pytest.mark.guarantee("member-lost-before-start")
 @pytest.mark.parametrize("how", ["lost", "leaves"])
-def test_a_world_without_a_member_whose_start_got_lost_is_made_anew(how: str) -> None:
+def test_a_world_is_formed_again_if_the_start_of_a_member_was_lost(how: str) -> None:
     job = SimulatedRendezvous(minimum=1, desired=2)
     agents = [job.join(0), job.join(1)]
     job.handle_command(agents[1])
@@ -476,7 +477,7 @@ def test_a_process_that_ended_without_a_report_makes_a_new_world() -> None:
     assert [agent.running for agent in agents] == [2, 2]
 
 
-def test_a_draining_process_that_fails_is_no_crash() -> None:
+def test_a_draining_process_that_fails_does_not_count_as_crashed() -> None:
     job, agents = world_of(2)
     job.apply(PodsDrained({agents[1].identity.pod_name: 5.0}))
     job.advance()
@@ -506,7 +507,7 @@ def test_members_that_leave_a_finishing_job_change_no_world() -> None:
     assert agents[1].running == 1
 
 
-def test_who_comes_when_the_others_have_finished_finishes_alone() -> None:
+def test_a_member_that_joins_after_the_others_have_finished_finishes_alone() -> None:
     job, agents = world_of(2)
     job.end_process(agents[0], 0, asked=False)
     late = job.join(2)
@@ -518,7 +519,7 @@ def test_who_comes_when_the_others_have_finished_finishes_alone() -> None:
     assert late.running == 2
 
 
-def test_a_restarted_master_goes_on_with_the_world_it_finds() -> None:
+def test_a_restarted_master_continues_with_the_running_world() -> None:
     job, agents = world_of(3)
     old = job.rendezvous
     members = tuple(
@@ -546,7 +547,7 @@ def test_a_master_without_memory_uses_no_round_twice() -> None:
     assert [agent.running for agent in agents] == [2, 2]
 
 
-def test_a_master_that_stood_still_blames_nobody() -> None:
+def test_a_master_that_was_suspended_removes_no_member() -> None:
     job, _ = world_of(2)
     job.apply(MasterStalled(60.0))
     job.now += 60.0

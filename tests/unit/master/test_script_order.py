@@ -19,7 +19,10 @@ START = parse_time(BEGUN)
 
 def plan(**script: Any) -> ScalePlan:
     spec = {
-        "jobName": "job", "script": "save", "env": [{"name": "A", "value": "b"}], "timeoutSeconds": 100,
+        "jobName": "job",
+        "script": "save",
+        "env": [{"name": "A", "value": "b"}],
+        "timeoutSeconds": 100,
         "removePods": [{"role": "worker", "index": 1}],
     }  # fmt: skip
     status = {
@@ -79,7 +82,9 @@ def test_it_is_repeated_until_there_is_a_result_or_its_time_is_over() -> None:
     assert scripts.due(MEMBERS, 99 * REPEAT_SECONDS, START) is None
 
 
-def test_the_result_is_that_of_the_ordered_pod_within_its_bounds_until_nobody_wants_it() -> None:
+def test_only_the_ordered_pod_sets_the_result_which_is_bounded_and_forgotten_with_the_order() -> (
+    None
+):
     scripts = Scripts()
     scripts.ended(MEMBERS[0], "u", 0, "")
     assert scripts.result is None, "nothing is ordered"

@@ -69,7 +69,7 @@ HEALTH = {"lost_seconds": 10, "on_stall": "Restart", "stall_seconds": 20}
 
 
 @pytest.mark.parametrize("seed", some_of(range(10), every=4))
-def test_whatever_befalls_a_job_it_trains_on_with_all_members_and_every_shard_is_done_once(
+def test_after_any_faults_a_job_trains_with_all_members_and_every_shard_is_done_once(
     seed: int,
 ) -> None:
     run(seed, "jax", HEALTH)

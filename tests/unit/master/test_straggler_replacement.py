@@ -289,7 +289,6 @@ def test_in_no_history_are_more_replaced_than_allowed_or_one_that_is_not_slow(
 
 
 # --- the rules alone
-# -------------------------------------------------------------------------------------------------
 
 
 def straggler(own: float, *, other: float = 1.0, waits: bool = True, members: int = 8) -> Straggler:

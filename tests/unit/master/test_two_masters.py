@@ -22,7 +22,7 @@ SETTLE_SECONDS = 120
 
 
 async def live(job: SimulatedJob, *, cut_before: float) -> None:
-    """Cut the master off from the store, give it up after a while, and change the world again and again meanwhile."""
+    """Cut the master off from the store, give it up after a while, and keep changing the world."""
     job.start_master()
     job.scale(4)
     await asyncio.sleep(20)

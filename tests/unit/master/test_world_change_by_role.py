@@ -1,4 +1,4 @@
-"""What a change of the world does to each role: who is kept, and who is stopped before whom."""
+"""A change of the world by role: which processes are kept, and in which order others stop."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SIZES = {"chief": RoleSize(1, 1), "worker": RoleSize(1, 3), "ps": RoleSize(1, 2,
 
 
 class Job(SimulatedRendezvous):
-    """A TensorFlow job with parameter servers, and the order in which its processes were told to end."""
+    """A TensorFlow job with parameter servers, and the order in which processes were stopped."""
 
     def __init__(self, *, workers: int = 2) -> None:
         rules = Rules(deciding_role="chief", stop_order=FRAMEWORKS["tensorflow"].stop_order)
         super().__init__(rules=rules)
         self.apply(changed_settings(self.rendezvous, sizes=SIZES))
-        self.told: list[str] = []
+        self.stopped: list[str] = []
         self.chief, self.ps = self.join(0, "chief"), [self.join(index, "ps") for index in range(2)]
         self.workers = [self.join(index) for index in range(workers)]
         self.run_until_quiet()
@@ -33,13 +33,13 @@ class Job(SimulatedRendezvous):
     def check(self, command: Command) -> None:
         super().check(command)
         if isinstance(command, Stop | Drain):
-            told = self.agents[command.uid]
+            agent = self.agents[command.uid]
             chief_runs = self.ordered and self.chief.connected and self.chief.running
             if (
-                told.running == self.rendezvous.round or told in self.ps
+                agent.running == self.rendezvous.round or agent in self.ps
             ):  # an earlier process of a worker is over
-                assert told is self.chief or not told.running or not chief_runs, told.identity
-            self.told.append(command.uid)
+                assert agent is self.chief or not agent.running or not chief_runs, agent.identity
+            self.stopped.append(command.uid)
 
     @property
     def ordered(self) -> bool:
@@ -62,7 +62,7 @@ def test_a_worker_more_does_not_touch_the_parameter_servers() -> None:
 
 
 @pytest.mark.guarantee("kept-process-in-later-rounds")
-def test_a_barrier_waits_for_who_was_started_in_its_round() -> None:
+def test_a_barrier_waits_for_the_processes_started_in_its_round() -> None:
     job = Job()
     assert set(job.rendezvous.barrier_uids()) == set(job.rendezvous.world), (
         "the first world: all are"
@@ -80,7 +80,7 @@ def test_a_barrier_waits_for_who_was_started_in_its_round() -> None:
 
 
 @pytest.mark.guarantee("kept-process-in-later-rounds")
-def test_who_goes_on_is_told_so_as_it_may_not_be_started_again_in_the_world_of_its_start() -> None:
+def test_the_start_of_a_kept_process_says_that_it_continues() -> None:
     job = Job(workers=0)
     starts: list[Start] = []
     job.check = lambda command: starts.append(command) if isinstance(command, Start) else None  # type: ignore[method-assign]
@@ -101,27 +101,27 @@ def test_the_chief_is_stopped_first_as_it_saves_what_the_others_hold() -> None:
     job.join(2)
     for _ in range(40):
         job.advance(0.25)
-    assert job.told == [job.chief.identity.pod_uid]
+    assert job.stopped == [job.chief.identity.pod_uid]
     job.run_until_quiet()
-    assert job.told[1:] == [worker.identity.pod_uid for worker in job.workers]
+    assert job.stopped[1:] == [worker.identity.pod_uid for worker in job.workers]
 
 
 @pytest.mark.guarantee("kept-processes")
 def test_a_parameter_server_that_leaves_does_so_after_all_that_use_it() -> None:
     job = Job()
     job.drain(job.ps[0])
-    assert job.told == [job.chief.identity.pod_uid]
+    assert job.stopped == [job.chief.identity.pod_uid]
     job.run_until_quiet()
-    assert job.told == [agent.identity.pod_uid for agent in (job.chief, *job.workers, job.ps[0])]
+    assert job.stopped == [agent.identity.pod_uid for agent in (job.chief, *job.workers, job.ps[0])]
     assert job.ps[0].ended
     assert job.ps[1].starts == [1]
 
 
-def test_in_a_world_that_has_failed_nobody_waits() -> None:
+def test_no_process_waits_for_others_to_stop_in_a_failed_world() -> None:
     job = Job()
     job.kill(job.ps[0])
     job.advance(11.0)  # its agent is lost
-    assert set(job.told) == {agent.identity.pod_uid for agent in (job.chief, *job.workers)}
+    assert set(job.stopped) == {agent.identity.pod_uid for agent in (job.chief, *job.workers)}
     job.join(0, "ps")
     job.run_until_quiet()
     assert job.rendezvous.phase == "training"
@@ -137,7 +137,7 @@ def test_a_kept_process_is_current_in_every_later_world_and_a_stopped_one_is_not
         check_current(job.rendezvous, job.chief.identity.pod_uid, 1)
 
 
-def test_a_kept_process_that_was_cut_off_while_the_world_changed_goes_on() -> None:
+def test_a_kept_process_that_was_cut_off_while_the_world_changed_continues() -> None:
     job = Job()
     job.disconnect(job.ps[0])
     job.join(2)
@@ -154,9 +154,7 @@ def test_a_kept_process_that_was_cut_off_while_the_world_changed_goes_on() -> No
 
 
 @pytest.mark.guarantee("kept-processes")
-def test_a_role_to_go_on_no_longer_goes_on_until_the_next_change_and_is_stopped_in_its_turn() -> (
-    None
-):
+def test_a_role_that_is_no_longer_kept_runs_until_the_next_change_and_stops_in_its_turn() -> None:
     job = Job()
     job.join(2)
     job.run_until_quiet()
@@ -164,13 +162,15 @@ def test_a_role_to_go_on_no_longer_goes_on_until_the_next_change_and_is_stopped_
         **SIZES,
         "ps": RoleSize(1, 2),
     }  # edited, or by the default of a newer version
-    job.told.clear()
+    job.stopped.clear()
     job.run_until_quiet()
-    assert not job.told, "its process holds what the present world trains"
+    assert not job.stopped, "its process holds what the present world trains"
     job.drain(job.workers[0])
-    assert job.told == [job.chief.identity.pod_uid]
+    assert job.stopped == [job.chief.identity.pod_uid]
     job.run_until_quiet()
-    assert set(job.told[-2:]) == {agent.identity.pod_uid for agent in job.ps}, "after the workers"
+    assert set(job.stopped[-2:]) == {agent.identity.pod_uid for agent in job.ps}, (
+        "after the workers"
+    )
     assert [agent.starts for agent in job.ps] == [[1, 3], [1, 3]]
 
 

@@ -28,7 +28,7 @@ def member(number: int, node: str) -> Member:
 
 @st.composite
 def members_and_last_world(draw: st.DrawFn) -> tuple[list[Member], list[str]]:
-    """Members, oldest first, and a last world of some of them and of some that are gone."""
+    """Members, oldest first, and a last world of some of them and of removed ones."""
     nodes = draw(st.lists(st.sampled_from(["", "a", "b", "c"]), max_size=12))
     members = [member(number, node) for number, node in enumerate(nodes)]
     inside = draw(
@@ -108,7 +108,7 @@ def test_members_of_one_topology_domain_have_neighbouring_ranks_and_rank_0_stays
         )
 
 
-def test_who_comes_long_after_one_that_left_again_is_waited_for_as_if_it_were_the_first() -> None:
+def test_the_join_window_starts_again_if_an_earlier_member_has_left() -> None:
     job, _ = world_of(2, desired=5)
     passing = job.join(2)
     job.kill(passing)
@@ -144,7 +144,7 @@ def test_below_the_minimum_no_world_is_formed_however_long_it_takes() -> None:
     assert len(job.rendezvous.world) == 3
 
 
-def test_a_restart_kills_all_processes_at_once_and_starts_the_same_members_anew() -> None:
+def test_a_restart_kills_all_processes_at_once_and_restarts_the_same_members() -> None:
     job, agents = world_of(3)
     job.apply(TrainingHung())
     job.advance()
@@ -166,7 +166,7 @@ def test_a_restart_reaches_also_processes_that_adapt_to_changes() -> None:
     assert [agent.starts for agent in agents] == [[1, 2]] * 2
 
 
-def test_a_restart_that_fails_one_process_more_blames_nobody() -> None:
+def test_a_process_that_fails_during_a_restart_is_not_at_fault() -> None:
     job, agents = world_of(2)
     job.apply(TrainingHung())
     job.end_process(agents[0], 134, asked=False)
@@ -185,9 +185,7 @@ def test_a_silent_member_is_suspected_after_a_third_of_the_time_and_trains_on() 
     assert quiet.state == "training", "it has been heard of again"
 
 
-def test_an_open_but_silent_stream_has_three_times_the_timeout_of_one_that_is_gone_but_no_more() -> (
-    None
-):
+def test_a_silent_stream_has_three_times_the_timeout_of_a_closed_one() -> None:
     job, agents = world_of(2)
     job.advance_without_heartbeats_of(agents[1], 29.0)
     assert job.rendezvous.in_world("1.0")
@@ -196,7 +194,7 @@ def test_an_open_but_silent_stream_has_three_times_the_timeout_of_one_that_is_go
     assert "1.0" in [command.uid for command in removed if isinstance(command, MemberRemoved)]
 
 
-def test_a_member_that_is_away_for_a_while_is_suspected_and_stays_what_it_was() -> None:
+def test_a_disconnected_member_is_suspected_and_remains_in_the_world() -> None:
     job, agents = world_of(2)
     away = job.members.get("1.0")
     assert away is not None
@@ -210,7 +208,7 @@ def test_a_member_that_is_away_for_a_while_is_suspected_and_stays_what_it_was() 
     assert (away.state, job.rendezvous.round) == ("training", 1)
 
 
-def test_a_thousand_members_get_one_and_the_same_world() -> None:
+def test_a_thousand_members_get_the_same_world() -> None:
     job = SimulatedRendezvous(minimum=1, desired=1000)
     rendezvous = job.rendezvous
     members = job.members
@@ -225,7 +223,7 @@ def test_a_thousand_members_get_one_and_the_same_world() -> None:
     assert len(members) == len(rendezvous.world) == 1000
 
 
-def test_a_job_whose_members_come_and_go_for_ever_keeps_nothing_of_those_who_are_gone() -> None:
+def test_no_facts_about_removed_members_remain() -> None:
     job = SimulatedRendezvous(minimum=1, desired=3)
     for _ in range(60):
         for index in range(3):

@@ -100,7 +100,7 @@ def test_the_budget_fills_again_with_time() -> None:
     virtual(main())
 
 
-def test_what_nobody_waits_for_is_written_once_at_once_and_then_once_in_a_pause() -> None:
+def test_changes_without_waiting_requests_are_written_at_once_and_then_once_in_a_pause() -> None:
     async def main() -> None:
         kept = RunningWriter()
         for _ in range(1000):
@@ -116,7 +116,7 @@ def test_what_nobody_waits_for_is_written_once_at_once_and_then_once_in_a_pause(
     virtual(main())
 
 
-def test_who_comes_while_a_write_of_no_hurry_is_put_off_does_not_wait_for_it() -> None:
+def test_a_request_does_not_wait_for_the_pause_of_an_earlier_change() -> None:
     async def main() -> None:
         kept = RunningWriter()
         await kept.change()
@@ -130,7 +130,7 @@ def test_who_comes_while_a_write_of_no_hurry_is_put_off_does_not_wait_for_it() -
     virtual(main())
 
 
-def test_what_many_ask_for_at_the_same_time_is_stored_together() -> None:
+def test_simultaneous_changes_are_stored_together() -> None:
     async def main() -> None:
         kept = RunningWriter()
 
@@ -144,7 +144,7 @@ def test_what_many_ask_for_at_the_same_time_is_stored_together() -> None:
     virtual(main())
 
 
-def test_a_store_without_a_budget_is_quick_for_ever_but_only_for_those_who_wait() -> None:
+def test_a_store_without_a_budget_is_always_quick_for_waiting_requests_only() -> None:
     async def main() -> None:
         kept = RunningWriter(burst=math.inf)
         for _ in range(100):
