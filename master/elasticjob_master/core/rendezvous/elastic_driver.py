@@ -30,19 +30,15 @@ def advance(state: RendezvousState, now: float) -> None:
         return
     _begin(state, now)
     _settle(state, now)
-    if (
-        state.reconnect_deadline is not None
-        and now < state.reconnect_deadline
-        and state.members.disconnected
-    ):
-        return  # a restarted master does not know yet which processes run
+    if state.awaits_reconnections(now):
+        return
     holders = [m for m in state.members if m.process_round and m.joined_round]
     if holders:
         members = _next_members(state, holders, now)
         if members is not None:
             state.form_world(members, now)
             _begin(state, now)
-    elif state.phase == "training" and any(_is_gone(state, uid) for uid in state.world):
+    elif state.phase == "training" and any(_never_starts(state, uid) for uid in state.world):
         # No member has trained yet: begin again with those that are available.
         state.phase = "reforming"
         state.world_failed = True
@@ -145,11 +141,9 @@ def _joiners(state: RendezvousState, now: float) -> list[Member]:
         return []
     free = [m for m in state.members if m.available and not m.process_round]
     holders_stay = any(m.process_round and m.joined_round and not m.leaving for m in state.members)
-    return [
-        m
-        for m in free
-        if (m.identity.role, m.identity.index) not in state.standby or not holders_stay
-    ]
+    if not holders_stay:
+        return free
+    return [m for m in free if not state.stands_by(m)]
 
 
 def _is_starting(state: RendezvousState, member: Member) -> bool:
@@ -159,7 +153,7 @@ def _is_starting(state: RendezvousState, member: Member) -> bool:
     return member.available and member.last_round < state.round
 
 
-def _is_gone(state: RendezvousState, uid: str) -> bool:
+def _never_starts(state: RendezvousState, uid: str) -> bool:
     member = state.members.get(uid)
     return member is None or not _is_starting(state, member)
 

@@ -1,4 +1,4 @@
-"""Which members are lost or late, and which are at fault when processes fail.
+"""Finds the members that are lost or late, and those at fault when processes fail.
 
 When one process of a world fails, the others soon fail too, because they wait for it. Only the
 first one is at fault. The time of the failure counts and not that of its report, because below
@@ -16,7 +16,7 @@ from elasticjob_master.core.rendezvous.rules import Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 _TIMEOUT_CHECK_SECONDS = 0.5
-"""Between two checks of all members for expired deadlines."""
+"""The time between two checks of all members for expired deadlines."""
 
 
 def handle_timeouts(state: RendezvousState, now: float) -> list[Command]:

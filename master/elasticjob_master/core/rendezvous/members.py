@@ -1,6 +1,7 @@
 """The members of the job, and what each of them is doing.
 
-A member is the agent of one pod. Only `advance` changes the facts that are recorded here.
+A member is the agent of one pod. Only `advance` changes the facts that are recorded here. The one
+exception is the mark of a straggler in `step_times`, which no decision of the rendezvous reads.
 """
 
 from __future__ import annotations

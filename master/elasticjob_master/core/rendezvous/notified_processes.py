@@ -1,4 +1,4 @@
-"""Which processes have to restart in the roles whose processes are notified of each new world.
+"""Finds the processes to restart in roles whose processes are notified of each new world.
 
 In a role with `onWorldChange: Notify` a process continues from world to world. It takes a world
 when it has asked for its place in it. A process that does not take the present world, or that was

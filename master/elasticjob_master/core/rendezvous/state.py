@@ -201,7 +201,16 @@ class RendezvousState:
     def joiners(self) -> list[Member]:
         """Return the available members outside the present world, without those on standby."""
         others = (m for m in self.members if m.uid not in self.world_uids and m.available)
-        return [m for m in others if (m.identity.role, m.identity.index) not in self.standby]
+        return [m for m in others if not self.stands_by(m)]
+
+    def stands_by(self, member: Member) -> bool:
+        """Return whether a member waits for the end of the one that it replaces."""
+        return (member.identity.role, member.identity.index) in self.standby
+
+    def awaits_reconnections(self, now: float) -> bool:
+        """Return whether this master has restarted and does not know yet which processes run."""
+        deadline = self.reconnect_deadline
+        return deadline is not None and now < deadline and bool(self.members.disconnected)
 
     def counted_members(self) -> Iterator[Member]:
         """Return the members that count for the size of their role: available or succeeded."""

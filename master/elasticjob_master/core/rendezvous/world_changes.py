@@ -112,11 +112,7 @@ def _can_form_world(state: RendezvousState, now: float) -> bool:
         state.finished_at is not None and state.rules.deciding_role is not None
     ):
         return False
-    if (
-        state.reconnect_deadline is not None
-        and now < state.reconnect_deadline
-        and state.members.disconnected
-    ):
+    if state.awaits_reconnections(now):
         return False
     present = [m for m in state.members if m.available]
     if not present or any(m.crashed_at is not None for m in present):
