@@ -141,7 +141,7 @@ async def test_masters_that_write_at_the_same_time_lose_nothing(
     masters = [Master(master_kube, namespace, f"job-{number}", size=number) for number in (2, 3, 4)]
     for master in masters:
         master.settle()
-    await asyncio.gather(*(master.keeper.write_final() for master in masters))
+    await asyncio.gather(*(master.keeper.write() for master in masters))
     assert sorted(await stored(kube, namespace)) == [("job-2", 2), ("job-3", 3), ("job-4", 4)]
 
 
@@ -159,7 +159,7 @@ async def test_foreign_edits_are_overwritten_and_a_deleted_profile_breaks_nothin
         )
         assert master.control.autoscaler.profile == ()
         await kube.delete(CONFIG_MAPS, namespace, PROFILE)
-        await master.keeper.write_final()
+        await master.keeper.write()
     again = msgspec.convert(await kube.get(ELASTIC_JOBS, namespace, "first"), ElasticJob)
     await ensure_infrastructure(kube, again)
     assert await stored(kube, namespace) == []
@@ -183,6 +183,6 @@ async def test_a_foreign_config_map_of_that_name_is_left_alone(
     await ensure_infrastructure(kube, made)
     master = Master(master_kube, namespace, "first", size=8)
     master.settle()
-    await master.keeper.write_final()
+    await master.keeper.write()
     found = await kube.get(CONFIG_MAPS, namespace, PROFILE)
     assert (found["data"], found["metadata"].get("labels")) == ({"theirs": "1"}, None)

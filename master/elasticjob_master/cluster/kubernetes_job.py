@@ -34,6 +34,7 @@ from elasticjob_master.scaling_control import PlanWish
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 5.0
+_FINAL_SECONDS = 3.0
 
 
 @asynccontextmanager
@@ -95,11 +96,13 @@ class KubernetesJob:
 
     async def write_final(self) -> None:
         """Write the last progress, the last answers and the job's profile."""
-        await asyncio.gather(
-            self._progress.write_final_progress(),
-            self._profile.write_final(),
-            self._report.write_final(),
-        )
+        try:
+            async with asyncio.timeout(_FINAL_SECONDS):
+                await asyncio.gather(
+                    self._progress.write(), self._profile.write(), self._report.write()
+                )
+        except TimeoutError:
+            log.warning("the last writes are not complete: the API server does not answer")
 
     # --- watching
 

@@ -37,7 +37,6 @@ _READING_SECONDS = 30.0
 right to read it, after the master has started.
 """
 _RETRY_SECONDS = 60.0
-_FINAL_SECONDS = 3.0
 _ATTEMPTS = 3
 
 
@@ -76,16 +75,8 @@ class ProfileKeeper:
                 and settled != self._written_size
                 and time.monotonic() >= retry_at
             ):
-                retry_at = time.monotonic() + (0.0 if await self._write() else _RETRY_SECONDS)
+                retry_at = time.monotonic() + (0.0 if await self.write() else _RETRY_SECONDS)
             await asyncio.sleep(_CHECK_SECONDS if is_read else _READ_SECONDS)
-
-    async def write_final(self) -> None:
-        """Write the measurements of the whole job."""
-        try:
-            async with asyncio.timeout(_FINAL_SECONDS):
-                await self._write()
-        except TimeoutError:
-            log.warning("profile %s is not written: the API server does not answer", self._profile)
 
     async def _read(self) -> bool:
         """Read the needs of earlier jobs; return whether they are known."""
@@ -96,7 +87,7 @@ class ProfileKeeper:
         self._scaling.autoscaler.profile = self._jobs(found) if self._is_ours(found) else ()
         return True
 
-    async def _write(self) -> bool:
+    async def write(self) -> bool:
         """Add the job's measurements; return whether nothing remains to be written."""
         scaling = self._scaling.job_scaling
         memory = self._scaling.autoscaler.memory

@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 5.0
 _CHECK_SECONDS = 0.5
-_FINAL_PROGRESS_SECONDS = 3.0
 
 
 class ProgressWriter:
@@ -49,16 +48,8 @@ class ProgressWriter:
             )
             if findings != last or controller.now() - self._written_at >= PROGRESS_SECONDS:
                 last = findings
-                await self._write()
+                await self.write()
             await asyncio.sleep(_CHECK_SECONDS)
-
-    async def write_final_progress(self) -> None:
-        """Write the last progress."""
-        try:
-            async with asyncio.timeout(_FINAL_PROGRESS_SECONDS):
-                await self._write()
-        except TimeoutError:
-            log.warning("the last progress is not written: the API server does not answer")
 
     def _status(self) -> dict[str, Any]:
         controller = self._controller
@@ -72,7 +63,7 @@ class ProgressWriter:
             script=controller.scripts.result,
         )
 
-    async def _write(self) -> None:
+    async def write(self) -> None:
         """Write the progress if it has changed."""
         progress = self._status()
         if progress == self._last_written:

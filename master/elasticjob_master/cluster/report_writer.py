@@ -27,7 +27,6 @@ REPORT_SECONDS = 60.0
 """The time between two writes. For 1,000 jobs the API server gets 17 of them a second."""
 _FIRST_SECONDS = 5.0
 _CHECK_SECONDS = 0.5
-_FINAL_SECONDS = 3.0
 
 
 class ReportWriter:
@@ -57,18 +56,11 @@ class ReportWriter:
             over = self._is_over()
             if (now >= due or over != was_over) and self._changes() != self._written:
                 due = now + REPORT_SECONDS
-                await self._write()
+                await self.write()
             await asyncio.sleep(_CHECK_SECONDS)
 
-    async def write_final(self) -> None:
-        """Write the last answers."""
-        try:
-            async with asyncio.timeout(_FINAL_SECONDS):
-                await self._write()
-        except TimeoutError:
-            log.warning("the last answers are not stored: the API server does not answer")
-
-    async def _write(self) -> None:
+    async def write(self) -> None:
+        """Write the answers."""
         changes = self._changes()
         name = names.query_config_map(self._config.job_name)
         body = {"binaryData": {names.REPORT_KEY: base64.b64encode(pack(self._answers())).decode()}}
