@@ -33,42 +33,33 @@ class ProgressWriter:
 
     async def run(self) -> None:
         """Write while the master runs."""
-        controller = self._controller
         last = None
         while True:
-            problems = (
-                controller.health_monitor.stalled_since,
-                controller.health_monitor.stragglers,
-            )
-            findings = (
-                *problems,
-                controller.scaling.replacer.why_not,
-                controller.unfit_pods(),
-                controller.scripts.result,
-            )
-            if findings != last or controller.now() - self._written_at >= PROGRESS_SECONDS:
+            findings = self._findings()
+            is_due = self._controller.now() - self._written_at >= PROGRESS_SECONDS
+            if findings != last or is_due:
                 last = findings
                 await self.write()
             await asyncio.sleep(_CHECK_SECONDS)
 
-    def _status(self) -> dict[str, Any]:
+    def _findings(self) -> dict[str, Any]:
+        """Return the findings about the training, as arguments of `progress_status`."""
         controller = self._controller
-        return progress_status(
-            controller.progress,
-            controller.now(),
-            stalled_since=controller.health_monitor.stalled_since,
-            stragglers=controller.health_monitor.stragglers,
-            why_not_replaced=controller.scaling.replacer.why_not,
-            unfit=controller.unfit_pods(),
-            script=controller.scripts.result,
-        )
+        return {
+            "stalled_since": controller.health_monitor.stalled_since,
+            "stragglers": controller.health_monitor.stragglers,
+            "why_not_replaced": controller.scaling.replacer.why_not,
+            "unfit": controller.unfit_pods(),
+            "script": controller.scripts.result,
+        }
 
     async def write(self) -> None:
         """Write the progress if it has changed."""
-        progress = self._status()
+        controller = self._controller
+        progress = progress_status(controller.progress, controller.now(), **self._findings())
         if progress == self._last_written:
             return
-        self._written_at = self._controller.now()
+        self._written_at = controller.now()
         body = {
             "apiVersion": ELASTIC_JOBS.api_version,
             "kind": ELASTIC_JOBS.kind,
