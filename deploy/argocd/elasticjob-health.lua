@@ -12,7 +12,7 @@ else
   for _, condition in ipairs(status.conditions or {}) do
     if condition.type == "Ready" and condition.status == "True" then
       health.status = "Healthy"
-    elseif condition.type == "TrainingStalled" and condition.status == "True" then
+    elseif condition.type:match("Stalled$") and condition.status == "True" then
       return { status = "Degraded", message = condition.message }
     end
   end

@@ -9,19 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from elasticjob_api import names
-from elasticjob_api.meta import ObjectMeta
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.informer import Change, Identity, Informer
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.session import Kube
 
-from elasticjob_operator.core.model.observed import Repair
-from elasticjob_operator.core.model.patches import readable
 from elasticjob_operator.events import Subject
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.store import TYPES, Custom, JobKey, Store
@@ -76,18 +71,6 @@ def custom_informers(
     ]
 
 
-@dataclass(frozen=True)
-class _Read:
-    """An object, and the patch that brings its status within its bounds, if it is needed."""
-
-    custom: Custom
-    repair: Repair | None
-
-    @property
-    def metadata(self) -> ObjectMeta:
-        return self.custom.metadata
-
-
 def _informer(
     kube: Kube,
     namespace: str | None,
@@ -96,27 +79,14 @@ def _informer(
     conditions: OwnConditions,
     on_job: Callable[[JobKey], None],
     on_custom: Change[Custom],
-) -> Informer[_Read]:
-    as_type: type[Any] = TYPES[resource]
-    decoder = msgspec.json.Decoder(as_type)
-
-    def decode(raw: msgspec.Raw) -> _Read:
-        try:
-            return _Read(decoder.decode(raw), None)
-        except msgspec.ValidationError:
-            return _Read(*readable(msgspec.json.decode(raw, type=dict[str, Any]), as_type))
-
-    def on_change(before: _Read | None, after: _Read | None) -> None:
-        old = before.custom if before else None
-        if after is None:
-            key = store.change(old, None)
-            on_custom(old, None)
-        else:
+) -> Informer[Custom]:
+    def on_change(before: Custom | None, after: Custom | None) -> None:
+        if after is not None:
             metadata = after.metadata
             subject = Subject(resource, metadata.namespace, metadata.name, metadata.uid)
-            conditions.clear(subject, "Unreadable", after.custom.status.conditions)
-            key = store.change(None, after.custom, after.repair)
-            on_custom(old, after.custom)
+            conditions.clear(subject, "Unreadable", after.status.conditions)
+        key = store.change(before, after)
+        on_custom(before, after)
         if key is not None:
             on_job(key)
 
@@ -129,7 +99,7 @@ def _informer(
     return Informer(
         kube,
         resource,
-        decode,
+        TYPES[resource],
         namespace=namespace,
         on_change=on_change,
         on_unreadable=on_unreadable,

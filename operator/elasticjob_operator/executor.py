@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
+import msgspec
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Refused
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
@@ -22,7 +23,6 @@ from elasticjob_kube.session import Json, Kube
 
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.model import actions as do
-from elasticjob_operator.core.model.patches import readable
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 from elasticjob_operator.errors import NotServed, StaleState, name_taken
 from elasticjob_operator.events import Events
@@ -150,7 +150,7 @@ class Executor:
             metadata.resource_version,
         )
         answer = await self._patch(target, patch, subresource=subresource)
-        return readable(answer, ElasticJob)[0]
+        return msgspec.convert(answer, ElasticJob)
 
     async def execute_on_request(
         self, namespace: str, action: do.PatchStatus | do.Adopt | do.DeletePlan | do.DeleteScaler

@@ -32,8 +32,7 @@ from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.members.cluster_rules import Rules, with_cluster_rules
 from elasticjob_operator.core.model.identity import identity_of
 from elasticjob_operator.core.model.limit_ranges import LimitRange, default_limits
-from elasticjob_operator.core.model.observed import Observed, Pod, Repair
-from elasticjob_operator.core.model.patches import readable
+from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.scaling.disruption import Node
 from elasticjob_operator.infrastructure_record import InfrastructureRecord
 from elasticjob_operator.node_store import NodeChange, NodeStore
@@ -97,27 +96,19 @@ class Store:
     _limit_ranges: dict[str, dict[str, LimitRange]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    _repairs: dict[str, Repair] = field(default_factory=dict)
     _deleted_uids: dict[str, None] = field(default_factory=dict)
 
-    def change(
-        self, before: Custom | None, after: Custom | None, repair: Repair | None = None
-    ) -> JobKey | None:
+    def change(self, before: Custom | None, after: Custom | None) -> JobKey | None:
         """Cache a custom resource that was added, changed or deleted (`after` None).
 
         Return its job's key if this version was not cached yet. The watch repeats the answers to
-        the operator's own writes: these must not shorten the pause after a failure. `repair` brings
-        the stored status within its bounds.
+        the operator's own writes: these must not shorten the pause after a failure.
         """
         if after is None:
             assert before is not None
             self.forget(before)
             return key_of(before)
-        if not self._put(after):
-            return None
-        if repair is not None:
-            self._repairs[after.metadata.uid] = repair
-        return key_of(after)
+        return key_of(after) if self._put(after) else None
 
     def update(self, resource: Resource, raw: Mapping[str, Any]) -> JobKey | None:
         """Cache a custom resource from an answer of the API server.
@@ -125,17 +116,17 @@ class Store:
         Return its job's key if this version was not cached yet.
         """
         try:
-            custom, repair = readable(raw, TYPES[resource])
+            custom = msgspec.convert(raw, TYPES[resource])
         except msgspec.ValidationError as error:
             metadata = raw.get("metadata", {})
             where = f"{metadata.get('namespace')}/{metadata.get('name')}"
             log.warning("%s %s cannot be read and is left alone: %s", resource.kind, where, error)
+            self.set_aside(str(metadata.get("uid")))
             return None
-        return self.change(None, custom, repair)
+        return self.change(None, custom)
 
     def set_aside(self, uid: str) -> None:
         """Remove an object that can no longer be read; no decision includes it until it can."""
-        self._repairs.pop(uid, None)
         for key, customs in list(self._customs.items()):
             if customs.pop(uid, None) is not None and not customs:
                 del self._customs[key]
@@ -153,7 +144,6 @@ class Store:
         self._last_refusals.pop(uid, None)
         self._status_written_at.pop(uid, None)
         self._infrastructure.pop(uid, None)
-        self._repairs.pop(uid, None)
         if isinstance(custom, ElasticJob):
             self.pods.forget_job(identity_of(custom))
 
@@ -267,7 +257,6 @@ class Store:
             default_limits=default_limits(
                 self._limit_ranges.get(job.metadata.namespace, {}).values()
             ),
-            repairs=self._repairs,
             tampered=self.pods.tampered,
             gone=self.pods.gone(identity),
             unconfirmed=self.pods.unconfirmed(identity),
@@ -313,7 +302,6 @@ class Store:
         if old is not None and int(old.metadata.resource_version) >= version:
             return False
         self._customs[key][uid] = custom
-        self._repairs.pop(uid, None)
         return True
 
 

@@ -80,7 +80,7 @@ async def test_pods_with_edited_labels_or_owners_are_replaced(
 
 
 @pytest.mark.guarantee("foreign-status-writes")
-async def test_a_status_beyond_its_bounds_is_rejected_and_any_other_makes_no_extra_pod(
+async def test_an_invalid_status_is_rejected_or_stalls_the_job_and_no_status_makes_an_extra_pod(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     async def write(**role: Any) -> None:
@@ -99,20 +99,27 @@ async def test_a_status_beyond_its_bounds_is_rejected_and_any_other_makes_no_ext
                 await write(**odd)
         most = 0
 
+        async def stalled() -> bool:
+            conditions = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]["conditions"]
+            return any(each["reason"] == "StatusInvalid" for each in conditions)
+
         async def as_before() -> bool:
             nonlocal most
             names_ = [name for name in await all_pods(kube, namespace) if "worker" in name]
             most = max(most, len(names_))
-            status = (await kube.get(ELASTIC_JOBS, namespace, "job"))["status"]
-            is_idle = status["phase"] == "Running" and "currentPlan" not in status
+            status = (await kube.get(ELASTIC_JOBS, namespace, "job")).get("status", {})
+            is_idle = status.get("phase") == "Running" and "currentPlan" not in status
             return is_idle and len(names_) == 2 == status["replicaStatuses"]["worker"]["desired"]
 
-        tampered: list[dict[str, Any]] = [
-            {"indices": "0-19999"},
-            {"indices": "0-99999"},
-            {"desired": 20_000},
-        ]
-        for odd in tampered:
+        for odd in ({"indices": "0-19999"}, {"desired": 20_000}):
             await write(**odd)
             await until(f"the job is as before {odd}", as_before)
         assert most <= 3
+        pods = await all_pods(kube, namespace)
+        await write(indices="0-99999")
+        await until("the job is stalled", stalled)
+        assert await all_pods(kube, namespace) == pods
+        reset = {"status": None}
+        await kube.patch(ELASTIC_JOBS, namespace, "job", reset, subresource="status")
+        await until("the job runs with a new status", as_before)
+        assert await all_pods(kube, namespace) == pods

@@ -1,4 +1,4 @@
-"""What the operator decides, from what it has observed and the time.
+"""Decides for the operator, from the observed state and the time.
 
 No input or output, no clock, no randomness.
 """

@@ -1,8 +1,8 @@
-"""A job's conditions: set, unset, read.
+"""Reads, sets and clears a job's conditions.
 
 `Ready` and `Stalled` are in the terms of kstatus, which tools for GitOps read. Ready: the cluster
 is as the spec asks. Stalled: it will not come to that without an edit. Each function returns a new
-status; none changes what it is given.
+status and does not change its arguments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STALLED = "Stalled"
 
 
 def condition_of(status: ElasticJobStatus, condition_type: str) -> Condition | None:
-    """Return a condition; None: it was never set."""
+    """Return a condition; None if it was never set."""
     return next(
         (condition for condition in status.conditions if condition.type == condition_type), None
     )
@@ -36,7 +36,7 @@ def with_condition(
     message: str,
     now: float,
 ) -> ElasticJobStatus:
-    """Set one condition; all others, also those that other programs have set, stay as they are."""
+    """Set one condition; all others stay, also those of other programs."""
     old = condition_of(status, condition_type)
     text = str(holds)
     same = old is not None and old.status == text

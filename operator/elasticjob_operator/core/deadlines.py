@@ -1,9 +1,7 @@
-"""The deadlines of a job.
+"""Checks a job's deadlines: for its active time, and for pods that wait for a node or an image.
 
-How long it may be active, and how long its pods may wait for a node or an image. A pending pod
-fails the job only where the job cannot do without it: where it is the master's, or its role has
-fewer ready members than it needs. For members that a plan adds beyond that, the plan's own time-out
-holds.
+A pending pod fails the job only if the job needs it: if it is the master's, or its role has too few
+ready members. Members that a plan adds beyond that have the plan's own timeout.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ _Check = tuple[JobFailure | None, float | None]
 
 
 def check_deadlines(observed: Observed, status: ElasticJobStatus, now: float) -> _Check:
-    """Return why the job fails if it has missed a deadline, else None, and the seconds until the next deadline, if any.
+    """Return why the job fails by a deadline, if it does, and the seconds until the next one.
 
-    `status` must have the present counts of pods.
+    `status` must have the current counts of pods.
     """
     failure, active_left = check_active_deadline(observed.job, status, now)
     if failure:
@@ -34,7 +32,7 @@ def check_deadlines(observed: Observed, status: ElasticJobStatus, now: float) ->
 
 
 def check_active_deadline(job: ElasticJob, status: ElasticJobStatus, now: float) -> _Check:
-    """Return the same for the time that the job may be active, all attempts together."""
+    """Return the same for the active time of all attempts together."""
     seconds = job.spec.run_policy.active_deadline_seconds
     if seconds is None or status.start_time is None:
         return None, None
@@ -63,8 +61,11 @@ def _check_pending_deadline(observed: Observed, status: ElasticJobStatus, now: f
     left = parse_time(first_created) + seconds - now
     if left > 0:
         return None, left
-    why = f": {reason}" if (reason := why_pending(pod)) else ""
-    message = f"spec.runPolicy.pendingDeadlineSeconds: {pod.name} is Pending for more than {seconds} s{why}"
+    message = (
+        f"spec.runPolicy.pendingDeadlineSeconds: {pod.name} is Pending for more than {seconds} s"
+    )
+    if reason := why_pending(pod):
+        message += f": {reason}"
     return JobFailure(message), None
 
 

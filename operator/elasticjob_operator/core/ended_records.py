@@ -1,7 +1,4 @@
-"""What is known of a pod or a job when it ends, for those who ship logs.
-
-Readable when the object is gone.
-"""
+"""Describes the end of a pod or a job in a record for the log, which outlives the object."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ _DELETED = "Deleted"
 
 
 def pod_record(before: Pod | None, after: Pod | None, now: float) -> Json | None:
-    """Return the record of a pod if the training in it has ended by this change, or it is gone without having ended.
+    """Return the record of a pod if this change ended its training, or deleted it before that.
 
-    `after` None: it is gone.
+    `after` is None for a deleted pod.
     """
     pod = after or before
     job = controlling_job(pod) if pod is not None else None
@@ -40,7 +37,7 @@ def pod_record(before: Pod | None, after: Pod | None, now: float) -> Json | None
         return None
     pod = restored(pod, job, member)
     end: Json = msgspec.to_builtins(failure_of(pod, "Ignore", now))
-    del end["action"]  # which is what a decision makes of it
+    del end["action"]  # it is decided later
     if after is None:
         end["reason"] = _DELETED
     if words := last_words(pod):
@@ -55,7 +52,7 @@ def pod_record(before: Pod | None, after: Pod | None, now: float) -> Json | None
 
 
 def job_record(before: ElasticJob | None, after: ElasticJob | None) -> Json | None:
-    """Return the record of a job if it, or one of its attempts, has ended by this change, or it is gone before that."""
+    """Return the record of a job if this change ended it or an attempt, or deleted it."""
     job = after or before
     if job is None or (after is not None and not _ended(after)):
         return None

@@ -1,8 +1,8 @@
-"""The job's conditions TrainingStalled, Stragglers and UnfitNodes, and an event for each change of one.
+"""Computes the conditions TrainingStalled, Stragglers and UnfitNodes, and their events.
 
-The master writes what it has detected into `status.progress`, and nothing else. The conditions are
-computed from all of that, so nothing is written while it stays the same. A condition that was never
-true is not in the status.
+The master writes its findings into `status.progress`, and nothing else. The conditions are computed
+from these, so the operator writes nothing while they stay the same. A condition that was never true
+is not in the status.
 """
 
 from __future__ import annotations
@@ -34,10 +34,7 @@ CONDITION_TYPES = (TRAINING_STALLED, STRAGGLERS, UNFIT_NODES)
 
 
 def health_conditions(status: ElasticJobStatus) -> list[HealthCondition]:
-    """Return the conditions that follow from the master's progress report.
-
-    None that is false and was never true.
-    """
+    """Return the conditions by the master's report, without those that were never true."""
     progress = status.progress or Progress()
     existing = {condition.type for condition in status.conditions}
     desired = (_stalled(progress), _stragglers(progress), _unfit_nodes(progress))
@@ -45,7 +42,7 @@ def health_conditions(status: ElasticJobStatus) -> list[HealthCondition]:
 
 
 def health_events(before: ElasticJobStatus, after: ElasticJobStatus) -> list[EmitEvent]:
-    """Return one event for each of these conditions that has changed from one status to the next."""
+    """Return an event for each of these conditions that differs in the two statuses."""
     old = {condition.type: condition for condition in before.conditions}
     events = []
     for new in after.conditions:

@@ -1,7 +1,4 @@
-"""What becomes of a job whose training has ended.
-
-It begins anew, or has succeeded or failed and is cleaned up.
-"""
+"""Ends a job: retries it, or writes its final phase and cleans up its pods."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from elasticjob_operator.core.status_writes import decision_with_status
 def end_job(
     observed: Observed, status: ElasticJobStatus, failure: JobFailure | None, now: float
 ) -> Decision:
-    """Finish the job, or begin it anew where its policy says so."""
+    """Finish the job, or retry it if its policy says so."""
     job = observed.job
     policy = observed.job.spec.run_policy.retry
     message = failure.message if failure else ""
@@ -55,18 +52,20 @@ def finish_job(
     *,
     reason: str | None = None,
 ) -> Decision:
-    """Write the last phase, with a reason other than its name if one is given.
+    """Write the final phase, with the phase as the reason unless another one is given.
 
     `clean_up_job` does everything else.
     """
-    said = reason or phase
-    status = job_status.finished(observed.job, status, phase, message, now, reason=said)
-    event = EmitEvent(f"Job{said}", message or f"the job has {said}", warning=said == "Failed")
+    reason = reason or phase
+    status = job_status.finished(observed.job, status, phase, message, now, reason=reason)
+    event = EmitEvent(
+        f"Job{reason}", message or f"the job has {reason}", warning=reason == "Failed"
+    )
     return Decision((*patches.job_status(observed.job, status), event))
 
 
 def clean_up_job(observed: Observed, now: float) -> Decision:
-    """Delete a finished job's pods as its policy says, end what would scale it, and in time delete the job itself."""
+    """Delete a finished job's pods by its policy, end its plans, and delete the job when due."""
     job = observed.job
     policy = observed.job.spec.run_policy
     ttl_left = None
@@ -98,7 +97,7 @@ def clean_up_job(observed: Observed, now: float) -> Decision:
 
 
 def _with_present_pods(observed: Observed) -> ElasticJobStatus:
-    """Return the status of a finished job, which misses no pod that is gone."""
+    """Return the status of a finished job without the pods that have been deleted."""
     job = observed.job
     roles = {
         role: replace(

@@ -1,7 +1,6 @@
-"""The job's status.
+"""Computes the job's status: phase, conditions, message, counts and the columns of `kubectl get`.
 
-Phase, conditions, message, counts, and the strings that `kubectl get` prints, such as `workers`.
-Each function returns a new status; none changes what it is given.
+Each function returns a new status and does not change its arguments.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from elasticjob_operator.core.health_conditions import CONDITION_TYPES, health_c
 from elasticjob_operator.core.members import backoff
 from elasticjob_operator.core.members.terminations import permanently_failed
 from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.scaling.member_selection import with_size
 
 FINISHED_PHASES: tuple[Phase, ...] = ("Succeeded", "Failed")
 _RUNNING = "Running"
@@ -46,24 +46,38 @@ _MAX_RESTARTS_LISTED = 3
 _MAX_WAITING_LISTED = 3
 
 
-def initialized(job: ElasticJob, now: float) -> ElasticJobStatus:
+def initialized(observed: Observed, now: float) -> ElasticJobStatus:
     """Return the first status of a job, with as many members as its spec asks for now.
 
-    Later only plans change them.
+    Later only plans change them. If a user has deleted the status of a running job, its pods stay
+    members, and no name of a pod is used a second time.
     """
-    roles = {
-        role: ReplicaStatus(desired=spec.size, indices=format_indices(range(spec.size)))
-        for role, spec in job.spec.replica_specs.items()
-    }
+    job = observed.job
+    roles = {role: _initial_role(observed, role) for role in job.spec.replica_specs}
+    masters = max((pod.incarnation + 1 for pod in observed.masters), default=0)
     status = with_condition(job, job.status, READY, False, "Pending", "", now)
     return replace(
         status,
         phase="Pending",
+        master=replace(status.master, incarnations=masters),
         replica_statuses=roles,
         selector=_selector(job),
         workers=f"0/{roles[printed_role(job)].desired}",
         observed_generation=job.metadata.generation,
         start_time=format_time(now),
+    )
+
+
+def _initial_role(observed: Observed, role: str) -> ReplicaStatus:
+    pods = observed.members(role)
+    present = frozenset(pod.index for pod in pods if not pod.finished)
+    size = observed.job.spec.replica_specs[role].size
+    members = with_size(present, size, used=present, keep=frozenset(), first=frozenset())
+    return ReplicaStatus(
+        desired=size,
+        indices=format_indices(members),
+        highest_index=max((pod.index for pod in pods), default=-1),
+        incarnations=max((pod.incarnation for pod in pods), default=0),
     )
 
 
@@ -76,13 +90,10 @@ def finished(
     *,
     reason: str,
 ) -> ElasticJobStatus:
-    """Return the status of a job that has succeeded or failed.
-
-    The reason is that of the condition.
-    """
+    """Return the status of a job that has succeeded or failed; `reason` is for the conditions."""
     status = replace(
-        status, phase=phase, message=message, completion_time=format_time(now), current_plan=None, retry_time=None,
-        observed_generation=job.metadata.generation, workers="",
+        status, phase=phase, message=message, completion_time=format_time(now), current_plan=None,
+        retry_time=None, observed_generation=job.metadata.generation, workers="",
     )  # fmt: skip
     succeeded = phase == "Succeeded"
     status = with_condition(
@@ -95,7 +106,7 @@ def finished(
 
 
 def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
-    """Return the status with the counts of pods by what they are doing, which change often."""
+    """Return the status with the current counts of pods."""
     job = observed.job
     counts = {role: [0, 0] for role in status.replica_statuses}
     for pod in observed.pods:
@@ -125,10 +136,10 @@ def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatu
 
 
 def _topology_domains(observed: Observed, role: str, replica: ReplicaStatus) -> dict[str, str]:
-    """Return the members of a role by topology domain, for the first so many domains by index.
+    """Return the members of a role by topology domain, for a bounded number of domains.
 
-    What is stored stays for those whose node is not known: an operator that has just started may
-    not have seen it yet.
+    A member whose node is not known keeps the stored domain: an operator that has just started may
+    not have listed the node yet.
     """
     key = observed.job.spec.topology_key
     if key is None:
@@ -156,7 +167,7 @@ def with_phase(
 ) -> ElasticJobStatus:
     """Return the status with phase, conditions and the master's address; `status` has the counts.
 
-    Roles that are `waiting` for others to start are named in the message.
+    The message names the roles that are `waiting` for others to start.
     """
     job = observed.job
     master = next(
@@ -165,26 +176,13 @@ def with_phase(
     ready = master is not None and master.ready
     if master is not None and master.status.pod_ip:
         status = replace(status, master_address=f"{master.status.pod_ip}:{names.GRPC_PORT}")
-    status = with_condition(
-        job,
-        status,
-        "MasterReady",
-        ready,
-        "Ready" if ready else "NotReady",
-        "" if ready else "the master is not ready",
-        now,
-    )
+    reason = "Ready" if ready else "NotReady"
+    message = "" if ready else "the master is not ready"
+    status = with_condition(job, status, "MasterReady", ready, reason, message, now)
     started = has_started(status) or _enough_to_start(job, status)
     missing = "" if started else _missing_members(job, status)
-    status = with_condition(
-        job,
-        status,
-        _RUNNING,
-        started,
-        "Started" if started else "Waiting",
-        missing,
-        now,
-    )
+    reason = "Started" if started else "Waiting"
+    status = with_condition(job, status, _RUNNING, started, reason, missing, now)
     status = _with_readiness(job, status, missing, now)
     scaling = status.current_plan is not None
     if scaling or condition_of(status, "Scaling") is not None:
@@ -196,13 +194,11 @@ def with_phase(
         status = with_condition(
             job, status, health.type, health.holds, health.reason, health.message, now
         )
-    phase: Phase = (
-        "Starting"
-        if any(replica.active for replica in status.replica_statuses.values())
-        else "Pending"
-    )
+    phase: Phase = "Pending"
     if started:
         phase = "Scaling" if scaling else "Running"
+    elif any(replica.active for replica in status.replica_statuses.values()):
+        phase = "Starting"
     order = [
         f"{role} waits for {needed[0]}"
         for role, needed in sorted(waiting.items())[:_MAX_WAITING_LISTED]
@@ -225,7 +221,7 @@ def _with_readiness(
 ) -> ElasticJobStatus:
     """Set whether an active job trains with enough members.
 
-    `missing`: those without which it cannot start.
+    `missing` names the members without which it cannot start.
     """
     short = [role for role in status.replica_statuses if has_too_few_members(job, status, role)]
     reason = "Running" if not short and not missing else "Waiting" if missing else "TooFewMembers"
@@ -242,9 +238,9 @@ def with_suspension(
     reason: str = _SUSPENDED,
     cause: str = SUSPENDED_BY_USER,
 ) -> ElasticJobStatus:
-    """Return the status of a job that is to be suspended.
+    """Return the status of a job that is being suspended.
 
-    Suspended when it has no pods any more, else as it was.
+    It is Suspended when its pods have ended.
     """
     job = observed.job
     status = replace(status, current_plan=None, observed_generation=job.metadata.generation)
@@ -267,7 +263,7 @@ def with_suspension(
 def with_stop(
     observed: Observed, status: ElasticJobStatus, cause: str, now: float
 ) -> ElasticJobStatus:
-    """Return the status of a job that ends for good as soon as its pods have ended."""
+    """Return the status of a job that a user stops, until its pods have ended."""
     status = without_conditions(observed.job, status, _ACTIVE, "Stopping", cause, now)
     status = with_condition(observed.job, status, READY, False, "Stopping", cause, now)
     return replace(
@@ -283,7 +279,7 @@ def with_stop(
 def with_retry(
     job: ElasticJob, status: ElasticJobStatus, message: str, now: float
 ) -> ElasticJobStatus:
-    """Return the status of a job whose attempt has ended, and which begins anew."""
+    """Return the status of a job between two attempts."""
     status = without_conditions(job, status, _ACTIVE, "Retrying", message, now)
     status = with_condition(job, status, READY, False, "Retrying", message, now)
     return replace(
@@ -296,9 +292,9 @@ def with_retry(
 
 
 def without_suspension(job: ElasticJob, status: ElasticJobStatus, now: float) -> ElasticJobStatus:
-    """Return the status of a job that is not to be suspended.
+    """Return the status of a job that is not suspended.
 
-    When it was, its active time begins anew.
+    After a suspension its active time restarts.
     """
     suspended = condition_of(status, _SUSPENDED)
     if suspended is not None and (suspended.status, suspended.reason) != ("False", "Resumed"):
@@ -307,27 +303,27 @@ def without_suspension(job: ElasticJob, status: ElasticJobStatus, now: float) ->
 
 
 def is_suspended(status: ElasticJobStatus) -> bool:
-    """Whether a job has no pods because it is suspended."""
+    """Return whether a job has no pods because it is suspended."""
     suspended = condition_of(status, _SUSPENDED)
     return suspended is not None and suspended.status == "True"
 
 
 def waited_for_quota(status: ElasticJobStatus) -> bool:
-    """Whether a suspended job is so because it has no quota."""
+    """Return whether a job is suspended because it has no quota."""
     suspended = condition_of(status, _SUSPENDED)
     return suspended is not None and suspended.reason == WAITING_FOR_QUOTA
 
 
 def has_no_members_yet(status: ElasticJobStatus) -> bool:
-    """Whether no pod of any member has ever been created, as for a job that was created a moment ago."""
+    """Return whether no member has ever had a pod."""
     return all(replica.highest_index < 0 for replica in status.replica_statuses.values())
 
 
 def has_too_few_members(job: ElasticJob, status: ElasticJobStatus, role: str) -> bool:
-    """Whether a role has fewer ready members than the job needs to start or, once it has started, to go on.
+    """Return whether a role has fewer ready members than the job needs to start, or to continue.
 
-    So has a role that is not there: `dependsOn` names one in an invalid job that somebody else's
-    status calls active.
+    This holds for a role that does not exist. An invalid job can depend on one, if another program
+    has written that the job is active.
     """
     replica = status.replica_statuses.get(role)
     if replica is None:
@@ -340,15 +336,9 @@ def has_too_few_members(job: ElasticJob, status: ElasticJobStatus, role: str) ->
 
 
 def printed_role(job: ElasticJob) -> str:
-    """Return the role whose size `kubectl get` prints.
-
-    Worker, or the first one of a job that has none.
-    """
-    return (
-        names.ROLE_WORKER
-        if names.ROLE_WORKER in job.spec.replica_specs
-        else next(iter(job.spec.replica_specs))
-    )
+    """Return the role whose size `kubectl get` prints: worker, or the first one."""
+    roles = job.spec.replica_specs
+    return names.ROLE_WORKER if names.ROLE_WORKER in roles else next(iter(roles))
 
 
 def _selector(job: ElasticJob) -> str:
@@ -356,7 +346,7 @@ def _selector(job: ElasticJob) -> str:
 
 
 def only_counts_differ(before: ElasticJobStatus, after: ElasticJobStatus) -> bool:
-    """Whether writing the difference can wait a moment, so that many small changes become one write."""
+    """Return whether the write can wait a moment, so that many small changes become one write."""
     return _without_counts(before) == _without_counts(after)
 
 
@@ -374,7 +364,7 @@ def _without_counts(status: ElasticJobStatus) -> ElasticJobStatus:
 
 
 def has_started(status: ElasticJobStatus) -> bool:
-    """Whether the job has had enough members to start, since its last suspension or attempt."""
+    """Return whether the job has started since its last suspension or attempt."""
     running = condition_of(status, _RUNNING)
     return running is not None and running.status == "True"
 
@@ -406,20 +396,18 @@ def _missing_members(job: ElasticJob, status: ElasticJobStatus) -> str:
 
 
 def _too_many_members(job: ElasticJob, status: ElasticJobStatus) -> list[str]:
-    """Return for which roles the status has more members than the spec allows.
-
-    Pods beyond it are not created.
-    """
+    """Return the messages for roles with more members than the spec allows."""
     bounds = {role: spec.max_replicas for role, spec in job.spec.replica_specs.items()}
     return [
-        f"status.replicaStatuses.{role}.indices: {replica.desired} members are above maxReplicas {most}"
+        f"status.replicaStatuses.{role}.indices: {replica.desired} members are above maxReplicas "
+        f"{most}"
         for role, replica in status.replica_statuses.items()
         if (most := bounds[role]) is not None and replica.desired > most
     ]
 
 
 def _pending_restarts(job: ElasticJob, status: ElasticJobStatus, now: float) -> str:
-    """Return which members wait for their restart, and until when; empty when none does."""
+    """Return the message for members that wait for their restart; empty if none waits."""
     waits = [
         (wait.until, f"{role} {index}")
         for role, replica in status.replica_statuses.items()
@@ -428,16 +416,11 @@ def _pending_restarts(job: ElasticJob, status: ElasticJobStatus, now: float) -> 
         if backoff.seconds_left(wait, now, longest=longest)
     ]
     master = status.master.back_off
-    waits += (
-        [(master.until, "the master")]
-        if master is not None and backoff.seconds_left(master, now)
-        else []
-    )
-    more = (
-        f" and {len(waits) - _MAX_RESTARTS_LISTED} more"
-        if len(waits) > _MAX_RESTARTS_LISTED
-        else ""
-    )
+    if master is not None and backoff.seconds_left(master, now):
+        waits.append((master.until, "the master"))
+    more = ""
+    if len(waits) > _MAX_RESTARTS_LISTED:
+        more = f" and {len(waits) - _MAX_RESTARTS_LISTED} more"
     listed = ", ".join(
         f"{member} at {until}" for until, member in sorted(waits)[:_MAX_RESTARTS_LISTED]
     )

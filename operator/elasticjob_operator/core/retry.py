@@ -1,8 +1,8 @@
-"""Begins a job anew after it has ended, as `runPolicy.retry` says.
+"""Computes the status of a job that is retried after it has ended (`runPolicy.retry`).
 
-With new pods of all members, and of the master. Like a suspension, which the job then resumes from:
-its pods end in the same order, a running ScalePlan is undone, and what the master has stored stays,
-so that shards that are done are not trained again. Counted restarts begin at zero.
+A retry is like a suspension from which the job resumes: its pods end in the same order, a running
+ScalePlan is undone, and the master's stored state stays, so that no shard is trained twice. Counted
+restarts begin at zero.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from elasticjob_api.indices import parse_indices
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
+from elasticjob_operator.core.end_pods import without_running_plan
 from elasticjob_operator.core.members.backoff import most_seconds, seconds_until, spread_seconds
-from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
+from elasticjob_operator.core.members.reconcile_result import JobFailure
 from elasticjob_operator.core.members.retained_pods import may_be_retained
 from elasticjob_operator.core.model.observed import Observed
-from elasticjob_operator.core.suspend import end_pods, without_running_plan
 
 
 def is_retried(job: ElasticJob, failure: JobFailure | None) -> bool:
-    """Return whether the job begins anew after this failure; None: after success."""
+    """Return whether the job is retried after this failure, or after a success (None)."""
     retry = job.spec.run_policy.retry
     if retry is None or (retry.limit is not None and job.status.retries >= retry.limit):
         return False
@@ -40,7 +40,7 @@ def is_retried(job: ElasticJob, failure: JobFailure | None) -> bool:
 def begin_to_retry(
     observed: Observed, status: ElasticJobStatus, retry: Retry, now: float
 ) -> ElasticJobStatus:
-    """Return the status of a job whose pods end now, so that it can begin anew."""
+    """Return the status of a job whose pods end now, before the next attempt."""
     seconds = spread_seconds(
         retry.min_delay_seconds,
         retry.max_delay_seconds,
@@ -55,13 +55,6 @@ def begin_to_retry(
     )
 
 
-def end_attempt(observed: Observed, now: float) -> ReconcileResult:
-    """Return the pods of the last attempt to delete now."""
-    result = ReconcileResult(observed.job.status)
-    end_pods(result, observed.job, observed.pods, now)
-    return result
-
-
 def seconds_left(status: ElasticJobStatus, retry: Retry, now: float) -> float:
     """Return the seconds until the next attempt may begin; 0 when it may."""
     longest = most_seconds(retry.min_delay_seconds, retry.max_delay_seconds)
@@ -69,10 +62,7 @@ def seconds_left(status: ElasticJobStatus, retry: Retry, now: float) -> float:
 
 
 def begun_anew(status: ElasticJobStatus) -> ElasticJobStatus:
-    """Return the status with which the next attempt begins.
-
-    Its members, names and resources are those of the last.
-    """
+    """Return the status with which the next attempt begins: the same members and resources."""
     roles = {role: _begun_anew(replica) for role, replica in status.replica_statuses.items()}
     master = MasterStatus(incarnations=status.master.incarnations)
     return replace(status, phase="Pending", retry_time=None, replica_statuses=roles, master=master)
@@ -92,11 +82,7 @@ def _begun_anew(replica: ReplicaStatus) -> ReplicaStatus:
 
 
 def _with_failed_pods_outdated(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
-    """Return the status in which failed pods are older than their members' latest.
-
-    So they stay for `kubectl logs`.
-    Their members' next pods get later names in any case.
-    """
+    """Return the status in which failed pods count as replaced, so that they are retained."""
     roles = dict(status.replica_statuses)
     for pod in observed.pods:
         replica = roles.get(pod.role)

@@ -1,7 +1,4 @@
-"""When the job's status is written.
-
-Before the actions that it describes, and seldom where only counts have changed.
-"""
+"""Writes the job's status before the actions it describes, and counts once a second."""
 
 from __future__ import annotations
 
@@ -28,9 +25,9 @@ def decision_with_status(
     events: Sequence[EmitEvent] = (),
     requeue_after: float | None,
 ) -> Decision:
-    """Return the decision to do the prerequisites, write the status, do the actions, and emit the events.
+    """Return the decision: prerequisites, then the status, then actions, then events.
 
-    Where there is nothing to do, a status in which only counts have changed is written later.
+    Without actions, a status in which only counts have changed is written later.
     """
     if not actions and (wait := _seconds_until_counts_are_written(observed, status, now)):
         return Decision((), shortest_wait(requeue_after, wait))
@@ -41,15 +38,11 @@ def decision_with_status(
 def _seconds_until_counts_are_written(
     observed: Observed, status: ElasticJobStatus, now: float
 ) -> float:
-    """Return how long the write of a status may wait in which nothing but counts has changed.
-
-    0 for not at all.
-    """
+    """Return how long the write of changed counts may wait; 0 if something else has changed."""
     if status == observed.job.status or not job_status.only_counts_differ(
         observed.job.status, status
     ):
         return 0.0
     wait = observed.status_written_at + COUNTS_WRITE_INTERVAL - now
-    return (
-        wait if 0 < wait <= COUNTS_WRITE_INTERVAL else 0.0
-    )  # a longer one: the clock was set back
+    is_plausible = 0 < wait <= COUNTS_WRITE_INTERVAL  # it is longer if the clock was set back
+    return wait if is_plausible else 0.0

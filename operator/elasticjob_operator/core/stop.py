@@ -1,12 +1,13 @@
 """Stops a job that its user ends for good.
 
-Drained as in a suspension, so that its work is saved, then Failed. There is no phase of its own for
-it: whoever waits for the end of a job knows two of them. The reason tells it apart.
+Members drain as in a suspension, so that their work is saved. Then the job is Failed, with a reason
+of its own. It has no phase of its own, because programs that wait for a job know two final phases.
 """
 
 from __future__ import annotations
 
 from elasticjob_operator.core import job_status
+from elasticjob_operator.core.end_pods import end_pods, with_members_at_rest
 from elasticjob_operator.core.job_end import finish_job
 from elasticjob_operator.core.members.completion import has_succeeded
 from elasticjob_operator.core.model.actions import Decision
@@ -14,16 +15,12 @@ from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import current_indices
 from elasticjob_operator.core.scaling.plan_queue import end_plans_and_requests
 from elasticjob_operator.core.status_writes import decision_with_status
-from elasticjob_operator.core.suspend import end_pods, with_members_at_rest
 
 _CAUSE = "spec.runPolicy.stop is true"
 
 
 def stop_job(observed: Observed, now: float) -> Decision:
-    """Delete the pods that have not ended.
-
-    When none is left, end the job, which may have succeeded meanwhile.
-    """
+    """Delete the pods that have not ended; then end the job, which may have succeeded meanwhile."""
     job = observed.job
     live = [pod for pod in observed.pods if not pod.finished]
     result = with_members_at_rest(observed)

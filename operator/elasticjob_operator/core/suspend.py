@@ -1,147 +1,66 @@
-"""Suspends a job: deletes its pods, and keeps in its status what it is resumed with.
+"""Suspends a job, because its user says so or because it has no quota.
 
-A running ScalePlan is undone, so that the job is resumed with one definite size. Members are
-deleted first, and drain within their grace period; then the master, whose state stays in its
-ConfigMap.
+Its pods end; the status keeps the size and the counts with which the job is resumed.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
-from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
-from elasticjob_api.indices import format_indices, parse_indices
-from elasticjob_api.roles import suspend_stage
-from elasticjob_api.scaleplan import FINISHED, ScalePlan
-from elasticjob_api.times import parse_time
-from msgspec.structs import replace
-
-from elasticjob_operator.core.members.reconcile import keep_only_members, pods_by_role
-from elasticjob_operator.core.members.reconcile_result import ReconcileResult
-from elasticjob_operator.core.members.terminations import is_done
-from elasticjob_operator.core.model.actions import DeletePod
-from elasticjob_operator.core.model.observed import Observed, Pod
-from elasticjob_operator.core.scaling.deleted_plan import sizes_to_return_to
-from elasticjob_operator.core.scaling.member_selection import with_size
-from elasticjob_operator.core.scaling.plan_manifests import is_return_plan
-from elasticjob_operator.core.scaling.plan_membership import membership_of
+from elasticjob_operator.core import job_status
+from elasticjob_operator.core.end_pods import end_pods, with_members_at_rest
+from elasticjob_operator.core.job_end import end_job
+from elasticjob_operator.core.members.completion import has_succeeded
+from elasticjob_operator.core.model.actions import Action, Decision, EmitEvent
+from elasticjob_operator.core.model.observed import Defaults, Observed
+from elasticjob_operator.core.model.plan import current_indices
+from elasticjob_operator.core.quota.workloads import delete_workloads, workloads_at_rest
+from elasticjob_operator.core.scaling.plan_queue import end_plans_and_requests
+from elasticjob_operator.core.status_writes import decision_with_status
 
 
-def suspend(observed: Observed, now: float) -> ReconcileResult:
-    """Return the status to resume with, and the pods to delete now."""
+def suspend_job(observed: Observed, now: float) -> Decision:
+    """Suspend a job as its spec says; when its pods have ended, it gives its quota back."""
+    cause = job_status.SUSPENDED_BY_USER
+    return _suspend(observed, now, "Suspended", cause, why_not_scaled="is suspended")
+
+
+def wait_for_quota(observed: Observed, why: str, now: float, defaults: Defaults) -> Decision:
+    """Suspend a job that has no quota, with a Workload that waits for quota."""
+    return _suspend(
+        observed, now, job_status.WAITING_FOR_QUOTA, why, why_not_scaled=why, defaults=defaults
+    )
+
+
+def _suspend(
+    observed: Observed,
+    now: float,
+    reason: str,
+    cause: str,
+    *,
+    why_not_scaled: str,
+    defaults: Defaults | None = None,
+) -> Decision:
+    """Delete the pods, and end all plans and requests, after the size to resume with is stored.
+
+    With `defaults` the job's Workload waits for quota. Without, the job gives its quota back.
+    """
+    job = observed.job
     result = with_members_at_rest(observed)
     for pod in observed.retained:
-        result.terminate(observed.job, pod, now)
-    end_pods(result, observed.job, observed.pods, now)
-    return result
-
-
-def with_members_at_rest(observed: Observed) -> ReconcileResult:
-    """Return the status of a job whose pods all end now.
-
-    No plan runs, and those that have succeeded are known.
-    """
-    result = ReconcileResult(without_running_plan(observed, observed.job.status))
-    for role, pods in pods_by_role(observed).items():
-        replica = result.status.replica_statuses[role]
-        spec = observed.job.spec.replica_specs[role]
-        newly_succeeded = {pod.index for pod in pods if is_done(spec, pod)}
-        newly_succeeded &= parse_indices(replica.indices)
-        succeeded = format_indices(parse_indices(replica.succeeded_indices) | newly_succeeded)
-        # From here on a missing pod was deleted and has not vanished; and after resuming no restart
-        # waits any more.
-        result.set_replica_status(
-            role, replace(replica, succeeded_indices=succeeded, started_indices="", back_off={})
-        )
-    return result
-
-
-def end_pods(result: ReconcileResult, job: ElasticJob, pods: Sequence[Pod], now: float) -> None:
-    """Delete those of the pods that end now, in the order of a suspension."""
-    for pod in _first_to_end(job, pods):
         result.terminate(job, pod, now)
-
-
-def replace_outdated(observed: Observed, now: float) -> list[DeletePod]:
-    """Return the pods to delete now because they have a Secret whose contents are lost.
-
-    In the order of a suspension.
-    Nobody who has the new contents can join them, so the job would lose one member after the other.
-    """
-    if not observed.secret_made_anew:
-        return []
-    made = parse_time(observed.secret_made_anew)
-    old = [pod for pod in observed.pods if not pod.finished and _created(pod) < made]
-    result = ReconcileResult(observed.job.status)
-    for pod in _first_to_end(observed.job, old):
-        if not pod.terminating:
-            result.terminate(observed.job, pod, now)
-    return result.deletes
-
-
-def _created(pod: Pod) -> float:
-    created = pod.metadata.creation_timestamp
-    return parse_time(created) if created else math.inf
-
-
-def _first_to_end(job: ElasticJob, pods: Sequence[Pod]) -> list[Pod]:
-    """Return the pods to delete now.
-
-    Who saves something ends before those that it may be saved to, the master last.
-    """
-    members = [pod for pod in pods if pod.role != names.ROLE_MASTER]
-    stages = {role: suspend_stage(job, role) for role in {pod.role for pod in members}}
-    first = min(stages.values(), default=0)
-    return [pod for pod in members if stages[pod.role] == first] or list(pods)
-
-
-def without_running_plan(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
-    """Return the job's status with the members it had before the plan that is running, whose end is written later."""
-    for plan in observed.plans:
-        if plan.status.start_time is None or plan.status.phase in FINISHED:
-            continue
-        membership = membership_of(status, plan)
-        is_return = is_return_plan(observed.job, plan.metadata.name)
-        kept = (
-            membership.counted
-            if is_return or _is_written_back(observed, plan)
-            else membership.before
-        )
-        replicas = {
-            role: keep_only_members(replica, kept.get(role, parse_indices(replica.indices)))
-            for role, replica in status.replica_statuses.items()
-        }
-        status = replace(status, replica_statuses=replicas)
-    if status.current_plan is not None and all(
-        plan.metadata.name != status.current_plan for plan in observed.plans
-    ):
-        status = _with_size_of_spec(observed, status)
-    return status
-
-
-def _with_size_of_spec(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
-    """Return the job's status with as many members as its spec says, because the plan in progress was deleted."""
-    replicas = dict(status.replica_statuses)
-    sizes = sizes_to_return_to(observed)
-    for role, replica in replicas.items():
-        indices = parse_indices(replica.indices)
-        used = indices | {pod.index for pod in observed.members(role)}
-        size = sizes.get(role, len(indices))
-        chosen = with_size(indices, size, used=used, keep=frozenset(), first=frozenset())
-        replicas[role] = keep_only_members(replica, chosen)
-    return replace(status, replica_statuses=replicas)
-
-
-def _is_written_back(observed: Observed, plan: ScalePlan) -> bool:
-    """Whether the spec has the plan's size already.
-
-    The write before the one of the plan's own end.
-    """
-    roles = observed.job.spec.replica_specs
-    return any(
-        roles[role].size == len(parse_indices(plan.status.targets.get(role, ""))) != expected
-        for role, expected in plan.status.spec_replicas.items()
-        if role in roles
+    end_pods(result, job, observed.pods, now)
+    status = job_status.with_counts(observed, result.status)
+    if has_succeeded(job, status, current_indices(status)):
+        return end_job(observed, status, None, now)
+    ended = f"spec.jobName: ElasticJob {job.metadata.name!r} {why_not_scaled}"
+    actions: list[Action] = [*result.deletes, *end_plans_and_requests(observed, ended, now)]
+    if defaults is not None:
+        actions += workloads_at_rest(observed, status, now, defaults)
+    elif observed.quota is not None and not observed.pods:
+        actions += delete_workloads(observed.quota)
+    status = job_status.with_suspension(observed, status, now, reason=reason, cause=cause)
+    events = []
+    if status.phase == "Suspended" != job.status.phase:
+        events.append(EmitEvent("JobSuspended", status.message))
+    return decision_with_status(
+        observed, status, actions, now, events=events, requeue_after=result.requeue_after
     )

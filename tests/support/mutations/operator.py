@@ -124,21 +124,15 @@ MUTATIONS = (
         "if owner.controller:",
     ),
     Mutation(
-        "a role that the job does not have is believed",
-        "operator/elasticjob_operator/core/repair.py",
-        "status = job.status if roles == old else replace(job.status, replica_statuses=roles)",
-        "status = job.status",
+        "an invalid status is acted on",
+        "operator/elasticjob_operator/core/invalid_status.py",
+        "    problem = _problem(observed)\n",
+        '    problem = ""\n',
     ),
     Mutation(
-        "a count of masters is believed",
-        "operator/elasticjob_operator/core/repair.py",
-        "if not highest <= status.master.incarnations <= _MAX_INCARNATIONS:",
-        "if False:",
-    ),
-    Mutation(
-        "a time that is none is believed",
-        "operator/elasticjob_operator/core/repair.py",
-        "if not _is_time_or_none(status.completion_time):",
+        "a counter of names below those of the pods is accepted",
+        "operator/elasticjob_operator/core/invalid_status.py",
+        "if value < least:",
         "if False:",
     ),
     Mutation(

@@ -59,7 +59,7 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
         stopped = any(each["reason"] == "Stopped" for each in status["conditions"])
         kept = policy.get("cleanPodPolicy") == "None" and not stopped
         assert not here or kept, f"an ended job has pods: {here}"
-        assert not [pod for pod in pods if pod_role(pod) == names.ROLE_MASTER], (
+        assert not [pod for pod in _watched(pods) if pod_role(pod) == names.ROLE_MASTER], (
             "an ended job has a master"
         )
         assert policy.get("cleanPodPolicy") != "All" or not _watched(pods), (

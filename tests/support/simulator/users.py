@@ -21,7 +21,7 @@ from elasticjob_kube.resources import (
 )
 
 from tests.support.simulator.cluster import JOB, NAMESPACE
-from tests.support.simulator.fake_kube import FakeKube
+from tests.support.simulator.fake_kube import FakeKube, copied
 from tests.support.simulator.random_jobs import node_conditions, random_job, random_rule
 from tests.support.simulator.raw_objects import (
     FINISHED_JOB_PHASES,
@@ -46,6 +46,7 @@ class Users:
         self._body = random_job(rng)
         self._roles: list[str] = list(self._body["spec"]["replicaSpecs"])
         self._edits_rules = rng.random() < 0.3
+        self._valid_status: Json | None = None
 
     async def apply_job(self) -> None:
         if (ELASTIC_JOBS, JOB) not in self.kube.objects:
@@ -64,7 +65,8 @@ class Users:
             (3, self._scale_out), (3, self._scale_in), (6, self._scale_plan), (4, self._edit_replicas),
             (0.4, self._edit_bounds), (0.8, self._suspend), (3, self._resume), (0.1, self._stop), (1.5, self._cancel),
             (0.2, self._delete_job), (3, self.apply_job), (0.5, self._occupy_name), (0.5, self._replace_with_copy),
-            (0.2, self._unknown_job), (0.7, self._edit_labels), (0.7, self._write_odd_status),
+            (0.2, self._unknown_job), (0.7, self._edit_labels), (0.7, self._write_invalid_status),
+            (1.5, self._correct_status),
             (0.5, self._delete_failed_pod), (0.4, self._edit_policy), (0.4, self._delete_claim),
             (0.5 * self._edits_rules, self._edit_rules),
         )  # fmt: skip
@@ -86,7 +88,8 @@ class Users:
         return True
 
     def stop_faults(self) -> None:
-        """Remove objects that occupy the job's names, and most often resume the job."""
+        """Remove objects that occupy the job's names, correct its status, and most often resume it."""
+        self._correct_status()
         for (resource, name), item in list(self.kube.objects.items()):
             if resource == SERVICES and not owners(item):
                 self.kube.remove(resource, name)
@@ -360,24 +363,33 @@ class Users:
             self.note("user: deletion of the failed pod", name)
             self.kube.remove(PODS, name)
 
-    def _write_odd_status(self) -> None:
-        """Write into a job's status what the operator reads back, as a master can where no policy prevents it."""
+    def _write_invalid_status(self) -> None:
+        """Write a job's status so that it is invalid, or cannot be read at all."""
         job = self.kube.objects.get((ELASTIC_JOBS, JOB))
         status = job.get("status", {}) if job is not None else {}
-        if not status.get("replicaStatuses"):
+        if job is None or self._valid_status is not None or not status.get("replicaStatuses"):
             return
         role = self.rng.choice(self._roles)
         odd: Json = self.rng.choice((
             {"restartsByIndex": {"x": 1}}, {"backOff": {"0": {"failures": 3, "until": "soon"}}},
-            {"startedIndices": "5000000-8000000"}, {"startedIndices": "0-99999"},
-            {"resources": {"cpu": "1e900"}}, {"resourcesByIndex": {"0": {"memory": "0"}, "-": {}}}, {"desired": -7},
-            {"incarnationByIndex": {"y": 2}},
+            {"startedIndices": "5000000-8000000"}, {"startedIndices": "0-99999"}, {"highestIndex": -1},
+            {"resources": {"cpu": "1e900"}}, {"resourcesByIndex": {"0": {"memory": "0"}}}, {"desired": -7},
         ))  # fmt: skip
+        self._valid_status = {"uid": job["metadata"]["uid"], **copied(status)}
         replica = {**status["replicaStatuses"].get(role, {}), **odd}
-        self.note("master: status of", role, odd)
-        roles = {**status["replicaStatuses"], role: replica, "nobody": {}}
-        progress = {"step": -1, "stragglers": ["A B"], "stalledSince": "x"}
-        self.kube.set_status(ELASTIC_JOBS, JOB, replicaStatuses=roles, progress=progress)
+        self.note("user: invalid status of", role, odd)
+        roles = {**status["replicaStatuses"], role: replica}
+        self.kube.set_status(ELASTIC_JOBS, JOB, replicaStatuses=roles)
+
+    def _correct_status(self) -> None:
+        """Write the valid roles back into the status, if the job still exists."""
+        valid = self._valid_status
+        self._valid_status = None
+        job = self.kube.objects.get((ELASTIC_JOBS, JOB))
+        if valid is None or job is None or job["metadata"]["uid"] != valid["uid"]:
+            return
+        self.note("user: the status is corrected")
+        self.kube.set_status(ELASTIC_JOBS, JOB, replicaStatuses=valid["replicaStatuses"])
 
     async def _create_foreign(self, resource: Resource, name: str, labels: Json) -> None:
         metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}

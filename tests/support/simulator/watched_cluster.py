@@ -31,8 +31,12 @@ class WatchedCluster(Cluster):
         self.kube.create = recorded  # type: ignore[method-assign]
 
     async def settle(self, *, turns: int = 200) -> None:
-        """Let everything come to rest, and the events be sent."""
+        """Run the cluster until nothing changes, and wait until the events are sent."""
         await super().settle(turns=turns)
+        await self.send_events()
+
+    async def send_events(self) -> None:
+        """Wait until the operator has sent its events."""
         for _ in range(20):
             await asyncio.sleep(0)
 

@@ -167,7 +167,7 @@ def _conditions_text(row: DefaultRule) -> str:
         f"signal {', '.join(f'{n} (exit code {128 + n})' for n in rule.signals)}"
         if rule.signals
         else "",
-        row.only_for,
+        row.state.name,
     ]
     return ", and ".join(part for part in parts if part) or "anything else"
 

@@ -234,7 +234,8 @@ async def test_a_silent_launcher_is_waited_for_as_long_as_the_request_says() -> 
     nodes.cluster.now += 40
     await nodes.settle()
     assert (
-        "the launcher's agent has not told its end in time" in request(nodes, SCALE_INS)["message"]
+        "the launcher's agent has not reported its end in time"
+        in request(nodes, SCALE_INS)["message"]
     )
     assert len(nodes.live_pods()) == 3
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
-from elasticjob_operator.core.manifests.startup_order import startup_order_error
+from elasticjob_operator.core.manifests.validation import startup_order_error
 
 from tests.support.simulator.cluster import JOB, Cluster, job_body
 

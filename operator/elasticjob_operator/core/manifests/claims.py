@@ -1,8 +1,8 @@
-"""Volume claims of members.
+"""Makes the manifests of members' volume claims: one for each template and index.
 
-One for each template and index, which stays when the member's pod is replaced. A claim belongs to
-the index and not to the pod. The job owns those that are made for it, unless they are to stay. One
-that is there already, as somebody has made it, is used and not owned, as a StatefulSet does.
+A claim belongs to the index, so it stays when the member's pod is replaced. The job owns the claims
+that are created for it, unless they are to be retained. As with a StatefulSet, a claim that exists
+already is used but not owned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def member_claims(job: ElasticJob, role: str, index: int) -> tuple[Json, ...]:
-    """Return the manifests of a member's claims; the job owns those that shall go with it."""
+    """Return the manifests of a member's claims; the job owns those that are deleted with it."""
     spec = job.spec.replica_specs[role]
     owners = (
         [owner_reference(job)]
@@ -50,7 +50,7 @@ def member_claims(job: ElasticJob, role: str, index: int) -> tuple[Json, ...]:
 
 
 def with_claims(job: ElasticJob, role: str, index: int, volumes: list[Json]) -> list[Json]:
-    """Return a pod's volumes with those of the member's claims, which replace others of the same name."""
+    """Return a pod's volumes with the member's claims, which replace volumes of the same name."""
     templates = [
         template.metadata.name for template in job.spec.replica_specs[role].volume_claim_templates
     ]
@@ -69,7 +69,7 @@ def with_claims(job: ElasticJob, role: str, index: int, volumes: list[Json]) -> 
 
 
 def is_of_another_job(claim: Mapping[str, Any], job: ElasticJob) -> bool:
-    """Whether an ElasticJob owns a claim, and not this one."""
+    """Return whether another ElasticJob owns a claim."""
     owners = claim["metadata"].get("ownerReferences") or ()
     return any(
         each.get("kind") == type(job).__name__ and each.get("uid") != job.metadata.uid

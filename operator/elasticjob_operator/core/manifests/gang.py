@@ -1,6 +1,5 @@
-"""Gang scheduling.
+"""Makes the PodGroup by which a gang scheduler starts the fewest pods of a job together, or none.
 
-The PodGroup by which a scheduler places the job's smallest useful set of pods, or none of them.
 Volcano finds a pod's group by an annotation and has queues; coscheduling finds it by a label.
 """
 
@@ -58,16 +57,17 @@ SCHEDULERS: Mapping[str, Scheduler] = {
 
 
 def scheduling_policy_error(job: ElasticJob) -> str | None:
-    """Return which field of the scheduling policy the chosen scheduler does not support.
+    """Return the field of the policy that the chosen scheduler does not support.
 
-    None if it supports all.
+    None if there is none.
     """
     policy = job.spec.run_policy.scheduling_policy
     scheduler = SCHEDULERS.get(policy.gang)
     if policy.queue and not (scheduler and scheduler.queues):
         return (
-            f"spec.runPolicy.schedulingPolicy.queue: {policy.queue!r} is a queue of Volcano, but gang is "
-            f"{policy.gang}; set gang to volcano, or unset queue (Kueue's queue is the job's label {KUEUE_QUEUE})"
+            f"spec.runPolicy.schedulingPolicy.queue: {policy.queue!r} is a queue of Volcano, but "
+            f"gang is {policy.gang}; set gang to volcano, or unset queue (Kueue's queue is the "
+            f"job's label {KUEUE_QUEUE})"
         )
     return None
 
@@ -94,7 +94,7 @@ def with_scheduling(job: ElasticJob, pod: Json) -> Json:
 
 
 def pod_group_spec(job: ElasticJob) -> Json | None:
-    """Return the spec of the job's PodGroup: the master and every role's minReplicas.
+    """Return the PodGroup's spec, for the master and the minReplicas of each role.
 
     None without a gang.
     """
@@ -121,7 +121,7 @@ def pod_group_spec(job: ElasticJob) -> Json | None:
 
 
 def template_requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return what a pod of this template requests; nothing for one of which no pod can be made."""
+    """Return the requests of a pod of this template; empty if the template is invalid."""
     try:
         return pod_requests(template["spec"])
     except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
@@ -129,10 +129,7 @@ def template_requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def pod_requests(pod_spec: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return what a pod requests.
-
-    A limit without a request counts as one; init containers run before the others.
-    """
+    """Return a pod's requests; a limit without a request counts, and init containers run first."""
     total: dict[str, Decimal] = {}
     for container in pod_spec.get("containers") or ():
         for name, amount in _container_requests(container).items():

@@ -1,7 +1,4 @@
-"""Manifests of what a job needs besides pods.
-
-Services, Secret, the master's account and Role, ConfigMap, NetworkPolicy, PodGroup.
-"""
+"""Makes the manifests of a job's objects besides pods, such as Services and the Secret."""
 
 from __future__ import annotations
 
@@ -24,10 +21,10 @@ Json = dict[str, Any]
 
 
 def infrastructure_manifests(job: ElasticJob, *, network_policies: bool = False) -> list[Json]:
-    """Return all manifests but the Secret's.
+    """Return all manifests but the Secret's, and the NetworkPolicy's only with `network_policies`.
 
-    That of the NetworkPolicy if `network_policies` are wanted. Lists in them have every field that
-    the API server defaults, so that they can be compared with existing objects.
+    Lists in them have every field that the API server defaults, so that they can be compared with
+    existing objects.
     """
     name = names.master_service(job.metadata.name)
     master_labels = labels(job, names.ROLE_MASTER)
@@ -68,9 +65,9 @@ def infrastructure_manifests(job: ElasticJob, *, network_policies: bool = False)
 
 
 def profile_manifest(job: ElasticJob) -> Json | None:
-    """Return the empty ConfigMap of a job's profile, which jobs share and which outlives them.
+    """Return the empty ConfigMap of a job's profile, which outlives the job.
 
-    None: it has none.
+    None without a profile.
     """
     if job.profile is None:
         return None
@@ -83,23 +80,20 @@ def profile_manifest(job: ElasticJob) -> Json | None:
 
 
 def _network_policy(job: ElasticJob) -> Json:
-    """Return the manifest of the policy by which only pods of the job reach its pods, on whatever port."""
+    """Return the manifest of the policy by which only pods of the job can connect to its pods."""
     own = {"podSelector": {"matchLabels": {names.LABEL_JOB_UID: job.metadata.uid}}}
     spec = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}
     return _object(job, "networking.k8s.io/v1", "NetworkPolicy", job.metadata.name, spec=spec)
 
 
 def _uses_host_network(job: ElasticJob) -> bool:
-    """Whether members have the addresses of their nodes, by which no policy can tell that they are the job's."""
+    """Return whether members have their nodes' addresses, which a policy cannot select."""
     specs = (role.template.get("spec") for role in job.spec.replica_specs.values())
     return any(isinstance(spec, Mapping) and spec.get("hostNetwork") for spec in specs)
 
 
 def manifest_inputs(job: ElasticJob) -> Hashable:
-    """Return the mutable part of a job that the manifests depend on.
-
-    While it is equal, so are the manifests.
-    """
+    """Return the mutable fields of a job on which the manifests depend."""
     policy = job.spec.run_policy.scheduling_policy
     if policy.gang == "none":
         return (policy.gang, job.profile)
@@ -118,8 +112,8 @@ def manifest_inputs(job: ElasticJob) -> Hashable:
 def secret(job: ElasticJob, content: Mapping[str, bytes]) -> Json:
     """Return the manifest of the Secret with the job's token and certificates.
 
-    Nobody can change it: running pods keep what they were started with, and would refuse the pods
-    that come later.
+    It is immutable: running pods keep the contents with which they started, and would reject later
+    pods with other contents.
     """
     data = {key: base64.b64encode(value).decode() for key, value in content.items()}
     name = names.master_service(job.metadata.name)
@@ -129,8 +123,8 @@ def secret(job: ElasticJob, content: Mapping[str, bytes]) -> Json:
 def query_config_map(job: ElasticJob, data: Mapping[str, str]) -> Json:
     """Return the manifest of the ConfigMap for viewers, to which the master adds its last answers.
 
-    It is no Secret, so that whoever may see the job may read it: what its token opens is the job as
-    viewers see it.
+    It is not a Secret, so that users with the role `view` may read it. Its token gives access to
+    the queries only.
 
     Args:
         job: the job.
@@ -145,10 +139,7 @@ def query_config_map(job: ElasticJob, data: Mapping[str, str]) -> Json:
 
 
 def belongs_to(existing: Mapping[str, Any], job: ElasticJob) -> bool:
-    """Whether an object of the job's names is the job's own.
-
-    By its controller, or by its label if it has none.
-    """
+    """Return whether an object is the job's by its controller, or by its label without one."""
     metadata = existing["metadata"]
     label = (metadata.get("labels") or {}).get(names.LABEL_JOB_UID)
     has_controller = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
@@ -156,7 +147,7 @@ def belongs_to(existing: Mapping[str, Any], job: ElasticJob) -> bool:
 
 
 def is_of_earlier_job(existing: Mapping[str, Any], job: ElasticJob) -> bool:
-    """Whether an object is that of an earlier job of this name, which cannot exist any more since this one does."""
+    """Return whether an object belongs to an earlier job of this name, which was deleted."""
     owners = msgspec.convert(
         existing["metadata"].get("ownerReferences") or [], list[OwnerReference]
     )
@@ -169,10 +160,7 @@ def is_of_earlier_job(existing: Mapping[str, Any], job: ElasticJob) -> bool:
 
 
 def metadata_correction(manifest: Mapping[str, Any], existing: Mapping[str, Any]) -> Json:
-    """Return the merge patch that gives an object our labels and the job as an owner again.
-
-    Theirs are left alone.
-    """
+    """Return the merge patch that restores the operator's labels and the owner."""
     wanted = manifest["metadata"]
     found = existing["metadata"]
     patch: Json = {}
@@ -194,10 +182,9 @@ def metadata_correction(manifest: Mapping[str, Any], existing: Mapping[str, Any]
 
 
 def correction_patch(manifest: Mapping[str, Any], existing: Mapping[str, Any]) -> Json:
-    """Return the merge patch that makes an existing object equal to its manifest.
+    """Return the merge patch that makes an existing object equal to its manifest; empty if it is.
 
-    Empty where it is equal already.
-    Metadata, and fields that the manifest does not have, are left alone.
+    Metadata, and fields that the manifest does not have, stay as they are.
     """
     patch: Json = {}
     for key, value in manifest.items():
@@ -230,10 +217,7 @@ def _ports() -> list[Json]:
 
 
 def _rules(job: ElasticJob) -> list[Json]:
-    """Return the master's rights, limited to this job's objects by name.
-
-    List, watch and create of plans cannot be.
-    """
+    """Return the master's rights, limited by name to this job's objects, except for plans."""
     name = job.metadata.name
     rules = [
         {

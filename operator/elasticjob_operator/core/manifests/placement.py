@@ -1,4 +1,4 @@
-"""Where a pod shall run: a member that replaces another one avoids nodes, if the plan says so."""
+"""Adds node affinity to the pod of a replacement that avoids nodes by its plan."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 Json = dict[str, Any]
 
 _WEIGHT = 100
-"""The highest one: what the user's template prefers may have it, too."""
+"""The highest weight, which preferences of the user's template may have as well."""
 
 
 @dataclass(frozen=True)
 class AvoidedNodes:
-    """Nodes that a pod shall avoid.
+    """Nodes that a pod avoids.
 
     Attributes:
         preferred: it runs there only if there is no other node.
@@ -26,7 +26,7 @@ class AvoidedNodes:
 
 
 def avoiding(pod: Mapping[str, Any], nodes: AvoidedNodes) -> Json:
-    """Return a pod's manifest that avoids nodes, beside what its template prefers and requires."""
+    """Return the manifest of a pod that avoids nodes; its template's own affinity stays."""
     affinity: Json = pod["spec"].get("affinity") or {}
     of_nodes: Json = dict(affinity.get("nodeAffinity") or {})
     if nodes.preferred:
@@ -37,8 +37,8 @@ def avoiding(pod: Mapping[str, Any], nodes: AvoidedNodes) -> Json:
         key = "requiredDuringSchedulingIgnoredDuringExecution"
         fields = _none_of(nodes.required)
         terms = (of_nodes.get(key) or {}).get("nodeSelectorTerms")
-        # One of the terms must hold, so each gets the nodes that none may have. An empty one holds
-        # for no node.
+        # One of the terms must hold, so each one excludes the nodes. An empty term holds for no
+        # node.
         terms = [
             {**term, "matchFields": [*(term.get("matchFields") or ()), *fields]}
             for term in terms or ()

@@ -1,7 +1,4 @@
-"""Pod manifests.
-
-A member's, which is the user's template and what the agent needs, and the master's.
-"""
+"""Makes the manifests of pods: a member's, from the user's template, and the master's."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
 from elasticjob_api.gpus import divided_devices, gpus_of, slots
 from elasticjob_api.quantity import parse_quantity
 
-from elasticjob_operator.core.manifests import claims, gang, host_files, remote_shell
+from elasticjob_operator.core.manifests import claims, gang, launcher
 from elasticjob_operator.core.manifests.process_variables import hidden_from_kubelet
 from elasticjob_operator.core.model.identity import MemberIdentity, identity_of, pod_labels
 from elasticjob_operator.core.model.observed import Defaults, owner_reference
@@ -29,16 +26,14 @@ _UNPRIVILEGED = {
     "capabilities": {"drop": ["ALL"]},
 }
 _NON_ROOT = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-"""With `_UNPRIVILEGED` what a namespace with the Pod Security level `restricted` asks of a
-container.
-"""
+"""With `_UNPRIVILEGED`, the requirements of the Pod Security level `restricted`."""
 _RESTRICTED = {**_NON_ROOT, **_UNPRIVILEGED, "runAsUser": 65532, "runAsGroup": 65532}
 _TEMPORARY_DIRECTORY = "/dev/shm"  # noqa: S108
 """Where masters of any version write temporary files: every container has it, and it is in memory.
 """
 _INSTALL_RESOURCES = {"cpu": "500m", "memory": "128Mi", "ephemeral-storage": _AGENT_VOLUME_LIMIT}
 _EXIT_SECONDS = 5
-"""What an agent needs on top of its drain time to report and to exit."""
+"""Seconds in which an agent reports and exits after its drain time."""
 _READY_WHEN_REGISTERED = {
     "tcpSocket": {"port": names.AGENT_READY_PORT},
     "periodSeconds": 2,
@@ -101,8 +96,8 @@ def member_pod(
         index: its index.
         incarnation: 0 for an index never used before, else the number that makes the name new.
         resources: quantities by resource that replace the template's for the first container.
-        restarts: counted restarts of the index so far.
-        uncounted_restarts: uncounted restarts of the index so far.
+        restarts: counted restarts of the index.
+        uncounted_restarts: uncounted restarts of the index.
         defaults: what the job may leave out.
         default_limits: the limits that the namespace gives to containers that name none.
     """
@@ -131,8 +126,8 @@ def member_pod(
         pod_spec.setdefault("automountServiceAccountToken", False)
     if spec.managed and job.spec.agent.source == "InitContainer":
         _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image)
-    if host_files.has_folder(job, role):
-        host_files.add_folder(pod_spec)
+    if launcher.has_host_files(job, role):
+        launcher.add_host_files(pod_spec)
     if spec.volume_claim_templates:
         pod_spec["volumes"] = claims.with_claims(job, role, index, pod_spec.get("volumes") or [])
     pod = {
@@ -166,10 +161,9 @@ def with_resources(
 ) -> Json:
     """Return a container's resources with some of them changed.
 
-    A limit is changed where there is one and not added, so that the pod's quality-of-service class,
-    which Kubernetes does not let a running pod change, stays what the user chose. What cannot be
-    overcommitted, such as a GPU, needs one. Where the namespace would add one that is less than the
-    new request, it is set.
+    An existing limit is changed, and none is added: a running pod cannot change its
+    quality-of-service class. There are two exceptions: a resource that cannot be overcommitted,
+    such as a GPU, and one for which the namespace would add a limit below the new request.
     """
     limits: Json = dict(resources.get("limits") or {})
     too_small = {
@@ -276,7 +270,7 @@ def _member_container(
         names.AGENT if job.spec.agent.source == "Image" else f"{_INSTALLED_AGENT}/bin/{names.AGENT}"
     )
     container = {**container, **hidden_from_kubelet(job, container)}
-    # On the node's own network the agents of two members would want the same port.
+    # On the node's network the agents of two members would use the same port.
     on_node_network = bool(spec.template["spec"].get("hostNetwork"))
     agent_env = agent_variables(job, role, index, incarnation, container)
     reserved = {variable["name"] for variable in agent_env}
@@ -299,7 +293,7 @@ def _member_container(
 def agent_variables(
     job: ElasticJob, role: str, index: int, incarnation: int, container: Json
 ) -> list[Json]:
-    """Return the variables that the agent of a member gets."""
+    """Return the environment variables of a member's agent."""
     spec = job.spec.replica_specs[role]
     master = names.master_service(job.metadata.name)
     framework = job.spec.framework
@@ -317,9 +311,9 @@ def agent_variables(
         drain_seconds=spec.drain_seconds,
         sigterm_delay_seconds=spec.sigterm_delay_seconds,
     )
-    if remote_shell.is_launcher(job, role):
+    if launcher.is_launcher(job, role):
         values[names.ENV_REMOTE_SHELL] = "1"
-    if host_files.has_folder(job, role):
+    if launcher.has_host_files(job, role):
         values[names.ENV_HOST_FILES] = names.HOST_FILES_DIRECTORY
     return [
         *_identity(job),
@@ -344,9 +338,8 @@ def _agent_command(agent: str, container: Json) -> Json:
 def _add_agent(pod_spec: Json, image: str) -> None:
     """Add an init container that copies the agent into a volume of the pod.
 
-    It requests the resources that the first container requests, and not more of any: so the pod's
-    quality of service class, and what it takes of a node and of a quota, are as without it, also
-    when the first container is made smaller.
+    It requests no more of any resource than the first container. So the pod's quality-of-service
+    class, and its share of a node and of a quota, do not change.
     """
     install = {
         "name": names.AGENT,

@@ -1,4 +1,4 @@
-"""The variables that the agent sets in training processes, and which so differ from world to world."""
+"""Lists the variables that the agent sets in training processes, for each world."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def process_variables(job: ElasticJob) -> frozenset[str]:
 
 
 def hidden_from_kubelet(job: ElasticJob, container: Json) -> Json:
-    """Return command, args and env of a container such that the kubelet leaves references to these variables."""
+    """Return command, args and env in which the kubelet does not replace these variables."""
     variables = process_variables(job)
     words = {
         field: [references.hide(word, variables) for word in container[field]]

@@ -1,4 +1,4 @@
-"""Validates the user's pod templates: an error names the field and the remedy."""
+"""Validates a job before it gets pods; an error names the field and the remedy."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ReplicaSpec
-from elasticjob_api.frameworks import torchrun
+from elasticjob_api.frameworks import FRAMEWORKS, torchrun
 from elasticjob_api.gpus import gpus_of, slots_error
 from elasticjob_api.meta import Object
 from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.resources import amount_error, bounded_resource, is_extended, name_error
 
-from elasticjob_operator.core.manifests import gang, remote_shell
+from elasticjob_operator.core.manifests import gang, launcher
 from elasticjob_operator.core.manifests.pods import agent_variables
-from elasticjob_operator.core.manifests.ports import port_error
 from elasticjob_operator.core.manifests.process_variables import process_variables
 
 Json = dict[str, Any]
@@ -55,32 +54,26 @@ class _Metadata(Object, frozen=True):
 
 
 class _Template(Object, frozen=True):
-    """The parts of a user's template that the operator reads.
-
-    The API server validates the others at pod creation.
-    """
+    """The parts of a template that the operator reads; the API server validates the others."""
 
     metadata: _Metadata | None = None
     spec: _Spec | None = None
 
 
 def validation_error(job: ElasticJob) -> str | None:
-    """Return why the job's pods could never run, naming the field and the remedy.
-
-    None if the job is valid.
-    """
+    """Return why the job could never run, naming the field and the remedy; None if it is valid."""
     if error := gang.scheduling_policy_error(job):
         return error
     for role, spec in job.spec.replica_specs.items():
         field = f"spec.replicaSpecs.{role}.template"
-        needs_command = spec.managed and not remote_shell.is_worker(job, role)
+        needs_command = spec.managed and not launcher.is_worker(job, role)
         if error := _template_error(spec.template, field, needs_command=needs_command):
             return error
-        if error := remote_shell.command_error(job, role):
+        if error := launcher.command_error(job, role):
             return error
         if spec.managed and (error := _processes_error(job, role, spec)):
             return error
-        if error := port_error(job, spec):
+        if error := _port_error(job, spec):
             return f"{field}.spec.{error}"
         installs_agent = spec.managed and job.spec.agent.source == "InitContainer"
         if installs_agent and (error := _reserved_name_error(spec.template["spec"], field)):
@@ -91,11 +84,13 @@ def validation_error(job: ElasticJob) -> str | None:
         {"spec": {"containers": [{"resources": job.spec.master.resources}]}}, "spec.master"
     ):
         return error
-    return _schema_error(job.spec.master.template, "spec.master.template")
+    if error := _schema_error(job.spec.master.template, "spec.master.template"):
+        return error
+    return startup_order_error(job)
 
 
 def _resource_limits_error(job: ElasticJob) -> str | None:
-    """Return which bound of all members together is below what the fewest members request."""
+    """Return the resource limit of the job that is below the requests of its fewest members."""
     of_role = [
         (spec.min_replicas, spec.template["spec"]["containers"])
         for spec in job.spec.replica_specs.values()
@@ -126,14 +121,15 @@ def _template_error(template: Json, field: str, *, needs_command: bool) -> str |
         return f"{field}.spec.containers: must have at least one container"
     if needs_command and not containers[0].get("command"):
         return (
-            f"{field}.spec.containers[0].command: must be set, because the agent starts it and the image's own entry "
-            "point is not known; for a role that needs no agent, set agent of the role to None"
+            f"{field}.spec.containers[0].command: must be set, because the agent starts it and the "
+            "image's own entry point is not known; for a role that needs no agent, set agent of "
+            "the role to None"
         )
     return None
 
 
 def _processes_error(job: ElasticJob, role: str, spec: ReplicaSpec) -> str | None:
-    """Return what of a role's first container contradicts what the agent does to start the training processes."""
+    """Return the setting of a role's first container that conflicts with the agent."""
     field = f"spec.replicaSpecs.{role}"
     container = spec.template["spec"]["containers"][0]
     if error := slots_error(spec.slots_per_replica, gpus_of(container)):
@@ -143,38 +139,41 @@ def _processes_error(job: ElasticJob, role: str, spec: ReplicaSpec) -> str | Non
 
 
 def _reserved_variable_error(job: ElasticJob, role: str, container: Json) -> str | None:
-    """Return which variable of the container is one that describes the member, or its world."""
+    """Return the variable of the container that the operator or the agent sets."""
     of_world = process_variables(job)
     of_member = {variable["name"] for variable in agent_variables(job, role, 0, 0, container)}
     for position, variable in enumerate(container.get("env") or ()):
         name = variable.get("name")
         if name in of_member:
-            return f"env[{position}].name: {name!r} is set by the operator, and says what member this is; remove it"
+            return (
+                f"env[{position}].name: {name!r} is set by the operator, and says what member this "
+                "is; remove it"
+            )
         if name in of_world:
             return (
-                f"env[{position}].name: {name!r} is set by the agent, for each process of each world (how many there "
-                "are is slotsPerReplica); remove it"
+                f"env[{position}].name: {name!r} is set by the agent, for each process of each "
+                "world (how many there are is slotsPerReplica); remove it"
             )
     return None
 
 
 def _torchrun_error(job: ElasticJob, container: Json) -> str | None:
-    """Return which option of torchrun is one that the agent sets.
-
-    A fixed one would train another world, or alone.
-    """
+    """Return the option of torchrun that the agent sets; a fixed one would train another world."""
     command = [*(container.get("command") or ()), *(container.get("args") or ())]
     if job.spec.framework != "pytorch" or (option := torchrun.fixed_option(command)) is None:
         return None
     return (
-        f"command: {option!r} is what the agent sets for torchrun in each world (how many processes there are is "
-        "slotsPerReplica); remove it"
+        f"command: {option!r} is what the agent sets for torchrun in each world (how many "
+        "processes there are is slotsPerReplica); remove it"
     )
 
 
 def _reserved_name_error(spec: Json, field: str) -> str | None:
-    """Return which name or path of the template is reserved for the installed agent."""
-    remedy = "is the agent's own; use another, or put the agent into the image and set spec.agent.source to Image"
+    """Return the name or path of the template that is reserved for the installed agent."""
+    remedy = (
+        "is the agent's own; use another, or put the agent into the image and set "
+        "spec.agent.source to Image"
+    )
     for kind in ("initContainers", "containers", "volumes"):
         for position, named in enumerate(spec.get(kind) or ()):
             if named.get("name") == names.AGENT:
@@ -189,21 +188,75 @@ def _reserved_name_error(spec: Json, field: str) -> str | None:
 
 
 def _schema_error(template: Json, field: str) -> str | None:
-    """Return which of the fields read here does not have the type or format of a pod template's."""
+    """Return the field of a template that does not have its type or format."""
     try:
         parsed = msgspec.convert(template, _Template)
-        for container in (
-            (*(parsed.spec.containers or ()), *(parsed.spec.init_containers or ()))
-            if parsed.spec
-            else ()
-        ):
-            for values in (
-                (container.resources.requests, container.resources.limits)
-                if container.resources
-                else ()
-            ):
+        spec = parsed.spec or _Spec()
+        for container in (*(spec.containers or ()), *(spec.init_containers or ())):
+            resources = container.resources or _Resources()
+            for values in (resources.requests, resources.limits):
                 for quantity in (values or {}).values():
                     parse_quantity(quantity)
     except ValueError as invalid:  # msgspec's are ValueErrors, too
         return f"{field}: {invalid}"
+    return None
+
+
+def _port_error(job: ElasticJob, spec: ReplicaSpec) -> str | None:
+    """Return the declared port of a pod on which another container or the agent listens.
+
+    The training container may declare the ports of its framework, because it opens them.
+    """
+    pod: Json = spec.template["spec"]
+    agents = {names.AGENT_READY_PORT} if spec.managed and not pod.get("hostNetwork") else set()
+    frameworks = set(FRAMEWORKS[job.spec.framework].ports) if spec.managed else set()
+    owners: dict[tuple[str, int], int] = {}
+    for position, container in enumerate(pod["containers"]):
+        for number, declared in enumerate(container.get("ports") or ()):
+            port = declared.get("containerPort")
+            protocol = declared.get("protocol") or "TCP"
+            field = f"containers[{position}].ports[{number}].containerPort"
+            if protocol == "TCP" and port in agents:
+                return (
+                    f"{field}: {port} is the agent's, which listens there when its member is "
+                    "ready; use another"
+                )
+            if protocol == "TCP" and position > 0 and port in frameworks:
+                return (
+                    f"{field}: {port} is where the training processes of {job.spec.framework} "
+                    "meet; use another"
+                )
+            if (owner := owners.setdefault((protocol, port), position)) != position:
+                return (
+                    f"{field}: {port} is a port of containers[{owner}] too, in the same pod; "
+                    "use another"
+                )
+    return None
+
+
+def startup_order_error(job: ElasticJob) -> str | None:
+    """Return why roles could never start in the order of `dependsOn`; None if they can."""
+    roles = job.spec.replica_specs
+    left = {role: list(spec.depends_on) for role, spec in roles.items()}
+    for role, needed in left.items():
+        if unknown := [each for each in needed if each not in roles]:
+            return (
+                f"spec.replicaSpecs.{role}.dependsOn: {unknown[0]!r} is not one of replicaSpecs; "
+                "name one of them"
+            )
+    gang = job.spec.run_policy.scheduling_policy.gang
+    if gang != "none" and (dependent := [role for role, needed in left.items() if needed]):
+        return (
+            f"spec.replicaSpecs.{dependent[0]}.dependsOn: with schedulingPolicy.gang {gang} no pod "
+            "starts before all of them are there; remove one of the two"
+        )
+    while ready := [role for role, needed in left.items() if not set(needed) & left.keys()]:
+        for role in ready:
+            del left[role]
+    if left:
+        role = next(iter(left))
+        return (
+            f"spec.replicaSpecs.{role}.dependsOn: {', '.join(left)} wait for each other; remove "
+            "one of the references"
+        )
     return None

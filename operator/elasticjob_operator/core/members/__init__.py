@@ -1,1 +1,1 @@
-"""Reconciles the pods of members and master, counts their terminations, and says whether the job has succeeded."""
+"""Reconciles the pods of members and master, and counts how they end."""

@@ -1,10 +1,9 @@
-"""How long the restart of a member waits.
+"""Computes how long the restart of a member waits.
 
-Not at all the first time, then exponentially longer with every end in a row. A program that fails
-by itself waits longer, because its restarts are counted and few: they shall outlast what it needs
-and does not get. Where somebody or something else has ended the pod, waiting is only to spare the
-cluster a busy loop. The time of the restart is written into the job's status with its count, so a
-new operator waits for the same time.
+The first restart does not wait. Each further end in a row doubles the delay. A program that fails
+by itself waits longer, because its restarts are counted: they are to outlast the failure of a
+service that it needs. If the pod was ended from outside, the delay only avoids a busy loop. The
+time of the restart is stored in the job's status, so a new operator waits for the same time.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ FIRST_DELAY_SECONDS = 10
 FIRST_DELAY_FROM_OUTSIDE_SECONDS = 1
 MAX_DELAY_SECONDS = 300
 RESET_AFTER_SECONDS = 60
-"""A pod that ran for so long resets the count of ends in a row."""
+"""A pod that ran at least this long resets the count of ends in a row."""
 RESET_AFTER_FROM_OUTSIDE_SECONDS = 10
-"""The same for one that was ended from outside: its node has taken it, so there is no busy loop."""
+"""The same for an end from outside: a node has accepted the pod, so there is no busy loop."""
 
 
 def delay_seconds(ends: int, *, from_outside: bool) -> int:
-    """Return how long the restart waits after so many ends in a row, the last of which came from outside or did not."""
+    """Return how long the restart waits after this number of ends in a row."""
     if ends < 2:
         return 0
     first = FIRST_DELAY_FROM_OUTSIDE_SECONDS if from_outside else FIRST_DELAY_SECONDS
@@ -35,15 +34,12 @@ def delay_seconds(ends: int, *, from_outside: bool) -> int:
 
 
 def spread_seconds(least: int, most: int | None, of: str) -> int:
-    """Return a delay between the bounds, none or the same if there is no second one, that depends on a name only."""
+    """Return a delay between the bounds that depends on a name only."""
     return least + zlib.crc32(of.encode()) % (most_seconds(least, most) - least + 1)
 
 
 def most_seconds(least: int, most: int | None) -> int:
-    """Return how long a delay between these bounds takes at most.
-
-    Without a second one it takes `least`.
-    """
+    """Return the longest delay between these bounds; `least` without a second one."""
     return max(least, most or 0)
 
 
@@ -60,9 +56,9 @@ def longest_delay(rules: Iterable[RestartRule]) -> int:
 def after_termination(
     before: BackOff | None, pod: Pod | None, now: float, *, from_outside: bool, least_delay: int = 0
 ) -> tuple[BackOff, str]:
-    """Return the back-off after one more end of a member's pod, None if it has vanished, and a phrase for messages.
+    """Return the back-off after one more end of a member's pod, and a phrase for messages.
 
-    The restart waits for `least_delay` seconds at least.
+    `pod` is None if it has vanished. The restart waits for `least_delay` seconds at least.
     """
     started, ended = run_times(pod)
     if ended is None:
@@ -100,7 +96,10 @@ def seconds_until(time: str | None, now: float, *, longest: float) -> float:
 
 
 def run_times(pod: Pod | None) -> tuple[float | None, float | None]:
-    """Return when the training in a pod began and ended, in seconds since the epoch, as far as it is known."""
+    """Return when the training in a pod began and ended, in seconds since the epoch.
+
+    None: unknown.
+    """
     if pod is None:
         return None, None
     terminated = pod.terminated

@@ -1,7 +1,6 @@
 """Restart rules that the cluster's administrator gives for all jobs.
 
-They come after those of each job. Wherever the rules of a role are asked for, these stand behind
-its own: a job is given them before anything is decided.
+They are added to each role of a job, after its own rules, when the job is observed.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def with_cluster_rules(job: ElasticJob, rules: Rules) -> ElasticJob:
 def _read_rule(entry: Any, where: str) -> RestartRule:
     """Return one rule.
 
-    A field that is misspelled would leave a rule that matches far more than was meant.
+    A misspelled field is an error, since the rule would match too many failures.
     """
     if isinstance(entry, dict) and (
         unknown := sorted(str(key)[:40] for key in entry if key not in _FIELDS)
@@ -63,11 +62,13 @@ def _read_rule(entry: Any, where: str) -> RestartRule:
         raise ValueError(f"{where}: {str(error)[:300]}") from error
     if not any(getattr(rule, field.name) for field in _conditions()):
         raise ValueError(
-            f"{where}: a rule without a condition would decide about every failure of every job; add one"
+            f"{where}: a rule without a condition would decide about every failure of every job; "
+            "add one"
         )
     if rule.max_delay_seconds is not None and rule.max_delay_seconds < rule.min_delay_seconds:
         raise ValueError(
-            f"{where}.maxDelaySeconds: {rule.max_delay_seconds} is below minDelaySeconds, {rule.min_delay_seconds}"
+            f"{where}.maxDelaySeconds: {rule.max_delay_seconds} is below minDelaySeconds, "
+            f"{rule.min_delay_seconds}"
         )
     if why := pattern_error(rule):
         raise ValueError(f"{where}.{why}")

@@ -1,4 +1,4 @@
-"""Whether a job has succeeded, because enough members have, or cannot succeed any more, because none is left."""
+"""Finds out whether a job has succeeded, or can no longer succeed because no member is left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elasticjob_operator.core.model.plan import Indices
 
 
 def has_succeeded(job: ElasticJob, status: ElasticJobStatus, members: Indices) -> bool:
-    """Whether a role has reached its `minSucceeded`, or all members of the deciding roles have succeeded.
+    """Return whether a role has reached `minSucceeded`, or all deciding members have succeeded.
 
     `members` are the members per role that make up the job's size.
     """
@@ -25,10 +25,7 @@ def has_succeeded(job: ElasticJob, status: ElasticJobStatus, members: Indices) -
 
 
 def why_it_cannot_succeed(job: ElasticJob, status: ElasticJobStatus, members: Indices) -> str:
-    """Return why the job can never succeed, although no member has failed it.
-
-    Empty while it can.
-    """
+    """Return why the job can never succeed, although no member has failed it; empty if it can."""
     for role in _deciding_roles(job):
         remaining = members[role] - _succeeded(status, role) - _failed(job, status, role)
         if (
@@ -52,7 +49,7 @@ def why_it_cannot_succeed(job: ElasticJob, status: ElasticJobStatus, members: In
 def _role_succeeded(
     job: ElasticJob, status: ElasticJobStatus, role: str, members: frozenset[int]
 ) -> bool:
-    """Whether all members of a role have succeeded.
+    """Return whether all members of a role have succeeded.
 
     Without `minSucceeded`, some may have failed for good instead.
     """

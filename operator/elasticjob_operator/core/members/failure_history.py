@@ -1,12 +1,15 @@
-"""The last failures of a job's pods, in its status.
-
-For scripts, and for whoever looks when the pods are gone.
-"""
+"""Records the last failures of a job's pods in its status, which outlives the pods."""
 
 from __future__ import annotations
 
 from elasticjob_api import names
-from elasticjob_api.elasticjob import MAX_FAILURES, ElasticJobStatus, Failure, FailureAction
+from elasticjob_api.elasticjob import (
+    MAX_FAILURES,
+    MAX_INT32,
+    ElasticJobStatus,
+    Failure,
+    FailureAction,
+)
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
@@ -17,33 +20,27 @@ from elasticjob_operator.core.members.failure_policy import (
     last_words,
     signal_of,
 )
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.observed import Pod, Terminated
 
-_MAX_MESSAGE = 256
+_MAX_CHARACTERS = 256
+_MAX_SIGNAL = 255
 
 
 def with_failure(
     status: ElasticJobStatus, pod: Pod, action: FailureAction, now: float
 ) -> ElasticJobStatus:
-    """Return the status with one more failure, the newest first.
-
-    The oldest one beyond the bound is dropped.
-    """
+    """Return the status with one more failure, the newest first, within the bound."""
     return replace(status, failures=[failure_of(pod, action, now), *status.failures][:MAX_FAILURES])
 
 
 def failure_of(pod: Pod, action: FailureAction, now: float) -> Failure:
-    """Return how a pod has failed.
-
-    What somebody else has written of it may be longer than the status allows.
-    """
+    """Return how a pod has failed, cut to the bounds of the status."""
     container = failed_container(pod)
     terminated = container.state.terminated if container is not None else None
     began, ended = run_times(pod)
     reasons = [terminated.reason if terminated else "", pod.status.reason]
-    said = [reason for reason in reasons if reason and reason != "Error"] or [
-        reason for reason in reasons if reason
-    ]
+    known = sorted(filter(None, reasons), key=lambda reason: reason == "Error")
+    reason = known[0] if known else ""
     return Failure(
         role=pod.role,
         index=None if pod.role == names.ROLE_MASTER else pod.index,
@@ -51,11 +48,22 @@ def failure_of(pod: Pod, action: FailureAction, now: float) -> Failure:
         pod=pod.name,
         node=pod.spec.node_name,
         container=container.name if container is not None else "",
-        exit_code=terminated.exit_code if terminated else None,
-        signal=(signal_of(terminated) or None) if terminated else None,
-        reason=said[0] if said else "",
-        message=last_line(last_words(pod))[:_MAX_MESSAGE],
+        exit_code=_exit_code(terminated),
+        signal=_signal(terminated),
+        reason=reason[:_MAX_CHARACTERS],
+        message=last_line(last_words(pod))[:_MAX_CHARACTERS],
         action=action,
         started_at=format_time(began) if began is not None else None,
         finished_at=format_time(now if ended is None else ended),
     )
+
+
+def _exit_code(terminated: Terminated | None) -> int | None:
+    if terminated is None:
+        return None
+    return max(-MAX_INT32, min(terminated.exit_code, MAX_INT32))
+
+
+def _signal(terminated: Terminated | None) -> int | None:
+    signal = signal_of(terminated) if terminated is not None else 0
+    return min(signal, _MAX_SIGNAL) or None

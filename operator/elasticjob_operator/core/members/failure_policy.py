@@ -1,14 +1,14 @@
-"""Classifies how a pod failed into the action to take.
+"""Decides by rules what to do about a failed pod.
 
-By the job's `restartRules`, the cluster's, the default rules.
-The first rule that matches decides. `docs/failures.md` has the table of the default rules.
+The rules are the job's `restartRules`, then the cluster's, then the default rules. The first one
+that matches decides. docs/failures.md has the table of the default rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import re2  # type: ignore[import-untyped]  # in linear time for every pattern: no job can stall the others
 from elasticjob_api import names
@@ -25,12 +25,14 @@ _MAX_PATTERN_MEMORY = 1 << 20
 
 @dataclass(frozen=True)
 class Failure:
-    """What is done about a failed pod, and a description of its failure for messages.
+    """A failure of a pod: the action to take, and a description for messages.
 
     Attributes:
-        from_outside: something else than the program has ended it, as far as anybody can see.
-        out_of_memory: it was killed for the memory it used; so a rule of the job says, or the default rules.
-        least_delay: seconds that the restart waits at least, as a rule says.
+        action: the action by the first rule that matches.
+        reason: exit code, reason and termination message.
+        from_outside: the program did not end by itself.
+        out_of_memory: it was killed for its memory, by a rule of the job or the default rules.
+        least_delay: seconds that the restart waits at least, by a rule.
     """
 
     action: FailureAction
@@ -40,32 +42,40 @@ class Failure:
     least_delay: int = 0
 
     def from_lowered_memory(self) -> Failure:
-        """Return the failure of a member whose memory was lowered.
-
-        Whatever a rule says, its restart is not counted.
-        """
+        """Return the failure of a member whose memory was lowered: no rule counts its restart."""
         return replace(self, action="Ignore", from_outside=True)
 
     @property
     def summary(self) -> str:
-        """The description in one line, with the last one of its last words.
-
-        In Python that is the error.
-        """
+        """The description in one line, with the last line of its message, in Python the error."""
         head, separator, words = self.reason.partition(": ")
         return f"{head}{separator}{last_line(words)}"[:_MAX_SUMMARY]
 
 
 @dataclass(frozen=True)
-class DefaultRule:
-    """One row of the table.
+class PodState:
+    """A state of a pod that a RestartRule cannot express, and its name in the documentation."""
 
-    The rule, its explanation, and a condition on the pod that a RestartRule cannot express.
-    """
+    name: str
+    holds: Callable[[Pod], bool]
+
+
+def _has_reported_nothing(pod: Pod) -> bool:
+    return failed_terminated(pod) is None and not pod.status.reason
+
+
+ANY_STATE = PodState("", lambda pod: True)
+BEING_DELETED = PodState("a pod that is being deleted", lambda pod: pod.terminating)
+NOTHING_REPORTED = PodState("no container has reported its end", _has_reported_nothing)
+
+
+@dataclass(frozen=True)
+class DefaultRule:
+    """One row of the table; it applies to pods in `state` that match the rule."""
 
     rule: RestartRule
     explanation: str
-    only_for: Literal["", "a pod that is being deleted", "no container has reported its end"] = ""
+    state: PodState = ANY_STATE
 
 
 DEFAULT_RULES: tuple[DefaultRule, ...] = (
@@ -75,7 +85,8 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
     ),
     DefaultRule(
         RestartRule(action="Ignore", pod_conditions=["DisruptionTarget"]),
-        "Preempted, evicted, drained from its node, or its node is lost: Kubernetes says so itself.",
+        "Preempted, evicted, drained from its node, or its node is lost: Kubernetes says so "
+        "itself.",
     ),
     DefaultRule(
         RestartRule(
@@ -116,7 +127,7 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
     DefaultRule(
         RestartRule(action="Ignore", exit_codes=[_SIGKILL]),
         "Somebody has deleted the pod, and it was not done when its grace period was over.",
-        only_for="a pod that is being deleted",
+        state=BEING_DELETED,
     ),
     DefaultRule(
         RestartRule(action="FailJob", reasons=["DeadlineExceeded"]),
@@ -147,7 +158,8 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
     ),
     DefaultRule(
         RestartRule(action="FailJob", signals=[4, 8, 31]),
-        "SIGILL, SIGFPE, SIGSYS: the program is not made for this machine, or would do the same again.",
+        "SIGILL, SIGFPE, SIGSYS: the program is not made for this machine, or would do the same "
+        "again.",
     ),
     DefaultRule(
         RestartRule(action="FailJob", exit_codes=[210]),
@@ -176,7 +188,7 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
     DefaultRule(
         RestartRule(action="Ignore"),
         "The node lost the pod before it could tell anything, not even a reason.",
-        only_for="no container has reported its end",
+        state=NOTHING_REPORTED,
     ),
     DefaultRule(
         RestartRule(action="Restart"),
@@ -186,18 +198,13 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
 
 
 def classify(pod: Pod, rules: Sequence[RestartRule] = ()) -> Failure:
-    """Return what to do about a pod whose training has failed.
-
-    By the first rule that matches, default rules last.
-    """
+    """Return what to do about a pod whose training has failed."""
     by_default = _default_action(pod)
     rule = next((rule for rule in rules if _matches(rule, pod)), None)
     action = rule.action if rule is not None else by_default
-    delay = (
-        spread_seconds(rule.min_delay_seconds, rule.max_delay_seconds, pod.metadata.uid)
-        if rule is not None
-        else 0
-    )
+    delay = 0
+    if rule is not None:
+        delay = spread_seconds(rule.min_delay_seconds, rule.max_delay_seconds, pod.metadata.uid)
     terminated = failed_terminated(pod)
     killed = (
         terminated is not None
@@ -209,10 +216,7 @@ def classify(pod: Pod, rules: Sequence[RestartRule] = ()) -> Failure:
 
 
 def is_counted(job: ElasticJob, pod: Pod) -> bool:
-    """Whether the end of a pod counts against a limit.
-
-    The failure of a member, and most ends of the master.
-    """
+    """Return whether the end of a member's or the master's pod counts against a limit."""
     if pod.role != names.ROLE_MASTER:
         return classify(pod, job.spec.replica_specs[pod.role].restart_rules).action != "Ignore"
     ended = pod.terminated
@@ -229,9 +233,9 @@ def describe(pod: Pod) -> str:
     """Return how a pod ended: exit code, reason and termination message."""
     terminated = failed_terminated(pod)
     failed = failed_container(pod)
-    container = (
-        f"container {failed.name}: " if failed is not None and pod.terminated is None else ""
-    )
+    container = ""
+    if failed is not None and pod.terminated is None:
+        container = f"container {failed.name}: "
     parts = [f"{container}exit code {terminated.exit_code}"] if terminated else []
     parts += [
         text
@@ -244,22 +248,19 @@ def describe(pod: Pod) -> str:
 
 
 def last_words(pod: Pod) -> str:
-    """Return the termination message of the container that has failed, or else the message of the pod."""
+    """Return the termination message of the failed container, else the message of the pod."""
     terminated = failed_terminated(pod)
     return ((terminated.message if terminated else "") or pod.status.message).strip()
 
 
 def last_line(text: str) -> str:
-    """Return the last line with anything in it."""
+    """Return the last line that is not blank."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
 
 def failed_container(pod: Pod) -> ContainerStatus | None:
-    """Return the training container if it has ended.
-
-    If it never started, the first one that has failed.
-    """
+    """Return the training container if it has ended, else the first container that has failed."""
     first = pod.spec.containers[0].name if pod.spec.containers else ""
     statuses = pod.status.container_statuses
     for status in statuses:
@@ -278,17 +279,14 @@ def failed_terminated(pod: Pod) -> Terminated | None:
 
 
 def signal_of(terminated: Terminated) -> int:
-    """Return the signal that ended a container, which may be an exit code of 128 and more.
-
-    0 for none.
-    """
+    """Return the signal that ended a container, also by an exit code above 128; 0 for none."""
     return terminated.signal or max(terminated.exit_code - 128, 0)
 
 
 def why_pending(pod: Pod) -> str:
-    """Return why a pod does not start: what a container waits for, else what the scheduler says.
+    """Return why a pod does not start, by a waiting container or the scheduler.
 
-    Empty without both.
+    Empty if unknown.
     """
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting = status.state.waiting
@@ -317,10 +315,7 @@ def restart_rules_error(job: ElasticJob) -> str | None:
 
 
 def pattern_error(rule: RestartRule) -> str | None:
-    """Return why the pattern of a rule is none, beginning with its field.
-
-    None if it is valid or not set.
-    """
+    """Return why the pattern of a rule is invalid, beginning with its field; None if it is not."""
     if rule.message_pattern is None:
         return None
     try:
@@ -332,14 +327,8 @@ def pattern_error(rule: RestartRule) -> str | None:
 
 
 def _default_action(pod: Pod) -> FailureAction:
-    holds = {
-        "": True,
-        "a pod that is being deleted": pod.terminating,
-        "no container has reported its end": failed_terminated(pod) is None
-        and not pod.status.reason,
-    }
     return next(
-        row.rule.action for row in DEFAULT_RULES if holds[row.only_for] and _matches(row.rule, pod)
+        row.rule.action for row in DEFAULT_RULES if row.state.holds(pod) and _matches(row.rule, pod)
     )
 
 
@@ -371,10 +360,7 @@ def _reason_matches(reason: str, pattern: str) -> bool:
 
 
 def _message_matches(pattern: str, pod: Pod, terminated: Terminated | None) -> bool:
-    """Search the termination messages.
-
-    An invalid pattern, which only an edit of a running job brings, matches none.
-    """
+    """Search the messages; an invalid pattern, from an edit of a running job, matches none."""
     messages = [
         text[-_MAX_MESSAGE:]
         for text in (terminated.message if terminated else "", pod.status.message)

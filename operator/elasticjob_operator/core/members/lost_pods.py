@@ -1,7 +1,7 @@
-"""Pods that no watch reports: gone, or only without the label that the watch selects by.
+"""Looks for pods that the watch no longer reports, because they or their labels were deleted.
 
-A member gets another pod only when the API server has confirmed, by its name, that its last one is
-gone: a name cannot be edited, and the status says which one was the last.
+A member gets another pod only when the API server has confirmed by the name that its last pod does
+not exist. Nobody can edit a name, and the status says which one was the last.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from elasticjob_operator.core.model.actions import Action, ConfirmGone, DeletePo
 from elasticjob_operator.core.model.observed import MemberKey, Observed, Pod
 
 CHECK_SECONDS = 2.0
-"""How often a pod is read that exists although no watch reports it."""
+"""Seconds between two reads of a pod that exists although no watch reports it."""
 _MAX_CONFIRMED = 500
 _MAX_NOTES = 10
 
 
 def confirm_lost_pods(observed: Observed, now: float) -> list[Action]:
-    """Return the request to confirm which of the pods that are not observed any more are gone.
+    """Return the request to look for the pods that are no longer observed.
 
-    Empty when all are.
+    Empty if none is missing.
     """
     lost = {
         *observed.unconfirmed,
@@ -42,7 +42,7 @@ def confirm_lost_pods(observed: Observed, now: float) -> list[Action]:
 def delete_tampered_pods(observed: Observed) -> list[Action]:
     """Return the deletions of running pods whose labels or owner were edited.
 
-    Others select pods by these, too.
+    Services and watches select pods by these, so such a pod may be unreachable.
     """
     tampered = [
         pod
@@ -60,14 +60,14 @@ def delete_tampered_pods(observed: Observed) -> list[Action]:
 
 
 def last_pod_name(job: ElasticJob, role: str, index: int, replica: ReplicaStatus) -> str:
-    """Return the name of the latest pod that a member has got, if it has got one."""
+    """Return the name of the latest pod of a member."""
     return names.member_pod(
         job.metadata.name, role, index, replica.incarnation_by_index.get(str(index), 0)
     )
 
 
 def is_gone(observed: Observed, member: MemberKey, name: str, pods: Iterable[Pod]) -> bool:
-    """Whether no process of the member's pod of this name runs any more, for certain.
+    """Return whether it is certain that no process of the member's pod of this name runs.
 
     `pods` are the member's.
     """

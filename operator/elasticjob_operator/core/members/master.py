@@ -1,4 +1,4 @@
-"""Reconciles the master's pod: created, and replaced under a new name when it has ended."""
+"""Reconciles the master's pod: creates it, and replaces it under a new name when it has ended."""
 
 from __future__ import annotations
 
@@ -19,21 +19,18 @@ from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 
 _CLOCK_DIFFERENCE_SECONDS = 5
-"""By how much the clocks of two API servers, which write the times of creation, are taken to differ
-at most.
-"""
+"""Most difference between the clocks of two API servers, which write the times of creation."""
 
 
 def reconcile_master(
     observed: Observed, status: ElasticJobStatus, *, defaults: Defaults, now: float
 ) -> ReconcileResult:
-    """Count the end of a master's pod, delete what is left of it, and create the next one.
+    """Count the end of a master's pod, delete the pod, and create the next one.
 
-    A new master is not started before the old pod is gone, because they share one stored state.
-    Only on a lost node, where no end is reported, the old pod is force-deleted after a while;
-    should that master still run, its next write of the state fails, and it ends. Until then it
-    starts no world, only what it has just stored, and the least time before a force deletion is
-    longer than what it has sent can be on its way.
+    A new master starts only when the old pod is deleted, because they share one stored state. On a
+    lost node, which reports no end, the old pod is force-deleted after a while. If that master
+    still runs, its next write of the state fails, and it ends. Until then it starts no world that
+    it has not stored, and its last messages arrive before the pod is force-deleted.
     """
     result = ReconcileResult(status)
     job = observed.job
@@ -50,7 +47,10 @@ def reconcile_master(
     for pod in live:
         if not pod.terminating and _is_older_than_its_account(pod, observed.account_created):
             result.delete(pod)
-            note = f"{pod.name}: its service account was made again; only a new pod gets a token of the new one"
+            note = (
+                f"{pod.name}: its service account was created again; only a new pod gets a token "
+                "of it"
+            )
             result.record_event("MasterInterrupted", [note])
     wait = backoff.seconds_left(result.status.master.back_off, now)
     for pod in masters:
@@ -86,11 +86,10 @@ def reconcile_master(
 
 
 def _is_older_than_its_account(pod: Pod, account_created: str) -> bool:
-    """Whether the account that a pod's token is of was deleted.
+    """Return whether the service account of a pod was deleted and created again after the pod.
 
-    The account there is now was made after the pod. A master whose token is refused can store
-    nothing. If it were not replaced at once, it would end by itself, but then what it cannot store
-    is lost if its ConfigMap is deleted meanwhile.
+    The token of such a master is refused, so it can store nothing. It would end by itself, but its
+    state would be lost if its ConfigMap were deleted meanwhile.
     """
     created = pod.metadata.creation_timestamp
     if not (created and account_created):
@@ -99,10 +98,7 @@ def _is_older_than_its_account(pod: Pod, account_created: str) -> bool:
 
 
 def _count_termination(result: ReconcileResult, job: ElasticJob, pod: Pod, now: float) -> None:
-    """Count the end of a master's pod, as a restart or as an uncounted one.
-
-    While the job runs no end is a success.
-    """
+    """Count the end of a master's pod; while the job runs no end is a success."""
     failure = classify(pod)
     master = result.status.master
     counted = is_counted(job, pod)
@@ -124,6 +120,7 @@ def _count_termination(result: ReconcileResult, job: ElasticJob, pod: Pod, now: 
         limit = job.spec.master.restart_limit
         if master.restarts > limit:
             result.failure = JobFailure(
-                f"the master failed and spec.master.restartLimit {limit} is used up: {failure.reason}"
+                f"the master failed and spec.master.restartLimit {limit} is used up: "
+                f"{failure.reason}"
             )
     result.status = replace(result.status, master=master)

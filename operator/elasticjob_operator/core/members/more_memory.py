@@ -1,4 +1,4 @@
-"""How much memory a member gets after it was killed for what it used."""
+"""Computes how much memory a member gets after it was killed for its memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from elasticjob_operator.core.model.plan import Quantities
 def is_lowered(
     spec: ReplicaSpec, pod: Pod, own: Mapping[str, int | str], by_plans: Mapping[str, int | str]
 ) -> bool:
-    """Whether a pod has less memory than its template says, so that running out of it is not the member's fault.
+    """Return whether plans have lowered a pod's memory, so that its restart is not counted.
 
-    So it is, too, where the template says nothing and only a plan has (`by_plans`: what they have
-    set for the role). Only once: what the member then gets is its `own`, and whatever takes that
-    away from its pods, it counts.
+    That is so if it has less than its template says, or if only plans have set it (`by_plans`). It
+    is so once: the memory that the member then gets is its `own`, and later failures count.
     """
     template = _template_memory(spec)
     current = _pod_memory(pod)
@@ -31,10 +30,9 @@ def is_lowered(
 
 
 def increased_memory(spec: ReplicaSpec, pod: Pod) -> tuple[Quantities, str]:
-    """Return twice the memory that the pod had, or less by `maxMemory`, at least the template's.
+    """Return twice the pod's memory, within the template's and `maxMemory`, and a phrase about it.
 
-    And a phrase about it.
-    The quantities are empty where more memory is not allowed or would not help.
+    The quantities are empty if more memory is not allowed or would not help.
     """
     current = _pod_memory(pod)
     template = _template_memory(spec)
@@ -52,18 +50,10 @@ def increased_memory(spec: ReplicaSpec, pod: Pod) -> tuple[Quantities, str]:
     }, f"with {format_memory(more)} of memory instead of {format_memory(current)} ({bound})"
 
 
-def most_memory(spec: ReplicaSpec) -> Decimal:
-    """Return the most memory that restarts can have given a member; 0 if its template has none."""
-    template = _template_memory(spec) or Decimal(0)
-    return max(template, _max_memory(spec, template))
-
-
 def _max_memory(spec: ReplicaSpec, template: Decimal) -> Decimal:
-    return (
-        template * DEFAULT_MAX_MEMORY_FACTOR
-        if spec.max_memory is None
-        else parse_quantity(spec.max_memory)
-    )
+    if spec.max_memory is None:
+        return template * DEFAULT_MAX_MEMORY_FACTOR
+    return parse_quantity(spec.max_memory)
 
 
 def _template_memory(spec: ReplicaSpec) -> Decimal | None:
@@ -72,12 +62,10 @@ def _template_memory(spec: ReplicaSpec) -> Decimal | None:
 
 
 def _pod_memory(pod: Pod) -> Decimal | None:
-    containers = pod.spec.containers
-    return (
-        _memory(containers[0].resources.requests, containers[0].resources.limits)
-        if containers
-        else None
-    )
+    if not pod.spec.containers:
+        return None
+    resources = pod.spec.containers[0].resources
+    return _memory(resources.requests, resources.limits)
 
 
 def _memory(requests: Mapping[str, int | str], limits: Mapping[str, int | str]) -> Decimal | None:

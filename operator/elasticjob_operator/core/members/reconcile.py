@@ -1,7 +1,4 @@
-"""Compares the members a job shall have with the pods it has.
-
-Which pods to create and which to delete.
-"""
+"""Compares the members of a job with its pods, and decides which pods to create and to delete."""
 
 from __future__ import annotations
 
@@ -29,8 +26,9 @@ from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 from elasticjob_operator.core.model.plan import Indices, Quantities, with_plan_resources
 
 MAX_CREATES = 500
-"""Pods created by one decision. It bounds what is under way when something changes, and keeps
-status writes rare.
+"""Pods created by one decision.
+
+Few enough to react to a change, many enough for few status writes.
 """
 
 
@@ -45,13 +43,13 @@ def reconcile_members(
     defaults: Defaults,
     now: float,
 ) -> ReconcileResult:
-    """Count what has become of the pods of every role, delete those that shall go, and create those that are missing.
+    """Count ended pods of every role, delete those that must leave, and create missing ones.
 
     Args:
         observed: the job and its pods.
         status: the job's status as decided so far.
         staying: members per role that no running plan removes; only their pods are replaced.
-        surplus: pods per role that it may have beyond its `maxReplicas`, for members that are being replaced.
+        surplus: pods per role beyond its `maxReplicas`, for members that are being replaced.
         overrides: resources per role that a running plan is setting.
         waiting: roles that get no new pods yet.
         defaults: what the job may leave out.
@@ -98,10 +96,7 @@ def pods_by_role(observed: Observed) -> dict[str, list[Pod]]:
 
 
 def keep_only_members(replica: ReplicaStatus, indices: frozenset[int]) -> ReplicaStatus:
-    """Return the role's status with these members.
-
-    All that it says about other members is dropped.
-    """
+    """Return the role's status with these members, and with entries for no other member."""
     keep = {str(index) for index in indices}
     return replace(
         replica,
@@ -129,7 +124,7 @@ def _delete_pods(
     staying: frozenset[int],
     now: float,
 ) -> None:
-    """Delete pods of no member, ended pods whose replacement is due, and all but the newest of two of one member."""
+    """Delete pods of no member, ended pods that are due, and all but the newest pod of a member."""
     spec = job.spec.replica_specs[role]
     replica = result.status.replica_statuses[role]
     members = parse_indices(replica.indices)
@@ -167,10 +162,7 @@ def _create_pods(
     defaults: Defaults,
     now: float,
 ) -> None:
-    """Create the pods that are missing, under names never used before.
-
-    With them there are `room` at most.
-    """
+    """Create missing pods, `room` pods of the role at most, under names that were never used."""
     spec = observed.job.spec.replica_specs[role]
     replica = result.status.replica_statuses[role]
     live = {pod.index for pod in pods if not pod.finished}
@@ -184,9 +176,9 @@ def _create_pods(
     incarnations = replica.incarnations
     chosen = sorted(missing)[: max(min(MAX_CREATES - len(result.creates), room), 0)]
     if observed.last_refusal and chosen:
-        # Once refused, as for a quota, one pod is enough to find out whether it is still so: names
-        # are not used up. Another one each time, for it may be one alone that is refused, such as
-        # for the memory it needs.
+        # After a refusal, as by a quota, one pod is enough to find out whether it still holds, so
+        # that no names are used up. It is another one each time, because the API server may refuse
+        # a single member, such as for its memory.
         position = incarnations % len(missing)
         chosen = sorted(missing)[position : position + 1]
     by_index = _incarnations(replica, pods, staying)
@@ -224,7 +216,7 @@ def _create_pods(
 def _incarnations(
     replica: ReplicaStatus, pods: Iterable[Pod], members: frozenset[int]
 ) -> dict[str, int]:
-    """Return the incarnation of each member's latest pod, also of those that an older operator has created."""
+    """Return the incarnation of each member's latest pod, also if an older operator created it."""
     known = dict(replica.incarnation_by_index)
     for pod in pods:
         if pod.incarnation > known.get(str(pod.index), 0) and pod.index in members:
@@ -240,19 +232,16 @@ def _by_index(pods: Iterable[Pod]) -> dict[int, list[Pod]]:
 
 
 def _most_pods(spec: ReplicaSpec) -> int:
-    """Return how many members of a role may have a pod, whatever number the status says."""
+    """Return how many members of a role may have a pod by the spec."""
     return MAX_REPLICAS if spec.max_replicas is None else spec.max_replicas
 
 
 def _finished_members(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[int]:
-    """Return the members that get no pod any more, although they are still members."""
+    """Return the members that get no more pods."""
     return parse_indices(replica.succeeded_indices) | permanently_failed(spec, replica)
 
 
 def _back_off_seconds(spec: ReplicaSpec, replica: ReplicaStatus, index: int, now: float) -> float:
     wait = replica.back_off.get(str(index))
-    return (
-        backoff.seconds_left(wait, now, longest=backoff.longest_delay(spec.restart_rules))
-        if wait
-        else 0.0
-    )
+    longest = backoff.longest_delay(spec.restart_rules)
+    return backoff.seconds_left(wait, now, longest=longest)

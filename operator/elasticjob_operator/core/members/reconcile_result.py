@@ -1,4 +1,4 @@
-"""The result of comparing desired with existing pods of members or of the master, collected within one decision."""
+"""Collects the result of comparing the desired pods of members or master with the existing ones."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class JobFailure:
 
     Attributes:
         message: for people.
-        kind: whether the same would come again if the job began anew. Permanent: a rule or the program says so.
-            Deadline: the time that the job may take is over.
+        kind: whether the failure would come again after a retry. Permanent: by a rule or the
+            program. Deadline: the time of the job is over.
     """
 
     message: str
@@ -32,16 +32,16 @@ class JobFailure:
 
 @dataclass
 class ReconcileResult:
-    """What must be done about the pods of the members or of the master.
+    """The actions on pods of members or master, and the new status.
 
     Attributes:
         status: the job's status with the counters that must be stored before the pods are created.
         creates: pods to create.
         deletes: pods to delete.
-        confirm: names of pods that must be confirmed to be gone before others can be created.
+        confirm: names of pods to look for before others can be created.
         events: events to emit.
         failure: why the job has failed; None when it has not.
-        requeue_after: seconds after which to decide again although nothing has changed; None for no such time.
+        requeue_after: seconds after which to decide again without a change; None for never.
     """
 
     status: ElasticJobStatus
@@ -64,15 +64,14 @@ class ReconcileResult:
         self.deletes.append(DeletePod(pod.name, pod.metadata.uid))
 
     def force_delete_if_stuck(self, pod: Pod, seconds: int | None, now: float) -> None:
-        """Delete a pod without grace if its grace period ended so many seconds ago, as on a lost node; None: never."""
+        """Delete a pod without grace if its grace period ended `seconds` ago; None for never."""
         metadata = pod.metadata
         if (
             seconds is None
             or metadata.deletion_timestamp is None
             or metadata.deletion_grace_period_seconds == 0
         ):
-            # a grace period of 0: it has been force-deleted already, and a finalizer keeps the
-            # object
+            # With a grace period of 0 it is force-deleted already, and a finalizer keeps it.
             return
         wait = parse_time(metadata.deletion_timestamp) + seconds - now
         if wait > 0:
@@ -81,10 +80,7 @@ class ReconcileResult:
             self.deletes.append(DeletePod(pod.name, metadata.uid, grace_seconds=0))
 
     def terminate(self, job: ElasticJob, pod: Pod, now: float) -> None:
-        """Delete a pod that shall not be replaced.
-
-        By force if it is stuck and the job allows that.
-        """
+        """Delete a pod that is not replaced; by force if it is stuck and the job allows that."""
         if not pod.terminating:
             self.delete(pod)
         elif pod.role == names.ROLE_MASTER:
@@ -95,11 +91,11 @@ class ReconcileResult:
             )
 
     def requeue(self, seconds: float) -> None:
-        """Decide again after so many seconds at the latest."""
+        """Decide again after this number of seconds at the latest."""
         self.requeue_after = shortest_wait(self.requeue_after, seconds)
 
     def record_event(self, reason: str, notes: list[str], *, warning: bool = False) -> None:
-        """Record one event with all notes, or with the first ones and how many more there are.
+        """Record one event with the first notes and the number of the others.
 
         None without notes.
         """

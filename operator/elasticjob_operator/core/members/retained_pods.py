@@ -1,8 +1,8 @@
-"""Failed pods that have been replaced and stay, for `kubectl logs` and `kubectl describe`.
+"""Keeps failed pods after they were replaced, for `kubectl logs` and `kubectl describe`.
 
-They are set apart before anything is decided: no member, count, drain or plan knows them. Nothing
-is written to mark one. It is known by what it is: failed, and older than the latest pod of its
-member, whose name the status has.
+They are separated from the others before anything is decided, so they count for no member, drain or
+plan. They have no mark: a retained pod has failed and is older than the latest pod of its member,
+whose name is in the status.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from elasticjob_operator.core.members.failure_policy import is_counted
 from elasticjob_operator.core.model.observed import MemberKey, Observed, Pod
 
 MAX_RETAINED_PODS = 10
-"""Of each job the newest so many stay: all whose restarts are counted, with the default
-`runPolicy.backoffLimit`.
-"""
+"""Retained pods of a job, the newest ones: one for each restart of the default `backoffLimit`."""
 
 
 def with_retained_apart(observed: Observed) -> Observed:
-    """Return what is observed with the failed pods that have been replaced in `retained` instead of in `pods`."""
+    """Return what is observed with the replaced failed pods in `retained` instead of `pods`."""
     failed = {(pod.role, pod.index) for pod in observed.pods if pod.failed}
     if observed.job.status.phase is None or not failed:
         return observed
@@ -43,10 +41,9 @@ def with_retained_apart(observed: Observed) -> Observed:
 
 
 def may_be_retained(job: ElasticJob, pod: Pod) -> bool:
-    """Whether a pod may stay when it is replaced.
+    """Return whether a pod may stay when it is replaced: it has ended by a counted failure.
 
-    All of it has ended, and by a failure that is counted. What ended it otherwise, such as an
-    eviction, says nothing about the program, and there may be many of them.
+    An end such as an eviction says nothing about the program, and may happen often.
     """
     return pod.failed and not pod.terminating and is_counted(job, pod)
 
@@ -54,22 +51,18 @@ def may_be_retained(job: ElasticJob, pod: Pod) -> bool:
 def excess(observed: Observed) -> tuple[Pod, ...]:
     """Return the retained pods to delete.
 
-    Those beyond the limit, and those whose labels or owner were edited. All of them while the API
-    server refuses a change: a quota may count failed pods as well, and the job needs the room more
-    than anybody needs their logs.
+    Those beyond the limit, or all while the API server refuses a change: a quota may count failed
+    pods as well, and the job needs the room more than their logs.
     """
-    kept = [pod for pod in observed.retained if pod.metadata.uid not in observed.tampered]
-    kept = sorted(kept, key=_ended_at, reverse=True)[
-        : 0 if observed.last_refusal else MAX_RETAINED_PODS
-    ]
+    newest_first = sorted(observed.retained, key=_ended_at, reverse=True)
+    kept = [] if observed.last_refusal else newest_first[:MAX_RETAINED_PODS]
     return tuple(pod for pod in observed.retained if pod not in kept)
 
 
 def _latest_incarnations(observed: Observed, members: Set[MemberKey]) -> Mapping[MemberKey, int]:
-    """Return the incarnation of the latest pod of these, as far as they are members, and of the master.
+    """Return the incarnation of the latest pod of the master, and of these if they are members.
 
-    The status has it before the pod is created. A pod that is newer nevertheless was made by an
-    earlier operator.
+    The status has it before the pod is created. An earlier operator may have created a newer pod.
     """
     status = observed.job.status
     latest = {(names.ROLE_MASTER, -1): status.master.incarnations - 1}
@@ -86,7 +79,7 @@ def _latest_incarnations(observed: Observed, members: Set[MemberKey]) -> Mapping
 
 
 def _ended_at(pod: Pod) -> tuple[float, int, str]:
-    """Return the order of retained pods: a long run that has just failed is the newest failure."""
+    """Return the sort key: the time of the failure, not of the creation."""
     _, ended = run_times(pod)
     created = pod.metadata.creation_timestamp
     if ended is None:

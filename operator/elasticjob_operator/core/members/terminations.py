@@ -1,9 +1,8 @@
-"""Counts the terminations of members' pods in the job's status, each once.
+"""Counts each end of a member's pod once in the job's status.
 
-As success, restart or failure of the job. A restart is counted as one more than the pod's own
-annotation says, so a pod that is observed again changes nothing. A pod that has vanished has no
-annotation any more: `started_indices` in the status says which members have a pod, and a member is
-removed from it when the end of its pod is counted.
+The new count is one more than the pod's annotation says, so a pod that is observed again changes
+nothing. A pod that has vanished has no annotation. `started_indices` in the status lists the
+members that have a pod, and loses a member when the end of its pod is counted.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from elasticjob_operator.core.model.observed import Pod
 
 @dataclass
 class _Counters:
-    """A role's counters by member index, while the terminations of its pods are counted, with a note for each."""
+    """A role's counters by member index, with a note for each end that is counted."""
 
     succeeded: set[int]
     restarts: dict[str, int]
@@ -36,7 +35,7 @@ class _Counters:
     uncounted_notes: list[str] = field(default_factory=list)
 
     def include(self, index: int, pod: Pod) -> bool:
-        """Whether the end of this pod is counted already."""
+        """Return whether the end of this pod is counted already."""
         if not self.restarts and not self.uncounted_restarts:
             return False
         key = str(index)
@@ -53,7 +52,7 @@ def count_terminations(
     staying: frozenset[int],
     now: float,
 ) -> None:
-    """Count what has become of a role's pods, record events about it, and see whether the job has failed by it."""
+    """Count the ended pods of a role, record events, and fail the job if a limit is exceeded."""
     spec = job.spec.replica_specs[role]
     replica = result.status.replica_statuses[role]
     counters = _Counters(
@@ -95,30 +94,27 @@ def count_terminations(
 
 
 def is_done(spec: ReplicaSpec, pod: Pod) -> bool:
-    """Whether the member of this pod has done its part for good.
+    """Return whether the member of this pod has succeeded for good.
 
-    Without an agent, 0 after SIGTERM says nothing: many programs end so when they are told to.
+    Without an agent, exit code 0 after SIGTERM is not a success: many programs end so on SIGTERM.
     """
-    told_to_end = pod.terminating and not spec.managed
+    had_sigterm = pod.terminating and not spec.managed
     return (
         pod.training_ended
         and pod.training_succeeded
-        and not (told_to_end or spec.restart_on_success)
+        and not (had_sigterm or spec.restart_on_success)
     )
 
 
 def permanently_failed(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[int]:
-    """Return the members that have used up their restarts and get no pod any more."""
+    """Return the members that have used up their restarts and get no more pods."""
     return frozenset(
         int(index) for index, n in replica.restarts_by_index.items() if n > spec.restart_limit
     )
 
 
 def _count_success_to_repeat(counters: _Counters, spec: ReplicaSpec, pod: Pod, now: float) -> None:
-    """Count the end of a pod whose member runs again.
-
-    Like an end from outside, which says nothing of the next run.
-    """
+    """Count the success of a pod whose member runs again, like an end from outside."""
     key = str(pod.index)
     before = counters.back_off.get(key)
     counters.back_off[key], consequence = backoff.after_termination(
@@ -178,14 +174,12 @@ def _fail_job_above_limit(
     pod: Pod,
     failure: Failure,
 ) -> None:
-    """Fail the job if too many members of the role have used up their restarts.
-
-    One, unless `minFailed` allows more.
-    """
+    """Fail the job if `minFailed` members (default: 1) have used up their restarts."""
     failed = sum(n > spec.restart_limit for n in counters.restarts.values())
     if failed >= (spec.completion.min_failed or 1):
         result.failure = result.failure or JobFailure(
-            f"{role} {pod.index} failed and its restartLimit {spec.restart_limit} is used up: {failure.reason}"
+            f"{role} {pod.index} failed and its restartLimit {spec.restart_limit} is used up: "
+            f"{failure.reason}"
         )
 
 
@@ -198,7 +192,7 @@ def _count_vanished(
 ) -> frozenset[int]:
     """Count the pods that have vanished.
 
-    Return the members that have a pod whose end is not counted yet.
+    Return the members with a pod whose end is not counted yet.
     """
     started = parse_indices(replica.started_indices)
     indexed = [(pod.index, pod) for pod in pods]

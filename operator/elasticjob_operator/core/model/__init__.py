@@ -1,1 +1,4 @@
-"""The data that decisions use: what is observed of a job, the actions, and the types of a plan."""
+"""Defines the data of decisions.
+
+The observed state of a job, the actions, and the types of a plan.
+"""

@@ -1,7 +1,4 @@
-"""All actions a decision can contain.
-
-Each names its object, and the version or UID on which it was decided.
-"""
+"""Defines the actions of a decision; each names its object and the version or UID it relies on."""
 
 from __future__ import annotations
 
@@ -17,14 +14,14 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class PatchJobStatus:
-    """Merge-patch the job's status, with the resourceVersion that was observed as a precondition."""
+    """Merge-patch the job's status, with the observed resourceVersion as a precondition."""
 
     patch: Json
 
 
 @dataclass(frozen=True)
 class PatchStatus:
-    """Merge-patch the status of a ScalePlan, ScaleIn or ScaleOut, with its resourceVersion as a precondition."""
+    """Merge-patch the status of a plan or request, with its resourceVersion as a precondition."""
 
     kind: Literal["ScalePlan", "ScaleIn", "ScaleOut"]
     name: str
@@ -35,7 +32,7 @@ class PatchStatus:
 
 @dataclass(frozen=True)
 class Adopt:
-    """Make the job an owner of a user's object, so that the garbage collector deletes it with the job."""
+    """Make the job an owner of a user's plan or request, so that it is deleted with the job."""
 
     kind: Literal["ScalePlan", "ScaleIn", "ScaleOut"]
     name: str
@@ -46,20 +43,14 @@ class Adopt:
 
 @dataclass(frozen=True)
 class CreatePlan:
-    """Create a ScalePlan.
-
-    Its name derives from what it is for, so a repeated create makes no second one.
-    """
+    """Create a ScalePlan; its name derives from its cause, so a repeated creation has no effect."""
 
     body: Json
 
 
 @dataclass(frozen=True)
 class DeletePlan:
-    """Delete a ScalePlan.
-
-    A finished one beyond the history limit, or one whose ScaleIn or ScaleOut was deleted.
-    """
+    """Delete a ScalePlan beyond the history limit, or one whose ScaleIn or ScaleOut was deleted."""
 
     name: str
     uid: str
@@ -153,10 +144,7 @@ class ResizePod:
 
 @dataclass(frozen=True)
 class CreateWorkload:
-    """Create a Workload of Kueue.
-
-    Its name has its number, so a repeated create makes no second one.
-    """
+    """Create a Workload of Kueue; its name contains its number, so a repetition has no effect."""
 
     body: Json
 
@@ -185,10 +173,10 @@ class EmitEvent:
 
     Attributes:
         reason: the kind of event, in one word.
-        note: what has happened, for people.
-        action: what was being done.
-        warning: whether it is no good news.
-        plan: the ScalePlan that it is about as well, which gets the same event.
+        note: the text for people.
+        action: the operation during which it happened.
+        warning: whether its type is Warning.
+        plan: a ScalePlan that gets the same event.
     """
 
     reason: str
@@ -221,7 +209,7 @@ Action = (
 
 @dataclass(frozen=True)
 class Decision:
-    """The actions to execute now, in this order, and the seconds after which to decide again without a change.
+    """The actions to execute now, in this order, and the seconds until the next decision.
 
     Adjacent pod actions may be executed concurrently. If an action fails, the ones after it are
     skipped, and the next decision starts from the state that is then observed. The one exception:

@@ -1,8 +1,7 @@
-"""Whose a pod is, and which member's: by its controller and its name.
+"""Identifies the job and the member of a pod by its controller and its name.
 
-Labels and owner references of a pod can be edited, and a watch by labels reports a pod that has
-lost its label as deleted. Its name cannot be edited: with its job's name it says role, index and
-incarnation.
+Users can edit labels and owner references, and a watch by labels reports a pod that has lost its
+label as deleted. Nobody can edit the name, which contains role, index and incarnation.
 """
 
 from __future__ import annotations
@@ -27,11 +26,7 @@ _MASTER = re.compile(rf"{names.ROLE_MASTER}(?:-([1-9][0-9]{{0,9}}))?")
 
 @dataclass(frozen=True)
 class JobIdentity:
-    """One job.
-
-    Neither a UID nor a name is enough, as an owner reference of another namespace may have the
-    same.
-    """
+    """One job; an owner reference in another namespace may have the same name and UID."""
 
     namespace: str
     name: str
@@ -68,33 +63,26 @@ def member_of_name(job: str, pod: str) -> MemberIdentity | None:
     if (master := _MASTER.fullmatch(rest)) is not None:
         return MemberIdentity(names.ROLE_MASTER, -1, int(master[1] or 0))
     member = _MEMBER.fullmatch(rest)
-    return (
-        MemberIdentity(member[1], int(member[2]), int(member[3] or 0))
-        if member is not None
-        else None
-    )
+    if member is None:
+        return None
+    return MemberIdentity(member[1], int(member[2]), int(member[3] or 0))
 
 
 def tampering(pod: Pod, job: JobIdentity, member: MemberIdentity) -> str:
-    """Return which label or owner reference of a pod is not what its name says.
-
-    Empty when all are.
-    """
+    """Return which label or owner of a pod differs from its name; empty if none does."""
     for label, value in pod_labels(job, member).items():
         found = pod.metadata.labels.get(label)
         if found is None:
             return f"its label {label} is gone"
         if found != value:
             return f"its label {label} is {found!r} and not {value!r}"
-    return (
-        ""
-        if controlling_job(pod) == job
-        else f"it is not controlled by ElasticJob {job.name} any more"
-    )
+    if controlling_job(pod) != job:
+        return f"it is not controlled by ElasticJob {job.name} any more"
+    return ""
 
 
 def restored(pod: Pod, job: JobIdentity, member: MemberIdentity) -> Pod:
-    """Return the pod with the labels and the owner that its name says it has had."""
+    """Return the pod with the labels and the owner that it was created with."""
     owner = OwnerReference(
         api_version=names.API_VERSION, kind=ELASTIC_JOB, name=job.name, uid=job.uid, controller=True
     )
@@ -103,10 +91,10 @@ def restored(pod: Pod, job: JobIdentity, member: MemberIdentity) -> Pod:
 
 
 def was_made_for(pod: Mapping[str, Any], job: JobIdentity) -> bool:
-    """Whether a pod, as the API server returns it, was made for the job.
+    """Return whether a pod, as the API server returns it, was created for the job.
 
-    By the environment, which nobody can edit. A pod without an agent has none: there it is the
-    owner, and where that is gone, the host name beside the pod's name.
+    The environment of its containers decides, which nobody can edit. A pod without an agent has no
+    such environment. For it the owner decides, and without an owner the host name.
     """
     metadata = pod.get("metadata") or {}
     spec = pod.get("spec") or {}
@@ -140,8 +128,6 @@ def pod_labels(job: JobIdentity, member: MemberIdentity) -> dict[str, str]:
         names.LABEL_ROLE: member.role,
         names.LABEL_INCARNATION: str(member.incarnation),
     }
-    return (
-        labels
-        if member.role == names.ROLE_MASTER
-        else {**labels, names.LABEL_INDEX: str(member.index)}
-    )
+    if member.role != names.ROLE_MASTER:
+        labels[names.LABEL_INDEX] = str(member.index)
+    return labels

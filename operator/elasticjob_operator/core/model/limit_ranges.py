@@ -1,4 +1,4 @@
-"""LimitRanges: the default limits that a namespace gives to containers that name none."""
+"""Reads LimitRanges: the default limits of a namespace for containers without limits."""
 
 from __future__ import annotations
 
@@ -23,23 +23,17 @@ class LimitRangeSpec(Object, frozen=True):
 
 
 class LimitRange(Object, frozen=True):
-    """A LimitRange.
-
-    The API server has already filled in the defaults that follow from its maxima.
-    """
+    """A LimitRange; the API server has derived defaults from its maxima."""
 
     metadata: ObjectMeta
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
 def default_limits(ranges: Iterable[LimitRange]) -> dict[str, int | str]:
-    """Return the limits that a container without its own gets.
-
-    The least where LimitRanges differ.
-    """
+    """Return the limits of a container without limits; the lowest if LimitRanges differ."""
     found: dict[str, int | str] = {}
     for item in (item for each in ranges for item in each.spec.limits if item.type == "Container"):
         for name, value in item.default.items():
-            with suppress(ValueError):  # what a tenant has written is no reason to fail on the job
+            with suppress(ValueError):  # an invalid quantity of a user must not fail the job
                 found[name] = min(value, found.get(name, value), key=parse_quantity)
     return found

@@ -97,10 +97,7 @@ class PodStatus(Object, frozen=True):
 
 
 class Pod(Object, frozen=True, dict=True):
-    """A pod of a job.
-
-    What its labels say is read once: each decision asks for it many times, of every pod of a job.
-    """
+    """A pod of a job; its labels are parsed once, because decisions read them many times."""
 
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()
@@ -118,22 +115,14 @@ class Pod(Object, frozen=True, dict=True):
 
     @cached_property
     def index(self) -> int:
-        """Its index in the role.
-
-        -1 for the master, which has none, whatever somebody has made of the label.
-        """
-        return (
-            -1
-            if self.role == names.ROLE_MASTER
-            else _number(self.metadata.labels.get(names.LABEL_INDEX), -1)
-        )
+        """Its index in the role; -1 for the master."""
+        if self.role == names.ROLE_MASTER:
+            return -1
+        return _number(self.metadata.labels.get(names.LABEL_INDEX), -1)
 
     @cached_property
     def incarnation(self) -> int:
-        """Its number among the pods of the role that replaced an earlier pod of an index.
-
-        0 for a first pod.
-        """
+        """Its number among the replacement pods of the role; 0 for the first pod of an index."""
         return _number(self.metadata.labels.get(names.LABEL_INCARNATION), 0)
 
     @property
@@ -148,14 +137,14 @@ class Pod(Object, frozen=True, dict=True):
 
     @property
     def finished(self) -> bool:
-        """Whether its phase is final: all of its containers have ended and none restarts."""
+        """Return whether its phase is final: all of its containers have ended and none restarts."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
     def failed(self) -> bool:
-        """Whether it has failed as a whole: all of its containers have ended.
+        """Return whether all containers have ended with a failure.
 
-        Its phase says so a moment later.
+        The phase follows a moment later.
         """
         if self.finished or not self.spec.containers:
             return self.status.phase == "Failed"
@@ -166,17 +155,17 @@ class Pod(Object, frozen=True, dict=True):
 
     @property
     def terminating(self) -> bool:
-        """Whether it is being deleted. Until it is gone its processes may still run."""
+        """Return whether it is being deleted; its processes may still run."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def ready(self) -> bool:
-        """Whether it has the condition Ready and is not being deleted."""
+        """Return whether it has the condition Ready and is not being deleted."""
         return not self.terminating and self.condition("Ready") is not None
 
     @property
     def terminated(self) -> Terminated | None:
-        """How the training container (the first one) ended; None while it has not."""
+        """The end of the training container (the first one); None while it runs."""
         first = self.spec.containers[0].name if self.spec.containers else ""
         for status in self.status.container_statuses:
             if status.name == first:
@@ -185,21 +174,18 @@ class Pod(Object, frozen=True, dict=True):
 
     @property
     def training_ended(self) -> bool:
-        """Whether the training container has ended, which is how an agent confirms that it has drained."""
+        """Return whether the training container has ended.
+
+        So an agent confirms that it has drained.
+        """
         return self.finished or self.terminated is not None
 
     @property
     def training_succeeded(self) -> bool:
-        """Whether the training container ended with exit code 0.
-
-        Other containers do not matter then.
-        """
-        terminated = self.terminated
-        return (
-            terminated.exit_code == 0
-            if terminated is not None
-            else self.status.phase == "Succeeded"
-        )
+        """Return whether the training container ended with exit code 0."""
+        if self.terminated is not None:
+            return self.terminated.exit_code == 0
+        return self.status.phase == "Succeeded"
 
     def condition(self, kind: str) -> PodCondition | None:
         """Return the condition of this type if it is True."""
@@ -221,43 +207,43 @@ MemberKey = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Repair:
-    """The merge patch that brings a status within the bounds of its type, and which fields that changes, and why."""
-
-    patch: Mapping[str, Any]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Observed:
     """One job and what belongs to it.
 
     Attributes:
         job: the job.
         pods: pods of this job, by its namespace and UID, each with the labels that its name says.
-        retained: failed pods that have been replaced and stay for their logs, once they are set apart from `pods`
-            (core/members/retained_pods.py).
+        retained: failed pods that have been replaced and stay for their logs, once they are set
+            apart from `pods` (core/members/retained_pods.py).
         plans: ScalePlans that name the job.
         scale_ins: ScaleIns that name the job.
         scale_outs: ScaleOuts that name the job.
-        last_refusal: why the API server refused the last attempt to change the cluster, for messages; empty if it did
-            not. Nothing is decided by it.
-        status_written_at: when this process last wrote the job's status, in seconds since the epoch; 0 for never.
+        last_refusal: why the API server refused the last attempt to change the cluster, for
+            messages; empty if it did not. Nothing is decided by it.
+        status_written_at: when this process last wrote the job's status, in seconds since the
+            epoch; 0 for never.
         leaving_nodes: nodes that are about to go, and the key of `LEAVING_REASONS` that says why
             (core/scaling/disruption.py).
-        node_labels: the labels of nodes, by their names; empty for an operator that may not watch nodes.
+        node_labels: the labels of nodes, by their names; empty for an operator that may not watch
+            nodes.
         node_conditions: the conditions of nodes, by their names; likewise.
-        infrastructure_ensured: whether this process has found or made Secret, Services and so on as the spec says.
+        infrastructure_ensured: whether this process has found or made Secret, Services and so on as
+            the spec says.
         account_created: when the master's service account was made; empty: not known.
-        secret_made_anew: when the job's Secret was made with other contents than it had before; empty: never.
+        secret_made_anew: when the job's Secret was made with other contents than it had before;
+            empty: never.
         refused_resizes: by pod UID the last resize in place that the API server refused, and why.
-        default_limits: the limits that the namespace's LimitRanges give to containers that name none.
-        repairs: by UID of a custom resource whose stored status is beyond the bounds of its type, what brings it back.
-        tampered: by UID of a pod whose labels or owner were edited, what was; `pods` has it as its name says.
-        gone: by member the name of its latest pod of which the API server has confirmed that it is gone.
+        default_limits: the limits that the namespace's LimitRanges give to containers that name
+            none.
+        tampered: by UID of a pod whose labels or owner were edited, what was; `pods` has it as its
+            name says.
+        gone: by member the name of its latest pod of which the API server has confirmed that it is
+            gone.
         unconfirmed: names of pods that the watch has reported as gone while they were running.
-        kept: names of pods that exist although no watch reports them, and when the API server last said so.
-        quota: what Kueue says of the job; None for a job, or an operator, that has nothing to do with it.
+        kept: names of pods that exist although no watch reports them, and when the API server last
+            said so.
+        quota: what Kueue says of the job; None for a job, or an operator, that has nothing to do
+            with it.
     """
 
     job: ElasticJob
@@ -278,7 +264,6 @@ class Observed:
     secret_made_anew: str = ""
     refused_resizes: Mapping[str, tuple[ResizePod, str]] = dataclasses.field(default_factory=dict)
     default_limits: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
-    repairs: Mapping[str, Repair] = dataclasses.field(default_factory=dict)
     tampered: Mapping[str, str] = dataclasses.field(default_factory=dict)
     gone: Mapping[MemberKey, str] = dataclasses.field(default_factory=dict)
     unconfirmed: frozenset[str] = frozenset()
@@ -306,7 +291,7 @@ class Defaults:
 def owner_reference(
     owner: ElasticJob | ScaleIn | ScaleOut, *, controller: bool = True
 ) -> dict[str, Any]:
-    """Return an owner reference, so that the garbage collector deletes the object with its owner."""
+    """Return an owner reference, by which an object is deleted with its owner."""
     reference: dict[str, Any] = {
         "apiVersion": names.API_VERSION,
         "kind": type(owner).__name__,
@@ -317,7 +302,7 @@ def owner_reference(
 
 
 def controlled_by(metadata: Mapping[str, Any], job: ElasticJob) -> bool:
-    """Whether raw metadata of an object in the job's namespace names the job as its controller."""
+    """Return whether raw metadata of an object names the job as its controller."""
     controller = {
         key: value for key, value in owner_reference(job).items() if key != "blockOwnerDeletion"
     }
@@ -328,10 +313,7 @@ def controlled_by(metadata: Mapping[str, Any], job: ElasticJob) -> bool:
 
 
 def _number(text: str | None, default: int) -> int:
-    """Return a number that anybody who may edit the pod can have changed.
-
-    `default` if it is none, or beyond all.
-    """
+    """Return the number in a label, which users can edit; `default` if it is not a number."""
     if (
         text is None
         or not (text.isascii() and text.isdecimal())

@@ -1,7 +1,4 @@
-"""Types that all of scaling uses.
-
-A resolved plan, member indices by role, and resource quantities.
-"""
+"""Defines the types of scaling: a resolved plan, member indices by role, and quantities."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from dataclasses import dataclass
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.indices import parse_indices
 from elasticjob_api.quantity import parse_quantity
-from elasticjob_api.scaleplan import Migration
+from elasticjob_api.scaleplan import Migration, PlanPhase
 
 Indices = dict[str, frozenset[int]]
 """Member indices by role."""
@@ -18,8 +15,12 @@ Quantities = dict[str, int | str]
 """Quantities by resource name, such as `{"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": 1}`."""
 
 
+ACTIVE_PHASES: tuple[PlanPhase, ...] = ("Draining", "Executing")
+"""The phases of a ScalePlan that is being executed."""
+
+
 class PlanRefused(Exception):
-    """A plan or request cannot be met; the message names the field, the value and the bound."""
+    """A plan or request is impossible; the message names the field, the value and the bound."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class ResolvedPlan:
     Attributes:
         before: indices per role now.
         targets: indices per role when it is done.
-        resources: resources per role that every member shall get.
+        resources: resources per role for every member.
         resources_by_index: resources of single new members, per role and index.
         migrations: members to replace after the change of size; they are in `targets`.
     """
@@ -42,17 +43,14 @@ class ResolvedPlan:
 
 
 def current_indices(status: ElasticJobStatus) -> Indices:
-    """Return the indices per role of the members that the job has by its status."""
+    """Return the member indices per role by the job's status."""
     return {
         role: parse_indices(replica.indices) for role, replica in status.replica_statuses.items()
     }
 
 
 def staying_indices(status: ElasticJobStatus) -> Indices:
-    """Return the same, but no member of a role that is removed from the job.
-
-    None of them is replaced any more.
-    """
+    """Return the same without members of removed roles, which are not replaced."""
     return {
         role: frozenset() if status.replica_statuses[role].removed else indices
         for role, indices in current_indices(status).items()
@@ -64,8 +62,8 @@ def with_plan_resources(
 ) -> Quantities:
     """Return the resources of a member while a plan sets some of them.
 
-    It keeps more memory that it has been given.
-    Else a member that has run out of the plan's memory would be started with it again and again.
+    A member that has got more memory keeps it. Otherwise a member that ran out of the plan's memory
+    would restart with it again and again.
     """
     return {
         **member_resources(status, role, index),
@@ -76,7 +74,7 @@ def with_plan_resources(
 def with_own_memory(
     status: ElasticJobStatus, role: str, index: int, by_plan: Quantities
 ) -> Quantities:
-    """Return what a plan sets for a role, with the memory that a member has been given where that is more."""
+    """Return the plan's resources for a member, with the member's own memory if that is more."""
     own = status.replica_statuses[role].resources_by_index.get(str(index), {}).get("memory")
     if own is None or "memory" not in by_plan:
         return by_plan
@@ -86,7 +84,7 @@ def with_own_memory(
 def member_resources(status: ElasticJobStatus, role: str, index: int) -> Quantities:
     """Return the resources that finished plans have set for a member.
 
-    They override those of its template.
+    They override the template.
     """
     replica = status.replica_statuses[role]
     return {**replica.resources, **replica.resources_by_index.get(str(index), {})}

@@ -1,8 +1,7 @@
-"""Kueue's Workload, as far as this operator reads it, and what is known of the Workloads of one job.
+"""Defines Kueue's Workload, as far as this operator reads it, and the quota of one job.
 
-Anybody who may write Workloads can have written one, so only the ones that name the job as their
-controller and have a name that this operator gives count, and nothing in them reaches beyond the
-job.
+Other programs can write Workloads. So only those count that the job controls and that have a name
+of this operator, and their contents affect the job only.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class WorkloadCondition(Object, frozen=True):
 
 
 class PodSet(Object, frozen=True):
-    """So many pods of one template."""
+    """A number of pods of one template."""
 
     name: str = "main"
     count: int = 1
@@ -65,7 +64,7 @@ class Admission(Object, frozen=True):
 
 
 class PodSetUpdate(Object, frozen=True):
-    """What an admission check adds to the pods of a set."""
+    """The fields that an admission check adds to the pods of a set."""
 
     name: str = ""
     labels: dict[str, str] = {}
@@ -75,20 +74,20 @@ class PodSetUpdate(Object, frozen=True):
 
 
 class AdmissionCheck(Object, frozen=True):
-    """What one admission check says."""
+    """The state of one admission check."""
 
     pod_set_updates: list[PodSetUpdate] = []
 
 
 class ReclaimablePod(Object, frozen=True):
-    """How many pods of a set need their quota no more."""
+    """The number of pods of a set that no longer need their quota."""
 
     name: str
     count: int = 0
 
 
 class WorkloadSpec(Object, frozen=True):
-    """What a Workload asks for."""
+    """The request of a Workload."""
 
     pod_sets: list[PodSet] = []
     queue_name: str = ""
@@ -96,7 +95,7 @@ class WorkloadSpec(Object, frozen=True):
 
 
 class WorkloadStatus(Object, frozen=True):
-    """What Kueue has decided."""
+    """The decision of Kueue."""
 
     conditions: list[WorkloadCondition] = []
     admission: Admission | None = None
@@ -113,31 +112,28 @@ class Workload(Object, frozen=True):
 
     @property
     def number(self) -> int:
-        """Its number among the Workloads of its job: the end of its name.
-
-        -1 for a name that has none.
-        """
+        """Its number among the Workloads of its job, at the end of its name; -1 for none."""
         digits = self.metadata.name.rpartition("-")[2]
         return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 9 else -1
 
     @property
     def reserved(self) -> bool:
-        """Whether it has quota, also while it is being evicted."""
+        """Return whether it has quota, also while it is being evicted."""
         return self.holds("QuotaReserved")
 
     @property
     def evicted(self) -> bool:
-        """Whether its pods have to end."""
+        """Return whether its pods have to end."""
         return self.holds("Evicted")
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended for good, because its job has, or another Workload has replaced it."""
+        """Return whether it has ended, because its job has or because it was replaced."""
         return self.holds("Finished")
 
     @property
     def admitted(self) -> bool:
-        """Whether its pods may run."""
+        """Return whether its pods may run."""
         return (
             self.holds("Admitted")
             and self.status.admission is not None
@@ -145,7 +141,7 @@ class Workload(Object, frozen=True):
         )
 
     def holds(self, kind: str) -> bool:
-        """Whether it has a condition of this type that is True."""
+        """Return whether it has a condition of this type that is True."""
         found = self.condition(kind)
         return found is not None and found.status == "True"
 
@@ -154,11 +150,11 @@ class Workload(Object, frozen=True):
         return next((each for each in self.status.conditions if each.type == kind), None)
 
     def reclaimed(self) -> dict[str, int]:
-        """Return how many pods of each set have given their quota back."""
+        """Return the number of pods of each set that have given their quota back."""
         return {each.name: each.count for each in self.status.reclaimable_pods}
 
     def counts(self) -> dict[str, int]:
-        """Return for how many pods of each set it has quota, or asks for it."""
+        """Return the number of pods of each set for which it has or requests quota."""
         reclaimed = self.reclaimed()
         return {
             each.name: max(each.count - reclaimed.get(each.name, 0), 0)
@@ -182,7 +178,7 @@ class Flavor(Object, frozen=True):
 
 @dataclass(frozen=True)
 class Quota:
-    """What is known of the quota of a job that Kueue queues.
+    """The quota of a job that Kueue queues.
 
     Attributes:
         queue: its LocalQueue; empty for a job that has lost its label.
@@ -210,19 +206,13 @@ class Quota:
 
 
 def workload_name(job: ElasticJob, number: int) -> str:
-    """Return the name of a Workload of the job.
-
-    It has the job's UID in it, so that no other job's has it.
-    """
+    """Return the name of a Workload of the job, which depends on the job's UID."""
     digest = hashlib.sha256(job.metadata.uid.encode()).hexdigest()[:10]
     return f"{job.metadata.name[:_MAX_NAME_CHARACTERS].rstrip('-.')}-{digest}-{number}"
 
 
 def is_workload_of(workload: Workload, job: ElasticJob) -> bool:
-    """Whether it is one that this operator has made for the job.
-
-    By namespace, controller and name.
-    """
+    """Return whether this operator created it for the job, by namespace, controller and name."""
     metadata = workload.metadata
     return (
         metadata.namespace == job.metadata.namespace

@@ -1,4 +1,1 @@
-"""Quota of Kueue for elastic jobs.
-
-What a job asks for, whether it may have pods, and where they run.
-"""
+"""Requests quota of Kueue for jobs, and decides whether a job may have pods and on which nodes."""

@@ -1,7 +1,4 @@
-"""What a job needs quota for.
-
-The pods of each role, and its master's, as the pod sets of a Workload.
-"""
+"""Computes the quota that a job needs: the pods of each role and of the master, as pod sets."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from elasticjob_api.quantity import parse_quantity
 from elasticjob_operator.core.manifests.gang import template_requests
 from elasticjob_operator.core.manifests.pods import master_pod, member_pod
 from elasticjob_operator.core.manifests.validation import validation_error
-from elasticjob_operator.core.members.changed_roles import present_roles, with_roles_of_spec
+from elasticjob_operator.core.members.effective_spec import present_roles, with_present_roles
 from elasticjob_operator.core.members.terminations import permanently_failed
 from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.model.plan import (
@@ -32,7 +29,7 @@ from elasticjob_operator.core.model.workload import Workload
 
 Json = dict[str, Any]
 MAX_POD_SETS = 8
-"""Of a Workload, by Kueue's definition."""
+"""Pod sets of a Workload, by Kueue's definition."""
 _POD_FIELDS = (
     "affinity",
     "nodeSelector",
@@ -47,11 +44,11 @@ _NO_INDEX = -1
 
 @dataclass(frozen=True)
 class PodsNeeded:
-    """How many pods of one set, and what each of them is.
+    """The pods of one set.
 
     Attributes:
-        count: of pods.
-        template: what Kueue needs of them: their requests, and on which nodes they can run.
+        count: the number of pods.
+        template: their requests, and the fields that decide on which nodes they can run.
     """
 
     count: int
@@ -59,7 +56,7 @@ class PodsNeeded:
 
 
 Demand = Mapping[str, PodsNeeded]
-"""What is needed by the name of the pod set, which is the role."""
+"""The pods needed by the name of the pod set, which is the role."""
 
 
 def demand_of(
@@ -70,9 +67,7 @@ def demand_of(
     plan: ResolvedPlan | None = None,
     overrides: Mapping[str, Quantities] | None = None,
 ) -> Demand:
-    """Return what the job needs by its status.
-
-    With `plan` what it will need when that plan has been executed.
+    """Return the demand of the job by its status; with `plan` its demand after that plan.
 
     Args:
         observed: the job and its pods.
@@ -84,7 +79,7 @@ def demand_of(
     job = observed.job
     members = plan.targets if plan else current_indices(status)
     empty = [role for role in present_roles(job) if not members[role]]
-    invalid = bool(empty) and validation_error(with_roles_of_spec(job)) is not None
+    invalid = bool(empty) and validation_error(with_present_roles(job)) is not None
     found = {
         names.ROLE_MASTER: PodsNeeded(
             1, _template(master_pod(job, 0, restarts=0, defaults=defaults))
@@ -93,7 +88,7 @@ def demand_of(
     for role, spec in job.spec.replica_specs.items():
         replica = status.replica_statuses[role]
         if replica.removed or (invalid and role in empty):
-            # one that was added to a running job gets no members if no pod can be made of it
+            # If no pod can be made of a role that was added to a running job, it gets no members.
             continue
         ended = parse_indices(replica.succeeded_indices) | permanently_failed(spec, replica)
         resources = _largest(
@@ -105,10 +100,7 @@ def demand_of(
 
 
 def satisfies(workload: Workload, demand: Demand) -> bool:
-    """Whether the Workload has, or asks for, at least as much.
-
-    Of pods, and of each resource for each of them.
-    """
+    """Return whether a Workload covers the demand: its pods, and each resource of each pod."""
     counts = workload.counts()
     templates = _templates(workload)
     return all(
@@ -120,7 +112,7 @@ def satisfies(workload: Workload, demand: Demand) -> bool:
 
 
 def is_for(workload: Workload, demand: Demand) -> bool:
-    """Whether the Workload asks for exactly this much for each pod, and for as many pods or more."""
+    """Return whether a Workload covers the demand with exactly the same requests for each pod."""
     templates = _templates(workload)
     return satisfies(workload, demand) and all(
         template_requests(needed.template) == template_requests(templates[name])
@@ -130,7 +122,7 @@ def is_for(workload: Workload, demand: Demand) -> bool:
 
 
 def exceeds(planned: Demand, present: Demand) -> bool:
-    """Whether more pods of a set, or more of a resource for each of them, are needed than by the other demand."""
+    """Return whether the plan needs more pods of a set, or more of a resource for each."""
     return any(
         name not in present
         or each.count > present[name].count
@@ -143,8 +135,8 @@ def exceeds(planned: Demand, present: Demand) -> bool:
 def at_least(demand: Demand, counts: Mapping[str, int]) -> Demand:
     """Return the demand with no pod set smaller than before.
 
-    Kueue counts a replacement wrongly that shrinks one.
-    What is too much is given back when the replacement is admitted.
+    Kueue miscounts a replacement that shrinks a set. The surplus is given back when the replacement
+    is admitted.
     """
     return {
         name: replace(each, count=max(each.count, counts.get(name, 0)))
@@ -153,7 +145,7 @@ def at_least(demand: Demand, counts: Mapping[str, int]) -> Demand:
 
 
 def same_counts(workload: Workload, demand: Demand) -> bool:
-    """Whether the Workload is for as many pods of each set, where none is as good as no set."""
+    """Return whether the Workload has the same number of pods of each set; 0 is like no set."""
     needed = {name: each.count for name, each in demand.items() if each.count}
     return {name: count for name, count in workload.counts().items() if count} == needed
 
@@ -167,16 +159,16 @@ def pod_sets(demand: Demand) -> list[Json]:
 
 
 def error_of(job: ElasticJob) -> str:
-    """Return why there can be no Workload for the job, naming the field and the remedy.
+    """Return why the job cannot have a Workload, naming the field and the remedy.
 
-    Empty where there can.
+    Empty if it can.
     """
     roles = len(present_roles(job))
     if roles < MAX_POD_SETS:
         return ""
     return (
-        f"spec.replicaSpecs: {roles} roles and the master are above the {MAX_POD_SETS} pod sets that a Workload of "
-        "Kueue may have; have fewer roles, or remove the job's queue label"
+        f"spec.replicaSpecs: {roles} roles and the master are above the {MAX_POD_SETS} pod sets "
+        "that a Workload of Kueue may have; have fewer roles, or remove the job's queue label"
     )
 
 
@@ -195,21 +187,21 @@ def _resources(
     plan: ResolvedPlan | None,
     override: Quantities,
 ) -> Iterable[Quantities]:
-    """Yield the resources of the role's members, those of all members that have none of their own once."""
+    """Yield the resources of the role, and of each member that has resources of its own."""
     if plan is not None:
         override = {**override, **plan.resources.get(role, {})}
     yield with_plan_resources(status, role, _NO_INDEX, override)
     for own in status.replica_statuses[role].resources_by_index:
         if int(own) in members[role]:
             yield with_plan_resources(status, role, int(own), override)
-    for index, wanted in (
-        plan.resources_by_index.get(role, {}) if plan is not None else {}
-    ).items():
+    if plan is None:
+        return
+    for index, wanted in plan.resources_by_index.get(role, {}).items():
         yield {**with_plan_resources(status, role, index, override), **wanted}
 
 
 def _largest(found: Iterable[Quantities]) -> Quantities:
-    """Return the most of each resource: the pods of a set are all the same to Kueue."""
+    """Return the most of each resource, because Kueue counts all pods of a set alike."""
     most: Quantities = {}
     for quantities in found:
         for name, amount in quantities.items():

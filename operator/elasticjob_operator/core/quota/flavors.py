@@ -1,7 +1,4 @@
-"""Where the pods of an admitted job run.
-
-On nodes of the ResourceFlavors that Kueue has assigned to their pod set.
-"""
+"""Places the pods of an admitted job on nodes of the ResourceFlavors that Kueue has assigned."""
 
 from __future__ import annotations
 
@@ -14,11 +11,10 @@ from elasticjob_operator.core.model.workload import KUEUE_QUEUE, PodSetUpdate, Q
 
 
 def with_flavors(pod: Mapping[str, Any], quota: Quota | None) -> Mapping[str, Any]:
-    """Return a pod's manifest with what its job's admission adds.
+    """Return a pod's manifest with the additions of its job's admission.
 
-    Node labels, tolerations, labels and annotations. What its template and this operator have set
-    stays; Kueue has seen it before it chose. The queue's label goes, by which Kueue would count the
-    pod, where it queues single pods, a second time.
+    These are node labels, tolerations, labels and annotations; existing values stay. The queue
+    label is removed: a Kueue that queues single pods would count the pod a second time.
     """
     if quota is None or not quota.queue:
         return pod
@@ -39,12 +35,13 @@ def with_flavors(pod: Mapping[str, Any], quota: Quota | None) -> Mapping[str, An
 
 
 def _additions(role: str, quota: Quota) -> list[PodSetUpdate]:
-    assigned = [each for each in quota.workloads if each.status.admission is not None]
-    workload = quota.current or (
-        assigned[-1] if assigned else None
-    )  # the last one while the next one replaces it
+    workload = quota.current
     if workload is None:
-        return []
+        # While the next Workload replaces the last one, the last one counts.
+        assigned = [each for each in quota.workloads if each.status.admission is not None]
+        if not assigned:
+            return []
+        workload = assigned[-1]
     flavors = (quota.flavors[name] for name in _flavors(role, workload) if name in quota.flavors)
     found = [
         PodSetUpdate(node_selector=each.node_labels, tolerations=each.tolerations)

@@ -1,7 +1,4 @@
-"""Which priority a job's Workload has in its queue.
-
-That of Kueue's label on the job, else that of its pods.
-"""
+"""Finds the priority of a job's Workload: by Kueue's label on the job, else by its pods."""
 
 from __future__ import annotations
 

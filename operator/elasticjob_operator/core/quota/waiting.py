@@ -1,4 +1,4 @@
-"""Whether a job that Kueue queues may have pods, whether a plan of it may begin, and what they wait for, in words."""
+"""Decides whether a job that Kueue queues may have pods, and whether its next plan may begin."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from elasticjob_operator.core.model.workload import Quota, Workload
 from elasticjob_operator.core.quota.demand import demand_of, error_of, exceeds, satisfies
 
 REPLACEMENT_SECONDS = 20.0
-"""How long the pods run on after their Workload has been replaced by one that is not admitted yet.
-"""
+"""Seconds for which pods may run after their Workload was replaced by one that is not admitted."""
 _REPLACED = "WorkloadSliceReplaced"
-_MAX_SAID_CHARACTERS = 300
+_MAX_TEXT_CHARACTERS = 300
 
 
 def why_no_pods(observed: Observed, now: float) -> str:
-    """Return why the job may have no pods now; empty where it may."""
+    """Return why the job may have no pods now; empty if it may."""
     quota = observed.quota
     if quota is None or not quota.queue:
         return ""
@@ -26,23 +25,20 @@ def why_no_pods(observed: Observed, now: float) -> str:
         return error
     if quota.current is not None:
         missing = sorted(_missing_flavors(quota, quota.current))
-        return (
-            f"waits for ResourceFlavor {missing[0]}, which is not known yet"
-            if missing and not observed.pods
-            else ""
-        )
-    may_go_on = not quota.live or seconds_until_replaced(observed, now) is not None
-    if observed.pods and may_go_on:
+        if missing and not observed.pods:
+            return f"waits for ResourceFlavor {missing[0]}, which is not known yet"
+        return ""
+    may_continue = not quota.live or seconds_until_replaced(observed, now) is not None
+    if observed.pods and may_continue:
         return ""
     refusal = f": {observed.last_refusal}" if observed.last_refusal and not quota.live else ""
     return waits_for(quota) + refusal
 
 
 def seconds_until_replaced(observed: Observed, now: float) -> float | None:
-    """Return how long the pods may run although no Workload is admitted.
+    """Return how long the pods may run although no Workload is admitted; None: no such limit.
 
-    None for not at all, or for ever.
-    Kueue ends the Workload that is replaced a moment before it admits the one that replaces it.
+    Kueue ends the replaced Workload a moment before it admits the replacement.
     """
     quota = observed.quota
     if quota is None or quota.current is not None:
@@ -55,7 +51,7 @@ def seconds_until_replaced(observed: Observed, now: float) -> float | None:
 
 
 def waits_for(quota: Quota) -> str:
-    """Return the text of a job, or a plan, that waits for quota, with what Kueue says of it."""
+    """Return the message of a job or plan that waits for quota, with Kueue's own message."""
     waiting = next((each for each in reversed(quota.live) if not each.admitted), None)
     text = f"waits for quota in queue {quota.queue}"
     if waiting is None:
@@ -68,16 +64,16 @@ def waits_for(quota: Quota) -> str:
     reserved = waiting.condition("QuotaReserved")
     for said in (evicted if waiting.evicted and waiting.reserved else None, reserved):
         if said is not None and said.message and (said is evicted or said.status != "True"):
-            return f"{text}: {said.message}"[:_MAX_SAID_CHARACTERS]
+            return f"{text}: {said.message}"[:_MAX_TEXT_CHARACTERS]
     return f"{text}: for its admission checks" if waiting.reserved else text
 
 
 def why_plan_waits(
     observed: Observed, status: ElasticJobStatus, defaults: Defaults, plan: ResolvedPlan
 ) -> str:
-    """Return why a plan of a job that Kueue queues does not begin yet; empty where it may.
+    """Return why a plan of a queued job does not begin yet; empty if it may.
 
-    One that needs no more than the job does without it never waits.
+    A plan that needs no more than the job has never waits.
     """
     quota = observed.quota
     if quota is None or not quota.queue:

@@ -1,13 +1,13 @@
-"""What becomes of the Workloads of a job that Kueue queues.
+"""Keeps the Workloads of a job that Kueue queues in line with its pods.
 
-A job has one Workload that is admitted, and while it is to have more or other pods than that one is
-for, one more that waits. It says which one it replaces: a Kueue with elastic jobs needs quota for
-the difference only, and any other Kueue for both for a moment. The pods run on until the new one is
-admitted; then the old one is deleted.
+A job has one admitted Workload. While the job needs more or other pods than that, it has one more
+that waits and names the one it replaces. A Kueue with elastic jobs needs quota for the difference
+only, any other Kueue for both for a moment. The pods continue until the new Workload is admitted;
+then the old one is deleted.
 
-What is needed no more is given back by `reclaimablePods`, which every Kueue knows; it does not let
-an admitted Workload be made smaller otherwise. A Kueue that is gone changes nothing: pods end
-because a Workload is not admitted, never because there is none.
+Quota that is no longer needed is given back by `reclaimablePods`, because Kueue does not let an
+admitted Workload shrink. If Kueue is removed, nothing changes: pods end because a Workload is not
+admitted, never because none exists.
 """
 
 from __future__ import annotations
@@ -47,13 +47,11 @@ from elasticjob_operator.core.quota.demand import (
     same_counts,
 )
 from elasticjob_operator.core.quota.waiting import seconds_until_replaced
-from elasticjob_operator.core.scaling.scaling_result import ScalingResult
+from elasticjob_operator.core.scaling.execution import ScalingResult
 
 WORKLOAD_VERSION = "kueue.x-k8s.io/v1beta2"
 _REQUEUED_BY_JOB = ("Preempted", "NodeFailures")
-"""Reasons of an eviction after which the job itself puts its Workload into the queue again; else
-Kueue does in time.
-"""
+"""Reasons of an eviction after which the job requeues its Workload; after others Kueue does it."""
 
 
 def workloads_while_active(
@@ -63,10 +61,7 @@ def workloads_while_active(
     now: float,
     defaults: Defaults,
 ) -> list[Action]:
-    """Return what is to be done about the quota of a job with pods.
-
-    Nothing while the next plan is not known.
-    """
+    """Return the actions on the quota of an active job; none while the next plan is not known."""
     if observed.quota is None or (scaling.actions and scaling.planned is None):
         return []
     demand = demand_of(
@@ -78,18 +73,18 @@ def workloads_while_active(
 def workloads_at_rest(
     observed: Observed, status: ElasticJobStatus, now: float, defaults: Defaults
 ) -> list[Action]:
-    """Return what is to be done about the quota of a job whose pods have to end, or that waits for its first ones."""
+    """Return the actions on the quota of a job whose pods must end, or that waits for quota."""
     return _keep_workloads(observed, demand_of(observed, status, defaults), now, running=False)
 
 
 def _keep_workloads(
     observed: Observed, demand: Demand, now: float, *, running: bool
 ) -> list[Action]:
-    """Return what makes the job's Workloads those that it needs now.
+    """Return the actions that give the job the Workloads that it needs now.
 
     Args:
         observed: the job, its pods and its Workloads.
-        demand: what it needs, with the plan that waits for quota, if one does.
+        demand: the job's demand, with the plan that waits for quota.
         now: seconds since the epoch.
         running: whether enough of its members are ready.
     """
@@ -120,12 +115,12 @@ def _keep_workloads(
 
 
 def delete_workloads(quota: Quota) -> list[Action]:
-    """Return the deletion of all Workloads of a job that is not queued any more."""
+    """Return the deletion of all Workloads of a job that is no longer queued."""
     return [_delete(each) for each in quota.workloads if not _is_ending(each)]
 
 
 def finish_workloads(observed: Observed, phase: str, message: str, now: float) -> list[Action]:
-    """Return what tells Kueue that the job has ended; its quota is free then."""
+    """Return the write that reports the end of the job to Kueue, which frees its quota."""
     quota = observed.quota
     if quota is None or not quota.live:
         return []
@@ -138,20 +133,20 @@ def finish_workloads(observed: Observed, phase: str, message: str, now: float) -
 def _to_keep(quota: Quota, demand: Demand, has_pods: bool) -> Workload | None:
     """Return the Workload that may become the next current one.
 
-    One that waits, or whose pods are ending.
+    It waits, or its pods are ending.
     """
     current = quota.current
     for each in reversed(quota.live):
         if current is not None and each.number <= current.number:
             return None
         if current is None and each.reserved and (each.evicted or has_pods):
-            return each  # its quota is given back when its pods are gone
+            return each  # its quota is given back when its pods have ended
         is_wanted = (
             is_for(each, demand)
             and same_counts(each, demand)
             and each.spec.queue_name == quota.queue
         )
-        if is_wanted or not each.spec.active:  # one that somebody has deactivated stays so
+        if is_wanted or not each.spec.active:  # a user has deactivated it, so it stays
             return each
     return None
 
@@ -159,10 +154,7 @@ def _to_keep(quota: Quota, demand: Demand, has_pods: bool) -> Workload | None:
 def _report(
     observed: Observed, current: Workload, demand: Demand, now: float, *, running: bool
 ) -> list[Action]:
-    """Return the write of what Kueue shall know of the pods.
-
-    How many need no quota any more, and whether they run.
-    """
+    """Return the write of the number of pods that need no quota, and of whether the job runs."""
     counts = current.counts()
     before = current.reclaimed()
     needed = {name: demand[name].count if name in demand else 0 for name in counts}
@@ -188,7 +180,7 @@ def _report(
 
 
 def _give_back(workload: Workload, now: float) -> PatchWorkload:
-    """Return the write by which an evicted Workload has no quota any more, and waits in its queue again."""
+    """Return the write that gives the quota of an evicted Workload back and requeues it."""
     evicted = workload.condition("Evicted")
     reason, message = (evicted.reason, evicted.message) if evicted is not None else ("Evicted", "")
     changed = [
@@ -249,7 +241,7 @@ def _condition(
 def _patch(
     workload: Workload, changed: Sequence[WorkloadCondition], **fields: Any
 ) -> PatchWorkload:
-    """Return the write of these conditions beside those there are, and of other fields of the status."""
+    """Return the write of these conditions, with the existing ones, and of other status fields."""
     kinds = {each.type for each in changed}
     status = dict(fields)
     if changed:

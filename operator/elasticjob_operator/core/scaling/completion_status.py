@@ -1,7 +1,4 @@
-"""How a plan ends.
-
-Its final phase and message, the size written back to the spec, and the resources members keep.
-"""
+"""Computes the end of a plan: phase and message, the size in the spec, and members' resources."""
 
 from __future__ import annotations
 
@@ -22,17 +19,14 @@ from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
 
 def ends_early(status: ScalePlanStatus) -> bool:
-    """Whether something was not reached in time.
-
-    Nothing more is begun, and the plan ends with what it has reached.
-    """
+    """Return whether a step failed, so that the plan begins no other step and ends."""
     return bool(status.message or migration.failed(status))
 
 
 def rollback_targets(
     members: PlanMembership, not_ready: Sequence[progress_messages.MemberKey]
 ) -> Indices:
-    """Return the targets without the new members that are not ready, each replaced by a member that was removed."""
+    """Return the targets with a removed member in place of each new one that is not ready."""
     targets: Indices = {}
     for role, indices in members.targets.items():
         unready = frozenset(index for name, index in not_ready if name == role)
@@ -48,7 +42,7 @@ def partial_result(
     resizes: resize.ResizeProgress,
     left_out: Sequence[Pod],
 ) -> tuple[PlanPhase, str]:
-    """Return the final phase and message of a plan that has not reached all that it asks for."""
+    """Return the final phase and message of a plan that was not completed."""
     status = plan.status
     failed = migration.failed(status)
     total = len(plan.spec.migrate_pods) or len(failed) + len(migration.done(status))
@@ -77,10 +71,10 @@ def partial_result(
 def write_back_replicas(
     observed: Observed, plan: ScalePlan, members: PlanMembership
 ) -> list[Action]:
-    """Return the writes of the new size to the spec, unless its replicas have been edited since the plan began.
+    """Return the writes of the new size to the spec, unless a user has edited it meanwhile.
 
-    A size outside of the spec's present bounds is not written either, as the API server refuses it;
-    the next plan then gives the job the size of its spec.
+    A size outside of the spec's bounds is not written, because the API server refuses it. The next
+    plan then gives the job the size of its spec.
     """
     writes: list[Action] = []
     for role, indices in members.targets.items():
@@ -98,10 +92,10 @@ def write_back_replicas(
 def with_role_resources(
     status: ElasticJobStatus, plan: ScalePlan, pods: Sequence[Pod]
 ) -> ElasticJobStatus:
-    """Return the job's status with resources that all members of a role have now.
+    """Return the job's status with the resources that all members of a role have now.
 
-    A member that has run out of memory meanwhile has been given more of it, and keeps that. An Auto
-    plan takes nothing of what a member has been given at any time.
+    A member that got more memory during the plan, because it ran out of it, keeps that. An Auto
+    plan never takes such memory away.
     """
     replicas = dict(status.replica_statuses)
     for role, wanted in resize.resources_by_role(plan).items():
@@ -131,7 +125,7 @@ def with_role_resources(
 def with_resources_by_index(
     status: ElasticJobStatus, changed: Mapping[str, Mapping[str, Quantities]]
 ) -> ElasticJobStatus:
-    """Return the job's status with resources, by role and index, that only some members have now."""
+    """Return the job's status with resources that only some members have, by role and index."""
     replicas = dict(status.replica_statuses)
     for role, changed_by_index in changed.items():
         by_index = dict(replicas[role].resources_by_index)
@@ -144,7 +138,7 @@ def with_resources_by_index(
 def final_status(
     status: ScalePlanStatus, phase: PlanPhase, message: str, now: float, *, pods: Sequence[Pod]
 ) -> ScalePlanStatus:
-    """Return the plan's final status; it lists which of `pods` the plan has created or resized."""
+    """Return the plan's final status, with the pods that the plan has created or resized."""
     targets = {role: parse_indices(text) for role, text in status.targets.items()}
     new = {
         (role, index)
@@ -169,7 +163,8 @@ def success_message(plan: ScalePlan, members: PlanMembership, now: float) -> str
     """Return what the plan has changed, and how long that took."""
     replaced = len(migration.done(plan.status))
     change = description(members.before, members.targets, resize.resources_by_role(plan), replaced)
-    return f"{change} in {now - parse_time(plan.status.start_time or format_time(now)):.0f} s"
+    seconds = now - parse_time(plan.status.start_time or format_time(now))
+    return f"{change} in {seconds:.0f} s"
 
 
 def description(before: Indices, targets: Indices, resources: Iterable[str], replaced: int) -> str:

@@ -1,9 +1,7 @@
-"""Disruptions.
+"""Replaces members on nodes that are about to be removed, while there is time to drain them.
 
-Members on a node that is about to go are drained and replaced elsewhere while there is still time.
 The operator creates a ScalePlan of source Disruption for them, which waits in the same queue as
-every other change of the job's members. A pod is named by at most one such plan, however long its
-node is about to go.
+every other plan. At most one such plan names a pod.
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ from elasticjob_operator.core.model.plan import Indices, staying_indices
 from elasticjob_operator.core.scaling import plan_manifests
 
 _TAINT_MANAGER_REASON = "DeletionByTaintManager"
-"""The reason of a DisruptionTarget condition that needs no plan: the pod is deleted in the next
-moment, mostly because its node is lost. The member is started again when that pod has gone, not
-beside it.
+"""The reason of a DisruptionTarget condition that needs no plan, mostly because a node is lost.
+
+Kubernetes deletes the pod at once, and the member restarts when it is deleted.
 """
 CORDONED = "node.kubernetes.io/unschedulable"
 _NODE_DELETED = "metadata.deletionTimestamp"
@@ -45,17 +43,21 @@ LEAVING_REASONS: Mapping[str, str] = {
     "karpenter.sh/disrupted": "Karpenter is removing the node",
     "karpenter.sh/disruption": "Karpenter (before 1.0) is removing the node",
     "aws-node-termination-handler/spot-itn": "AWS takes the spot instance back in two minutes",
-    "aws-node-termination-handler/rebalance-recommendation": "AWS expects to take the spot instance back",
+    "aws-node-termination-handler/rebalance-recommendation": "AWS expects to take the spot "
+    "instance back",
     "aws-node-termination-handler/scheduled-maintenance": "AWS will stop or reboot the instance",
-    "aws-node-termination-handler/asg-lifecycle-termination": "an AWS auto-scaling group is removing the instance",
-    "cloud.google.com/impending-node-termination": "Google Cloud takes the machine back or maintains it",
-    "remediator.kubernetes.azure.com/unschedulable": "Azure takes the spot machine back or repairs the node",
+    "aws-node-termination-handler/asg-lifecycle-termination": "an AWS auto-scaling group is "
+    "removing the instance",
+    "cloud.google.com/impending-node-termination": "Google Cloud takes the machine back or "
+    "maintains it",
+    "remediator.kubernetes.azure.com/unschedulable": "Azure takes the spot machine back or repairs "
+    "the node",
     _NODE_DELETED: "the node is being deleted",
 }
-"""Why a node is leaving: the key of a taint (or `metadata.deletionTimestamp`), and what it means.
+"""The meaning of each taint (or of `metadata.deletionTimestamp`) by which a node is leaving.
 
-A node that is only not ready or unreachable is not leaving: it may come back, and its agents could
-not drain.
+A node that is not ready or unreachable is not leaving: it may come back, and its agents cannot
+drain.
 """
 _DIGEST_CHARACTERS = 10
 """Hexadecimal characters in a plan's name of the digest of its pods' UIDs."""
@@ -104,11 +106,11 @@ class _Toleration(Object, frozen=True):
 
 
 def leaving_reason(node: Node) -> str | None:
-    """Return the key of `LEAVING_REASONS` by which a node is leaving; None while it stays."""
+    """Return the key of `LEAVING_REASONS` by which a node is leaving; None if it stays."""
     if node.metadata.deletion_timestamp is not None:
         return _NODE_DELETED
     keys = [taint.key for taint in node.spec.taints if taint.key in LEAVING_REASONS]
-    # A taint says more than the cordon that comes with it.
+    # A taint is more specific than the cordon that comes with it.
     return next(
         (key for key in keys if key != CORDONED),
         CORDONED if keys or node.spec.unschedulable else None,
@@ -116,10 +118,7 @@ def leaving_reason(node: Node) -> str | None:
 
 
 def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
-    """Return the creation of a plan for the members that must leave and that no plan names yet.
-
-    Empty if none must.
-    """
+    """Return the creation of a plan for members that must leave and that no plan names yet."""
     affected = {
         pod.name: (pod, why)
         for pod in observed.pods
@@ -153,15 +152,13 @@ def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
 def plan_for_pods(
     job: ElasticJob, kind: str, affected: Sequence[tuple[Pod, str]], **change: Any
 ) -> CreatePlan:
-    """Return the creation of a Disruption plan.
-
-    Its name follows from its pods, so that it is made once.
+    """Return the creation of a Disruption plan; its name derives from its pods, so it is unique.
 
     Args:
         job: whose plan it is.
         kind: a part of the name.
-        affected: the pods, each with why.
-        change: the fields of the plan's spec that say what becomes of them.
+        affected: the pods, each with the reason.
+        change: the fields of the plan's spec that remove or replace them.
     """
     uids = sorted(pod.metadata.uid for pod, _ in affected)
     digest = hashlib.sha256(" ".join(uids).encode()).hexdigest()[:_DIGEST_CHARACTERS]
@@ -173,10 +170,7 @@ def plan_for_pods(
 
 
 def without_gone_pods(observed: Observed, plan: ScalePlan) -> ScalePlan:
-    """Return a Disruption plan without the pods that have gone meanwhile.
-
-    Those members are started again anyway.
-    """
+    """Return a Disruption plan without pods that have ended, whose members restart anyway."""
     members = staying_indices(observed.job.status)
     staying = {pod.name for pod in observed.pods if is_running_member(pod, members)}
     migrating = [
@@ -194,7 +188,7 @@ def without_gone_pods(observed: Observed, plan: ScalePlan) -> ScalePlan:
 
 
 def is_empty(plan: ScalePlan) -> bool:
-    """Whether nothing is left of a Disruption plan."""
+    """Return whether nothing is left of a Disruption plan."""
     spec = plan.spec
     return not (
         spec.remove_pods or spec.create_pods or spec.migrate_pods or spec.replica_resource_specs
@@ -202,10 +196,7 @@ def is_empty(plan: ScalePlan) -> bool:
 
 
 def plans_to_keep(observed: Observed) -> frozenset[str]:
-    """Return the names of the plans of which a pod still exists.
-
-    Without them that pod would get another plan.
-    """
+    """Return the names of plans that name an existing pod; without them it would get another."""
     present = {pod.name for pod in observed.pods}
     return frozenset(
         plan.metadata.name for plan in observed.plans if not present.isdisjoint(named_pods(plan))
@@ -213,16 +204,10 @@ def plans_to_keep(observed: Observed) -> frozenset[str]:
 
 
 def named_pods(plan: ScalePlan) -> set[str]:
-    """Return the pods that a Disruption plan names, to remove or to replace.
-
-    None of another plan.
-    """
-    entries = (
-        (*plan.spec.remove_pods, *plan.spec.migrate_pods)
-        if plan.spec.source == "Disruption"
-        else ()
-    )
-    return {entry.name or "" for entry in entries}
+    """Return the pods that a Disruption plan removes or replaces; empty for another plan."""
+    if plan.spec.source != "Disruption":
+        return set()
+    return {entry.name or "" for entry in (*plan.spec.remove_pods, *plan.spec.migrate_pods)}
 
 
 def _disruption_reason(observed: Observed, pod: Pod) -> str | None:
@@ -237,15 +222,12 @@ def _disruption_reason(observed: Observed, pod: Pod) -> str | None:
 
 
 def is_running_member(pod: Pod, members: Indices) -> bool:
-    """Whether the pod is a member's, and neither finished nor being deleted."""
+    """Return whether the pod is a member's, and neither finished nor being deleted."""
     return not pod.terminating and not pod.finished and pod.index in members.get(pod.role, ())
 
 
 def _tolerates(job: ElasticJob, role: str, key: str) -> bool:
-    """Whether the pods of this role tolerate the taint.
-
-    Their replacements could be scheduled there again, and would be replaced without end.
-    """
+    """Return whether pods of this role tolerate the taint, so that replacements may return."""
     if role not in job.spec.replica_specs:
         return False
     tolerations = (job.spec.replica_specs[role].template.get("spec") or {}).get("tolerations") or ()
@@ -263,6 +245,6 @@ def _names_in(plans: Iterable[ScalePlan]) -> set[str]:
 
 
 def _replacement(job: ElasticJob, pod: Pod) -> PodToCreate:
-    """Return a new member of the role with the old one's resources, such as more memory after it ran out."""
+    """Return a new member of the role with the resources of the old one."""
     had = job.status.replica_statuses[pod.role].resources_by_index.get(str(pod.index))
     return PodToCreate(role=pod.role, resource=dict(had or {}))

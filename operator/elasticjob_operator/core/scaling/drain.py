@@ -1,7 +1,6 @@
-"""Draining.
+"""Drains members: they leave host discovery and finish their step before their pods are deleted.
 
-Members leave host discovery and finish their step before their pods are deleted, up to a deadline.
-The master sends the agents the command; an agent confirms by ending the pod's training container.
+The master sends the command to the agents. An agent confirms by ending the training container.
 """
 
 from __future__ import annotations
@@ -16,19 +15,15 @@ from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import Indices
 
 MAX_NAMES_LISTED = 1000
-"""Pods that one list of a plan's status names: the status of a plan for a very large job must fit
-into one object.
-"""
+"""Pods that a list of a plan's status names at most, so that a large plan fits into one object."""
 _EXACT_LIST_LENGTH = 10
-"""Up to this length the list of draining pods is kept exact; a longer one is written again when
-half has drained.
-"""
+"""A longer list of draining pods is written again only when half of them have drained."""
 
 
 def pods_to_drain(job: ElasticJob, pods: Iterable[Pod]) -> list[str]:
-    """Return the names of the pods in which training still runs, so that it must end before they are deleted.
+    """Return the names of pods whose training must end before they are deleted.
 
-    A pod without an agent is not among them: nobody could tell it to drain, but its deletion does.
+    A pod without an agent is not among them: it drains when it is deleted.
     """
     roles = job.spec.replica_specs
     return sorted(
@@ -49,7 +44,7 @@ def not_drained(observed: Observed, draining: Collection[str]) -> list[str]:
 
 
 def with_members_of(observed: Observed, members: Indices, pods: Collection[str]) -> Indices:
-    """Return members per role, with those of these pods."""
+    """Return members per role, together with the members of these pods."""
     added: dict[str, set[int]] = {role: set() for role in members}
     for pod in observed.pods:
         if pod.name in pods:
@@ -58,14 +53,14 @@ def with_members_of(observed: Observed, members: Indices, pods: Collection[str])
 
 
 def drain_seconds(observed: Observed, plan: ScalePlan, roles: Iterable[str]) -> int:
-    """Return for how many seconds members of these roles may drain."""
+    """Return the seconds that members of these roles have to drain."""
     if plan.spec.drain_seconds is not None:
         return plan.spec.drain_seconds
     return max((observed.job.spec.replica_specs[role].drain_seconds for role in roles), default=0)
 
 
 def with_draining_if_worth_a_write(status: ScalePlanStatus, waiting: list[str]) -> ScalePlanStatus:
-    """Return the plan's status with only `waiting` as draining if that is worth a write, else unchanged."""
+    """Return the plan's status with only `waiting` as draining, if that is worth a write."""
     if len(waiting) > _EXACT_LIST_LENGTH and 2 * len(waiting) > len(status.draining_pods):
         return status
     return with_draining(status, waiting)
@@ -76,7 +71,7 @@ def with_draining(
 ) -> ScalePlanStatus:
     """Return the plan's status with only `waiting` as draining pods.
 
-    The others become removed pods, or also forced.
+    The others become removed pods.
     """
     gone = [name for name in status.draining_pods if name not in set(waiting)]
     return replace(
@@ -88,8 +83,5 @@ def with_draining(
 
 
 def limited(names: Iterable[str]) -> list[str]:
-    """Return names as a plan's status lists them.
-
-    Sorted, each once, and at most `MAX_NAMES_LISTED`.
-    """
+    """Return names for a plan's status: sorted, unique, and at most `MAX_NAMES_LISTED`."""
     return sorted(set(names))[:MAX_NAMES_LISTED]

@@ -1,9 +1,9 @@
-"""The execution of one ScalePlan that has begun.
+"""Executes one ScalePlan that has begun.
 
-First the size changes: members to remove are drained while new members start. Then the members that
-the plan names are replaced, and resources change: in place, or by replacing one member after the
-other. If something is not reached in time, the plan ends early: nothing more is begun, and it ends
-with what it has reached.
+First the size changes: members to remove drain while new members start. Then the members that the
+plan names are replaced, and resources change: in place, or by replacing one member after the other.
+If a step does not succeed in time, the plan ends early: it begins nothing more, and ends with what
+it has reached.
 
 Everything is computed from the plan's status, so a new operator continues where the last one
 stopped.
@@ -11,16 +11,20 @@ stopped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
 
+from elasticjob_operator.core.manifests.placement import AvoidedNodes
 from elasticjob_operator.core.model import patches
-from elasticjob_operator.core.model.actions import shortest_wait
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.actions import Action
+from elasticjob_operator.core.model.observed import MemberKey, Observed, Pod
+from elasticjob_operator.core.model.plan import Indices, Quantities, ResolvedPlan
 from elasticjob_operator.core.scaling import (
     completion_status,
     drain,
@@ -36,14 +40,38 @@ from elasticjob_operator.core.scaling.plan_membership import (
     membership_of,
     with_membership,
 )
-from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 
 _RESIZE_CHECK_SECONDS = 1.0
-"""How often to check whether the kubelets have done the resizes, or have not done them in time."""
+"""Seconds between two checks of whether the kubelets have done the resizes."""
 _RESIZE_BATCH_SECONDS = 10
-"""Seconds; a resize that is requested later than this after the first one restarts the plan's time
-for resizes.
-"""
+"""A resize that is requested later than this after the first one restarts the time for resizes."""
+
+
+@dataclass(frozen=True)
+class ScalingResult:
+    """What scaling changes now: the job's new status, its members, and actions.
+
+    Attributes:
+        status: the job's status with what the plan has changed.
+        staying: members per role that the plan does not remove; without failed replacements.
+        counted: members per role whose success counts. These make up the size, without the surplus
+            of a replacement, and with those that drain: the job has not succeeded while one of them
+            trains.
+        overrides: resources per role that the plan is setting for every member.
+        avoided_nodes: by role and index of a new member, the nodes that its pod avoids.
+        planned: the plan that begins now, or waits for quota; what it needs counts already.
+        actions: what to do after the job's status is written.
+        requeue_after: seconds after which to decide again without a change; None for never.
+    """
+
+    status: ElasticJobStatus
+    staying: Indices
+    counted: Indices
+    overrides: Mapping[str, Quantities] = field(default_factory=dict)
+    avoided_nodes: Mapping[MemberKey, AvoidedNodes] = field(default_factory=dict)
+    planned: ResolvedPlan | None = None
+    actions: Sequence[Action] = ()
+    requeue_after: float | None = None
 
 
 def advance(
@@ -52,268 +80,266 @@ def advance(
     """Advance a plan that has begun; return the job's members while it runs, and what to do now."""
     members = membership_of(status, plan)
     failed = migration.failed_replacements(observed, plan)
-    staying = {
-        role: indices - failed.get(role, frozenset()) for role, indices in members.staying.items()
-    }
-    result = ScalingResult(with_membership(status, plan, members), staying, members.counted)
+    result = ScalingResult(
+        status=with_membership(status, plan, members),
+        staying={
+            role: indices - failed.get(role, frozenset())
+            for role, indices in members.staying.items()
+        },
+        counted=members.counted,
+        avoided_nodes=migration.avoided_nodes(observed, plan),
+    )
     if not completion_status.ends_early(plan.status):
-        result.overrides = resize.resources_by_role(plan)
-    result.avoided_nodes = migration.avoided_nodes(observed, plan)
-    if plan.status.execution_time is None and plan.spec.remove_pods and scripts.is_pending(plan):
-        _run_script_before(observed, plan, result, members, now)
-    elif plan.status.execution_time is None:
-        _drain(observed, plan, result, members, now)
-    else:
-        _execute(observed, plan, result, members, now)
-    return result
+        result = dataclasses.replace(result, overrides=resize.resources_by_role(plan))
+    execution = _Execution(observed, plan, members, result, now)
+    if plan.status.execution_time is not None:
+        return execution.execute()
+    if plan.spec.remove_pods and scripts.is_pending(plan):
+        return execution.run_script_before()
+    return execution.drain()
 
 
-def _run_script_before(
-    observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float
-) -> None:
-    """Have the script run while all members are at work.
+@dataclass(frozen=True)
+class _Execution:
+    """The input of one step of a plan; each method returns the result of the step that it takes."""
 
-    Then the leaving ones drain, or the plan fails.
-    """
-    result.counted = {role: result.counted[role] | members.before[role] for role in result.counted}
-    result.staying = {role: result.staying[role] | members.before[role] for role in result.staying}
-    since = parse_time(plan.status.start_time or format_time(now))
-    status = scripts.advance(observed, plan, since, now)
-    run = status.script
-    if run is None or run.completion_time is None:
-        _wait_for_script(plan, result, status, since, now)
-    elif run.exit_code == 0:
-        status = plan_phases.begin_to_drain(
-            observed, plan, status, members.before, members.targets, now
+    observed: Observed
+    plan: ScalePlan
+    members: PlanMembership
+    result: ScalingResult
+    now: float
+
+    def run_script_before(self) -> ScalingResult:
+        """Wait for the script while all members train.
+
+        After it the leaving members begin to drain, or the plan fails.
+        """
+        before = self.members.before
+        result = dataclasses.replace(
+            self.result,
+            counted={role: each | before[role] for role, each in self.result.counted.items()},
+            staying={role: each | before[role] for role, each in self.result.staying.items()},
         )
-        result.actions += patches.plan_status(plan, status)
-    else:
-        unchanged = plan_phases.formatted(members.before)
-        result.actions += plan_phases.end(
-            plan, "Failed", scripts.failure(run), now, status=replace(status, targets=unchanged)
-        )
-
-
-def _run_script_after(
-    observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float
-) -> None:
-    """Have the script run when the new members are ready; if it fails, they are removed."""
-    since = parse_time(plan.status.execution_time or format_time(now))
-    status = scripts.advance(observed, plan, since, now)
-    run = status.script
-    if run is None or run.completion_time is None:
-        _wait_for_script(plan, result, status, since, now)
-        return
-    if run.exit_code != 0:
-        unchanged = plan_phases.formatted(members.before)
-        message = f"rolled back: {scripts.failure(run)}"
-        status = replace(status, targets=unchanged, message=message, waiting_for="")
-    result.actions += patches.plan_status(plan, status)
-
-
-def _wait_for_script(
-    plan: ScalePlan, result: ScalingResult, status: ScalePlanStatus, since: float, now: float
-) -> None:
-    result.actions += patches.plan_status(plan, status)
-    result.requeue_after = scripts.seconds_left(status, plan.spec.timeout_seconds, since, now)
-
-
-def _drain(
-    observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float
-) -> None:
-    """Wait until training in every draining pod has ended or the deadline has passed.
-
-    The master stops the agents.
-    """
-    waiting = drain.not_drained(observed, set(plan.status.draining_pods))
-    roles = {pod.role for pod in observed.pods if pod.name in plan.status.draining_pods}
-    allowed = drain.drain_seconds(observed, plan, roles)
-    run = plan.status.script
-    since = (
-        (run.completion_time if run is not None else None)
-        or plan.status.start_time
-        or format_time(now)
-    )
-    seconds_left = parse_time(since) + allowed - now
-    if waiting and seconds_left > 0:
-        result.counted = drain.with_members_of(observed, result.counted, set(waiting))
-        status = drain.with_draining_if_worth_a_write(plan.status, waiting)
-        text = waiting_for.drains(observed, plan, waiting)
-        result.actions += patches.plan_status(plan, replace(status, waiting_for=text))
-        result.requeue_after = seconds_left
-        return
-    status = replace(
-        drain.with_draining(plan.status, (), forced=waiting),
-        phase="Executing",
-        waiting_for=plan_phases.new_members(observed, members.added),
-        execution_time=format_time(now),
-    )
-    result.actions += patches.plan_status(plan, status)
-
-
-def _execute(
-    observed: Observed, plan: ScalePlan, result: ScalingResult, members: PlanMembership, now: float
-) -> None:
-    """Take the next of these steps.
-
-    Resize in place, wait for new members, replace members, end the plan.
-    """
-    resizes = resize.progress_of(observed, plan, members, now)
-    if completion_status.ends_early(plan.status):
-        if migration.in_progress(plan.status):
-            _migrate(observed, plan, result, now)
-        else:
-            _finish_partially(observed, plan, result, members, resizes, now)
-    elif resizes.to_request:
-        _request_resizes(observed, plan, result, resizes, now)
-    elif not_ready := progress_messages.not_ready(observed, members.added):
-        if not _may_wait(plan, result, waiting_for.new_members(observed, not_ready), now):
-            total = sum(map(len, members.added.values()))
-            why = progress_messages.not_ready_message(observed, not_ready, total)
-            _time_out(plan, result, members, not_ready, why)
-    elif plan.spec.create_pods and scripts.is_pending(plan):
-        _run_script_after(observed, plan, result, members, now)
-    elif migration.in_progress(plan.status):
-        _migrate(observed, plan, result, now)
-    elif gone := _not_gone(observed, members):
-        if not _may_wait(plan, result, waiting_for.removals(gone), now):
-            why = progress_messages.not_reached_message(
-                gone, len(gone), "removed pods have not gone"
+        execution = dataclasses.replace(self, result=result)
+        since = parse_time(self.plan.status.start_time or format_time(self.now))
+        status = scripts.advance(self.observed, self.plan, since, self.now)
+        run = status.script
+        if run is None or run.completion_time is None:
+            return execution._wait_for_script(status, since)
+        if run.exit_code == 0:
+            status = plan_phases.begin_to_drain(
+                self.observed, self.plan, status, before, self.members.targets, self.now
             )
-            _time_out(plan, result, members, [], why)
-    elif resizes.pending:
-        text = waiting_for.resizes(sorted(pod.name for pod in resizes.pending))
-        result.actions += patches.plan_status(plan, replace(plan.status, waiting_for=text))
-        result.requeue_after = _RESIZE_CHECK_SECONDS
-    elif resizes.impossible:
+            return execution._write(status)
+        status = replace(status, targets=plan_phases.formatted(before))
+        return execution._act(
+            plan_phases.end(self.plan, "Failed", scripts.failure(run), self.now, status=status)
+        )
+
+    def drain(self) -> ScalingResult:
+        """Wait until training has ended in every draining pod, or the deadline has passed.
+
+        The master stops the agents.
+        """
+        observed = self.observed
+        status = self.plan.status
+        waiting = drain.not_drained(observed, set(status.draining_pods))
+        seconds_left = self._drain_seconds_left()
+        if waiting and seconds_left > 0:
+            status = drain.with_draining_if_worth_a_write(status, waiting)
+            text = waiting_for.drains(observed, self.plan, waiting)
+            result = self._write(replace(status, waiting_for=text), requeue_after=seconds_left)
+            counted = drain.with_members_of(observed, result.counted, set(waiting))
+            return dataclasses.replace(result, counted=counted)
+        return self._write(
+            replace(
+                drain.with_draining(status, (), forced=waiting),
+                phase="Executing",
+                waiting_for=plan_phases.new_members(observed, self.members.added),
+                execution_time=format_time(self.now),
+            )
+        )
+
+    def execute(self) -> ScalingResult:
+        """Take the next step.
+
+        The steps are: resize in place, wait for new members, run the script, replace members, wait
+        for removed pods, end the plan.
+        """
+        observed = self.observed
+        plan = self.plan
+        resizes = resize.progress_of(observed, plan, self.members, self.now)
+        if completion_status.ends_early(plan.status):
+            if migration.in_progress(plan.status):
+                return self._migrate()
+            return self._finish_partially(resizes)
+        if resizes.to_request:
+            return self._request_resizes(resizes)
+        if not_ready := progress_messages.not_ready(observed, self.members.added):
+            return self._wait_for_new_members(not_ready)
+        if plan.spec.create_pods and scripts.is_pending(plan):
+            return self._run_script_after()
+        if migration.in_progress(plan.status):
+            return self._migrate()
+        if remaining := self._removed_pods_left():
+            problem = "removed pods have not gone"
+            why = progress_messages.not_reached_message(remaining, len(remaining), problem)
+            return self._wait_or_time_out(waiting_for.removals(remaining), why)
+        if resizes.pending:
+            text = waiting_for.resizes(sorted(pod.name for pod in resizes.pending))
+            status = replace(plan.status, waiting_for=text)
+            return self._write(status, requeue_after=_RESIZE_CHECK_SECONDS)
+        if resizes.impossible:
+            return self._replace_next(resizes)
+        message = completion_status.success_message(plan, self.members, self.now)
+        return self._finish("Succeeded", message)
+
+    def _wait_for_new_members(self, not_ready: Sequence[MemberKey]) -> ScalingResult:
+        total = sum(map(len, self.members.added.values()))
+        why = progress_messages.not_ready_message(self.observed, not_ready, total)
+        text = waiting_for.new_members(self.observed, not_ready)
+        return self._wait_or_time_out(text, why, not_ready)
+
+    def _run_script_after(self) -> ScalingResult:
+        """Wait for the script when the new members are ready; if it fails, they are removed."""
+        since = parse_time(self.plan.status.execution_time or format_time(self.now))
+        status = scripts.advance(self.observed, self.plan, since, self.now)
+        run = status.script
+        if run is None or run.completion_time is None:
+            return self._wait_for_script(status, since)
+        if run.exit_code != 0:
+            status = replace(
+                status,
+                targets=plan_phases.formatted(self.members.before),
+                message=f"rolled back: {scripts.failure(run)}",
+                waiting_for="",
+            )
+        return self._write(status)
+
+    def _wait_for_script(self, status: ScalePlanStatus, since: float) -> ScalingResult:
+        timeout = self.plan.spec.timeout_seconds
+        left = scripts.seconds_left(status, timeout, since, self.now)
+        return self._write(status, requeue_after=left)
+
+    def _request_resizes(self, resizes: resize.ResizeProgress) -> ScalingResult:
+        """Request resizes in place, after the plan's status stores which pods and when."""
+        status = self.plan.status
+        requested = [pod.name for pod in resizes.to_request]
+        requested_at = status.resize_time
+        if requested_at is None or self.now - parse_time(requested_at) > _RESIZE_BATCH_SECONDS:
+            requested_at = format_time(self.now)
+        status = replace(
+            status,
+            waiting_for=waiting_for.resizes(
+                sorted([*(pod.name for pod in resizes.pending), *requested])
+            ),
+            resized_pods=drain.limited([*status.resized_pods, *requested]),
+            resize_time=requested_at,
+        )
+        job = self.observed.job
+        requests = [
+            resize.resize_request(
+                job, pod, resize.resources_of(job.status, self.plan, pod.role, pod.index)
+            )
+            for pod in resizes.to_request
+        ]
+        return self._act([*patches.plan_status(self.plan, status), *requests])
+
+    def _migrate(self) -> ScalingResult:
+        """Advance every migration by one phase if it can."""
+        status, due = migration.advance(self.observed, self.plan, self.now)
+        phase: PlanPhase = "Draining" if status.draining_pods else "Executing"
+        text = waiting_for.migrations(self.observed, self.plan, status)
+        return self._write(replace(status, phase=phase, waiting_for=text), requeue_after=due)
+
+    def _replace_next(self, resizes: resize.ResizeProgress) -> ScalingResult:
+        """Begin to replace the first of the members that cannot be resized in place."""
         pod, why = min(resizes.impossible, key=lambda item: (item[0].role, item[0].index))
-        status = migration.begin_next(observed, plan, members, (pod.role, pod.index), why, now)
-        result.actions += patches.plan_status(plan, status)
-    else:
-        _finish(
-            observed,
-            plan,
-            result,
-            members,
-            "Succeeded",
-            completion_status.success_message(plan, members, now),
-            now,
+        member = (pod.role, pod.index)
+        return self._write(
+            migration.begin_next(self.observed, self.plan, self.members, member, why, self.now)
         )
 
+    def _wait_or_time_out(
+        self, text: str, why: str, not_ready: Sequence[MemberKey] = ()
+    ) -> ScalingResult:
+        """Wait, with `text` in the plan's status. If its time is over, end the plan early.
 
-def _request_resizes(
-    observed: Observed,
-    plan: ScalePlan,
-    result: ScalingResult,
-    resizes: resize.ResizeProgress,
-    now: float,
-) -> None:
-    """Request resizes in place, and before that store in the plan's status which pods and when."""
-    status = plan.status
-    job_status = observed.job.status
-    names = drain.limited([*status.resized_pods, *(pod.name for pod in resizes.to_request)])
-    requested_at = status.resize_time
-    if requested_at is None or now - parse_time(requested_at) > _RESIZE_BATCH_SECONDS:
-        requested_at = format_time(now)
-    text = waiting_for.resizes(sorted(pod.name for pod in (*resizes.pending, *resizes.to_request)))
-    status = replace(status, waiting_for=text, resized_pods=names, resize_time=requested_at)
-    result.actions += patches.plan_status(plan, status)
-    for pod in resizes.to_request:
-        wanted = resize.resources_of(job_status, plan, pod.role, pod.index)
-        result.actions.append(resize.resize_request(observed.job, pod, wanted))
+        `why`.
+        """
+        status = self.plan.status
+        times = [status.execution_time, *(move.since for move in status.migrations)]
+        since = max(time for time in times if time is not None)
+        seconds_left = parse_time(since) + self.plan.spec.timeout_seconds - self.now
+        if seconds_left > 0:
+            return self._write(replace(status, waiting_for=text), requeue_after=seconds_left)
+        message = f"after timeoutSeconds {self.plan.spec.timeout_seconds}: {why}"
+        targets = self.members.targets
+        if self.plan.spec.on_timeout == "Rollback" and not_ready:
+            message = f"rolled back {message}"
+            targets = completion_status.rollback_targets(self.members, not_ready)
+        formatted = plan_phases.formatted(targets)
+        return self._write(replace(status, targets=formatted, message=message, waiting_for=""))
 
-
-def _migrate(observed: Observed, plan: ScalePlan, result: ScalingResult, now: float) -> None:
-    status, due = migration.advance(observed, plan, now)
-    status = replace(
-        status,
-        phase="Draining" if status.draining_pods else "Executing",
-        waiting_for=waiting_for.migrations(observed, plan, status),
-    )
-    result.actions += patches.plan_status(plan, status)
-    result.requeue_after = shortest_wait(result.requeue_after, due)
-
-
-def _may_wait(plan: ScalePlan, result: ScalingResult, text: str, now: float) -> bool:
-    """Wait, and say for what (`text`), unless the plan's time is over; return whether it waits."""
-    since = max(
-        plan.status.execution_time or "", *(move.since or "" for move in plan.status.migrations), ""
-    )
-    seconds_left = parse_time(since) + plan.spec.timeout_seconds - now
-    if seconds_left > 0:
-        result.actions += patches.plan_status(plan, replace(plan.status, waiting_for=text))
-        result.requeue_after = seconds_left
-    return seconds_left > 0
-
-
-def _time_out(
-    plan: ScalePlan,
-    result: ScalingResult,
-    members: PlanMembership,
-    not_ready: Sequence[progress_messages.MemberKey],
-    problem: str,
-) -> None:
-    """Make the plan end early because its time is over, with a rollback of new members if it says so."""
-    message = f"after timeoutSeconds {plan.spec.timeout_seconds}: {problem}"
-    targets = members.targets
-    if plan.spec.on_timeout == "Rollback" and not_ready:
-        message = f"rolled back {message}"
-        targets = completion_status.rollback_targets(members, not_ready)
-    formatted = plan_phases.formatted(targets)
-    result.actions += patches.plan_status(
-        plan, replace(plan.status, targets=formatted, message=message, waiting_for="")
-    )
-
-
-def _finish_partially(
-    observed: Observed,
-    plan: ScalePlan,
-    result: ScalingResult,
-    members: PlanMembership,
-    resizes: resize.ResizeProgress,
-    now: float,
-) -> None:
-    """Undo the resizes that were not done, store what was reached, and end the plan."""
-    left_out = [*resizes.to_request, *resizes.pending, *(pod for pod, _ in resizes.impossible)]
-    if back := resize.undo_requests(observed, plan, left_out):
-        result.actions += back
-        return
-    phase, message = completion_status.partial_result(observed, plan, members, resizes, left_out)
-    _finish(observed, plan, result, members, phase, message, now, left_out=left_out)
-
-
-def _finish(
-    observed: Observed,
-    plan: ScalePlan,
-    result: ScalingResult,
-    members: PlanMembership,
-    phase: PlanPhase,
-    message: str,
-    now: float,
-    *,
-    left_out: Sequence[Pod] = (),
-) -> None:
-    """Store sizes and resources first, then end the plan.
-
-    After a crash in between, repeating both has no effect.
-    """
-    if write_back := completion_status.write_back_replicas(observed, plan, members):
-        result.actions += write_back
-        return
-    if phase == "Succeeded":
-        result.status = completion_status.with_role_resources(result.status, plan, observed.pods)
-    else:
-        result.status = completion_status.with_resources_by_index(
-            result.status, resize.resources_reached(observed, plan, members, left_out)
+    def _finish_partially(self, resizes: resize.ResizeProgress) -> ScalingResult:
+        """Undo the resizes that were not done, store what was reached, and end the plan."""
+        impossible = [pod for pod, _ in resizes.impossible]
+        not_resized = [*resizes.to_request, *resizes.pending, *impossible]
+        if undo := resize.undo_requests(self.observed, self.plan, not_resized):
+            return self._act(undo)
+        phase, message = completion_status.partial_result(
+            self.observed, self.plan, self.members, resizes, not_resized
         )
-    pods = [pod for pod in observed.pods if pod not in left_out]
-    result.actions += plan_phases.end(plan, phase, message, now, pods=pods)
+        return self._finish(phase, message, not_resized=not_resized)
 
+    def _finish(
+        self, phase: PlanPhase, message: str, *, not_resized: Sequence[Pod] = ()
+    ) -> ScalingResult:
+        """Store sizes and resources first, then end the plan.
 
-def _not_gone(observed: Observed, members: PlanMembership) -> list[str]:
-    """Return the pods of members that the plan has removed or replaced."""
-    return sorted(
-        pod.name
-        for pod in observed.pods
-        if pod.role in members.indices and pod.index not in members.indices[pod.role]
-    )
+        After a crash in between, repeating both has no effect.
+        """
+        observed = self.observed
+        plan = self.plan
+        if writes := completion_status.write_back_replicas(observed, plan, self.members):
+            return self._act(writes)
+        status = self.result.status
+        if phase == "Succeeded":
+            status = completion_status.with_role_resources(status, plan, observed.pods)
+        else:
+            reached = resize.resources_reached(observed, plan, self.members, not_resized)
+            status = completion_status.with_resources_by_index(status, reached)
+        pods = [pod for pod in observed.pods if pod not in not_resized]
+        ended = self._act(plan_phases.end(plan, phase, message, self.now, pods=pods))
+        return dataclasses.replace(ended, status=status)
+
+    def _drain_seconds_left(self) -> float:
+        """Return how long the draining pods may still train; they began when the script ended."""
+        status = self.plan.status
+        pods = self.observed.pods
+        roles = {pod.role for pod in pods if pod.name in status.draining_pods}
+        since = status.start_time or format_time(self.now)
+        if status.script is not None and status.script.completion_time is not None:
+            since = status.script.completion_time
+        allowed = drain.drain_seconds(self.observed, self.plan, roles)
+        return parse_time(since) + allowed - self.now
+
+    def _removed_pods_left(self) -> list[str]:
+        """Return the pods of members that the plan has removed or replaced."""
+        indices = self.members.indices
+        return sorted(
+            pod.name
+            for pod in self.observed.pods
+            if pod.role in indices and pod.index not in indices[pod.role]
+        )
+
+    def _write(
+        self, status: ScalePlanStatus, *, requeue_after: float | None = None
+    ) -> ScalingResult:
+        """Return the result with a write of the plan's status."""
+        return self._act(patches.plan_status(self.plan, status), requeue_after=requeue_after)
+
+    def _act(
+        self, actions: Sequence[Action], *, requeue_after: float | None = None
+    ) -> ScalingResult:
+        return dataclasses.replace(self.result, actions=tuple(actions), requeue_after=requeue_after)

@@ -1,4 +1,4 @@
-"""Checks of a plan against the bounds of the job's size and the resource limits of all its members together."""
+"""Checks a plan against the bounds of each role's size and the job's resource limits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.resources import bounded_resource
 from elasticjob_api.scaleplan import ScalePlan
 
+from elasticjob_operator.core.manifests.launcher import is_launcher_role
 from elasticjob_operator.core.manifests.pods import with_resources
-from elasticjob_operator.core.manifests.remote_shell import is_launcher_role
 from elasticjob_operator.core.model.plan import (
     Indices,
     PlanRefused,
@@ -36,11 +36,11 @@ def check_size(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:
         if entry is not None and entry.replicas is not None:
             prefix = f"spec.replicaResourceSpecs.{role}.replicas: "
         else:
-            fields = ["spec.createPods"] * bool(indices - before) + ["spec.removePods"] * bool(
-                before - indices
-            )
-            prefix = f"{', '.join(fields)}: {len(indices - before)} more and {len(before - indices)} fewer than "
-            prefix += f"{len(before)}: "
+            added = len(indices - before)
+            removed = len(before - indices)
+            fields = ["spec.createPods"] if added else []
+            fields += ["spec.removePods"] if removed else []
+            prefix = f"{', '.join(fields)}: {added} more and {removed} fewer than {len(before)}: "
         check_bounds(job, role, len(indices), prefix=prefix)
 
 
@@ -69,7 +69,7 @@ def check_bounds(job: ElasticJob, role: str, size: int, *, prefix: str) -> None:
 
 
 def check_resources(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:
-    """Refuse a plan after which all members together would request more than the job's resource limits.
+    """Refuse a plan after which all members together would exceed the job's resource limits.
 
     Raises:
         PlanRefused: they would.
@@ -114,7 +114,7 @@ def _total_after(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan, name: s
 
 
 def _requested(job: ElasticJob, role: str, wanted: Quantities, name: str) -> Decimal:
-    """Return what one member requests whose first container has these resources in place of the template's."""
+    """Return the request of a member whose first container has these resources."""
     first, *others = job.spec.replica_specs[role].template["spec"]["containers"]
     first = {"resources": with_resources(first.get("resources") or {}, wanted)}
     return requested([first, *others], name)

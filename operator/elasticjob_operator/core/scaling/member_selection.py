@@ -1,7 +1,6 @@
-"""Which members join and which leave when only a number is given.
+"""Chooses the members that join or leave when only a number is given.
 
-The lowest free indices join. Of the members, those that have succeeded leave first, because they
-lose nothing by it; then the highest indices leave.
+The lowest free indices join. Members that have succeeded leave first, then the highest indices.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ def free_indices(used: Container[int]) -> Iterator[int]:
 def dispensable_members(job: ElasticJob, role: str) -> frozenset[int]:
     """Return the members of a role that leave first: those that have succeeded.
 
-    With `completion.minSucceeded` there are none: the job needs that many successes, and a member
-    that leaves takes its own with it.
+    With `completion.minSucceeded` it is empty, because the success of a member that leaves no
+    longer counts.
     """
     if job.spec.replica_specs[role].completion.min_succeeded is not None:
         return frozenset()
@@ -32,10 +31,7 @@ def dispensable_members(job: ElasticJob, role: str) -> frozenset[int]:
 def members_to_remove(
     indices: frozenset[int], number: int, *, first: frozenset[int]
 ) -> frozenset[int]:
-    """Return the indices of so many members that leave, those of `first` before others.
-
-    All if there are no more.
-    """
+    """Return the indices of this number of members that leave, those of `first` before others."""
     return frozenset(
         sorted(indices, key=lambda index: (index in first, index), reverse=True)[:number]
     )
@@ -54,7 +50,7 @@ def with_size(
     Args:
         indices: the present members.
         replicas: the size of the role.
-        used: indices that nobody can get, such as those of pods that still terminate.
+        used: indices that are not free, such as those of terminating pods.
         keep: members that stay in any case.
         first: members that leave before others do.
     """

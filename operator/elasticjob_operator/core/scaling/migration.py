@@ -1,10 +1,8 @@
-"""Migration.
+"""Migrates members: each is replaced by a new one, which is ready before the old one drains.
 
-A member is replaced by a new one, which gets ready before the old one is drained and removed. A
-replacement has another index, so no two pods ever have the same rank. Meanwhile there is one more
-pod for each member that is being replaced. A replacement that fails, or is not ready in time, is
-removed, and the old member stays, so the job never has fewer members because of a migration. Such a
-failure is the plan's: it counts against no limit of the job.
+A replacement has another index, so no two pods ever have the same rank. Meanwhile the job has one
+more pod for each member that is being replaced. If a replacement fails or is not ready in time, it
+is removed and the old member stays. Such a failure counts against no limit of the job.
 """
 
 from __future__ import annotations
@@ -29,13 +27,14 @@ from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 _PodsByMember = defaultdict[tuple[str, int], list[Pod]]
 _SUCCEEDED = "the member has finished its work"
 _MAX_REASON_LENGTH = 256
-"""Characters for one member. After `MAX_NAMES_LISTED` members reasons are left out: the status must
-fit one object.
+"""Characters of the reason for one member.
+
+After `MAX_NAMES_LISTED` members reasons are left out.
 """
 
 
 def in_progress(status: ScalePlanStatus) -> bool:
-    """Whether a member is being replaced, or is about to be."""
+    """Return whether a member is being replaced, or waits for that."""
     return any(move.phase in ("Pending", "Starting", "Draining") for move in status.migrations)
 
 
@@ -54,9 +53,9 @@ def done(status: ScalePlanStatus) -> list[Migration]:
 
 
 def failed_replacements(observed: Observed, plan: ScalePlan) -> Indices:
-    """Return those replacements whose training has failed before the old member was drained.
+    """Return the replacements whose training has failed before the old member was drained.
 
-    One whose end is nobody's fault, such as an eviction, is not among them: it gets another pod.
+    After an uncounted end, such as an eviction, a replacement gets another pod.
     """
     starting = {
         (move.role, move.replacement) for move in plan.status.migrations if move.phase == "Starting"
@@ -71,10 +70,10 @@ def failed_replacements(observed: Observed, plan: ScalePlan) -> Indices:
 
 
 def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[tuple[str, int], AvoidedNodes]:
-    """Return by role and index of a replacement the nodes that it shall avoid.
+    """Return the nodes that each replacement avoids, by its role and index.
 
-    That of the member it replaces, while its pod is there; and on no account, where that is why it
-    is replaced, those with such a condition.
+    It prefers other nodes than that of the old member's pod. If the plan is for a condition of
+    nodes, it never runs on a node with such a condition.
     """
     named = {
         (entry.name, entry.role, entry.index)
@@ -101,7 +100,7 @@ def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[tuple[str, int], 
 def advance(
     observed: Observed, plan: ScalePlan, now: float
 ) -> tuple[ScalePlanStatus, float | None]:
-    """Return the plan's status with every migration advanced, and the seconds until the next one is due."""
+    """Return the plan's status with every migration advanced, and the seconds until the next."""
     status = plan.status
     wait = None
     pods_by_member = _group_by_member(observed)
@@ -139,10 +138,7 @@ def begin_next(
     why: str,
     now: float,
 ) -> ScalePlanStatus:
-    """Return the plan's status with one more migration begun.
-
-    `why`: the reason it is not resized in place.
-    """
+    """Return the plan's status with one more migration; `why` it is not resized in place."""
     role, index = member
     used = members.indices[role] | {pod.index for pod in observed.members(role)}
     replacement = next(free_indices(used))
@@ -173,9 +169,9 @@ def _advance_one(
     draining: Collection[str],
     now: float,
 ) -> tuple[Migration, float | None]:
-    """Return a migration in its next phase if it can go on, and the seconds until its time is over."""
+    """Return a migration, in its next phase if possible, and the seconds until its timeout."""
     if move.phase == "Pending":
-        if plan.status.message:  # a plan that ends early begins nothing any more
+        if plan.status.message:  # the plan ends early
             return _with_phase(move, "Undone", now, "it was not begun"), None
         return _with_phase(move, "Starting", now), None
     if move.phase == "Starting":
@@ -193,10 +189,7 @@ def _advance_one(
 def _advance_starting(
     observed: Observed, plan: ScalePlan, move: Migration, pods_by_member: _PodsByMember, now: float
 ) -> tuple[Migration, float | None]:
-    """Advance a migration whose replacement starts.
-
-    Drain the old member, wait, or give the migration up.
-    """
+    """Drain the old member if the replacement is ready; else wait, or undo the migration."""
     succeeded = parse_indices(observed.job.status.replica_statuses[move.role].succeeded_indices)
     if move.index in succeeded:
         return _with_phase(move, "Undone", now, _SUCCEEDED), None
@@ -221,10 +214,7 @@ def _advance_starting(
 
 
 def _failure(observed: Observed, pods: Collection[Pod]) -> str:
-    """Return why the newest of a member's pods has failed.
-
-    Empty where it has not, or by nobody's fault.
-    """
+    """Return why the newest of a member's pods has failed; empty if it has no counted failure."""
     if not pods:
         return ""
     pod = max(pods, key=lambda pod: pod.incarnation)

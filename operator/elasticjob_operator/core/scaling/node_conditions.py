@@ -1,8 +1,8 @@
-"""Members on nodes with a problem that the job names (`runPolicy.replaceOnNodeConditions`) are replaced on other nodes.
+"""Replaces members on nodes with a condition that the job names (`replaceOnNodeConditions`).
 
-The operator creates a ScalePlan for them. A member leaves only when its replacement is ready, on a
-node without such a problem. So where the condition is wrong, or all nodes have it, the job loses
-nothing: the replacements are given up, and no pod is tried a second time.
+The operator creates a ScalePlan for them. A member leaves only when its replacement is ready on a
+node without such a condition. So if the condition is wrong, or if all nodes have it, the job loses
+nothing: the plan undoes the replacements, and no later plan names the same pods.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from elasticjob_operator.core.model.plan import staying_indices
 from elasticjob_operator.core.scaling import disruption
 
 _TIMEOUT_SECONDS = 300
-"""Other plans of the job wait so long for replacements that find no node."""
+"""Seconds that replacements have to find a node, while other plans of the job wait."""
 MAX_AVOIDED_NODES = 100
 
 
 def plans_for_node_conditions(
     observed: Observed, now: float
 ) -> tuple[list[CreatePlan], float | None]:
-    """Return the creation of a plan for the members to replace now, if any, and seconds until others are due."""
+    """Return the creation of a plan for the members to replace, and when others are due."""
     job = observed.job
     wanted = observed.job.spec.run_policy.replace_on_node_conditions
     if not wanted or not observed.node_conditions:
@@ -54,10 +54,7 @@ def plans_for_node_conditions(
 
 
 def nodes_to_avoid(observed: Observed, plan: ScalePlan) -> tuple[str, ...]:
-    """Return the nodes on which no replacement of this plan may run.
-
-    Empty for a plan that is for no such reason.
-    """
+    """Return the nodes on which no replacement of this plan may run."""
     if plan.spec.source != "Disruption" or not plan.spec.migrate_pods:
         return ()
     wanted = observed.job.spec.run_policy.replace_on_node_conditions
@@ -81,18 +78,16 @@ def _found(
 def _seconds_left(
     conditions: tuple[NodeCondition, ...], match: NodeConditionMatch, now: float
 ) -> float | None:
-    """Return for how long a node must still have the condition; None if it does not have it."""
+    """Return how long a node must still have the condition; None if it does not have it."""
     found = _found(conditions, match)
     if found is None:
         return None
-    since = (
-        time_or_none(found.last_transition_time) or 0.0
-    )  # whoever has written the condition may not say
+    since = time_or_none(found.last_transition_time) or 0.0  # the time is optional
     return since + match.seconds - now
 
 
 def _pods_with_plans(observed: Observed) -> set[str]:
-    """Return the pods that a plan for their nodes has named, or that leave by any plan."""
+    """Return the pods that a Disruption plan names, or that any plan is draining."""
     found: set[str] = set()
     for plan in observed.plans:
         found |= disruption.named_pods(plan)

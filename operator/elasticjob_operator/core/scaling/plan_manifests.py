@@ -1,4 +1,4 @@
-"""Manifests of the ScalePlans that the operator creates for ScaleIns, ScaleOuts and edits of `replicas`."""
+"""Makes the manifests of ScalePlans for ScaleIns, ScaleOuts and edits of `replicas`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elasticjob_api.scaleplan import PodToCreate, PodToRemove, RolePlan, ScalePl
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec import to_builtins
 
-from elasticjob_operator.core.members.changed_roles import present_roles
+from elasticjob_operator.core.members.effective_spec import present_roles
 from elasticjob_operator.core.model.observed import Observed, owner_reference
 from elasticjob_operator.core.model.plan import PlanRefused
 from elasticjob_operator.core.scaling import scripts
@@ -23,40 +23,36 @@ from elasticjob_operator.core.scaling.resolve import member_of
 
 Json = dict[str, Any]
 MAX_MEMBERS_PER_REQUEST = 1000
-"""As many as a ScalePlan can list."""
+"""Members of a request at most: the bound of a ScalePlan's lists."""
 _UID_CHARACTERS = 10
-"""Hexadecimal characters of a request's UID in its plan's name; 40 bits make it unique in a
-namespace.
+"""Hexadecimal characters of a request's UID in its plan's name.
+
+40 bits are unique in a namespace.
 """
 
 
 def scaler_plan_name(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> str:
-    """Return the name of the plan for a ScaleIn or ScaleOut.
-
-    It derives from its UID, so there is one plan at most.
-    """
+    """Return the name of a request's plan, which derives from the request's UID."""
     verb = "in" if isinstance(scaler, ScaleIn) else "out"
     return f"{job.metadata.name}-{verb}-{scaler.metadata.uid.replace('-', '')[:_UID_CHARACTERS]}"
 
 
 def spec_plan_name(job: ElasticJob) -> str:
-    """Return the name of the plan for an edit of the job's spec.
-
-    There is one for each generation.
-    """
+    """Return the name of the plan for an edit of the job's spec, one for each generation."""
     return f"{job.metadata.name}-spec-{job.metadata.generation}"
 
 
 def role_plan_name(job: ElasticJob, role: str) -> str:
-    """Return the name of the plan for a role that such an edit has added or removed, and that is not in that plan."""
+    """Return the name of the plan for a changed role that is not in the plan of its edit."""
     return f"{spec_plan_name(job)}-{role}"
 
 
 def plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
-    """Return the manifest of the plan for a ScaleIn or ScaleOut, computed for the job's present members.
+    """Return the manifest of the plan for a ScaleIn or ScaleOut, for the present members.
 
     Raises:
-        PlanRefused: the request cannot be met; the message names the field of the ScaleIn or ScaleOut.
+        PlanRefused: the request cannot be met; the message names the field of the ScaleIn or
+        ScaleOut.
     """
     job = observed.job
     check_role(job, scaler)
@@ -88,22 +84,19 @@ def plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
 
 
 def plan_for_edit(job: ElasticJob, edits: Mapping[str, int], name: str | None = None) -> Json:
-    """Return the manifest of the plan for the replicas that the job's spec now asks for, of as many roles as fit."""
+    """Return the manifest of the plan for edited replicas, for as many roles as fit."""
     edits = dict(list(edits.items())[:MAX_ROLES])
     reason = f"spec.replicaSpecs was edited (generation {job.metadata.generation})"
     return plan_for_sizes(job, edits, name or spec_plan_name(job), reason)
 
 
 def return_plan_name(job: ElasticJob) -> str:
-    """Return a name for the plan that follows a deleted plan.
-
-    No plan of this job has had it before.
-    """
+    """Return a new name for the plan that follows a deleted plan."""
     return f"{job.metadata.name}-back-{job.metadata.resource_version}"
 
 
 def is_return_plan(job: ElasticJob, name: str) -> bool:
-    """Whether this is the name of a plan that follows one that was deleted."""
+    """Return whether this is the name of a plan that follows one that was deleted."""
     return name.startswith(f"{job.metadata.name}-back-")
 
 
@@ -123,7 +116,7 @@ def spec_for_sizes(job: ElasticJob, sizes: Mapping[str, int], reason: str) -> Sc
 
 
 def edited_replicas(job: ElasticJob, status: ElasticJobStatus) -> dict[str, int]:
-    """Return the replicas in the spec of the roles for which the job's status has another desired size."""
+    """Return the replicas of the spec for the roles whose desired size differs from it."""
     return {
         role: spec.size
         for role, spec in job.spec.replica_specs.items()
@@ -139,7 +132,8 @@ def check_role(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> None:
     """
     if scaler.spec.role not in (roles := present_roles(job)):
         raise PlanRefused(
-            f"spec.role: {scaler.spec.role!r} is not a role of the job; it has {', '.join(sorted(roles))}"
+            f"spec.role: {scaler.spec.role!r} is not a role of the job; it has "
+            f"{', '.join(sorted(roles))}"
         )
 
 

@@ -1,6 +1,6 @@
-"""Which members a job has while a plan runs, as a function of the plan's status alone.
+"""Computes the members of a job while a plan runs, from the plan's status alone.
 
-So every operator computes the same members, wherever the last one stopped.
+So a new operator computes the same members as the last one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ class PlanMembership:
         before: the members when the plan began.
         targets: the members when its change of size is done, without its migrations.
         indices: all members that may have a pod now.
-        staying: those of `indices` that are not being removed; only their pods are created again.
-        counted: those that make up the size: neither the surplus of a migration nor members being removed.
+        staying: those of `indices` that are not being removed; only these get new pods.
+        counted: those that make up the size: neither the surplus of a migration nor members being
+            removed.
         sizes: the desired number of members per role.
     """
 
@@ -73,11 +74,9 @@ def membership_of(status: ElasticJobStatus, plan: ScalePlan) -> PlanMembership:
                 counted = counted - old | new
             if move.phase == "Draining":
                 leaving |= old
-        membership.indices[role], membership.staying[role], membership.counted[role] = (
-            indices,
-            indices - leaving,
-            counted,
-        )
+        membership.indices[role] = indices
+        membership.staying[role] = indices - leaving
+        membership.counted[role] = counted
         membership.sizes[role] = len(targets[role] if drained else before[role])
     return membership
 
@@ -85,7 +84,7 @@ def membership_of(status: ElasticJobStatus, plan: ScalePlan) -> PlanMembership:
 def with_membership(
     status: ElasticJobStatus, plan: ScalePlan, members: PlanMembership
 ) -> ElasticJobStatus:
-    """Return the job's status with the plan's members, and with the resources that the plan sets for new ones."""
+    """Return the job's status with the plan's members, and the resources of new ones."""
     replicas = dict(status.replica_statuses)
     for role, indices in members.indices.items():
         old = parse_indices(replicas[role].indices)
@@ -106,7 +105,7 @@ def with_membership(
 def without_plan(status: ElasticJobStatus) -> ElasticJobStatus:
     """Return the status of a job without a running plan.
 
-    All its members count, also those a deleted plan has added.
+    All members count, also a deleted plan's.
     """
     replicas = {
         role: replace(replica, desired=len(parse_indices(replica.indices)))

@@ -1,7 +1,7 @@
-"""A plan's changes of phase: it begins, its members begin to drain, it ends.
+"""Changes the phase of a plan: it begins, its members begin to drain, it ends.
 
-What a plan will do is stored when it begins. So any operator goes on with exactly that, whatever
-the job has become.
+When a plan begins, its resolved members are stored. So a new operator continues exactly with these,
+even if the job has changed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ def begin(
     *,
     edited: Collection[str],
 ) -> list[Action]:
-    """Store the resolved plan in its status; from then on any operator executes exactly that.
+    """Store the resolved plan in its status, which every operator then executes.
 
-    To the replicas of the `edited` roles the plan will not write its size: a later plan gives them
-    what a user has written there.
+    The plan does not write its size to the replicas of `edited` roles, which a later plan applies.
     """
     change = completion_status.description(
         resolved.before, resolved.targets, resolved.resources, len(resolved.migrations)
@@ -79,10 +78,7 @@ def begin_to_drain(
     targets: Indices,
     now: float,
 ) -> ScalePlanStatus:
-    """Return the plan's status when the members to remove begin to leave.
-
-    Without any, the rest is executed.
-    """
+    """Return the plan's status when members begin to drain; without any, the next step begins."""
     leaving = {role: indices - targets[role] for role, indices in before.items()}
     added = {role: indices - before[role] for role, indices in targets.items()}
     removed = [pod for pod in observed.pods if pod.index in leaving.get(pod.role, ())]
@@ -108,17 +104,19 @@ def end(
 ) -> list[Action]:
     """Return the write of the plan's final phase, and the event that announces it.
 
-    `status`: what it has become.
+    `status` is the plan's new status so far.
     """
     status = completion_status.final_status(status or plan.status, phase, message, now, pods=pods)
-    note = f"{plan.metadata.name}: {phase}{': ' if message else ''}{message}"
+    note = f"{plan.metadata.name}: {phase}"
+    if message:
+        note += f": {message}"
     bad = phase in ("Failed", "PartiallySucceeded")
     event = EmitEvent(f"Scaling{phase}", note, action="Scale", warning=bad, plan=plan.metadata)
     return [*patches.plan_status(plan, status), event]
 
 
 def new_members(observed: Observed, added: Indices) -> str:
-    """Return what the plan says of the new members that are not ready; empty if all are."""
+    """Return the message for new members that are not ready; empty if all are ready."""
     return waiting_for.new_members(observed, progress_messages.not_ready(observed, added))
 
 

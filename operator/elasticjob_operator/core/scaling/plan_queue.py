@@ -1,14 +1,14 @@
-"""The queue of one job's plans.
+"""The queue of one job's plans: which ScalePlan is next, and when a request or an edit becomes one.
 
-Which ScalePlan is next, and when ScaleIns, ScaleOuts and edits of the spec become one. ScalePlans,
-and ScaleIns and ScaleOuts without a plan, wait in one queue by time of creation. A plan is made for
-a ScaleIn or ScaleOut only when it is first in the queue, so that its count is relative to the size
-at that time. For an edit of the spec one is made at once, also while another plan runs, so that
-later requests come after it.
+ScalePlans, and ScaleIns and ScaleOuts without a plan, wait in one queue by time of creation. The
+operator creates the plan of a ScaleIn or ScaleOut only when the request is first in the queue, so
+that its count is relative to the size at that time. For an edit of the spec it creates a plan at
+once, also while another plan runs, so that later requests come after it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from elasticjob_api.elasticjob import ElasticJobStatus
@@ -18,11 +18,15 @@ from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model import patches
-from elasticjob_operator.core.model.actions import Action, CreatePlan, EmitEvent, shortest_wait
+from elasticjob_operator.core.model.actions import Action, CreatePlan, shortest_wait
 from elasticjob_operator.core.model.observed import Observed
-from elasticjob_operator.core.model.plan import PlanRefused, ResolvedPlan, current_indices
+from elasticjob_operator.core.model.plan import (
+    ACTIVE_PHASES,
+    PlanRefused,
+    ResolvedPlan,
+    current_indices,
+)
 from elasticjob_operator.core.scaling import (
-    completion_status,
     deleted_plan,
     disruption,
     execution,
@@ -30,19 +34,15 @@ from elasticjob_operator.core.scaling import (
     plan_manifests,
     plan_phases,
     request_status,
-    resize,
 )
+from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_membership import without_plan
 from elasticjob_operator.core.scaling.resolve import resolve
-from elasticjob_operator.core.scaling.scaling_result import ScalingResult
 
-_ACTIVE_PHASES = ("Draining", "Executing")
 QueueItem = ScalePlan | ScaleIn | ScaleOut
-"""What waits in the queue: a plan that has not begun, or a ScaleIn or ScaleOut that has no plan
-yet.
-"""
+"""An entry of the queue: a plan that has not begun, or a ScaleIn or ScaleOut without a plan."""
 WhyPlanWaits = Callable[[ResolvedPlan], str]
-"""Why a plan does not begin although it is its turn; empty where it does."""
+"""Returns why the first plan of the queue must wait; empty if it may begin."""
 
 
 def advance_scaling(
@@ -59,51 +59,35 @@ def advance_scaling(
     """
     active = _active_plan(observed)
     orphans = request_status.delete_orphaned_plans(observed)
-    if active is not None and not any(action.uid == active.metadata.uid for action in orphans):
-        result = execution.advance(
-            observed, replace(status, current_plan=active.metadata.name), active, now
-        )
-        waiting = _waiting(observed)
-        result.actions += _mark_pending(
-            waiting, f"waits for ScalePlan {active.metadata.name}", active
-        )
-        result.actions += _plan_for_edit(observed, waiting, _edits_meanwhile(observed, active))
+    if active is not None and all(action.uid != active.metadata.uid for action in orphans):
+        result = _advance_active(observed, status, active, now)
+    elif orphans:
+        result = _without_active_plan(status)
     else:
-        indices = current_indices(status)
-        result = ScalingResult(status, indices, indices)
-        if not orphans:
-            result.status = without_plan(status)
-            result.actions += _start_next(observed, result, now, why_waits)
-    _leave_out_removed_roles(result)
-    old, due = request_status.delete_expired(request_status.all_scalers(observed), now)
-    result.requeue_after = shortest_wait(result.requeue_after, due)
-    # A ScaleIn or ScaleOut names its plan before the plan begins, so that deleting the plan from
-    # then on cancels it.
-    result.actions[:0] = request_status.copy_plan_status(observed, now)
-    replacements, due = node_conditions.plans_for_node_conditions(observed, now)
-    result.requeue_after = shortest_wait(result.requeue_after, due)
-    result.actions += [*orphans, *disruption.plans_for_disruptions(observed), *replacements]
-    result.actions += [*old, *_delete_old_plans(observed)]
-    return result
-
-
-def _leave_out_removed_roles(result: ScalingResult) -> None:
-    """Have nobody of a role that is removed replaced or counted, also before a plan removes its members."""
-    removed = {
-        role: frozenset[int]()
-        for role, replica in result.status.replica_statuses.items()
-        if replica.removed
-    }
-    if removed:
-        result.staying = {**result.staying, **removed}
-        result.counted = {**result.counted, **removed}
+        result = _start_next(observed, without_plan(status), now, why_waits)
+    expired, expiry_due = request_status.delete_expired(request_status.all_scalers(observed), now)
+    replacements, condition_due = node_conditions.plans_for_node_conditions(observed, now)
+    actions = (
+        # A ScaleIn or ScaleOut names its plan before the plan begins, so that deleting the plan
+        # from then on cancels it.
+        *request_status.copy_plan_status(observed, now),
+        *result.actions,
+        *orphans,
+        *disruption.plans_for_disruptions(observed),
+        *replacements,
+        *expired,
+        *_delete_old_plans(observed),
+    )
+    requeue_after = shortest_wait(result.requeue_after, expiry_due, condition_due)
+    result = dataclasses.replace(result, actions=actions, requeue_after=requeue_after)
+    return _without_removed_roles(result)
 
 
 def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[Action]:
     """End all plans and requests that wait or run, because the job cannot be scaled any more.
 
-    `reason` says why.
-    Those that have no owner get the job as theirs before, so that they do not outlive it.
+    `reason` says why. The job first becomes the owner of those that have none, so that they do not
+    outlive it.
     """
     adoptions = [
         adoption
@@ -112,9 +96,8 @@ def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[
         for adoption in patches.adoption(observed.job, item)
     ]
     if adoptions:
-        return list(
-            adoptions
-        )  # they change resourceVersions, which the writes below have as a precondition
+        # These change resourceVersions, which the writes below have as a precondition.
+        return list(adoptions)
     actions: list[Action] = []
     for item in observed.plans:
         if item.metadata.deletion_timestamp is None and item.status.phase not in FINISHED:
@@ -123,60 +106,106 @@ def end_plans_and_requests(observed: Observed, reason: str, now: float) -> list[
     for scaler in request_status.unfinished_scalers(observed):
         if request_status.plan_of(observed, scaler) is None:
             actions += request_status.finish(scaler, "ScaleFailed", reason, now)
-    old, _ = request_status.delete_expired(request_status.all_scalers(observed), now)
+    expired, _ = request_status.delete_expired(request_status.all_scalers(observed), now)
     return [
         *actions,
         *request_status.copy_plan_status(observed, now),
-        *old,
+        *expired,
         *_delete_old_plans(observed),
     ]
 
 
+def _without_active_plan(status: ElasticJobStatus) -> ScalingResult:
+    """Return the result of a job in which every member stays."""
+    indices = current_indices(status)
+    return ScalingResult(status, indices, indices)
+
+
+def _without_removed_roles(result: ScalingResult) -> ScalingResult:
+    """Return the result in which no member of a removed role is replaced or counted.
+
+    Also before a plan removes its members.
+    """
+    removed = {
+        role: frozenset[int]()
+        for role, replica in result.status.replica_statuses.items()
+        if replica.removed
+    }
+    return dataclasses.replace(
+        result, staying={**result.staying, **removed}, counted={**result.counted, **removed}
+    )
+
+
 def _active_plan(observed: Observed) -> ScalePlan | None:
-    begun = [item for item in observed.plans if item.status.phase in _ACTIVE_PHASES]
+    """Return the plan that is being executed; of several, the one that the job's status names."""
+    current = observed.job.status.current_plan
+    begun = [item for item in observed.plans if item.status.phase in ACTIVE_PHASES]
     return min(
         begun,
-        key=lambda item: (
-            item.metadata.name != observed.job.status.current_plan,
-            _position(observed, item),
-        ),
+        key=lambda item: (item.metadata.name != current, _position(observed, item)),
         default=None,
     )
 
 
+def _advance_active(
+    observed: Observed, status: ElasticJobStatus, active: ScalePlan, now: float
+) -> ScalingResult:
+    name = active.metadata.name
+    result = execution.advance(observed, replace(status, current_plan=name), active, now)
+    waiting = _waiting(observed)
+    return _with_actions(
+        result,
+        [
+            *result.actions,
+            *_mark_pending(waiting, f"waits for ScalePlan {name}", active),
+            *_plan_for_edit(observed, waiting, _edits_meanwhile(observed, active)),
+        ],
+    )
+
+
 def _start_next(
-    observed: Observed, result: ScalingResult, now: float, why_waits: WhyPlanWaits
-) -> list[Action]:
-    """Begin the first plan of the queue, or create a ScalePlan for an edit of the spec, a ScaleIn or a ScaleOut."""
+    observed: Observed, status: ElasticJobStatus, now: float, why_waits: WhyPlanWaits
+) -> ScalingResult:
+    """Begin the first plan of the queue.
+
+    Or create the ScalePlan for an edit of the spec, or for the ScaleIn or ScaleOut that is first.
+    """
+    result = _without_active_plan(status)
     waiting = _waiting(observed)
     existing = {item.metadata.name for item in observed.plans}
-    edits = plan_manifests.edited_replicas(observed.job, result.status)
-    if result.status.current_plan is not None and result.status.current_plan not in existing:
-        return _after_plan_deleted(observed, result)
+    if status.current_plan is not None and status.current_plan not in existing:
+        status, actions = deleted_plan.return_to_former_size(observed, status)
+        return _with_actions(dataclasses.replace(result, status=status), actions)
+    edits = plan_manifests.edited_replicas(observed.job, status)
     if create := _plan_for_edit(observed, waiting, edits):
-        return create
-    actions, waiting = _supersede_auto_plans(waiting, now)
+        return _with_actions(result, create)
+    superseded, waiting = _supersede_auto_plans(waiting, now)
     if not waiting:
-        result.status = replace(result.status, current_plan=None)
-        return actions
-    current = result.status.current_plan
+        return _with_actions(_without_current_plan(result), superseded)
     claimed = [
-        item for item in waiting if isinstance(item, ScalePlan) and item.metadata.name == current
+        item
+        for item in waiting
+        if isinstance(item, ScalePlan) and item.metadata.name == status.current_plan
     ]
     head = (claimed or waiting)[0]
-    actions += patches.adoption(observed.job, head)
-    if actions and any(not isinstance(action, EmitEvent) for action in actions):
-        # these change resourceVersions, which the writes that follow have as a precondition
-        return actions
-    if isinstance(head, ScalePlan) and request_status.is_unrecorded(observed, head):
-        # the request names its plan first; else, if the plan were deleted now, it would get another
-        return actions
-    if isinstance(head, ScalePlan):
-        return _begin_plan(observed, result, head, waiting, now, why_waits)
+    prepare = [*superseded, *patches.adoption(observed.job, head)]
+    if prepare:
+        # These change resourceVersions, which the writes that follow have as a precondition.
+        return _with_actions(result, prepare)
+    if not isinstance(head, ScalePlan):
+        return _with_actions(result, _plan_for_scaler(observed, head, now))
+    if request_status.is_unrecorded(observed, head):
+        # The request names its plan first. Otherwise, if a user deleted the plan now, the request
+        # would get another one.
+        return result
+    return _begin_plan(observed, result, head, waiting, now, why_waits)
+
+
+def _plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut, now: float) -> list[Action]:
     try:
-        return [CreatePlan(plan_manifests.plan_for_scaler(observed, head))]
+        return [CreatePlan(plan_manifests.plan_for_scaler(observed, scaler))]
     except PlanRefused as refusal:
-        return [*request_status.finish(head, "ScaleFailed", str(refusal), now)]
+        return [*request_status.finish(scaler, "ScaleFailed", str(refusal), now)]
 
 
 def _begin_plan(
@@ -186,31 +215,31 @@ def _begin_plan(
     waiting: Sequence[QueueItem],
     now: float,
     why_waits: WhyPlanWaits,
-) -> list[Action]:
+) -> ScalingResult:
     if head.spec.source == "Disruption":
         head = disruption.without_gone_pods(observed, head)
         if disruption.is_empty(head):
-            result.status = replace(result.status, current_plan=None)
-            return plan_phases.end(
-                head, "Cancelled", "its pods are gone or leaving already; they are replaced", now
-            )
+            message = "its pods are gone or leaving already; they are replaced"
+            end = plan_phases.end(head, "Cancelled", message, now)
+            return _with_actions(_without_current_plan(result), end)
     try:
         resolved = resolve(observed.job, observed.pods, head)
     except PlanRefused as refusal:
-        result.status = replace(result.status, current_plan=None)
-        return plan_phases.end(head, "Failed", str(refusal), now)
+        end = plan_phases.end(head, "Failed", str(refusal), now)
+        return _with_actions(_without_current_plan(result), end)
     later = [item for item in waiting if item is not head]
-    result.planned = resolved
+    result = dataclasses.replace(result, planned=resolved)
     if why := why_waits(resolved):
         return _keep_waiting(observed, result, head, later, why, now)
-    result.status = replace(result.status, current_plan=head.metadata.name)
     roles = observed.job.spec.replica_specs
     edited = [role for role, spec in roles.items() if _is_requested(later, role, spec.size)]
     if plan_manifests.is_return_plan(observed.job, head.metadata.name):
         edited += [
             role for role, indices in resolved.targets.items() if len(indices) != roles[role].size
         ]
-    return plan_phases.begin(observed, head, resolved, now, edited=edited)
+    status = replace(result.status, current_plan=head.metadata.name)
+    begin = plan_phases.begin(observed, head, resolved, now, edited=edited)
+    return _with_actions(dataclasses.replace(result, status=status), begin)
 
 
 def _keep_waiting(
@@ -220,36 +249,38 @@ def _keep_waiting(
     later: Sequence[QueueItem],
     why: str,
     now: float,
-) -> list[Action]:
-    """Leave the first plan in the queue, and say why.
+) -> ScalingResult:
+    """Leave the first plan in the queue, and write why into its status.
 
-    What its user has changed since then is not waited for. Members must be able to leave their
-    nodes meanwhile, which changes no size: so a plan for that does not wait.
+    A plan for an edit ends if the user has edited the size again since then. Meanwhile members must
+    be able to leave their nodes, which changes no size. So a plan for that does not wait.
     """
     roles = observed.job.spec.replica_specs
     for role, entry in head.spec.replica_resource_specs.items():
         if head.spec.source == "Spec" and entry.replicas not in (None, roles[role].size):
-            result.planned = None
             message = f"spec.replicaSpecs.{role}.replicas is {roles[role].size} by now"
-            return plan_phases.end(head, "Superseded", message, now)
-    actions: list[Action] = [
-        *patches.plan_status(head, replace(head.status, phase="Pending", message=why))
+            end = plan_phases.end(head, "Superseded", message, now)
+            return _with_actions(dataclasses.replace(result, planned=None), end)
+    actions = [
+        *patches.plan_status(head, replace(head.status, phase="Pending", message=why)),
+        *_mark_pending(later, f"waits for ScalePlan {head.metadata.name}", head),
     ]
-    actions += _mark_pending(later, f"waits for ScalePlan {head.metadata.name}", head)
     leaving = [
         item for item in later if isinstance(item, ScalePlan) and item.spec.source == "Disruption"
     ]
-    if not actions and leaving:
-        planned = result.planned
-        actions = _begin_plan(observed, result, leaving[0], leaving[:1], now, lambda _: "")
-        result.planned = planned
-    return actions
+    if actions or not leaving:
+        return _with_actions(result, actions)
+    begun = _begin_plan(observed, result, leaving[0], leaving[:1], now, lambda _: "")
+    return dataclasses.replace(begun, planned=result.planned)
 
 
 def _plan_for_edit(
     observed: Observed, waiting: Sequence[QueueItem], edits: dict[str, int]
 ) -> list[Action]:
-    """Return the creation of a plan for edits of the spec, unless they wait already or this spec has had its plan."""
+    """Return the creation of a plan for edits of the spec.
+
+    Empty if a plan for them waits already, or if this spec has had its plan.
+    """
     new = {role: size for role, size in edits.items() if not _is_requested(waiting, role, size)}
     if not new:
         return []
@@ -258,21 +289,20 @@ def _plan_for_edit(
     if plan is None:
         return [CreatePlan(plan_manifests.plan_for_edit(observed.job, edits))]
     for role, size in new.items():
-        # This spec has had a plan, but not for it: one that is added again begins when the former
-        # one has gone.
+        # This spec has had a plan, but not for this role: a role that is added again begins when
+        # the former one of its name has no pods any more.
         replica = observed.job.status.replica_statuses[role]
         planned = plan.spec.replica_resource_specs.get(role)
-        is_left = (replica.removed or replica.desired == 0) and (
-            planned is None or planned.replicas != size
-        )
+        is_in_plan = planned is not None and planned.replicas == size
+        is_without_members = replica.removed or replica.desired == 0
         name = plan_manifests.role_plan_name(observed.job, role)
-        if is_left and name not in existing:
+        if is_without_members and not is_in_plan and name not in existing:
             return [CreatePlan(plan_manifests.plan_for_edit(observed.job, {role: size}, name))]
     return []
 
 
 def _edits_meanwhile(observed: Observed, active: ScalePlan) -> dict[str, int]:
-    """Return the replicas that users have written to the spec since the active plan began, also of added roles."""
+    """Return the replicas that users have written since the active plan began."""
     sizes = {role: len(parse_indices(indices)) for role, indices in active.status.targets.items()}
     edits = {
         role: spec.size
@@ -284,54 +314,18 @@ def _edits_meanwhile(observed: Observed, active: ScalePlan) -> dict[str, int]:
     return edits | {role: size for role, size in unknown.items() if role not in sizes}
 
 
-def _after_plan_deleted(observed: Observed, result: ScalingResult) -> list[Action]:
-    """After the plan that was being executed was deleted.
-
-    Create a plan that restores the size in the job's spec. The new plan's name is stored in the
-    job's status first, so that it is created once and executed before all others.
-    """
-    deleted = result.status.current_plan or ""
-    sizes = deleted_plan.sizes_to_return_to(observed)
-    result.status = completion_status.with_resources_by_index(
-        result.status, resize.unrecorded_resources(observed)
-    )
-    if not sizes:
-        result.status = replace(result.status, current_plan=None)
-    else:
-        result.status = deleted_plan.with_sizes_of(result.status, observed.job.status)
-        if not plan_manifests.is_return_plan(observed.job, deleted):
-            result.status = replace(
-                result.status, current_plan=plan_manifests.return_plan_name(observed.job)
-            )
-    note = f"{deleted} was deleted while it was being executed"
-    if sizes:
-        text = ", ".join(f"{role} {size}" for role, size in sizes.items())
-        is_of_spec = all(
-            observed.job.spec.replica_specs[role].size == size for role, size in sizes.items()
-        )
-        note += f"; the job goes back to {text}, the replicas {'of its spec' if is_of_spec else 'it had'}"
-    actions: list[Action] = []
-    if deleted != result.status.current_plan:
-        actions.append(EmitEvent("ScalingCancelled", note, action="Scale", warning=True))
-    if sizes:
-        name = result.status.current_plan or ""
-        actions.append(CreatePlan(plan_manifests.plan_for_sizes(observed.job, sizes, name, note)))
-    return actions
-
-
 def _is_requested(waiting: Sequence[QueueItem], role: str, size: int) -> bool:
-    """Whether a plan of source Spec with this size of the role is waiting."""
-    return any(
-        isinstance(item, ScalePlan)
-        and item.spec.source == "Spec"
-        and (role_plan := item.spec.replica_resource_specs.get(role)) is not None
-        and role_plan.replicas == size
-        for item in waiting
-    )
+    """Return whether a plan of source Spec with this size of the role is waiting."""
+    for item in waiting:
+        if isinstance(item, ScalePlan) and item.spec.source == "Spec":
+            planned = item.spec.replica_resource_specs.get(role)
+            if planned is not None and planned.replicas == size:
+                return True
+    return False
 
 
 def _waiting(observed: Observed) -> list[QueueItem]:
-    """Return what waits, in the order of the queue."""
+    """Return the entries of the queue, in its order."""
     waiting: list[QueueItem] = [
         item for item in observed.plans if item.status.phase in (None, "Pending")
     ]
@@ -371,20 +365,18 @@ def _supersede_auto_plans(
 
 
 def _mark_pending(waiting: Sequence[QueueItem], message: str, active: ScalePlan) -> list[Action]:
-    """Give everything new in the queue the phase Pending and a message that says what it waits for."""
+    """Give each new entry of the queue the phase Pending and a message."""
     actions: list[Action] = []
     owners = {owner.uid for owner in active.metadata.owner_references}
     for item in waiting:
         if item.status.phase is not None or item.metadata.uid in owners:
             continue
         if isinstance(item, ScalePlan):
-            actions += patches.plan_status(
-                item, replace(item.status, phase="Pending", message=message)
-            )
+            plan_status = replace(item.status, phase="Pending", message=message)
+            actions += patches.plan_status(item, plan_status)
         else:
-            actions += patches.scaler_status(
-                item, replace(item.status, phase="Pending", message=message)
-            )
+            scaler_status = replace(item.status, phase="Pending", message=message)
+            actions += patches.scaler_status(item, scaler_status)
     return actions
 
 
@@ -393,7 +385,7 @@ def _delete_old_plans(observed: Observed) -> list[Action]:
 
     Kept are the plans of unfinished requests, the plans of the latest edit of the spec, disruption
     plans whose pods exist, and the current plan of the job's status, which would otherwise look as
-    if somebody had deleted it.
+    if a user had deleted it.
     """
     unfinished = {scaler.metadata.uid for scaler in request_status.unfinished_scalers(observed)}
     job = observed.job
@@ -409,3 +401,11 @@ def _delete_old_plans(observed: Observed) -> list[Action]:
         and not any(owner.uid in unfinished for owner in item.metadata.owner_references)
     ]
     return [*request_status.delete_oldest(finished, keep=job.spec.run_policy.plan_history_limit)]
+
+
+def _without_current_plan(result: ScalingResult) -> ScalingResult:
+    return dataclasses.replace(result, status=replace(result.status, current_plan=None))
+
+
+def _with_actions(result: ScalingResult, actions: Sequence[Action]) -> ScalingResult:
+    return dataclasses.replace(result, actions=tuple(actions))

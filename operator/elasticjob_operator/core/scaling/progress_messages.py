@@ -1,7 +1,4 @@
-"""Messages that say what a plan has not reached.
-
-How many of how many, which members, and why by their pods.
-"""
+"""Writes messages about the members that a plan has not reached, with the reasons of their pods."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ MemberKey = tuple[str, int]
 
 
 def not_ready(observed: Observed, members: Indices) -> list[MemberKey]:
-    """Return those of the members whose pod is not ready and that have not succeeded."""
+    """Return the members whose pod is not ready and that have not succeeded."""
     ready = {(pod.role, pod.index) for pod in observed.pods if pod.ready}
     return [
         (role, index)
@@ -36,17 +33,20 @@ def not_ready(observed: Observed, members: Indices) -> list[MemberKey]:
 def not_reached_message(
     not_reached: Sequence[str], total: int, what: str, reasons: Iterable[str] = ()
 ) -> str:
-    """Return such as `2 of 4 new members are not ready.
+    """Return such as `2 of 4 members are not ready.
 
     Worker 1, worker 2 (Unschedulable: no node)`.
     """
     if not not_reached:
         return ""
-    named = ", ".join(not_reached[:_MAX_MEMBERS_NAMED]) + (
-        ", …" if len(not_reached) > _MAX_MEMBERS_NAMED else ""
-    )
-    why = "; ".join(list(dict.fromkeys(filter(None, reasons)))[:_MAX_REASONS])
-    return f"{len(not_reached)} of {total} {what}: {named}{f' ({why})' if why else ''}"
+    named = ", ".join(not_reached[:_MAX_MEMBERS_NAMED])
+    if len(not_reached) > _MAX_MEMBERS_NAMED:
+        named += ", …"
+    text = f"{len(not_reached)} of {total} {what}: {named}"
+    distinct_reasons = list(dict.fromkeys(filter(None, reasons)))[:_MAX_REASONS]
+    if distinct_reasons:
+        text += f" ({'; '.join(distinct_reasons)})"
+    return text
 
 
 def not_ready_message(observed: Observed, not_reached: Sequence[MemberKey], total: int) -> str:
@@ -61,7 +61,7 @@ def not_ready_message(observed: Observed, not_reached: Sequence[MemberKey], tota
 
 
 def why_not_ready(observed: Observed, role: str, index: int) -> str:
-    """Return why a member is not ready, from its pod's status or from the API server's refusal of the pod."""
+    """Return why a member is not ready, by its pod's status or the refusal of its pod."""
     pods = [pod for pod in observed.members(role) if pod.index == index]
     if not pods:
         return observed.last_refusal or "it has no pod"
@@ -75,8 +75,6 @@ def why_not_ready(observed: Observed, role: str, index: int) -> str:
 
 def _why_unready(pod: Pod) -> str:
     condition = next((c for c in pod.status.conditions if c.type == "Ready" and c.message), None)
-    return (
-        condition.message
-        if condition is not None
-        else f"its pod is {pod.status.phase}, but not ready"
-    )
+    if condition is not None:
+        return condition.message
+    return f"its pod is {pod.status.phase}, but not ready"

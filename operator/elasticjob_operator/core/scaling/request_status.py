@@ -1,4 +1,4 @@
-"""The status of ScaleIns and ScaleOuts, copied from their plans, and the deletion of what has ended."""
+"""Copies the status of plans to their ScaleIns and ScaleOuts, and deletes ended ones when due."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def plan_of(observed: Observed, scaler: Scaler) -> ScalePlan | None:
 
 
 def is_unrecorded(observed: Observed, plan: ScalePlan) -> bool:
-    """Whether this is the plan of a ScaleIn or ScaleOut whose status does not name it yet."""
+    """Return whether this is the plan of a request whose status does not name it yet."""
     return any(
         s.status.plan is None and patches.is_plan_of(plan, s) for s in unfinished_scalers(observed)
     )
 
 
 def copy_plan_status(observed: Observed, now: float) -> list[Action]:
-    """Return the writes that bring every ScaleIn's and ScaleOut's status in line with its plan's."""
+    """Return the writes that copy each plan's status to its ScaleIn or ScaleOut."""
     actions: list[Action] = []
     for scaler in unfinished_scalers(observed):
         plan = plan_of(observed, scaler)
@@ -94,7 +94,7 @@ def finish(
 def delete_expired(
     scalers: Iterable[Scaler], now: float
 ) -> tuple[list[DeleteScaler], float | None]:
-    """Return the deletions of those whose time to live is over, and the seconds until the next one is due."""
+    """Return the deletions of expired requests, and the seconds until the next one is due."""
     actions: list[DeleteScaler] = []
     due: float | None = None
     for scaler in scalers:
@@ -130,9 +130,9 @@ def delete_oldest(finished: Iterable[ScalePlan], *, keep: int) -> list[DeletePla
 
 
 def delete_orphaned_plans(observed: Observed) -> list[DeletePlan]:
-    """Return the deletions of unfinished plans whose ScaleIn or ScaleOut was deleted, which cancels it.
+    """Return the deletions of unfinished plans whose request was deleted, which cancels them.
 
-    The garbage collector deletes them, too, but later.
+    The garbage collector would delete them later.
     """
     present = {scaler.metadata.uid for scaler in all_scalers(observed)}
     return [

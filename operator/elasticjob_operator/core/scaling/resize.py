@@ -1,9 +1,8 @@
-"""Resizes of running pods' CPU and memory, in place where the cluster can do it.
+"""Resizes CPU and memory of running pods in place, and finds the members that must be replaced.
 
-Else the members must be replaced. A resize is done only when the kubelet reports the new resources.
-It is impossible if the API server refuses it, if the kubelet reports it as infeasible, deferred or
-failed, and if the kubelet reports nothing in time, as one that is too old for it does. GPUs and
-other extended resources never change in place.
+A resize is done when the kubelet reports the new resources. It is impossible if the API server
+refuses it, if the kubelet reports it as infeasible, deferred or failed, or if the kubelet reports
+nothing in time, as an old one does. GPUs and other extended resources never change in place.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from elasticjob_operator.core.scaling.drain import MAX_NAMES_LISTED
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
 KUBELET_SILENCE_SECONDS = 30
-"""How long a kubelet may report nothing about a requested resize."""
+"""Seconds after which a kubelet that reports nothing about a resize is too old for it."""
 
 
 @dataclass
 class ResizeProgress:
-    """How far the resizes of a plan are.
+    """The progress of the resizes of a plan.
 
     Attributes:
         to_request: pods whose resize has not been requested yet.
@@ -60,8 +59,7 @@ def resources_by_role(plan: ScalePlan) -> dict[str, Quantities]:
 def resources_of(status: ElasticJobStatus, plan: ScalePlan, role: str, index: int) -> Quantities:
     """Return the resources that a plan sets for one member.
 
-    The auto-scaler takes no memory away that the member has been given, as after it was killed for
-    lack of it.
+    An Auto plan keeps memory that the member got after it ran out of memory.
     """
     by_plan = resources_by_role(plan).get(role, {})
     return with_own_memory(status, role, index, by_plan) if plan.spec.source == "Auto" else by_plan
@@ -70,14 +68,13 @@ def resources_of(status: ElasticJobStatus, plan: ScalePlan, role: str, index: in
 def progress_of(
     observed: Observed, plan: ScalePlan, members: PlanMembership, now: float
 ) -> ResizeProgress:
-    """Return which pods of staying members have the plan's resources, and what the others wait for."""
+    """Return the progress of the resizes of all staying members."""
     progress = ResizeProgress()
     for role in resources_by_role(plan):
         moves = [
             move for move in plan.status.migrations if move.role == role and move.phase != "Undone"
         ]
-        # A member that is replaced does not matter any more, and its replacement was created with
-        # these resources.
+        # A replaced member leaves, and its replacement was created with these resources.
         moved = {index for move in moves for index in (move.index, move.replacement)}
         for pod in observed.members(role):
             if pod.index in members.staying[role] - moved and _resizable(pod):
@@ -87,9 +84,9 @@ def progress_of(
 
 
 def resize_request(job: ElasticJob, pod: Pod, wanted: Mapping[str, int | str]) -> ResizePod:
-    """Return the request to change these resources of the training container and keep its others.
+    """Return the request to change these resources of the training container.
 
-    A limit above the request that only the namespace has given is not lowered to the request.
+    A limit above the request that only the namespace has set is not lowered.
     """
     asked = pod.spec.containers[0].resources
     changed = with_resources(to_builtins(asked), wanted)
@@ -107,7 +104,7 @@ def resize_request(job: ElasticJob, pod: Pod, wanted: Mapping[str, int | str]) -
 def undo_requests(
     observed: Observed, plan: ScalePlan, left_out: Collection[Pod]
 ) -> list[ResizePod]:
-    """Return the requests that restore the old resources in specs of pods whose kubelet has not done the resize."""
+    """Return the requests that restore the old resources of pods that were not resized."""
     requests = []
     for pod in left_out:
         had = _recorded_resources(observed, pod)
@@ -121,7 +118,7 @@ def undo_requests(
 def resources_reached(
     observed: Observed, plan: ScalePlan, members: PlanMembership, left_out: Collection[Pod]
 ) -> dict[str, dict[str, Quantities]]:
-    """Return by role and index the plan's resources for those members that have them, when not all do."""
+    """Return the plan's resources of the members that have them, by role and index."""
     names = {pod.name for pod in left_out}
     status = observed.job.status
     reached: dict[str, dict[str, Quantities]] = {}
@@ -137,10 +134,9 @@ def resources_reached(
 
 
 def unrecorded_resources(observed: Observed) -> dict[str, dict[str, Quantities]]:
-    """Return by role and index the resources that members got in place from a plan that was then deleted.
+    """Return the resources that members got in place from a deleted plan, by role and index.
 
-    The job's status does not have them yet; when they are stored there, the members' next pods get
-    them as well.
+    When the job's status has them, the members' next pods get them as well.
     """
     unrecorded: dict[str, dict[str, Quantities]] = {}
     for role, indices in current_indices(observed.job.status).items():
@@ -190,34 +186,26 @@ def _why_impossible(observed: Observed, pod: Pod, wanted: Quantities) -> str:
 
 
 def _api_server_refusal(observed: Observed, request: ResizePod) -> str:
-    """Return why the API server has refused this request.
-
-    Empty if it has not, or refused one for other resources.
-    """
+    """Return why the API server has refused exactly this request; empty if it has not."""
     refused, why = observed.refused_resizes.get(request.uid, (None, ""))
     return why if refused == request else ""
 
 
 def _kubelet_refusal(pod: Pod) -> str:
-    """Return why the kubelet cannot do the resize, by the pod's conditions.
-
-    Empty if it may still do it.
-    """
+    """Return why the kubelet cannot do the resize, by the pod's conditions; empty if it may."""
     pending = pod.condition("PodResizePending")
     if pending is not None and pending.reason in ("Infeasible", "Deferred"):
         return f"resize is {pending.reason}: {pending.message}"
     progress = pod.condition("PodResizeInProgress")
-    return (
-        f"resize failed: {progress.message}"
-        if progress is not None and progress.reason == "Error"
-        else ""
-    )
+    if progress is not None and progress.reason == "Error":
+        return f"resize failed: {progress.message}"
+    return ""
 
 
 def _overdue(plan: ScalePlan, pod: Pod, now: float) -> str:
     """Return a message if the kubelet's time is over.
 
-    One that reports a resize in progress has the plan's timeout.
+    A resize in progress has the plan's timeout.
     """
     seconds = plan.spec.timeout_seconds
     if pod.condition("PodResizeInProgress") is None:
@@ -228,7 +216,10 @@ def _overdue(plan: ScalePlan, pod: Pod, now: float) -> str:
 
 
 def _was_requested(plan: ScalePlan, pod: Pod) -> bool:
-    """Whether a resize of the pod was requested; else it was created with these resources."""
+    """Return whether a resize of the pod was requested.
+
+    Else it was created with these resources.
+    """
     return pod.name in plan.status.resized_pods or len(plan.status.resized_pods) >= MAX_NAMES_LISTED
 
 
@@ -262,7 +253,7 @@ def _is_in_force(pod: Pod, wanted: Quantities) -> bool:
 
 
 def _recorded_resources(observed: Observed, pod: Pod) -> Quantities:
-    """Return the resource requests that the member's next pod would get, by the job's status and its template."""
+    """Return the resources that the member's next pod would request."""
     container = observed.job.spec.replica_specs[pod.role].template["spec"]["containers"][0]
     wanted = member_resources(observed.job.status, pod.role, pod.index)
     resources = with_resources(container.get("resources") or {}, wanted)

@@ -1,4 +1,4 @@
-"""Resolves a ScalePlan to exact member indices, or refuses it with the field, its value and the bound."""
+"""Resolves a ScalePlan to exact member indices, or refuses it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from elasticjob_api.quantity import parse_quantity, same_quantity
 from elasticjob_api.resources import MAX_RESOURCES, amount_error, name_error
 from elasticjob_api.scaleplan import Migration, PodToMigrate, PodToRemove, ScalePlan
 
-from elasticjob_operator.core.members.added_roles import added_roles_error
-from elasticjob_operator.core.members.changed_roles import present_roles
+from elasticjob_operator.core.members.changed_roles import added_roles_error
+from elasticjob_operator.core.members.effective_spec import present_roles
 from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.core.model.plan import (
     Indices,
@@ -30,22 +30,20 @@ from elasticjob_operator.core.scaling.member_selection import (
 )
 
 MAX_STORED_CHARACTERS = 400_000
-"""Of the names and amounts of resources of single members: plan and job have to store them, in 1.5
-MB each.
-"""
+"""Characters of resources of single members, which must fit into plan and job, of 1.5 MB each."""
 
 
 def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPlan:
     """Resolve a plan for the job's present members.
 
     Raises:
-        PlanRefused: a part of it cannot be met; nothing of it is executed then.
+        PlanRefused: a part of it is impossible, so that nothing of it is executed.
     """
     scripts.check(job, plan.spec)
     spec = plan.spec
     before = current_indices(job.status)
-    # A pod that still exists keeps its index, so that its end is not counted for a new member of
-    # that index.
+    # An existing pod keeps its index, so that its end is not counted for a new member of that
+    # index.
     taken = {
         role: indices | {pod.index for pod in pods if pod.role == role}
         for role, indices in before.items()
@@ -64,7 +62,8 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
         if entry.replicas is not None:
             if entry.replicas < (more := len(created[role])):
                 raise PlanRefused(
-                    f"{field}.replicas: {entry.replicas} is below the {more} members that spec.createPods adds"
+                    f"{field}.replicas: {entry.replicas} is below the {more} members that "
+                    "spec.createPods adds"
                 )
             used = taken[role] | targets[role]
             targets[role] = with_size(
@@ -88,7 +87,7 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
 
 
 def _check_first_members(job: ElasticJob, change: ResolvedPlan) -> None:
-    """Refuse the first members of a role that was added to the running job, if they could never run."""
+    """Refuse the first members of a role that was added to the job, if they could never run."""
     added = [
         role for role, indices in change.targets.items() if indices and not change.before[role]
     ]
@@ -102,7 +101,7 @@ def member_of(
     """Return role and index of the member whose current pod has this name.
 
     Raises:
-        PlanRefused: there is no such member, or it is being removed already.
+        PlanRefused: the member does not exist, or is being removed.
     """
     pod = by_name.get(name)
     if pod is None or pod.role not in present_roles(job):
@@ -138,7 +137,7 @@ def _named_members(
     before: Indices,
     field: str,
 ) -> list[tuple[str, int]]:
-    """Return role and index of every member that is named, by its pod's name or by role and index."""
+    """Return role and index of each entry's member."""
     by_name = {pod.name: pod for pod in pods}
     members = []
     for position, entry in enumerate(entries):
@@ -195,10 +194,7 @@ def _migrated(
     taken: Indices,
     by_index: dict[str, dict[int, Quantities]],
 ) -> tuple[Migration, ...]:
-    """Return the migrations, each to the lowest free index.
-
-    The replacements' resources are added to `by_index`.
-    """
+    """Return the migrations, each to the lowest free index; add their resources to `by_index`."""
     entries: Sequence[PodToMigrate] = plan.spec.migrate_pods
     free = {role: free_indices(indices | targets[role]) for role, indices in taken.items()}
     moves: dict[tuple[str, int], Migration] = {}
@@ -243,8 +239,9 @@ def _check_resources_agree(
             every = resources.get(role, {}).get(name, value)
             if not same_quantity(every, value):
                 raise PlanRefused(
-                    f"{field}.resource.{name}: {value}, but spec.replicaResourceSpecs.{role}.resource.{name} is "
-                    f"{every} for every member; give one of them"
+                    f"{field}.resource.{name}: {value}, but "
+                    f"spec.replicaResourceSpecs.{role}.resource.{name} is {every} for every "
+                    "member; give one of them"
                 )
 
 
@@ -267,13 +264,14 @@ def _checked_quantities(job: ElasticJob, role: str, wanted: Quantities, field: s
             raise PlanRefused(f"{field}.{name}: {value} must be above 0")
         if name in VISIBLE_DEVICES and number % processes:
             raise PlanRefused(
-                f"{field}.{name}: {value} cannot be divided by slotsPerReplica, which is {processes}"
+                f"{field}.{name}: {value} cannot be divided by slotsPerReplica, which is "
+                f"{processes}"
             )
     return wanted
 
 
 def _check_number_of_resources(job: ElasticJob, change: ResolvedPlan) -> None:
-    """Refuse a plan after which members of a role have, from all plans together, more resources than can be stored."""
+    """Refuse a plan after which a role would have more resources from plans than allowed."""
     for role in change.resources.keys() | change.resources_by_index.keys():
         status = job.status.replica_statuses[role]
         by_index = (
@@ -283,8 +281,9 @@ def _check_number_of_resources(job: ElasticJob, change: ResolvedPlan) -> None:
         found = {*status.resources, *change.resources.get(role, {})}.union(*by_index)
         if len(found) > MAX_RESOURCES:
             raise PlanRefused(
-                f"spec: plans would have set {len(found)} resources of role {role} ({', '.join(sorted(found))}), above "
-                f"the {MAX_RESOURCES} that a role may have from plans"
+                f"spec: plans would have set {len(found)} resources of role {role} "
+                f"({', '.join(sorted(found))}), above the {MAX_RESOURCES} that a role may have "
+                "from plans"
             )
 
 
@@ -300,6 +299,6 @@ def _check_stored_resources(job: ElasticJob, change: ResolvedPlan) -> None:
     )
     if characters > MAX_STORED_CHARACTERS:
         raise PlanRefused(
-            f"spec: the resources of single members would take {characters} characters to store, above "
-            f"{MAX_STORED_CHARACTERS}; give those of all members in spec.replicaResourceSpecs"
+            f"spec: the resources of single members would take {characters} characters to store, "
+            f"above {MAX_STORED_CHARACTERS}; give those of all members in spec.replicaResourceSpecs"
         )

@@ -1,8 +1,8 @@
-"""The script of a plan: which pod runs it, and what is known of its end.
+"""Chooses the pod that runs a plan's script, and waits for the end of the script.
 
-The pod is stored in the plan's status before the master sees that it shall run the script, and no
-other pod is ever chosen. An agent runs it once. So it runs once at most, whoever is killed
-meanwhile; where its pod ends before its result is known, the plan fails.
+The pod is stored in the plan's status before the master orders the script, and no other pod is ever
+chosen. An agent runs a script once. So it runs at most once, whichever process is killed. If its
+pod ends before the result is known, the plan fails.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import PlanRefused
 
 RESULT_SECONDS = 30
-"""How long after the script's time the result may come: the agent kills it when its time is over.
-"""
+"""Seconds in which the result may arrive after the script's time, when the agent kills it."""
 
 _WORDS = 400
-"""Characters of the script's last words in the plan's message; more are in `status.script`."""
+"""Characters of the script's output in the plan's message; `status.script` has more."""
 
 
 def check(job: ElasticJob, spec: ScaleInSpec | ScaleOutSpec | ScalePlanSpec) -> None:
-    """Refuse a script that the job does not allow, or that nobody could run.
+    """Refuse a script that the job does not allow, or for which it has no launcher.
 
     Raises:
         PlanRefused: why, and what to do.
@@ -36,13 +35,15 @@ def check(job: ElasticJob, spec: ScaleInSpec | ScaleOutSpec | ScalePlanSpec) -> 
         return
     if not job.spec.run_policy.allow_scripts:
         raise PlanRefused(
-            f"spec.script: ElasticJob {job.metadata.name!r} has runPolicy.allowScripts false; remove script, or set it "
-            "to true: then whoever may create requests runs commands in its launcher"
+            f"spec.script: ElasticJob {job.metadata.name!r} has runPolicy.allowScripts false; "
+            "remove script, or set it to true: then users who may create requests run commands in "
+            "its launcher"
         )
     if launcher_of(job) is None:
         raise PlanRefused(
-            "spec.script: a script is run by the launcher's agent, and this job has no launcher: that is the role "
-            "launcher of framework horovod, with an agent; remove script, or give the job one"
+            "spec.script: a script is run by the launcher's agent, and this job has no launcher: "
+            "that is the role launcher of framework horovod, with an agent; remove script, or give "
+            "the job one"
         )
 
 
@@ -53,16 +54,16 @@ def launcher_of(job: ElasticJob) -> str | None:
 
 
 def is_pending(plan: ScalePlan) -> bool:
-    """Whether the plan has a script that has not succeeded yet."""
+    """Return whether the plan has a script that has not succeeded yet."""
     return bool(plan.spec.script) and (
         plan.status.script is None or plan.status.script.exit_code != 0
     )
 
 
 def advance(observed: Observed, plan: ScalePlan, since: float, now: float) -> ScalePlanStatus:
-    """Return the plan's status with what is known of its script; `since`: when it might have begun.
+    """Return the plan's status with the state of its script, which may have begun at `since`.
 
-    When it has `completion_time`, it has ended: with an exit code, or it is not known how.
+    An ended script has a `completion_time`, and an exit code if that is known.
     """
     run = plan.status.script
     status = plan.status
@@ -77,12 +78,12 @@ def advance(observed: Observed, plan: ScalePlan, since: float, now: float) -> Sc
             status, run, now, f"pod {run.pod} has ended before the end of the script was known"
         )
     if seconds_left(status, plan.spec.timeout_seconds, since, now) <= 0:
-        return _ended(status, run, now, "the launcher's agent has not told its end in time")
+        return _ended(status, run, now, "the launcher's agent has not reported its end in time")
     return status
 
 
 def seconds_left(status: ScalePlanStatus, timeout: int, since: float, now: float) -> float:
-    """Return for how long the script's end is waited for, or its beginning, which might have been `since`."""
+    """Return how long the plan still waits for the script, which may have begun at `since`."""
     run = status.script
     begun = since if run is None else parse_time(run.start_time) + RESULT_SECONDS
     return begun + timeout - now
@@ -90,13 +91,12 @@ def seconds_left(status: ScalePlanStatus, timeout: int, since: float, now: float
 
 def failure(run: ScriptRun) -> str:
     """Return the message of a plan whose script has not succeeded."""
-    how = (
-        f"ended with exit code {run.exit_code} in {run.pod}"
-        if run.exit_code is not None
-        else "failed"
-    )
-    words = run.message if len(run.message) <= _WORDS else f"… {run.message[-_WORDS:]}"
-    return f"spec.script: {how}{': ' if words else ''}{words}"
+    text = "spec.script: failed"
+    if run.exit_code is not None:
+        text = f"spec.script: ended with exit code {run.exit_code} in {run.pod}"
+    if len(run.message) > _WORDS:
+        return f"{text}: … {run.message[-_WORDS:]}"
+    return f"{text}: {run.message}" if run.message else text
 
 
 def _begin(observed: Observed, plan: ScalePlan, since: float, now: float) -> ScalePlanStatus:

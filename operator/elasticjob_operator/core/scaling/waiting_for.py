@@ -1,7 +1,7 @@
-"""What a plan that is being executed waits for, in words: `waitingFor` of its status.
+"""Writes `waitingFor` of the status of a plan that is being executed.
 
-Every new text is a write of the plan, and the pods of a large job change one by one. So of few
-members each is named, and of many only about how many they are, which changes rarely.
+Every new text is a write of the plan, and the pods of a large job change one by one. So a text
+names a few members, but gives only a rounded number of many, which changes rarely.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_NAMED = 10
 
 
 def drains(observed: Observed, plan: ScalePlan, pods: Sequence[str]) -> str:
-    """Return the text of a plan whose leaving pods drain; empty for no pod."""
+    """Return the text for pods that drain; empty without pods."""
     named = set(pods)
     seconds = drain.drain_seconds(
         observed, plan, {pod.role for pod in observed.pods if pod.name in named}
@@ -28,13 +28,13 @@ def drains(observed: Observed, plan: ScalePlan, pods: Sequence[str]) -> str:
 
 
 def new_members(observed: Observed, not_ready: Sequence[MemberKey]) -> str:
-    """Return the text of a plan whose new members are not ready; empty where all are."""
+    """Return the text for new members that are not ready; empty if all are ready."""
     named = [f"{role} {index}" for role, index in not_ready]
     return _text("new members", "to be ready", named, _reasons(observed, not_ready))
 
 
 def migrations(observed: Observed, plan: ScalePlan, status: ScalePlanStatus) -> str:
-    """Return the text of a plan that replaces members, whose status will be this."""
+    """Return the text for migrations, by the plan's new status."""
     starting = [move for move in status.migrations if move.phase == "Starting"]
     named = [f"{move.role} {move.replacement} for {move.index}" for move in starting]
     reasons = _reasons(observed, [(move.role, move.replacement) for move in starting])
@@ -46,12 +46,12 @@ def migrations(observed: Observed, plan: ScalePlan, status: ScalePlanStatus) -> 
 
 
 def removals(pods: Sequence[str]) -> str:
-    """Return the text of a plan whose removed pods are not gone."""
+    """Return the text for removed pods that are not deleted yet."""
     return _text("removed pods", "to be gone", pods)
 
 
 def resizes(pods: Sequence[str]) -> str:
-    """Return the text of a plan whose pods are resized in place."""
+    """Return the text for pods that are resized in place."""
     return _text("pods", "to be resized in place", pods)
 
 
@@ -67,10 +67,7 @@ def _text(what: str, event: str, named: Sequence[str], reasons: str = "") -> str
 
 
 def _reasons(observed: Observed, members: Sequence[MemberKey]) -> str:
-    """Return what keeps the pods of few members from running, or refuses them.
-
-    Empty for many members.
-    """
+    """Return why the pods of a few members do not run; empty for many members."""
     if len(members) > _MAX_NAMED:
         return ""
     pods = [pod for pod in observed.pods if (pod.role, pod.index) in members]

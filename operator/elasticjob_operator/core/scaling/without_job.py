@@ -1,7 +1,4 @@
-"""What becomes of plans and requests that name a job which does not exist.
-
-No job's reconciliation looks after them.
-"""
+"""Ends plans and requests that name a job which does not exist."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ from elasticjob_operator.core.scaling import request_status
 def end_without_job(
     name: str, namespace: str, requests: Sequence[ScalePlan | ScaleIn | ScaleOut], now: float
 ) -> tuple[list[PatchStatus | DeletePlan | DeleteScaler], float | None]:
-    """Return what ends these plans and requests, and deletes those that have ended, as a job would.
+    """Return the actions that end these plans and requests, and delete ended ones, as for a job.
 
-    Of plans, as many are kept as a job keeps by default. What an earlier job of this name has left
-    is not counted: it is the garbage collector's, or its user has asked that it stays.
+    A job's default number of plans is kept. Plans of an earlier job of this name do not count: the
+    garbage collector deletes them, or their user has asked to keep them.
 
     Returns:
         The actions, and the seconds after which the next deletion is due.

@@ -1,7 +1,7 @@
-"""Which roles wait for others before the job has started (`dependsOn`).
+"""Finds the roles that wait for others before the job has started (`dependsOn`).
 
-Such as for servers that must be there first. It is about the start only, also after a suspension or
-in another attempt. Once the job runs, members come and go without waiting for each other.
+Roles wait at the start only, also after a suspension or a retry. Once the job runs, members join
+and leave without waiting for each other. manifests/validation.py checks that the order is possible.
 """
 
 from __future__ import annotations

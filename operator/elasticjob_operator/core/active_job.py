@@ -1,0 +1,177 @@
+"""Decides for a job that has pods or is to have some: scaling, members, master and quota."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+
+from elasticjob_api.elasticjob import ElasticJobStatus
+from msgspec.structs import replace
+
+from elasticjob_operator.core import job_status
+from elasticjob_operator.core.deadlines import check_deadlines
+from elasticjob_operator.core.end_pods import delete_outdated
+from elasticjob_operator.core.health_conditions import health_events
+from elasticjob_operator.core.job_end import end_job
+from elasticjob_operator.core.manifests.placement import avoiding
+from elasticjob_operator.core.members.completion import has_succeeded, why_it_cannot_succeed
+from elasticjob_operator.core.members.master import reconcile_master
+from elasticjob_operator.core.members.reconcile import reconcile_members
+from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
+from elasticjob_operator.core.members.retained_pods import excess
+from elasticjob_operator.core.model import patches
+from elasticjob_operator.core.model.actions import (
+    Action,
+    ConfirmGone,
+    CreatePod,
+    Decision,
+    DeletePod,
+    EmitEvent,
+    EnsureInfrastructure,
+    PatchStatus,
+    WriteBackReplicas,
+    shortest_wait,
+)
+from elasticjob_operator.core.model.observed import Defaults, Observed
+from elasticjob_operator.core.quota.flavors import with_flavors
+from elasticjob_operator.core.quota.waiting import seconds_until_replaced, why_plan_waits
+from elasticjob_operator.core.quota.workloads import workloads_while_active
+from elasticjob_operator.core.scaling.execution import ScalingResult
+from elasticjob_operator.core.scaling.plan_queue import advance_scaling
+from elasticjob_operator.core.status_writes import decision_with_status
+from elasticjob_operator.core.waiting_roles import waiting_roles
+
+
+def reconcile_active_job(observed: Observed, now: float, defaults: Defaults) -> Decision:
+    """Advance the running ScalePlan, then compare members and master with their pods.
+
+    Finish the job if it has succeeded or failed.
+    """
+    job = observed.job
+    status = replace(job_status.without_suspension(job, job.status, now), retry_time=None)
+    scaling = advance_scaling(
+        observed, status, now, why_waits=partial(why_plan_waits, observed, status, defaults)
+    )
+    waiting = waiting_roles(observed, scaling.status)
+    members = reconcile_members(
+        observed,
+        scaling.status,
+        staying=scaling.staying,
+        surplus={
+            role: len(indices - scaling.counted[role]) for role, indices in scaling.staying.items()
+        },
+        overrides=scaling.overrides,
+        waiting=waiting,
+        defaults=defaults,
+        now=now,
+    )
+    if has_succeeded(job, members.status, scaling.counted):
+        return end_job(observed, job_status.with_counts(observed, members.status), None, now)
+    master = reconcile_master(observed, members.status, defaults=defaults, now=now)
+    status = job_status.with_counts(observed, master.status)
+    missed_deadline, next_deadline = check_deadlines(observed, status, now)
+    failure = members.failure or master.failure or missed_deadline
+    if not failure and (why := why_it_cannot_succeed(job, status, scaling.counted)):
+        failure = JobFailure(why)
+    if failure:
+        return end_job(observed, status, failure, now)
+    status = job_status.with_phase(observed, status, now, waiting=waiting)
+
+    plan_writes = [action for action in scaling.actions if _is_plan_write(action)]
+    before_status = _before_names_are_used_up(
+        observed, scaling, plan_writes, members, master, status.message
+    )
+    # A plan must be able to end although pods cannot be created: so its writes come before all pod
+    # actions.
+    actions: list[Action] = [] if before_status else plan_writes
+    actions += _pod_actions(observed, scaling, members, master, now)
+    actions += [action for action in scaling.actions if not _is_plan_write(action)]
+    actions += [*master.events, *members.events]
+    actions += workloads_while_active(observed, status, scaling, now, defaults)
+    if not before_status and not observed.infrastructure_ensured:
+        actions.append(EnsureInfrastructure())
+    return decision_with_status(
+        observed,
+        status,
+        actions,
+        now,
+        prerequisites=before_status,
+        events=_phase_events(job.status, status),
+        requeue_after=shortest_wait(
+            scaling.requeue_after,
+            members.requeue_after,
+            master.requeue_after,
+            next_deadline,
+            seconds_until_replaced(observed, now),
+        ),
+    )
+
+
+def _is_plan_write(action: Action) -> bool:
+    return isinstance(action, PatchStatus | WriteBackReplicas)
+
+
+def _before_names_are_used_up(
+    observed: Observed,
+    scaling: ScalingResult,
+    plan_writes: Sequence[Action],
+    members: ReconcileResult,
+    master: ReconcileResult,
+    message: str,
+) -> list[Action]:
+    """Return what must be done before the status is written that uses up names for new pods.
+
+    Empty if nothing must. It is the infrastructure without which these pods could not start. The
+    API server may refuse it. So the decisions of scaling are written before it, and, if the last
+    attempt was refused, the status message that says so.
+    """
+    job = observed.job
+    if master.creates:
+        ensure = EnsureInfrastructure("All")
+    elif members.creates and not observed.infrastructure_ensured:
+        is_first = job_status.has_no_members_yet(job.status)
+        ensure = EnsureInfrastructure("Rest" if is_first else "All")
+    else:
+        return []
+    status = scaling.status if plan_writes else job.status
+    if observed.last_refusal:
+        status = replace(status, message=message)
+    return [*patches.job_status(job, status), *plan_writes, ensure]
+
+
+def _pod_actions(
+    observed: Observed,
+    scaling: ScalingResult,
+    members: ReconcileResult,
+    master: ReconcileResult,
+    now: float,
+) -> list[Action]:
+    """Return the deletions of pods, then the creations, then the names to look up."""
+    actions: list[Action] = [*delete_outdated(observed, now), *master.deletes, *members.deletes]
+    actions += [DeletePod(pod.name, pod.metadata.uid) for pod in excess(observed)]
+    for create in (*master.creates, *(_placed(create, scaling) for create in members.creates)):
+        body = with_flavors(create.body, observed.quota)
+        actions.append(dataclasses.replace(create, body=body))
+    if confirm := (*master.confirm, *members.confirm):
+        actions.append(ConfirmGone(confirm, now))
+    return actions
+
+
+def _placed(create: CreatePod, scaling: ScalingResult) -> CreatePod:
+    """Return the creation of a member's pod, which avoids nodes if the running plan says so."""
+    nodes = scaling.avoided_nodes.get(create.member)
+    return dataclasses.replace(create, body=avoiding(create.body, nodes)) if nodes else create
+
+
+def _phase_events(before: ElasticJobStatus, after: ElasticJobStatus) -> list[EmitEvent]:
+    """Return an event if the job is resumed, begins to run, or changes its health."""
+    events = []
+    if job_status.is_suspended(before):
+        note = "spec.runPolicy.suspend is false"
+        if job_status.waited_for_quota(before):
+            note = "it has quota"
+        events.append(EmitEvent("JobResumed", note))
+    if after.phase == "Running" and before.phase not in ("Running", "Scaling"):
+        events.append(EmitEvent("JobRunning", f"{after.workers} workers are ready"))
+    return [*events, *health_events(before, after)]
