@@ -1,13 +1,16 @@
-"""Hand-written digits, trained data-parallel with JAX by any number of processes that may change at any step.
+"""Trains hand-written digits with JAX by a number of processes that may change at any step.
 
 What makes it elastic:
-- The global batch is constant: each process takes its part of it, so the training does not depend on their number.
-- A shard is one global batch, leased by rank 0, which tells the others its number together with the gradient.
-- `elasticjob.Checkpointer` saves the model with the account of its shards, stops all processes after the same step, and
-  finds the checkpoint where the next world begins: so every shard is in the model once.
+- The global batch is constant. Each process trains a part of it, so the result does not depend on
+  their number.
+- A shard is one global batch. Rank 0 leases it and sends its number to the others together with the
+  gradient.
+- `elasticjob.Checkpointer` saves the model with the progress of the shards, stops all processes
+  after the same step, and finds the checkpoint from which the next world continues. So every shard
+  is in the model exactly once.
 
-Alone it runs as `python train.py`. Environment: EPOCHS, CHECKPOINT_DIR (needed in a job: a folder
-all processes share).
+Without a job it runs as `python train.py`. Environment: EPOCHS, CHECKPOINT_DIR (a folder that all
+processes of the job share).
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from typing import Any
 
 import elasticjob
 
-# One thread a process: the example shares small machines. Has to be set before JAX is loaded.
+# One thread for each process, because the example runs on small machines. JAX reads these when it
+# is imported.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
@@ -37,27 +41,21 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from numpy.typing import ArrayLike, DTypeLike
 
-TRAINED = 1500  # of the 1,797 images; the rest tests
+TRAINED = 1500  # of the 1,797 images; the rest are test images
 BATCH = 125
 LAYERS = (64, 512, 512, 10)
 LEARNING_RATE = 0.02
 MOMENTUM = 0.9
 SEED = 1
 CHECKPOINT_STEPS = 1000
-AGREE_STEPS = (
-    10  # after so many steps, which take 0.1 s, all look together whether one of them is to stop
-)
+AGREE_STEPS = 10  # how often the processes agree on whether to stop: every 0.1 s
 LOG_STEPS = 50
-# shards: training continues for at least half as many steps while the master is unavailable
-PREFETCH = 1024
+PREFETCH = 1024  # shards leased in advance, so that training continues without the master
 
 
 @dataclass
 class State:
-    """The content of a checkpoint: parameters, momentum, and the number of finished steps.
-
-    One shard is one step.
-    """
+    """The content of a checkpoint. One shard is one step."""
 
     params: np.ndarray
     velocity: np.ndarray
@@ -65,10 +63,7 @@ class State:
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Return images and labels, from scikit-learn's file but without loading scikit-learn.
-
-    That takes a second.
-    """
+    """Read images and labels from scikit-learn's file; importing it would take a second."""
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
         raise SystemExit(
@@ -77,14 +72,13 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
     path = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
     with gzip.open(path, "rt") as file:
         table = np.array([line.split(",") for line in file], dtype=np.float32)
-    table = np.random.default_rng(SEED).permutation(
-        table
-    )  # the writers of the last ones differ from the first ones
+    # Shuffled, because the last images were written by other people than the first ones.
+    table = np.random.default_rng(SEED).permutation(table)
     return table[:, :-1] / 16, table[:, -1].astype(np.int32)
 
 
-def fresh_state() -> State:
-    """Return the state before the first step, the same in every process."""
+def initial_state() -> State:
+    """Return the initial state, the same in every process."""
     rng = np.random.default_rng(SEED)
     layers = [
         (rng.normal(0, (2 / n) ** 0.5, n * m), np.zeros(m)) for n, m in itertools.pairwise(LAYERS)
@@ -94,41 +88,43 @@ def fresh_state() -> State:
 
 
 def restore(folder: str | None) -> State:
-    """Read a checkpoint, if there is one."""
+    """Read a checkpoint; without one, return the initial state."""
     if folder is None:
-        return fresh_state()
+        return initial_state()
     with np.load(Path(folder, "state.npz")) as file:
         return State(file["params"], file["velocity"], int(file["step"]))
 
 
 def forward(params: jax.Array, images: jax.Array) -> jax.Array:
-    """Return the logits. The parameters are one vector, so that their gradient is one message."""
+    """Return the logits. The parameters are one vector, so their gradient is one message."""
     start = 0
     for n, m in itertools.pairwise(LAYERS):
         weight = params[start : start + n * m].reshape(n, m)
         bias = params[start + n * m : start + n * m + m]
-        images = (images if start == 0 else jnp.maximum(images, 0)) @ weight + bias
+        if start > 0:
+            images = jnp.maximum(images, 0)
+        images = images @ weight + bias
         start += n * m + m
     return images
 
 
 class Processes:
-    """The processes of one world: what each of them has, and what all of them have.
+    """The processes of one world, with one device each.
 
-    One device each.
-    `votes` are numbers that each process contributes; all processes get their sums.
+    Each process contributes numbers, its votes, and all processes get the sums.
     """
 
     def __init__(self) -> None:
         mesh = Mesh(np.array(jax.devices()), ("data",))
-        self.everywhere, self._divided = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+        self.everywhere = NamedSharding(mesh, P())
+        self._divided = NamedSharding(mesh, P("data"))
         self.on_all = partial(jax.shard_map, mesh=mesh, out_specs=P(), check_vma=False)
         self._agree = jax.jit(
             self.on_all(lambda votes: jax.lax.psum(votes[0], "data"), in_specs=P("data"))
         )
 
     def agree(self, *votes: int) -> list[int]:
-        """Return the sums of all processes' votes."""
+        """Return the sums of the votes of all processes."""
         sums: list[int] = np.asarray(self._agree(self.part([votes]))).astype(int).tolist()
         return sums
 
@@ -137,15 +133,12 @@ class Processes:
         return self.agree(int(mine))[0] > 0
 
     def part(self, rows: ArrayLike, kind: DTypeLike = np.float32) -> jax.Array:
-        """Return an array that is divided among all, of which this process has these rows."""
+        """Return an array that is divided among the processes; `rows` are those of this process."""
         return jax.make_array_from_process_local_data(self._divided, np.asarray(rows, kind))
 
 
 class Trainer:
-    """The computation of one world.
-
-    The parameters are on all devices, the batch is divided among them.
-    """
+    """Trains in one world. Each device has all parameters and a part of the batch."""
 
     def __init__(self, processes: Processes, state: State) -> None:
         self._processes = processes
@@ -158,10 +151,7 @@ class Trainer:
     def step(
         self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray, *votes: int
     ) -> tuple[float, list[int]]:
-        """Train on this process's part of the batch.
-
-        Returns the loss of the whole batch, and the sums of the votes.
-        """
+        """Train on this process's part of a batch; return the batch's loss and the votes' sums."""
         part = self._processes.part
         batch = (part(images), part(labels, np.int32), part(weights), part([votes]))
         self.params, self.velocity, sums = self._step(self.params, self.velocity, *batch)
@@ -188,29 +178,25 @@ def _train_step(
 
 
 class Batches:
-    """Gives each process its part of a shard.
-
-    The part's size is the same for all, as a compiled step needs it.
-    """
+    """Divides shards into parts of the same size, which a compiled step needs."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, world: elasticjob.World) -> None:
         self._images = images
         self._labels = labels
         self._world = world
         self._per_epoch = -(-len(images) // BATCH)
-        self._epoch, self._order = -1, np.arange(0)
+        self._epoch = -1
+        self._order = np.arange(0)
 
     def part(self, shard: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return images, labels and weights.
+        """Return images, labels and weights of this process's part.
 
-        The weights of padding are 0, all others sum up to 1 over the batch.
+        The weight of padding is 0, and the others add up to 1 over the batch.
         """
         epoch, position = divmod(shard, self._per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._order = (
-                epoch,
-                np.random.default_rng((SEED, epoch)).permutation(len(self._images)),
-            )
+            self._epoch = epoch
+            self._order = np.random.default_rng((SEED, epoch)).permutation(len(self._images))
         batch = self._order[position * BATCH : (position + 1) * BATCH]
         mine = batch[self._world.rank :: self._world.size]
         padding = -(-BATCH // self._world.size) - len(mine)
@@ -227,7 +213,7 @@ def train(
     checkpointer: elasticjob.Checkpointer,
     total: int,
 ) -> float:
-    """Train until the end, and return the last loss; the process ends if it is asked to stop."""
+    """Train and return the last loss, or end the process after a stop request."""
     world = elasticjob.world()
     trainer = Trainer(processes, state)
     loss = float("nan")
@@ -247,17 +233,22 @@ def train(
 
     if processes.agree(state.step) != [state.step * world.size]:
         raise SystemExit(
-            f"rank {world.rank} found step {state.step}, others another one: do all share the checkpoints?"
+            f"rank {world.rank} found step {state.step}, and others found another one: "
+            "do all processes share CHECKPOINT_DIR?"
         )
-    shard = take()  # leased by rank 0; the others get its number, counted from 1
-    (number,) = processes.agree(shard.id + 1 if shard else 0)
+
+    def number_of(shard: elasticjob.Shard | None) -> int:
+        return shard.id + 1 if shard else 0
+
+    shard = take()  # in rank 0; the others get its number, counted from 1
+    (number,) = processes.agree(number_of(shard))
     samples = 0
     while state.step < total:
         report: dict[str, Any] = {"total": total}
         if number:
             part = batches.part(number - 1)
             following = take()
-            loss, (number,) = trainer.step(*part, following.id + 1 if following else 0)
+            loss, (number,) = trainer.step(*part, number_of(following))
             state.step += 1
             if shards is not None and shard is not None:
                 shards.done(shard)
@@ -266,17 +257,16 @@ def train(
                     place = f"step {state.step}/{total} round {world.round} size {world.size}"
                     print(f"{place} loss {loss:.4f}", flush=True)
             shard = following
-            samples = samples + int((part[2] > 0).sum())
+            samples += int((part[2] > 0).sum())
             if number and state.step % AGREE_STEPS and state.step < total:
                 continue
         else:
             shard = take()
-            (number,) = processes.agree(shard.id + 1 if shard else 0)
+            (number,) = processes.agree(number_of(shard))
         report["samples"] = samples
         samples = 0
-        checkpointer.step(
-            state.step, save, due=bool(number) and state.step % CHECKPOINT_STEPS == 0, **report
-        )
+        due = bool(number) and state.step % CHECKPOINT_STEPS == 0
+        checkpointer.step(state.step, save, due=due, **report)
     checkpointer.finish(total, save)
     return loss
 
@@ -290,7 +280,7 @@ def main() -> None:
         base = os.environ.get("CHECKPOINT_DIR")
         if base is None and world.round:
             raise SystemExit(
-                "CHECKPOINT_DIR is not set: name a folder that all processes of the job share"
+                "CHECKPOINT_DIR must name a folder that all processes of the job share"
             )
         folder = Path(base or scratch, world.job)
         jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
@@ -306,19 +296,18 @@ def main() -> None:
         shards = None
         images, labels = load_digits()
         if world.rank == 0:
-            data = {
-                "size": TRAINED,
-                "shard_size": BATCH,
-                "epochs": epochs,
-                "shuffle": True,
-                "seed": SEED,
-            }
-            shards = checkpointer.open(elasticjob.shards, "train", **data, prefetch=PREFETCH)
-            seconds = time.monotonic() - begun
-            print(
-                f"round {world.round} size {world.size} from step {state.step}, ready in {seconds:.2f} s",
-                flush=True,
+            shards = checkpointer.open(
+                elasticjob.shards,
+                "train",
+                size=TRAINED,
+                shard_size=BATCH,
+                epochs=epochs,
+                shuffle=True,
+                seed=SEED,
+                prefetch=PREFETCH,
             )
+            here = f"round {world.round} size {world.size} from step {state.step}"
+            print(f"{here}, ready in {time.monotonic() - begun:.2f} s", flush=True)
         batches = Batches(images[:TRAINED], labels[:TRAINED], world)
         try:
             loss = train(processes, state, batches, shards, checkpointer, total)
@@ -329,16 +318,15 @@ def main() -> None:
         if world.rank == 0:
             guessed = np.asarray(forward(state.params, images[TRAINED:])).argmax(axis=1)
             accuracy = float((guessed == labels[TRAINED:]).mean())
-            known = {} if np.isnan(loss) else {"loss": loss}
-            elasticjob.report_step(total, total=total, metrics={**known, "accuracy": accuracy})
+            metrics = {"accuracy": accuracy}
+            if not np.isnan(loss):
+                metrics["loss"] = loss
+            elasticjob.report_step(total, total=total, metrics=metrics)
             print(f"finished: {state.step} steps, test accuracy {accuracy:.4f}", flush=True)
 
 
 def _join(world: elasticjob.World) -> None:
-    """Connect to the other processes through rank 0.
-
-    JAX reads only the coordinator's address from the environment.
-    """
+    """Connect to the other processes through rank 0."""
     coordinator = os.environ["JAX_COORDINATOR_ADDRESS"]
     port = coordinator.rpartition(":")[2]
     jax.distributed.initialize(
@@ -346,7 +334,7 @@ def _join(world: elasticjob.World) -> None:
         num_processes=world.size,
         process_id=world.rank,
         cluster_detection_method="deactivate",
-        # pods of one machine have this port each
+        # Each pod listens on its own address, because pods of one node may use the same port.
         coordinator_bind_address=f"{world.address}:{port}",
         initialization_timeout=60,
         shutdown_timeout_seconds=10,

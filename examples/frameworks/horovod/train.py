@@ -1,13 +1,12 @@
-"""Hand-written digits with Horovod Elastic and PyTorch.
+"""Trains hand-written digits with Horovod Elastic, as Horovod's documentation describes it.
 
-A script as Horovod's documentation describes it.
-Nothing here is made for ElasticJob. What Horovod asks of an elastic script:
-- all that has to survive is in a `State`, which new workers get from rank 0;
-- `state.commit()` says when it is complete: there workers come and go, and there everybody goes back after a failure;
-- an `ElasticSampler` gives each worker its part of the images that this epoch has not used yet.
+The script does not use ElasticJob. Horovod requires this of an elastic script:
+- A `State` contains everything that must survive. New workers get it from rank 0.
+- `state.commit()` marks a consistent state. Workers join and leave there, and after a failure all
+  continue from there.
+- An `ElasticSampler` gives each worker a part of the images that this epoch has not used yet.
 
-Environment: EPOCHS (default 30), BATCH_SECONDS (default 0: time added to each batch, to look at
-it).
+Environment: EPOCHS (default 30), BATCH_SECONDS (default 0: a pause after each batch, to watch it).
 """
 
 from __future__ import annotations
@@ -23,11 +22,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 EPOCHS = int(os.environ.get("EPOCHS", "30"))
 BATCH_SECONDS = float(os.environ.get("BATCH_SECONDS", "0"))
-TRAINED = 1500  # of the 1,797 images; the rest tests
-BATCH = 25
-"""Images of one worker in one batch."""
+TRAINED = 1500  # of the 1,797 images; the rest are test images
+BATCH = 25  # images of one worker in one batch
 
-torch.set_num_threads(1)  # the example shares small machines
+torch.set_num_threads(1)  # the example runs on small machines
 hvd.init()
 digits = load_digits()
 images = torch.tensor(digits.data, dtype=torch.float32) / 16
@@ -46,7 +44,7 @@ optimizer = hvd.DistributedOptimizer(
 
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
-    """Train from wherever the state is; called again in each new world."""
+    """Train from the present state. Horovod calls this again in each new world."""
     print(
         f"rank {hvd.rank()} of {hvd.size()}: epoch {state.epoch}, {state.images} images so far",
         flush=True,

@@ -1,12 +1,13 @@
-"""Hand-written digits with Hugging Face's Trainer, by any number of processes that may change at any step.
+"""Trains hand-written digits with Hugging Face's Trainer by a changing number of processes.
 
 What makes it elastic:
-- The callback `elasticjob.hf.ElasticJob` reports steps; when the job asks for it, it has the Trainer save a checkpoint
-  after a step that all ranks agree on, and ends `train`.
-- The batch of all ranks together is constant, so a step is the same part of an epoch in every world.
+- The callback `elasticjob.hf.ElasticJob` reports steps. When the job requests a stop, it makes the
+  Trainer save a checkpoint after a step that all ranks agree on, and ends `train`.
+- The batch of all ranks together is constant, so a step is the same part of an epoch in every
+  world.
 
-Runs as `python train.py`, once for each process. Environment: EPOCHS, CHECKPOINT_DIR (needed in a
-job: a folder that all processes share).
+Runs as `python train.py`, once for each process. Environment: EPOCHS, CHECKPOINT_DIR (a folder that
+all processes of the job share).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any
 
 import elasticjob
 
-# One thread a process: the example shares small machines. Has to be set before torch is loaded.
+# One thread for each process, because the example runs on small machines. torch reads it when it is
+# imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch  # type: ignore[import-not-found, unused-ignore]
@@ -27,17 +29,15 @@ from sklearn.datasets import load_digits
 from torch import nn
 from transformers import Trainer, TrainingArguments  # type: ignore[import-not-found, unused-ignore]
 
-TRAINED = 1440  # of the 1,797 images; the rest tests
-BATCH, PART = (
-    120,
-    10,
-)  # of all ranks together, and at a time in each of them: 12 parts for 1, 2, 3, 4 or 6 ranks
+TRAINED = 1440  # of the 1,797 images; the rest are test images
+BATCH = 120  # images of all ranks together
+PART = 10  # images that a rank trains at a time: 12 parts, for 1, 2, 3, 4 or 6 ranks
 SEED = 1
 CHECKPOINT_STEPS = 100
 
 
 class Network(nn.Module):  # type: ignore[misc, unused-ignore]
-    """The model, with the loss that the Trainer asks for."""
+    """The model. The Trainer expects it to return the loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,19 +50,18 @@ class Network(nn.Module):  # type: ignore[misc, unused-ignore]
 
 
 def read_digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return images and labels, mixed.
-
-    The writers of the last ones differ from those of the first ones.
-    """
+    """Return images and labels, shuffled: other people wrote the last ones than the first."""
     images, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(SEED))
     return torch.tensor(images, dtype=torch.float32)[order] / 16, torch.tensor(labels)[order]
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """Return the newest complete checkpoint: the Trainer writes `trainer_state.json` last."""
+    """Return the newest complete checkpoint. The Trainer writes `trainer_state.json` last."""
     found = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
-    return str(max(found, key=lambda path: int(path.name.partition("-")[2]))) if found else None
+    if not found:
+        return None
+    return str(max(found, key=lambda path: int(path.name.partition("-")[2])))
 
 
 def main() -> None:
@@ -71,7 +70,7 @@ def main() -> None:
     folder = Path(os.environ.get("CHECKPOINT_DIR") or tempfile.mkdtemp(), world.job)
     arguments = TrainingArguments(
         str(folder),
-        # the same in every world: the Trainer goes on with that of its checkpoint
+        # Constant, because the Trainer continues with the value in its checkpoint.
         per_device_train_batch_size=PART,
         gradient_accumulation_steps=BATCH // PART // world.size,
         num_train_epochs=int(os.environ.get("EPOCHS", "30")),
@@ -95,7 +94,7 @@ def main() -> None:
     trainer = Trainer(model, arguments, train_dataset=data[:TRAINED], callbacks=[callback])
     trainer.train(resume_from_checkpoint=found)
     if callback.stopped:
-        raise SystemExit(0)  # the next world goes on
+        raise SystemExit(0)  # the next world continues
     if world.rank == 0:
         model.cpu().eval()
         with torch.no_grad():

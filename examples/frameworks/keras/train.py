@@ -1,14 +1,15 @@
-"""Hand-written digits with Keras 3 on TensorFlow, by any number of workers that may change at any step.
+"""Trains hand-written digits with Keras 3 on TensorFlow by a changing number of workers.
 
 What makes it elastic:
-- The callback `elasticjob.keras.ElasticJob` reports steps; when the job asks for it, it saves after a step that all
-  workers agree on, and ends `fit`.
-- `elasticjob.Checkpointer` keeps the checkpoints, and finds the one with which the next world begins.
-- The batch of a step follows from its number, and each worker takes its part: the training depends neither on where it
-  was interrupted nor on the number of workers.
+- The callback `elasticjob.keras.ElasticJob` reports steps. When the job requests a stop, it saves
+  after a step that all workers agree on, and ends `fit`.
+- `elasticjob.Checkpointer` writes the checkpoints, and finds the one from which the next world
+  continues.
+- The step's number determines its batch, and each worker trains a part of it. So the result depends
+  neither on interruptions nor on the number of workers.
 
-Runs as `python train.py`, once for each worker. Environment: EPOCHS, CHECKPOINT_DIR (needed in a
-job: a folder that all workers share).
+Runs as `python train.py`, once for each worker. Environment: EPOCHS, CHECKPOINT_DIR (a folder that
+all workers of the job share).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 import elasticjob
 
-os.environ["KERAS_BACKEND"] = "tensorflow"  # has to be set before Keras is loaded
+os.environ["KERAS_BACKEND"] = "tensorflow"  # Keras reads it when it is imported
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -30,20 +31,18 @@ import tensorflow as tf  # type: ignore[import-untyped]
 from elasticjob.keras import ElasticJob
 from sklearn.datasets import load_digits
 
-TRAINED = 1440  # of the 1,797 images; the rest tests
-BATCH = 120  # of all workers together: divisible by 1, 2, 3, 4, 5 and 6 of them
+TRAINED = 1440  # of the 1,797 images; the rest are test images
+BATCH = 120  # images of all workers together: divisible by 1, 2, 3, 4, 5 and 6 of them
 SEED = 1
 CHECKPOINT_STEPS = 100
 
-
-strategy = (
-    tf.distribute.MultiWorkerMirroredStrategy()
-)  # reads TF_CONFIG; has to be made before all else of TensorFlow
+# Reads TF_CONFIG. TensorFlow requires it before all other calls.
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
 
 @tf.function  # type: ignore[untyped-decorator]
 def sum_of_all(value: Any) -> Any:
-    """Return the sum over all workers, who call this together."""
+    """Return the sum over all workers, which must call this together."""
     return strategy.reduce("SUM", strategy.run(tf.identity, args=(value,)), axis=None)
 
 
@@ -54,32 +53,28 @@ def any_rank(mine: bool) -> bool:
 
 @keras.saving.register_keras_serializable()
 class Network(keras.Sequential):  # type: ignore[misc, unused-ignore]
-    """A model that stays the same in all workers.
+    """A model that is the same in all workers.
 
-    A step adds up the gradients of all, which Keras 3 does not do.
+    Each step adds up the gradients of all workers, which Keras 3 does not do itself.
     """
 
     def make_train_function(self, force: bool = False) -> None:
-        """Make what `fit` calls for each step, with the batches that are left."""
+        """Set the function that `fit` calls for each step, with the iterator of the batches."""
         self.train_function = lambda batches: self._train(*next(batches))
 
     @tf.function  # type: ignore[untyped-decorator]
     def _train(self, images: Any, labels: Any) -> dict[str, Any]:
-        """Train on this worker's part of a batch, which is as large as the others'."""
+        """Train on this worker's part of a batch. All parts have the same size."""
         with tf.GradientTape() as tape:
-            loss = (
-                self.compute_loss(images, labels, self(images, training=True))
-                / strategy.num_replicas_in_sync
-            )
-        gradients = [
-            sum_of_all(gradient) for gradient in tape.gradient(loss, self.trainable_weights)
-        ]
-        self.optimizer.apply(gradients, self.trainable_weights)
+            loss = self.compute_loss(images, labels, self(images, training=True))
+            loss /= strategy.num_replicas_in_sync
+        gradients = tape.gradient(loss, self.trainable_weights)
+        self.optimizer.apply([sum_of_all(each) for each in gradients], self.trainable_weights)
         return {"loss": sum_of_all(loss)}
 
 
 class Digits(keras.utils.PyDataset):  # type: ignore[misc, unused-ignore]
-    """This worker's parts of the batches that are still to be trained."""
+    """This worker's parts of the remaining batches."""
 
     def __init__(self, images: Any, labels: Any, first: int, total: int) -> None:
         super().__init__()
@@ -95,14 +90,13 @@ class Digits(keras.utils.PyDataset):  # type: ignore[misc, unused-ignore]
     def __getitem__(self, number: int) -> tuple[Any, Any]:
         epoch, position = divmod(self._first + number, TRAINED // BATCH)
         order = np.random.default_rng(SEED + epoch).permutation(TRAINED)
-        mine = order[position * BATCH : (position + 1) * BATCH][
-            self._world.rank :: self._world.size
-        ]
+        batch = order[position * BATCH : (position + 1) * BATCH]
+        mine = batch[self._world.rank :: self._world.size]
         return self._images[mine], self._labels[mine]
 
 
 def new_model() -> Any:
-    """Return the model before the first step."""
+    """Return the initial model."""
     keras.utils.set_random_seed(SEED)
     model = Network(
         [keras.layers.Input((64,)), keras.layers.Dense(256, "relu"), keras.layers.Dense(10)]
@@ -122,10 +116,8 @@ def main() -> None:
     first = int(model.optimizer.iterations)
     total = int(os.environ.get("EPOCHS", "30")) * (TRAINED // BATCH)
     if world.rank == 0:
-        print(
-            f"round {world.round} size {strategy.num_replicas_in_sync} from step {first}",
-            flush=True,
-        )
+        size = strategy.num_replicas_in_sync
+        print(f"round {world.round} size {size} from step {first}", flush=True)
 
     def write(path: str) -> None:
         if world.rank == 0:
@@ -135,7 +127,8 @@ def main() -> None:
         checkpointer.save(step, write)
 
     def save_if_due(batch: int, logs: object) -> None:
-        if (step := first + batch + 1) % CHECKPOINT_STEPS == 0:
+        step = first + batch + 1
+        if step % CHECKPOINT_STEPS == 0:
             save(step)
 
     images, labels = load_digits(return_X_y=True)
@@ -148,14 +141,12 @@ def main() -> None:
         remaining = Digits(images[:TRAINED], labels[:TRAINED], first, total)
         model.fit(remaining, epochs=1, shuffle=False, verbose=0, callbacks=[due, stop])
     if stop.stopped:
-        raise SystemExit(0)  # the next world goes on
+        raise SystemExit(0)  # the next world continues
     checkpointer.finish(total, write)
     if world.rank == 0:
         guessed = np.asarray(model(images[TRAINED:])).argmax(axis=1)
-        print(
-            f"finished: {total} steps, accuracy {(guessed == labels[TRAINED:]).mean():.4f}",
-            flush=True,
-        )
+        accuracy = float((guessed == labels[TRAINED:]).mean())
+        print(f"finished: {total} steps, accuracy {accuracy:.4f}", flush=True)
 
 
 if __name__ == "__main__":

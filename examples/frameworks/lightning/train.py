@@ -1,14 +1,15 @@
-"""Hand-written digits with Lightning, by any number of processes that may change at any step.
+"""Trains hand-written digits with Lightning by a changing number of processes.
 
 What makes it elastic:
-- The callback `elasticjob.lightning.ElasticJob` reports steps; when the job asks for it, it saves a checkpoint after a
-  step that all ranks agree on, and ends `fit`.
-- The batch of all ranks together is constant, so a step is the same part of an epoch in every world.
-- The checkpoints of each world are in a folder of its own. So a process that is cut off, while the others form a new
-  world and train on, cannot write over theirs.
+- The callback `elasticjob.lightning.ElasticJob` reports steps. When the job requests a stop, it
+  saves a checkpoint after a step that all ranks agree on, and ends `fit`.
+- The batch of all ranks together is constant, so a step is the same part of an epoch in every
+  world.
+- Each world saves to its own folder. So a process that is cut off, while the others form a new
+  world and continue, cannot overwrite their checkpoints.
 
 Runs as `python train.py`, once for each process, or as `torchrun train.py`. Environment: EPOCHS,
-CHECKPOINT_DIR (needed in a job: a folder that all processes share).
+CHECKPOINT_DIR (a folder that all processes of the job share).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import Any
 
 import elasticjob
 
-# One thread a process: the example shares small machines. Has to be set before torch is loaded.
+# One thread for each process, because the example runs on small machines. torch reads it when it is
+# imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import lightning.pytorch as pl  # type: ignore[import-not-found, unused-ignore]
@@ -34,8 +36,8 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset  # type: ignore[import-not-found, unused-ignore]
 
-TRAINED = 1440  # of the 1,797 images; the rest tests
-BATCH = 120  # of all ranks together: divisible by 1, 2, 3, 4, 5 and 6 of them
+TRAINED = 1440  # of the 1,797 images; the rest are test images
+BATCH = 120  # images of all ranks together: divisible by 1, 2, 3, 4, 5 and 6 of them
 SEED = 1
 CHECKPOINT_STEPS = 100
 
@@ -60,10 +62,7 @@ class Network(pl.LightningModule):  # type: ignore[misc, unused-ignore]
 
 
 def read_digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return images and labels, mixed.
-
-    The writers of the last ones differ from those of the first ones.
-    """
+    """Return images and labels, shuffled: other people wrote the last ones than the first."""
     images, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(SEED))
     return torch.tensor(images, dtype=torch.float32)[order] / 16, torch.tensor(labels)[order]
@@ -89,14 +88,14 @@ def main() -> None:
         mine, "{step}", every_n_train_steps=CHECKPOINT_STEPS, monitor="step", mode="max"
     )
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    parallel: dict[str, Any] = {}
+    if size > 1:  # TorchElasticEnvironment reads RANK, WORLD_SIZE, MASTER_ADDR …
+        parallel = {"strategy": "ddp", "plugins": [TorchElasticEnvironment()]}
     trainer = pl.Trainer(
         accelerator="auto",
         devices=processes,
         num_nodes=size // processes,
-        strategy="ddp" if size > 1 else "auto",
-        plugins=[TorchElasticEnvironment()]
-        if size > 1
-        else None,  # reads RANK, WORLD_SIZE, MASTER_ADDR …
+        **parallel,
         max_steps=int(os.environ.get("EPOCHS", "30")) * (TRAINED // BATCH),
         callbacks=[callback, due],
         logger=False,
@@ -113,7 +112,7 @@ def main() -> None:
     )
     trainer.fit(model, loader, ckpt_path=found)
     if callback.stopped:
-        raise SystemExit(0)  # the next world goes on
+        raise SystemExit(0)  # the next world continues
     if first_rank:
         with torch.no_grad():
             accuracy = float(

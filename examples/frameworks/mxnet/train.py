@@ -1,12 +1,13 @@
-"""Hand-written digits, trained with MXNet's parameter servers by any number of workers that may change.
+"""Trains hand-written digits with MXNet's parameter servers by a changing number of workers.
 
-DMLC_ROLE says what each process is:
-- The scheduler and the servers serve as soon as they import mxnet, and do not return from there.
-- The workers train: a server adds up the gradients of all of them (`dist_sync`), and each applies the sum. So they have
-  the same parameters, and one of them saves. They agree by such a sum, too, on the step after which they stop.
+DMLC_ROLE selects what a process does:
+- The scheduler and the servers run inside `import mxnet`, which does not return.
+- The workers train. A server adds up the gradients of all workers (`dist_sync`), and each worker
+  applies the sum. So all workers have the same parameters, and one of them saves. By another sum
+  they agree on the step at which they stop.
 
-The batch of a step is the same in every world, and each worker takes its part of it. So the
-training does not depend on how many they are.
+A step has the same batch in every world, and each worker trains a part of it. So the result does
+not depend on the number of workers.
 
 Environment: STEPS (2000), CHECKPOINT_DIR (a folder that all workers share).
 """
@@ -24,7 +25,7 @@ import numpy as np
 
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 warnings.filterwarnings("ignore", category=FutureWarning)
-import mxnet as mx  # type: ignore[import-not-found]  # noqa: E402 (servers and scheduler stay here)
+import mxnet as mx  # type: ignore[import-not-found]  # noqa: E402 (servers and scheduler do not return)
 
 TRAINED = 1500
 BATCH = 60
@@ -35,22 +36,21 @@ SAVE_STEPS = 100
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Return images and labels, which come with scikit-learn."""
+    """Read images and labels from scikit-learn's file."""
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
         raise SystemExit(
             "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
         )
-    with gzip.open(
-        Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), "rt"
-    ) as file:
+    path = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
+    with gzip.open(path, "rt") as file:
         table = np.array([line.split(",") for line in file], dtype=np.float32)
     table = np.random.default_rng(SEED).permutation(table)
     return table[:, :-1] / 16, table[:, -1]
 
 
 class Training:
-    """The parameters, the steps and the samples that are in them, and their checkpoint."""
+    """The parameters, the steps and samples they were trained with, and their checkpoint."""
 
     def __init__(self, folder: Path, features: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -62,14 +62,15 @@ class Training:
         self.samples = 0
         if self._file.exists():
             saved = np.load(self._file)
-            self.step, self.samples = int(saved["step"]), int(saved["samples"])
+            self.step = int(saved["step"])
+            self.samples = int(saved["samples"])
             values = [saved[f"parameter{n}"] for n in range(len(sizes))]
         self.parameters = [mx.nd.array(value) for value in values]
         for parameter in self.parameters:
             parameter.attach_grad()
 
     def save(self) -> None:
-        """Write a checkpoint; it counts if this process still belongs to the world that trains."""
+        """Write a checkpoint. It counts only if this process still belongs to the present world."""
         part = self._file.with_name(f"round-{elasticjob.world().round}-{os.getpid()}.part.npz")
         arrays = {f"parameter{n}": value.asnumpy() for n, value in enumerate(self.parameters)}
         np.savez(part, step=self.step, samples=self.samples, **arrays)
@@ -77,7 +78,7 @@ class Training:
             part.replace(self._file)
 
     def forward(self, images: mx.nd.NDArray) -> mx.nd.NDArray:
-        """Return how likely each digit is."""
+        """Return the logits."""
         first, first_bias, second, second_bias = self.parameters
         return mx.nd.dot(mx.nd.relu(mx.nd.dot(images, first) + first_bias), second) + second_bias
 
@@ -87,14 +88,11 @@ def main() -> None:
     total = int(os.environ.get("STEPS", "2000"))
     images, labels = load_digits()
     world = elasticjob.world()
-    training = Training(
-        Path(os.environ.get("CHECKPOINT_DIR", "/checkpoints"), world.job), images.shape[1]
-    )
+    folder = Path(os.environ.get("CHECKPOINT_DIR", "/checkpoints"), world.job)
+    training = Training(folder, images.shape[1])
     store = mx.kv.create("dist_sync")
-    print(
-        f"round {world.round}: worker {store.rank} of {store.num_workers} from step {training.step}",
-        flush=True,
-    )
+    worker = f"worker {store.rank} of {store.num_workers}"
+    print(f"round {world.round}: {worker} from step {training.step}", flush=True)
     sums = [mx.nd.zeros(parameter.shape) for parameter in training.parameters]
     about = mx.nd.zeros((3,))
     store.init([*map(str, range(len(sums))), "about"], [*sums, about])
@@ -112,8 +110,8 @@ def main() -> None:
         store.push("about", mx.nd.array([1, len(mine), elasticjob.should_stop()]))
         store.pull("about", out=about)
         workers, samples, stop = map(int, about.asnumpy())
-        training.step = training.step + 1
-        training.samples = training.samples + samples
+        training.step += 1
+        training.samples += samples
         metrics = {"workers": float(workers)}
         elasticjob.report_step(training.step, total=total, samples=len(mine), metrics=metrics)
         if store.rank == 0 and (stop or training.step % SAVE_STEPS == 0 or training.step == total):
@@ -123,14 +121,10 @@ def main() -> None:
             elasticjob.confirm_stop()
             return
     guesses = training.forward(mx.nd.array(images[TRAINED:])).asnumpy().argmax(axis=1)
-    results = {
-        "accuracy": float((guesses == labels[TRAINED:]).mean()),
-        "samples": float(training.samples),
-    }
-    elasticjob.report_step(total, total=total, metrics=results)
-    print(
-        f"finished: {training.samples} samples, test accuracy {results['accuracy']:.4f}", flush=True
-    )
+    accuracy = float((guesses == labels[TRAINED:]).mean())
+    metrics = {"accuracy": accuracy, "samples": float(training.samples)}
+    elasticjob.report_step(total, total=total, metrics=metrics)
+    print(f"finished: {training.samples} samples, test accuracy {accuracy:.4f}", flush=True)
 
 
 if __name__ == "__main__":

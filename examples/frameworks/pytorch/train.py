@@ -1,9 +1,10 @@
-"""Hand-written digits, trained with DistributedDataParallel by any number of processes that may change at any step.
+"""Trains hand-written digits with DistributedDataParallel by a changing number of processes.
 
 What makes it elastic:
-- The global batch is constant: each rank takes its part of it, so the training does not depend on their number.
-- `elasticjob.Checkpointer` stops all ranks after the same step, saves, and finds the checkpoint where the next world
-  begins.
+- The global batch is constant. Each rank trains a part of it, so the result does not depend on the
+  number of ranks.
+- `elasticjob.Checkpointer` stops all ranks after the same step, saves, and finds the checkpoint
+  from which the next world continues.
 
 Runs as `python train.py`, once for each process, or as `torchrun train.py`. Environment: EPOCHS,
 CHECKPOINT_DIR (a folder that all processes of the job share), DIGITS (the file of the digits, if
@@ -21,14 +22,15 @@ from typing import Any
 
 import elasticjob
 
-# One thread a process: the example shares small machines. Has to be set before torch is loaded.
+# One thread for each process, because the example runs on small machines. torch reads it when it is
+# imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch  # type: ignore[import-not-found, unused-ignore]
 import torch.distributed as dist  # type: ignore[import-not-found, unused-ignore]
 from torch import nn
 
-TRAINED = 1500  # of the 1,797 images; the rest tests
+TRAINED = 1500  # of the 1,797 images; the rest are test images
 BATCH = 125
 SEED = 1
 CHECKPOINT_STEPS = 100
@@ -36,14 +38,12 @@ LOG_STEPS = 25
 
 
 def load_digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return images and labels, from scikit-learn's file but without loading scikit-learn."""
+    """Read images and labels from scikit-learn's file, without importing scikit-learn."""
     path = os.environ.get("DIGITS")
     if path is None:
         package = importlib.util.find_spec("sklearn")
         if package is None or not package.submodule_search_locations:
-            raise SystemExit(
-                "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
-            )
+            raise SystemExit("the digits come with scikit-learn: pip install scikit-learn")
         path = str(Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"))
     with gzip.open(path, "rt") as file:
         table = torch.tensor([[float(number) for number in line.split(",")] for line in file])
@@ -52,10 +52,7 @@ def load_digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def batch_of(step: int) -> torch.Tensor:
-    """Return the images of one step, the same in all ranks.
-
-    An epoch is another order of all images.
-    """
+    """Return the images of one step, the same in all ranks. Each epoch has another order."""
     per_epoch = TRAINED // BATCH
     epoch, position = divmod(step, per_epoch)
     order = torch.randperm(TRAINED, generator=torch.Generator().manual_seed(SEED + epoch))
@@ -64,15 +61,14 @@ def batch_of(step: int) -> torch.Tensor:
 
 def any_rank(mine: bool) -> bool:
     """Return whether it is true in any rank."""
-    flag = torch.tensor(
-        int(mine), device="cuda" if torch.cuda.is_available() else "cpu"
-    )  # NCCL needs it there
+    device = "cuda" if torch.cuda.is_available() else "cpu"  # NCCL needs it on the GPU
+    flag = torch.tensor(int(mine), device=device)
     dist.all_reduce(flag, op=dist.ReduceOp.MAX)
     return bool(flag)
 
 
 class Training:
-    """The state of the training, which a checkpoint has, and its steps."""
+    """The state of the training, which checkpoints contain, and its steps."""
 
     def __init__(self, device: torch.device) -> None:
         torch.manual_seed(SEED)
@@ -80,13 +76,14 @@ class Training:
         self.model = nn.parallel.DistributedDataParallel(network)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         self.step = 0
-        self.samples = 0  # of all ranks, counted by all of them together
+        self.samples = 0  # of all ranks
         self._device = device
         images, labels = load_digits()
-        self._images, self._labels = images.to(device), labels.to(device)
+        self._images = images.to(device)
+        self._labels = labels.to(device)
 
     def restore(self, folder: str) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         saved: dict[str, Any] = torch.load(Path(folder, "state.pt"), map_location=self._device)
         self.model.module.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -99,21 +96,18 @@ class Training:
             state = {
                 "model": self.model.module.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
+                "step": self.step,
+                "samples": self.samples,
             }
-            torch.save(
-                {**state, "step": self.step, "samples": self.samples}, Path(folder, "state.pt")
-            )
+            torch.save(state, Path(folder, "state.pt"))
 
     def train_step(self) -> tuple[float, int]:
-        """Train on this rank's part of the next batch.
-
-        Return the loss of the whole batch, and the size of the part.
-        """
+        """Train on this rank's part of a batch; return the batch's loss and the part's size."""
         rank = dist.get_rank()
         size = dist.get_world_size()
         mine = batch_of(self.step)[rank::size]
-        # DDP averages over the ranks, whose parts may differ by one: this makes it the average over
-        # the images.
+        # DDP averages over the ranks, whose parts may differ by one image. The factor size / BATCH
+        # turns this into the average over the images.
         loss = nn.functional.cross_entropy(
             self.model(self._images[mine]), self._labels[mine], reduction="sum"
         )
@@ -127,28 +121,28 @@ class Training:
         return float(sums[0]) / BATCH, len(mine)
 
     def accuracy(self) -> float:
-        """Return the part of the test images that are recognised."""
+        """Return the share of the test images that are recognized."""
         with torch.no_grad():
             guessed = self.model.module(self._images[TRAINED:]).argmax(dim=1)
         return float((guessed == self._labels[TRAINED:]).float().mean())
 
 
 def main() -> None:
-    """Join the other processes, train, and leave in good order."""
+    """Connect to the other processes, train, and disconnect."""
     gpus = torch.cuda.device_count()
     dist.init_process_group("nccl" if gpus else "gloo")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpus else torch.device("cpu")
+    device = torch.device("cpu")
     if gpus:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
     train(device)
-    # First the model, then the group: in another order a process may hang or crash in their
-    # destructors at its end.
+    # The model must be destroyed before the group, or the process may hang or crash at its end.
     gc.collect()
     dist.destroy_process_group()
 
 
 def train(device: torch.device) -> None:
-    """Train the remaining steps, or until all are asked to stop."""
+    """Train the remaining steps, or until a stop is requested."""
     world = elasticjob.world()
     first = dist.get_rank() == 0
     here = f"round {world.round} size {dist.get_world_size()}"
@@ -166,10 +160,13 @@ def train(device: torch.device) -> None:
             loss, samples = training.train_step()
             if first and training.step % LOG_STEPS == 0:
                 print(f"step {training.step}/{total} {here} loss {loss:.4f}", flush=True)
-            due = training.step % CHECKPOINT_STEPS == 0
-            metrics = {"loss": loss}
             checkpointer.step(
-                training.step, training.save, due=due, total=total, samples=samples, metrics=metrics
+                training.step,
+                training.save,
+                due=training.step % CHECKPOINT_STEPS == 0,
+                total=total,
+                samples=samples,
+                metrics={"loss": loss},
             )
     except SystemExit:
         if first:
@@ -178,13 +175,10 @@ def train(device: torch.device) -> None:
     checkpointer.finish(training.step, training.save)
     if first:
         accuracy = training.accuracy()
-        elasticjob.report_step(
-            total, total=total, metrics={"accuracy": accuracy, "trained": training.samples}
-        )
-        print(
-            f"finished: {training.step} steps, {training.samples} samples, accuracy {accuracy:.4f}",
-            flush=True,
-        )
+        metrics = {"accuracy": accuracy, "trained": training.samples}
+        elasticjob.report_step(total, total=total, metrics=metrics)
+        done = f"{training.step} steps, {training.samples} samples"
+        print(f"finished: {done}, accuracy {accuracy:.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Hand-written digits, trained with TensorFlow's parameter servers by any number of workers that may change.
+"""Trains hand-written digits with TensorFlow's parameter servers by a changing number of workers.
 
-TF_CONFIG says what each process is:
-- Workers and parameter servers run a server each, and do what the chief tells them.
-- The chief trains: it schedules steps on the workers, which read and change the variables on the parameter servers.
-  When it is asked to stop it saves them and ends; only then the others are stopped. Parameter servers go on when
-  workers come and go (`onWorldChange: Keep`, the default of role ps).
+TF_CONFIG selects what a process does:
+- Workers and parameter servers each run a server, which executes the chief's requests.
+- The chief trains: it schedules steps on the workers, which read and change the variables on the
+  parameter servers. After a stop request it saves the variables and ends. Only then the others are
+  stopped. Parameter servers continue when workers join and leave (`onWorldChange: Keep`, the
+  default of role ps).
 
 Environment: STEPS (2000), CHECKPOINT_DIR (a folder that chief and parameter servers share).
 """
@@ -32,30 +33,26 @@ BATCH = 60
 SEED = 1
 HIDDEN = 64
 LEARNING_RATE = 0.05
-STEPS_AT_A_TIME = 20  # scheduled together; after them the chief looks whether it is to stop
+STEPS_AT_A_TIME = 20  # scheduled together; after them the chief checks for a stop request
 SAVE_STEPS = 400
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Return images and labels, which come with scikit-learn."""
+    """Read images and labels from scikit-learn's file."""
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
         raise SystemExit(
             "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
         )
-    with gzip.open(
-        Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), "rt"
-    ) as file:
+    path = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
+    with gzip.open(path, "rt") as file:
         table = np.array([line.split(",") for line in file], dtype=np.float32)
     table = np.random.default_rng(SEED).permutation(table)
     return table[:, :-1] / 16, table[:, -1].astype(np.int64)
 
 
 class Checkpoints:
-    """The variables on the parameter servers, in a folder.
-
-    The last complete checkpoint is named in a file.
-    """
+    """Checkpoints of the variables on the parameter servers. A file names the last complete one."""
 
     def __init__(self, folder: Path, **tracked: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,12 +61,12 @@ class Checkpoints:
         self._checkpoint = tf.train.Checkpoint(**tracked)
 
     def restore(self) -> None:
-        """Restore the last complete one, if there is one."""
+        """Restore the last complete checkpoint, if one exists."""
         if self._latest.exists():
             self._checkpoint.read(str(self._folder / self._latest.read_text())).assert_consumed()
 
     def save(self, step: int) -> None:
-        """Write a checkpoint; it counts if this process still belongs to the world that trains."""
+        """Write a checkpoint. It counts only if this process still belongs to the present world."""
         name = f"round-{elasticjob.world().round}-step-{step}"
         self._checkpoint.write(str(self._folder / name))
         part = self._folder / f"latest-{os.getpid()}.part"
@@ -79,15 +76,18 @@ class Checkpoints:
 
 
 def serve(resolver: Any) -> None:
-    """Do what the chief says, until this process is stopped."""
-    task = (resolver.task_type, resolver.task_id)
-    tf.distribute.Server(
-        resolver.cluster_spec(), job_name=task[0], task_index=task[1], protocol="grpc"
-    ).join()
+    """Execute the chief's requests until this process is stopped."""
+    server = tf.distribute.Server(
+        resolver.cluster_spec(),
+        job_name=resolver.task_type,
+        task_index=resolver.task_id,
+        protocol="grpc",
+    )
+    server.join()
 
 
 def train(resolver: Any, folder: Path, total: int) -> None:
-    """Schedule all steps that are left."""
+    """Schedule the remaining steps."""
     workers = len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
     world = elasticjob.world()
     images, labels = load_digits()
@@ -96,8 +96,8 @@ def train(resolver: Any, folder: Path, total: int) -> None:
         rng = np.random.default_rng(SEED)
         sizes = [(images.shape[1], HIDDEN), (HIDDEN,), (HIDDEN, 10), (10,)]
         params = [tf.Variable(rng.normal(0, 0.1, size).astype(np.float32)) for size in sizes]
-        # Each step adds 1 to it on its parameter server: so it counts the steps whose effect is in
-        # the variables.
+        # Each step adds 1 to it on the parameter server, so it counts the steps that the variables
+        # contain.
         steps_done = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def forward(batch: Any) -> Any:
@@ -120,16 +120,14 @@ def train(resolver: Any, folder: Path, total: int) -> None:
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     while step < total:
         rng = np.random.default_rng((SEED, step))
-        chosen = [
-            rng.integers(0, TRAINED, BATCH) for _ in range(min(STEPS_AT_A_TIME, total - step))
-        ]
-        losses = [
-            coordinator.schedule(train_step, args=(images[each], labels[each])) for each in chosen
-        ]
+        steps = min(STEPS_AT_A_TIME, total - step)
+        for _ in range(steps):
+            batch = rng.integers(0, TRAINED, BATCH)
+            loss = coordinator.schedule(train_step, args=(images[batch], labels[batch]))
         coordinator.join()
-        step += len(chosen)
-        metrics = {"loss": float(losses[-1].fetch()), "workers": float(workers)}
-        elasticjob.report_step(step, total=total, samples=len(chosen) * BATCH, metrics=metrics)
+        step += steps
+        metrics = {"loss": float(loss.fetch()), "workers": float(workers)}
+        elasticjob.report_step(step, total=total, samples=steps * BATCH, metrics=metrics)
         stop = elasticjob.should_stop()
         if stop or step % SAVE_STEPS == 0 or step == total:
             checkpoints.save(step)
@@ -137,18 +135,17 @@ def train(resolver: Any, folder: Path, total: int) -> None:
             print(f"round {world.round}: stopped after step {step}", flush=True)
             elasticjob.confirm_stop()
             sys.stdout.flush()
-            os._exit(0)  # the coordinator's threads wait for workers that may be gone
+            os._exit(0)  # the coordinator's threads may wait for workers that do not exist any more
     guessed = np.asarray(forward(images[TRAINED:])).argmax(axis=1)
     accuracy = float((guessed == labels[TRAINED:]).mean())
     done = int(steps_done.numpy())
-    elasticjob.report_step(
-        total, total=total, metrics={"accuracy": accuracy, "steps_done": float(done)}
-    )
+    metrics = {"accuracy": accuracy, "steps_done": float(done)}
+    elasticjob.report_step(total, total=total, metrics=metrics)
     print(f"finished: {done} steps, test accuracy {accuracy:.4f}", flush=True)
 
 
 def main() -> None:
-    """Be what TF_CONFIG says."""
+    """Run the server or the training, as TF_CONFIG selects."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if resolver.task_type in ("worker", "ps"):
         serve(resolver)

@@ -1,10 +1,11 @@
-"""Hand-written digits, trained with MultiWorkerMirroredStrategy by any number of workers that may change at any step.
+"""Trains hand-written digits with MultiWorkerMirroredStrategy by a changing number of workers.
 
-Each worker has a copy of the variables; the gradients of all are added up (all-reduce). What makes
-it elastic:
-- The global batch is constant: each worker takes its part of it, so the training does not depend on their number.
-- `elasticjob.Checkpointer` stops all workers after the same step, saves, and finds the checkpoint where the next world
-  begins.
+Each worker has a copy of the variables, and an all-reduce adds up the gradients. What makes it
+elastic:
+- The global batch is constant. Each worker trains a part of it, so the result does not depend on
+  their number.
+- `elasticjob.Checkpointer` stops all workers after the same step, saves, and finds the checkpoint
+  from which the next world continues.
 
 Environment: EPOCHS (100), CHECKPOINT_DIR (a folder that all workers share).
 """
@@ -25,7 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf  # type: ignore[import-untyped]
 
-TRAINED = 1500  # of the 1,797 images; the rest tests
+TRAINED = 1500  # of the 1,797 images; the rest are test images
 BATCH = 125
 SEED = 1
 HIDDEN = 64
@@ -36,37 +37,32 @@ LOG_STEPS = 25
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Return images and labels, which come with scikit-learn."""
+    """Read images and labels from scikit-learn's file."""
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
         raise SystemExit(
             "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
         )
-    with gzip.open(
-        Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz"), "rt"
-    ) as file:
+    path = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
+    with gzip.open(path, "rt") as file:
         table = np.array([line.split(",") for line in file], dtype=np.float32)
     table = np.random.default_rng(SEED).permutation(table)
     return table[:, :-1] / 16, table[:, -1].astype(np.int64)
 
 
 def batch_of(step: int) -> np.ndarray:
-    """Return the images of one step, the same in all workers.
-
-    An epoch is another order of all images.
-    """
+    """Return the images of one step, the same in all workers. Each epoch has another order."""
     epoch, position = divmod(step, STEPS_PER_EPOCH)
-    return np.random.default_rng((SEED, epoch)).permutation(TRAINED)[
-        position * BATCH : (position + 1) * BATCH
-    ]
+    order = np.random.default_rng((SEED, epoch)).permutation(TRAINED)
+    return order[position * BATCH : (position + 1) * BATCH]
 
 
 class Training:
-    """The state of the training, which a checkpoint has, and its steps."""
+    """The state of the training, which checkpoints contain, and its steps."""
 
     def __init__(self, strategy: Any) -> None:
         self.step = 0
-        self.samples = 0  # of all workers, counted by all of them together
+        self.samples = 0  # of all workers
         self._strategy = strategy
         self._images, self._labels = load_digits()
         rng = np.random.default_rng(SEED)
@@ -79,9 +75,10 @@ class Training:
         self._any = tf.function(self._sum)
 
     def restore(self, folder: str) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         with np.load(Path(folder, "state.npz")) as saved:
-            self.step, self.samples = int(saved["step"]), int(saved["samples"])
+            self.step = int(saved["step"])
+            self.samples = int(saved["samples"])
             for number, param in enumerate(self._params):
                 param.assign(saved[f"param{number}"])
 
@@ -96,10 +93,9 @@ class Training:
         return bool(self._any(tf.constant(int(mine))) > 0)
 
     def train_step(self) -> tuple[float, int]:
-        """Train on this worker's part of the next batch.
+        """Train on this worker's part of a batch; return the batch's loss and the part's size.
 
-        Return the loss of the whole batch and the part's size.
-        All workers call it together.
+        All workers must call it together.
         """
         world = elasticjob.world()
         mine = batch_of(self.step)[world.rank :: world.size]
@@ -109,7 +105,7 @@ class Training:
         return float(loss) / BATCH, len(mine)
 
     def accuracy(self) -> float:
-        """Return the part of the test images that are recognised."""
+        """Return the share of the test images that are recognized."""
         guessed = self._forward(self._images[TRAINED:]).numpy().argmax(axis=1)
         return float((guessed == self._labels[TRAINED:]).mean())
 
@@ -133,9 +129,8 @@ class Training:
         return loss, count
 
     def _sum(self, number: Any) -> Any:
-        return self._strategy.reduce(
-            "SUM", self._strategy.run(tf.identity, args=(number,)), axis=None
-        )
+        numbers = self._strategy.run(tf.identity, args=(number,))
+        return self._strategy.reduce("SUM", numbers, axis=None)
 
 
 def main() -> None:
@@ -157,10 +152,13 @@ def main() -> None:
             loss, samples = training.train_step()
             if first and training.step % LOG_STEPS == 0:
                 print(f"step {training.step}/{total} {here} loss {loss:.4f}", flush=True)
-            due = training.step % CHECKPOINT_STEPS == 0
-            metrics = {"loss": loss}
             checkpointer.step(
-                training.step, training.save, due=due, total=total, samples=samples, metrics=metrics
+                training.step,
+                training.save,
+                due=training.step % CHECKPOINT_STEPS == 0,
+                total=total,
+                samples=samples,
+                metrics={"loss": loss},
             )
     except SystemExit:
         if first:
@@ -169,13 +167,10 @@ def main() -> None:
     checkpointer.finish(training.step, training.save)
     if first:
         accuracy = training.accuracy()
-        elasticjob.report_step(
-            total, total=total, metrics={"accuracy": accuracy, "trained": training.samples}
-        )
-        print(
-            f"finished: {training.step} steps, {training.samples} samples, accuracy {accuracy:.4f}",
-            flush=True,
-        )
+        metrics = {"accuracy": accuracy, "trained": training.samples}
+        elasticjob.report_step(total, total=total, metrics=metrics)
+        done = f"{training.step} steps, {training.samples} samples"
+        print(f"finished: {done}, accuracy {accuracy:.4f}", flush=True)
 
 
 if __name__ == "__main__":
