@@ -31,9 +31,9 @@ class _MemberStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MemberSta
     MEMBER_STATE_TRAINING: _MemberState.ValueType  # 2
     """Its training process runs in the current world."""
     MEMBER_STATE_DRAINING: _MemberState.ValueType  # 3
-    """Leaving: not in host discovery any more; its training process is being stopped."""
+    """Leaving: it is no longer in host discovery, and its training process is being stopped."""
     MEMBER_STATE_SUSPECTED: _MemberState.ValueType  # 4
-    """Its stream is gone, or it is silent; it is not yet considered lost."""
+    """Its stream is closed, or it is silent; it does not count as lost yet."""
     MEMBER_STATE_SUCCEEDED: _MemberState.ValueType  # 5
     """Its training process finished with exit code 0."""
 
@@ -45,9 +45,9 @@ MEMBER_STATE_WAITING: MemberState.ValueType  # 1
 MEMBER_STATE_TRAINING: MemberState.ValueType  # 2
 """Its training process runs in the current world."""
 MEMBER_STATE_DRAINING: MemberState.ValueType  # 3
-"""Leaving: not in host discovery any more; its training process is being stopped."""
+"""Leaving: it is no longer in host discovery, and its training process is being stopped."""
 MEMBER_STATE_SUSPECTED: MemberState.ValueType  # 4
-"""Its stream is gone, or it is silent; it is not yet considered lost."""
+"""Its stream is closed, or it is silent; it does not count as lost yet."""
 MEMBER_STATE_SUCCEEDED: MemberState.ValueType  # 5
 """Its training process finished with exit code 0."""
 Global___MemberState: _TypeAlias = MemberState  # noqa: Y015
@@ -74,7 +74,7 @@ class RegisterRequest(_message.Message):
     """An IP address at which the other members reach this one."""
     node_name: _builtins.str
     slots: _builtins.int
-    """Processes this member can run: the `slots` of `host:slots` in host discovery."""
+    """The number of processes that this member can run: the `slots` of `host:slots` in host discovery."""
     agent_version: _builtins.str
     def __init__(
         self,
@@ -181,7 +181,7 @@ Global___AgentMessage: _TypeAlias = AgentMessage  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):
-    """Hello opens a stream and reports what runs in this pod, so that a restarted master learns the present world."""
+    """Hello opens a stream and reports the pod's processes, so that a restarted master learns the present world."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -198,8 +198,8 @@ class Hello(_message.Message):
     """Round of the latest world that this process has entered, with Start.elastic_driver or after a WorldChanged; 0: none."""
     @_builtins.property
     def leased(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeasedShards]:
-        """What the processes of this pod have leased, and no master has confirmed to be reported. An earlier master may have
-        been unable to store the latest leases; a new one leases nothing before the whole world has told what it has.
+        """Shards that the processes of this pod have leased and whose report no master has confirmed. An earlier master may
+        have been unable to store the latest leases. So a new one leases nothing before all members have reported theirs.
         """
 
     def __init__(
@@ -232,7 +232,7 @@ class LeasedShards(_message.Message):
     dataset: _builtins.str
     round: _builtins.int
     ended: _builtins.bool
-    """The process has ended; no master has confirmed its report of them. They may be leased to another member by now."""
+    """The process has ended, and no master has confirmed its report of them. Another member may have leased them by now."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -342,10 +342,10 @@ class StepReport(_message.Message):
     seconds: _builtins.float
     """Seconds the training process spent since its last report."""
     steps: _builtins.int
-    """Steps this report stands for; 0 when not known."""
+    """Steps that this report covers; 0 when not known."""
     compute_seconds: _builtins.float
-    """The part of `seconds` in which this process computed, without waiting for others; 0 when not known. Processes that
-    wait for each other at every step all take as long as the slowest one; only this value shows which one that is.
+    """The part of `seconds` in which this process computed without waiting for others; 0 when not known. If processes wait
+    for each other at every step, all take as long as the slowest one. Only this value shows which one is slow.
     """
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
@@ -402,14 +402,14 @@ class ProcessExited(_message.Message):
     exit_code: _builtins.int
     """As a shell reports it: 128 + signal number when a signal ended the process."""
     asked: _builtins.bool
-    """The process ended because a Stop or a Drain asked for it."""
+    """The process ended because of a Stop or a Drain."""
     message: _builtins.str
     """Last lines of its standard error."""
     retry: _builtins.bool
-    """The process has crashed, and this agent may start it again, in another world: the member need not leave."""
+    """The process has crashed, and this agent may restart it in another world: the member need not leave."""
     failed_milliseconds_ago: _builtins.int
-    """How long ago the first of the member's processes failed. The rest of them have been ended since, by the agent or by
-    torchrun, so the order in which these messages come does not tell who was the first of the world to fail.
+    """How long ago the first of the member's processes failed. The agent or torchrun has ended the others since then, so
+    the order of these messages does not show which process of the world failed first.
     """
     def __init__(
         self,
@@ -431,7 +431,7 @@ Global___ProcessExited: _TypeAlias = ProcessExited  # noqa: Y015
 
 @_typing.final
 class Joined(_message.Message):
-    """Joined reports that the process has got its place in a world, as Join of HorovodService or WorldChanged has told it."""
+    """Joined reports that the process has its place in a world, from Join of HorovodService or from WorldChanged."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -452,7 +452,7 @@ Global___Joined: _TypeAlias = Joined  # noqa: Y015
 
 @_typing.final
 class Leaving(_message.Message):
-    """Leaving reports that the agent has received SIGTERM, from its node for instance: it drains as after a Drain."""
+    """Leaving reports that the agent has received SIGTERM, for example from its node. It drains as after a Drain."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -482,10 +482,10 @@ class CheckResult(_message.Message):
     seconds: _builtins.float
     """Seconds the benchmark took on this node; the master compares them with those of the other members."""
     problem: _builtins.str
-    """What is wrong with this node, as a message for people; empty: nothing."""
+    """The problem of this node, as a message for users; empty: none."""
     @_builtins.property
     def unreached(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Addresses of the Check that could not be connected to; the master decides which end of a connection is at fault."""
+        """Addresses of the Check that the agent could not connect to. The master decides which end of a connection is faulty."""
 
     def __init__(
         self,
@@ -505,7 +505,7 @@ Global___CheckResult: _TypeAlias = CheckResult  # noqa: Y015
 
 @_typing.final
 class ScriptResult(_message.Message):
-    """ScriptResult answers a RunScript, each time when it is repeated after the script's end."""
+    """ScriptResult answers a RunScript, also each repetition after the script's end."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -516,7 +516,7 @@ class ScriptResult(_message.Message):
     exit_code: _builtins.int
     """As a shell reports it: 128 + signal number when a signal ended the script."""
     message: _builtins.str
-    """The last lines that it has printed."""
+    """The last lines of its output."""
     def __init__(
         self,
         *,
@@ -547,11 +547,11 @@ class MasterMessage(_message.Message):
     RUN_SCRIPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start:
-        """Start the training process in a world. None runs at that time: the agent runs at most one."""
+        """Start the training process in a world. No other one runs at that time."""
 
     @_builtins.property
     def stop(self) -> Global___Stop:
-        """Stop the training process and keep the agent, which waits for the next Start."""
+        """Stop the training process. The agent waits for the next Start."""
 
     @_builtins.property
     def drain(self) -> Global___Drain:
@@ -571,11 +571,11 @@ class MasterMessage(_message.Message):
 
     @_builtins.property
     def hosts_updated(self) -> Global___HostsUpdated:
-        """Tell the running process that another world is due, with Start.elastic_driver."""
+        """Notify the running process that another world is due, with Start.elastic_driver."""
 
     @_builtins.property
     def world_changed(self) -> Global___WorldChanged:
-        """Tell the running process the present world, in a role whose processes go on and take it (Notify)."""
+        """Send the present world to the running process, in a role whose processes continue in it (onWorldChange: Notify)."""
 
     @_builtins.property
     def run_script(self) -> Global___RunScript:
@@ -638,14 +638,14 @@ class Start(_message.Message):
     rank: _builtins.int
     """Rank of this member's first process; its others have the ranks that follow."""
     elastic_driver: _builtins.bool
-    """The master plays Horovod's elastic driver: the agent serves Horovod's rendezvous to the processes, which go on from
-    world to world and ask for their places in each.
+    """The master is Horovod's elastic driver. The agent serves Horovod's rendezvous to the processes, which continue from
+    world to world and request their places in each.
     """
     crash_excused: _builtins.bool
-    """The crash that this member has reported last was the consequence of another's: it is not one of its retries."""
+    """The last crash of this member was the consequence of another member's, so it does not count as a retry."""
     goes_on: _builtins.bool
-    """The process goes on when the world changes, so others may have joined it when it crashes: only a later Start starts
-    it again.
+    """The process continues when the world changes. Others may have joined by the time it crashes, so only a later Start
+    restarts it.
     """
     @_builtins.property
     def world(self) -> Global___World: ...
@@ -718,7 +718,7 @@ Global___ProcessEnvironment: _TypeAlias = ProcessEnvironment  # noqa: Y015
 
 @_typing.final
 class HostsUpdated(_message.Message):
-    """HostsUpdated is repeated to the processes until they ask for their places in this world, or a later one."""
+    """HostsUpdated is repeated to the processes until they request their places in this world or a later one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -739,7 +739,7 @@ Global___HostsUpdated: _TypeAlias = HostsUpdated  # noqa: Y015
 
 @_typing.final
 class WorldChanged(_message.Message):
-    """WorldChanged is answered by Joined, when all processes of the member have taken the world, or a later one."""
+    """WorldChanged is answered by Joined when all processes of the member have entered the world or a later one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -812,8 +812,8 @@ class Exit(_message.Message):
 
     PROBLEM_FIELD_NUMBER: _builtins.int
     problem: _builtins.str
-    """Why the agent shall end although its training process has not ended: its node is not fit. Empty: the agent ends
-    with the exit code of its training process.
+    """The problem of the node, because of which the agent must end although its training process has not ended. Empty:
+    the agent ends with the exit code of its training process.
     """
     def __init__(
         self,
@@ -868,11 +868,11 @@ class Check(_message.Message):
     timeout_seconds: _builtins.float
     @_builtins.property
     def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Addresses of members to whose agents this agent shall connect."""
+        """Addresses of members to whose agents this agent connects."""
 
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """A command to run; an exit code other than 0 means that the node is not fit."""
+        """A command to run. An exit code other than 0 means that the node is unfit."""
 
     def __init__(
         self,
@@ -892,7 +892,7 @@ Global___Check: _TypeAlias = Check  # noqa: Y015
 
 @_typing.final
 class RunScript(_message.Message):
-    """RunScript is repeated until the script's end is known; an agent runs the script of an id once."""
+    """RunScript is repeated until the master knows the script's result. An agent runs the script of an id once."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -925,9 +925,9 @@ class RunScript(_message.Message):
     script: _builtins.str
     """For `sh -c`; its first argument is `pods`."""
     pods: _builtins.str
-    """The members that leave or have come: `pod:slots`, with commas between."""
+    """The members that leave or have joined, as `pod:slots`, separated by commas."""
     timeout_seconds: _builtins.float
-    """Then it is killed, with its process group."""
+    """After this time the script is killed with its process group."""
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
@@ -1009,7 +1009,7 @@ class Member(_message.Message):
     straggler: _builtins.bool
     """It has been much slower than the others for a while."""
     check_problem: _builtins.str
-    """The problem that the node check found; empty: none, or the node was not checked."""
+    """The problem that the node check has found; empty: none, or the node was not checked."""
     processes: _builtins.int
     """Training processes that its agent starts in the world of a Start; 0: one, as by masters of an earlier version."""
     @_builtins.property

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AgentServiceStub:
-    """What agents call at the master: one registration and one stream per agent.
+    """Agents call this service of the master: each registers once and keeps one stream open.
     """
 
     def __init__(self, channel):
@@ -48,18 +48,18 @@ class AgentServiceStub:
 
 
 class AgentServiceServicer:
-    """What agents call at the master: one registration and one stream per agent.
+    """Agents call this service of the master: each registers once and keeps one stream open.
     """
 
     def Register(self, request, context):
-        """Register makes the pod a member of the job. Repeating it with the same pod UID is harmless.
+        """Register makes the pod a member of the job. A repetition with the same pod UID changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Connect(self, request_iterator, context):
-        """Connect carries all frequent messages in both directions, for the life of the agent. The agent sends Hello first.
+        """Connect carries all other messages in both directions, as long as the agent runs. The agent sends Hello first.
         A new stream of the same pod replaces the old one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -88,7 +88,7 @@ def add_AgentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AgentService:
-    """What agents call at the master: one registration and one stream per agent.
+    """Agents call this service of the master: each registers once and keeps one stream open.
     """
 
     @staticmethod

@@ -27,33 +27,33 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AgentServiceStub:
-    """What agents call at the master: one registration and one stream per agent."""
+    """Agents call this service of the master: each registers once and keeps one stream open."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AgentServiceAsyncStub: ...
     Register: _grpc.UnaryUnaryMultiCallable[_agent_pb2.RegisterRequest, _agent_pb2.RegisterResponse]
-    """Register makes the pod a member of the job. Repeating it with the same pod UID is harmless."""
+    """Register makes the pod a member of the job. A repetition with the same pod UID changes nothing."""
     Connect: _grpc.StreamStreamMultiCallable[_agent_pb2.AgentMessage, _agent_pb2.MasterMessage]
-    """Connect carries all frequent messages in both directions, for the life of the agent. The agent sends Hello first.
+    """Connect carries all other messages in both directions, as long as the agent runs. The agent sends Hello first.
     A new stream of the same pod replaces the old one.
     """
 
 @_typing.type_check_only
 class AgentServiceAsyncStub(AgentServiceStub):
-    """What agents call at the master: one registration and one stream per agent."""
+    """Agents call this service of the master: each registers once and keeps one stream open."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_agent_pb2.RegisterRequest, _agent_pb2.RegisterResponse]  # type: ignore[assignment]
-    """Register makes the pod a member of the job. Repeating it with the same pod UID is harmless."""
+    """Register makes the pod a member of the job. A repetition with the same pod UID changes nothing."""
     Connect: _aio.StreamStreamMultiCallable[_agent_pb2.AgentMessage, _agent_pb2.MasterMessage]  # type: ignore[assignment]
-    """Connect carries all frequent messages in both directions, for the life of the agent. The agent sends Hello first.
+    """Connect carries all other messages in both directions, as long as the agent runs. The agent sends Hello first.
     A new stream of the same pod replaces the old one.
     """
 
 class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What agents call at the master: one registration and one stream per agent."""
+    """Agents call this service of the master: each registers once and keeps one stream open."""
 
     @_abc_1.abstractmethod
     def Register(
@@ -61,7 +61,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.RegisterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.RegisterResponse, _abc.Awaitable[_agent_pb2.RegisterResponse]]:
-        """Register makes the pod a member of the job. Repeating it with the same pod UID is harmless."""
+        """Register makes the pod a member of the job. A repetition with the same pod UID changes nothing."""
 
     @_abc_1.abstractmethod
     def Connect(
@@ -69,7 +69,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_agent_pb2.AgentMessage],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_agent_pb2.MasterMessage], _abc.AsyncIterator[_agent_pb2.MasterMessage]]:
-        """Connect carries all frequent messages in both directions, for the life of the agent. The agent sends Hello first.
+        """Connect carries all other messages in both directions, as long as the agent runs. The agent sends Hello first.
         A new stream of the same pod replaces the old one.
         """
 

@@ -55,7 +55,7 @@ class HostList(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """Grows by one with every published change."""
+    """Increases by one with every published change."""
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Host]: ...
     def __init__(

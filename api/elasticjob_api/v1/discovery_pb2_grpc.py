@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class DiscoveryServiceStub:
-    """The hosts that are available for training: what Horovod calls host discovery.
+    """The hosts that are available for training, which Horovod calls host discovery.
     """
 
     def __init__(self, channel):
@@ -48,7 +48,7 @@ class DiscoveryServiceStub:
 
 
 class DiscoveryServiceServicer:
-    """The hosts that are available for training: what Horovod calls host discovery.
+    """The hosts that are available for training, which Horovod calls host discovery.
     """
 
     def GetHosts(self, request, context):
@@ -86,7 +86,7 @@ def add_DiscoveryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DiscoveryService:
-    """The hosts that are available for training: what Horovod calls host discovery.
+    """The hosts that are available for training, which Horovod calls host discovery.
     """
 
     @staticmethod

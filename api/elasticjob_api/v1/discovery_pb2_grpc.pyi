@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class DiscoveryServiceStub:
-    """The hosts that are available for training: what Horovod calls host discovery."""
+    """The hosts that are available for training, which Horovod calls host discovery."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -39,7 +39,7 @@ class DiscoveryServiceStub:
 
 @_typing.type_check_only
 class DiscoveryServiceAsyncStub(DiscoveryServiceStub):
-    """The hosts that are available for training: what Horovod calls host discovery."""
+    """The hosts that are available for training, which Horovod calls host discovery."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetHosts: _aio.UnaryUnaryMultiCallable[_discovery_pb2.GetHostsRequest, _discovery_pb2.HostList]  # type: ignore[assignment]
@@ -47,7 +47,7 @@ class DiscoveryServiceAsyncStub(DiscoveryServiceStub):
     """WatchHosts sends the present list at once and every later one as soon as it is published."""
 
 class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The hosts that are available for training: what Horovod calls host discovery."""
+    """The hosts that are available for training, which Horovod calls host discovery."""
 
     @_abc_1.abstractmethod
     def GetHosts(

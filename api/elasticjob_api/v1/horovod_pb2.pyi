@@ -30,7 +30,7 @@ class JoinRequest(_message.Message):
     process_round: _builtins.int
     """Round in which the process was started."""
     left_round: _builtins.int
-    """Round of the world that it has left; 0: it was in none."""
+    """Round of the world that it has left; 0: none."""
     wait_seconds: _builtins.float
     def __init__(
         self,

@@ -64,23 +64,23 @@ class HorovodServiceServicer:
     """
 
     def Join(self, request, context):
-        """Join waits until the next world is complete: until every process that belongs to it has asked for its place. At most
-        `wait_seconds`; then it fails with DEADLINE_EXCEEDED, and is repeated.
+        """Join waits until every process of the next world has requested its place. After `wait_seconds` it fails with
+        DEADLINE_EXCEEDED and is repeated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Put(self, request, context):
-        """Put stores a value with which processes connect to each other. Values are those of one world, and are kept in memory
-        only: an agent puts its own again at a master that has restarted.
+        """Put stores a value with which processes connect to each other. Each value belongs to one world and exists only in
+        memory: an agent repeats its own at a restarted master.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Get(self, request, context):
-        """Get waits for a value, at most `wait_seconds`; then it fails with DEADLINE_EXCEEDED.
+        """Get waits for a value. After `wait_seconds` it fails with DEADLINE_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,15 +36,15 @@ class HorovodServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> HorovodServiceAsyncStub: ...
     Join: _grpc.UnaryUnaryMultiCallable[_horovod_pb2.JoinRequest, _horovod_pb2.JoinResponse]
-    """Join waits until the next world is complete: until every process that belongs to it has asked for its place. At most
-    `wait_seconds`; then it fails with DEADLINE_EXCEEDED, and is repeated.
+    """Join waits until every process of the next world has requested its place. After `wait_seconds` it fails with
+    DEADLINE_EXCEEDED and is repeated.
     """
     Put: _grpc.UnaryUnaryMultiCallable[_horovod_pb2.PutRequest, _horovod_pb2.PutResponse]
-    """Put stores a value with which processes connect to each other. Values are those of one world, and are kept in memory
-    only: an agent puts its own again at a master that has restarted.
+    """Put stores a value with which processes connect to each other. Each value belongs to one world and exists only in
+    memory: an agent repeats its own at a restarted master.
     """
     Get: _grpc.UnaryUnaryMultiCallable[_horovod_pb2.GetRequest, _horovod_pb2.GetResponse]
-    """Get waits for a value, at most `wait_seconds`; then it fails with DEADLINE_EXCEEDED."""
+    """Get waits for a value. After `wait_seconds` it fails with DEADLINE_EXCEEDED."""
     Delete: _grpc.UnaryUnaryMultiCallable[_horovod_pb2.DeleteRequest, _horovod_pb2.DeleteResponse]
 
 @_typing.type_check_only
@@ -55,15 +55,15 @@ class HorovodServiceAsyncStub(HorovodServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Join: _aio.UnaryUnaryMultiCallable[_horovod_pb2.JoinRequest, _horovod_pb2.JoinResponse]  # type: ignore[assignment]
-    """Join waits until the next world is complete: until every process that belongs to it has asked for its place. At most
-    `wait_seconds`; then it fails with DEADLINE_EXCEEDED, and is repeated.
+    """Join waits until every process of the next world has requested its place. After `wait_seconds` it fails with
+    DEADLINE_EXCEEDED and is repeated.
     """
     Put: _aio.UnaryUnaryMultiCallable[_horovod_pb2.PutRequest, _horovod_pb2.PutResponse]  # type: ignore[assignment]
-    """Put stores a value with which processes connect to each other. Values are those of one world, and are kept in memory
-    only: an agent puts its own again at a master that has restarted.
+    """Put stores a value with which processes connect to each other. Each value belongs to one world and exists only in
+    memory: an agent repeats its own at a restarted master.
     """
     Get: _aio.UnaryUnaryMultiCallable[_horovod_pb2.GetRequest, _horovod_pb2.GetResponse]  # type: ignore[assignment]
-    """Get waits for a value, at most `wait_seconds`; then it fails with DEADLINE_EXCEEDED."""
+    """Get waits for a value. After `wait_seconds` it fails with DEADLINE_EXCEEDED."""
     Delete: _aio.UnaryUnaryMultiCallable[_horovod_pb2.DeleteRequest, _horovod_pb2.DeleteResponse]  # type: ignore[assignment]
 
 class HorovodServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -77,8 +77,8 @@ class HorovodServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _horovod_pb2.JoinRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_horovod_pb2.JoinResponse, _abc.Awaitable[_horovod_pb2.JoinResponse]]:
-        """Join waits until the next world is complete: until every process that belongs to it has asked for its place. At most
-        `wait_seconds`; then it fails with DEADLINE_EXCEEDED, and is repeated.
+        """Join waits until every process of the next world has requested its place. After `wait_seconds` it fails with
+        DEADLINE_EXCEEDED and is repeated.
         """
 
     @_abc_1.abstractmethod
@@ -87,8 +87,8 @@ class HorovodServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _horovod_pb2.PutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_horovod_pb2.PutResponse, _abc.Awaitable[_horovod_pb2.PutResponse]]:
-        """Put stores a value with which processes connect to each other. Values are those of one world, and are kept in memory
-        only: an agent puts its own again at a master that has restarted.
+        """Put stores a value with which processes connect to each other. Each value belongs to one world and exists only in
+        memory: an agent repeats its own at a restarted master.
         """
 
     @_abc_1.abstractmethod
@@ -97,7 +97,7 @@ class HorovodServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _horovod_pb2.GetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_horovod_pb2.GetResponse, _abc.Awaitable[_horovod_pb2.GetResponse]]:
-        """Get waits for a value, at most `wait_seconds`; then it fails with DEADLINE_EXCEEDED."""
+        """Get waits for a value. After `wait_seconds` it fails with DEADLINE_EXCEEDED."""
 
     @_abc_1.abstractmethod
     def Delete(

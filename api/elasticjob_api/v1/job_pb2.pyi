@@ -291,7 +291,7 @@ class JobStatus(_message.Message):
     round: _builtins.int
     world_size: _builtins.int
     master_starts: _builtins.int
-    """Starts of this master, the first one counted as 1."""
+    """The number of starts of this master, including the first one."""
     @_builtins.property
     def progress(self) -> Global___Progress: ...
     @_builtins.property
@@ -358,13 +358,13 @@ class Progress(_message.Message):
     last_report_time: _builtins.float
     """Seconds since the epoch."""
     steps_per_second: _builtins.float
-    """Steps a second."""
+    """Steps per second."""
     stalled_since: _builtins.float
     """Time since which no member has finished a step although members are alive, in seconds since the epoch; 0: the
     training is not stalled.
     """
     why_not_replaced: _builtins.str
-    """Why stragglers are not replaced, if they are to be."""
+    """Why stragglers are not replaced although the job requests it."""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -610,42 +610,42 @@ class Autoscaling(_message.Message):
     ROLES_FIELD_NUMBER: _builtins.int
     OBJECTIVE_FIELD_NUMBER: _builtins.int
     enabled: _builtins.bool
-    """Whether it may change the job; it measures always."""
+    """Whether it may change the job; it always measures."""
     role: _builtins.str
-    """The role whose size is chosen; empty: there is none."""
+    """The role whose size it chooses; empty: none."""
     size: _builtins.int
-    """How many members the role shall have at present."""
+    """The desired number of members of the role."""
     minimum: _builtins.int
-    """The sizes that may be requested, and what sets the upper bound."""
+    """The sizes that it may request, and the reason for the upper bound."""
     maximum: _builtins.int
     limit: _builtins.str
     waiting_for: _builtins.str
-    """What must be there before it goes on; empty: it measures."""
+    """What it waits for; empty: it measures."""
     window_part: _builtins.float
-    """How much of the present window is over, up to 1."""
+    """The elapsed part of the present window, up to 1."""
     decision_seconds: _builtins.float
-    """The most seconds until its end, when the next decision is made; negative when not known."""
+    """Upper bound of the seconds until its end, when the next decision is made; negative when not known."""
     reason: _builtins.str
-    """The latest decision of this master, and when it was made, in seconds since the epoch; 0: not yet."""
+    """The latest decision of this master and its time in seconds since the epoch; 0: none yet."""
     decided: _builtins.float
     settled_size: _builtins.int
-    """The size at which the search has settled; 0: it goes on."""
+    """The size at which the search has settled; 0: it continues."""
     had_size: _builtins.int
-    """The size that was reached when pods could not be had, and when more are requested again, in seconds since the
-    epoch; 0: there is no pause.
+    """The size that was reached when no more pods were available, and when more are requested again, in seconds since
+    the epoch; 0: no pause.
     """
     retry_time: _builtins.float
     resources_retry_time: _builtins.float
-    """When CPU and memory may change again after a plan for them has failed, in seconds since the epoch; 0: now."""
+    """When CPU and memory may change again after a failed plan for them, in seconds since the epoch; 0: now."""
     rescale_seconds: _builtins.float
-    """What a rescale costs, in seconds of training; 0: none was measured."""
+    """The cost of a rescale in seconds of training; 0: none was measured."""
     best_from: _builtins.int
-    """The best size is between these with a likelihood of at least 90 %, as far as one of the curves is right; 0: fewer
-    than two sizes were measured.
+    """The best size is between these with a likelihood of at least 90 %, provided that one of the curves is right; 0:
+    fewer than two sizes were measured.
     """
     best_to: _builtins.int
     objective: _builtins.str
-    """What the size is chosen for, and what the present one means for that, for people."""
+    """The objective, and what the present size means for it, as a text for users."""
     @_builtins.property
     def sizes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SizeBelief]:
         """At most 32, in ascending order: the measured ones and, from two on, the present one, the largest one allowed and
@@ -689,7 +689,7 @@ Global___Autoscaling: _TypeAlias = Autoscaling  # noqa: Y015
 
 @_typing.final
 class SizeBelief(_message.Message):
-    """SizeBelief is what was measured of a size, and what is believed by curves that are fitted to all that was measured."""
+    """SizeBelief is what was measured at a size, and what curves that fit all measurements predict for it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -706,25 +706,23 @@ class SizeBelief(_message.Message):
     MEANS_FIELD_NUMBER: _builtins.int
     size: _builtins.int
     samples_per_second: _builtins.float
-    """Samples a second, as measured; 0: it was not."""
+    """Measured samples per second; 0: not measured."""
     windows: _builtins.float
-    """The windows that this is the mean of."""
+    """The number of windows in this mean."""
     relative_error: _builtins.float
-    """Its standard error, relative to it."""
+    """The relative standard error of the mean."""
     measured: _builtins.float
     """When it was last measured, in seconds since the epoch; 0: not known."""
     expected: _builtins.float
-    """Samples a second, and the bounds between which they are with a likelihood of 90 %; 0: nothing is expected, as fewer
-    than two sizes were measured.
-    """
+    """Expected samples per second, and their bounds with a likelihood of 90 %; 0: fewer than two sizes were measured."""
     expected_from: _builtins.float
     expected_to: _builtins.float
     too_small: _builtins.float
-    """The likelihoods that nearly the best throughput needs more members, and that far fewer are as good."""
+    """The likelihoods that nearly the best throughput needs more members, and that far fewer members suffice."""
     too_large: _builtins.float
     means: _builtins.str
-    """When the training would end, or what samples would cost, by the measured throughput, else the expected one; empty:
-    the objective is about neither.
+    """When the training would end, or what samples would cost, by the measured throughput or else by the expected one;
+    empty: the objective is neither a time nor a cost.
     """
     def __init__(
         self,
@@ -759,10 +757,10 @@ class RoleUse(_message.Message):
     REMARK_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     cpu_cores: _builtins.float
-    """The most that one member has used since the job began."""
+    """The maximum that one member has used since the start of the job."""
     memory_bytes: _builtins.int
     remark: _builtins.str
-    """What the auto-scaler has changed, and what came of it."""
+    """What the auto-scaler has changed, and the effect."""
     def __init__(
         self,
         *,
@@ -781,7 +779,7 @@ Global___RoleUse: _TypeAlias = RoleUse  # noqa: Y015
 
 @_typing.final
 class Report(_message.Message):
-    """Report sums up a job's training over all its masters and tries. It is what `elasticjob query JOB report` shows."""
+    """Report contains the totals of a job's training over all its masters and retries. `elasticjob query JOB report` shows it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -820,25 +818,25 @@ class Report(_message.Message):
     MASTERS_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     began: _builtins.float
-    """When the first master of the job began, in seconds since the epoch."""
+    """When the first master of the job started, in seconds since the epoch."""
     step: _builtins.int
-    """Of the training: the last step of the present world, and the samples of all worlds, also of steps that were repeated."""
+    """The last step of the present world, and the samples of all worlds, including those of repeated steps."""
     total_steps: _builtins.int
     samples: _builtins.float
     mean_samples_per_second: _builtins.float
-    """Samples of a second of training."""
+    """Samples per second of training."""
     goodput: _builtins.float
-    """The part of the time that was training; negative: not known, because no step was reported. Time in which the job was
-    suspended does not count.
+    """The share of the time that was training; negative: not known, because no step was reported. The time while the job
+    was suspended does not count.
     """
     member_hours: _builtins.float
-    """Hours of members, of the CPUs that they have used, and of the GPUs that they had, used or not."""
+    """Hours of members, of the CPUs that they used, and of the GPUs that they had, used or not."""
     cpu_hours: _builtins.float
     gpu_hours: _builtins.float
     worlds: _builtins.int
-    """Worlds that were formed."""
+    """The number of worlds that were formed."""
     masters: _builtins.int
-    """Masters that there were."""
+    """The number of masters."""
     @_builtins.property
     def outcome(self) -> Global___Outcome: ...
     @_builtins.property
@@ -877,7 +875,7 @@ Global___Report: _TypeAlias = Report  # noqa: Y015
 
 @_typing.final
 class TimeSpent(_message.Message):
-    """TimeSpent is what a job's time was spent on, in seconds. Nothing counts after the training has finished."""
+    """TimeSpent is what a job's time was spent on, in seconds. The time after the end of the training does not count."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -890,12 +888,12 @@ class TimeSpent(_message.Message):
     waiting: _builtins.float
     """Without a world, because there were too few members."""
     starting: _builtins.float
-    """A world was formed or changed, and had not finished its first step: starts of processes and compilation count here."""
+    """A world had not finished its first step: the start of processes and compilation count here."""
     training: _builtins.float
     stalled: _builtins.float
     """Members were alive and finished no step."""
     without_master: _builtins.float
-    """No master ran, and the world did not train on meanwhile."""
+    """No master ran, and the world did not train."""
     suspended: _builtins.float
     def __init__(
         self,
@@ -917,7 +915,7 @@ Global___TimeSpent: _TypeAlias = TimeSpent  # noqa: Y015
 
 @_typing.final
 class Outcome(_message.Message):
-    """Outcome is what the ElasticJob's status says about its end, or its present phase."""
+    """Outcome is the end of the ElasticJob, or its present phase, from its status."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -931,14 +929,14 @@ class Outcome(_message.Message):
     phase: _builtins.str
     message: _builtins.str
     completed: _builtins.float
-    """When it ended, in seconds since the epoch; 0: it has not."""
+    """When it ended, in seconds since the epoch; 0: not yet."""
     restarts: _builtins.int
     uncounted_restarts: _builtins.int
     retries: _builtins.int
-    """How often the whole job has begun anew."""
+    """The number of restarts of the whole job."""
     @_builtins.property
     def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodFailure]:
-        """The last pods that have failed, the newest first."""
+        """The last failed pods, newest first."""
 
     def __init__(
         self,
@@ -974,7 +972,7 @@ class PodFailure(_message.Message):
     reason: _builtins.str
     message: _builtins.str
     action: _builtins.str
-    """What was done."""
+    """What the operator did."""
     def __init__(
         self,
         *,
@@ -994,7 +992,7 @@ Global___PodFailure: _TypeAlias = PodFailure  # noqa: Y015
 
 @_typing.final
 class StoredAnswers(_message.Message):
-    """StoredAnswers is what a master has last answered. It is stored for the time after its end, compressed, in the
+    """StoredAnswers contains the last answers of a master. They are stored for the time after its end, compressed, in the
     ConfigMap <job>-query.
     """
 
@@ -1059,13 +1057,13 @@ class StoredAnswers(_message.Message):
     def status(self) -> Global___JobStatus: ...
     @_builtins.property
     def members(self) -> Global___MemberList:
-        """The first ones by role and index, as many as there is room for, and the ranks of those by the pod's UID."""
+        """The first members by role and index, as many as fit, and their ranks by the pod's UID."""
 
     @_builtins.property
     def ranks(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     @_builtins.property
     def member_counts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """All members, by their state in lower case."""
+        """The number of all members, by their state in lower case."""
 
     @_builtins.property
     def history(self) -> Global___History: ...
@@ -1077,7 +1075,7 @@ class StoredAnswers(_message.Message):
     def report(self) -> Global___Report: ...
     @_builtins.property
     def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What had to be left out."""
+        """The parts that had to be left out."""
 
     def __init__(
         self,

@@ -183,7 +183,7 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetAutoscaling(self, request, context):
-        """GetAutoscaling says what the auto-scaler knows and does; of a job without a role to scale nothing.
+        """GetAutoscaling returns what the auto-scaler knows and does; almost empty for a job without a role to scale.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -202,7 +202,7 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetReport(self, request, context):
-        """GetReport sums up the training from its beginning up to now.
+        """GetReport returns the totals of the training up to now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

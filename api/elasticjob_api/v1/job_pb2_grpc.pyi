@@ -52,11 +52,11 @@ class JobServiceStub:
     GetPlans: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetPlansRequest, _job_pb2.PlanList]
     WatchPlans: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchPlansRequest, _job_pb2.PlanList]
     GetAutoscaling: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetAutoscalingRequest, _job_pb2.Autoscaling]
-    """GetAutoscaling says what the auto-scaler knows and does; of a job without a role to scale nothing."""
+    """GetAutoscaling returns what the auto-scaler knows and does; almost empty for a job without a role to scale."""
     WatchAutoscaling: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchAutoscalingRequest, _job_pb2.Autoscaling]
     GetWorld: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]
     GetReport: _grpc.UnaryUnaryMultiCallable[_job_pb2.GetReportRequest, _job_pb2.Report]
-    """GetReport sums up the training from its beginning up to now."""
+    """GetReport returns the totals of the training up to now."""
     WatchReport: _grpc.UnaryStreamMultiCallable[_job_pb2.WatchReportRequest, _job_pb2.Report]
 
 @_typing.type_check_only
@@ -82,11 +82,11 @@ class JobServiceAsyncStub(JobServiceStub):
     GetPlans: _aio.UnaryUnaryMultiCallable[_job_pb2.GetPlansRequest, _job_pb2.PlanList]  # type: ignore[assignment]
     WatchPlans: _aio.UnaryStreamMultiCallable[_job_pb2.WatchPlansRequest, _job_pb2.PlanList]  # type: ignore[assignment]
     GetAutoscaling: _aio.UnaryUnaryMultiCallable[_job_pb2.GetAutoscalingRequest, _job_pb2.Autoscaling]  # type: ignore[assignment]
-    """GetAutoscaling says what the auto-scaler knows and does; of a job without a role to scale nothing."""
+    """GetAutoscaling returns what the auto-scaler knows and does; almost empty for a job without a role to scale."""
     WatchAutoscaling: _aio.UnaryStreamMultiCallable[_job_pb2.WatchAutoscalingRequest, _job_pb2.Autoscaling]  # type: ignore[assignment]
     GetWorld: _aio.UnaryUnaryMultiCallable[_job_pb2.GetWorldRequest, _agent_pb2.World]  # type: ignore[assignment]
     GetReport: _aio.UnaryUnaryMultiCallable[_job_pb2.GetReportRequest, _job_pb2.Report]  # type: ignore[assignment]
-    """GetReport sums up the training from its beginning up to now."""
+    """GetReport returns the totals of the training up to now."""
     WatchReport: _aio.UnaryStreamMultiCallable[_job_pb2.WatchReportRequest, _job_pb2.Report]  # type: ignore[assignment]
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -175,7 +175,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_pb2.GetAutoscalingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_pb2.Autoscaling, _abc.Awaitable[_job_pb2.Autoscaling]]:
-        """GetAutoscaling says what the auto-scaler knows and does; of a job without a role to scale nothing."""
+        """GetAutoscaling returns what the auto-scaler knows and does; almost empty for a job without a role to scale."""
 
     @_abc_1.abstractmethod
     def WatchAutoscaling(
@@ -197,7 +197,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_pb2.GetReportRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_job_pb2.Report, _abc.Awaitable[_job_pb2.Report]]:
-        """GetReport sums up the training from its beginning up to now."""
+        """GetReport returns the totals of the training up to now."""
 
     @_abc_1.abstractmethod
     def WatchReport(

@@ -27,13 +27,13 @@ class SendRequest(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     WAIT_SECONDS_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
-    """The caller, a member of the job. A launcher sends to any host, any other member for its own host to the launcher."""
+    """The caller, a member of the job. A launcher sends to any host. Another member sends from its own host to the launcher."""
     host: _builtins.str
     """The worker's name in host discovery."""
     session: _builtins.str
     """Empty: the message opens a session."""
     id: _builtins.str
-    """No other message has the same."""
+    """The unique ID of the message."""
     data: _builtins.bytes
     wait_seconds: _builtins.float
     def __init__(
@@ -86,7 +86,7 @@ class ReceiveRequest(_message.Message):
     host: _builtins.str
     session: _builtins.str
     taken: _builtins.str
-    """The message that the caller has got before: its sender waits no longer. Empty: none."""
+    """The message that the caller has received before, whose sender stops waiting. Empty: none."""
     wait_seconds: _builtins.float
     def __init__(
         self,
@@ -112,7 +112,7 @@ class ReceiveResponse(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Empty: there is no message yet."""
+    """Empty: no message has arrived yet."""
     data: _builtins.bytes
     def __init__(
         self,

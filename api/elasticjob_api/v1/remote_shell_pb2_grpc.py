@@ -27,8 +27,8 @@ if _version_not_supported:
 
 class RemoteShellServiceStub:
     """Carries the sessions of a remote shell between the launcher of a job and its workers, which have no other connection.
-    A message waits at the master until it is taken, and nothing is stored: whose call fails, because the master has
-    restarted for instance, repeats it. So no message is lost, and one that comes twice is known by its id.
+    A message waits at the master until the other side receives it, and nothing is stored. If a call fails, for example
+    because the master has restarted, the caller repeats it. So no message is lost, and its id identifies a repetition.
     """
 
     def __init__(self, channel):
@@ -51,12 +51,12 @@ class RemoteShellServiceStub:
 
 class RemoteShellServiceServicer:
     """Carries the sessions of a remote shell between the launcher of a job and its workers, which have no other connection.
-    A message waits at the master until it is taken, and nothing is stored: whose call fails, because the master has
-    restarted for instance, repeats it. So no message is lost, and one that comes twice is known by its id.
+    A message waits at the master until the other side receives it, and nothing is stored. If a call fails, for example
+    because the master has restarted, the caller repeats it. So no message is lost, and its id identifies a repetition.
     """
 
     def Send(self, request, context):
-        """Send waits until the other side has taken the message, at most `wait_seconds`.
+        """Send waits until the other side has received the message, at most `wait_seconds`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -92,8 +92,8 @@ def add_RemoteShellServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class RemoteShellService:
     """Carries the sessions of a remote shell between the launcher of a job and its workers, which have no other connection.
-    A message waits at the master until it is taken, and nothing is stored: whose call fails, because the master has
-    restarted for instance, repeats it. So no message is lost, and one that comes twice is known by its id.
+    A message waits at the master until the other side receives it, and nothing is stored. If a call fails, for example
+    because the master has restarted, the caller repeats it. So no message is lost, and its id identifies a repetition.
     """
 
     @staticmethod

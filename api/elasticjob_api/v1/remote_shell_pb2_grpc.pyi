@@ -28,8 +28,8 @@ GRPC_VERSION: str
 
 class RemoteShellServiceStub:
     """Carries the sessions of a remote shell between the launcher of a job and its workers, which have no other connection.
-    A message waits at the master until it is taken, and nothing is stored: whose call fails, because the master has
-    restarted for instance, repeats it. So no message is lost, and one that comes twice is known by its id.
+    A message waits at the master until the other side receives it, and nothing is stored. If a call fails, for example
+    because the master has restarted, the caller repeats it. So no message is lost, and its id identifies a repetition.
     """
 
     @_typing.overload
@@ -37,27 +37,27 @@ class RemoteShellServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RemoteShellServiceAsyncStub: ...
     Send: _grpc.UnaryUnaryMultiCallable[_remote_shell_pb2.SendRequest, _remote_shell_pb2.SendResponse]
-    """Send waits until the other side has taken the message, at most `wait_seconds`."""
+    """Send waits until the other side has received the message, at most `wait_seconds`."""
     Receive: _grpc.UnaryUnaryMultiCallable[_remote_shell_pb2.ReceiveRequest, _remote_shell_pb2.ReceiveResponse]
     """Receive waits for the next message of the other side, at most `wait_seconds`."""
 
 @_typing.type_check_only
 class RemoteShellServiceAsyncStub(RemoteShellServiceStub):
     """Carries the sessions of a remote shell between the launcher of a job and its workers, which have no other connection.
-    A message waits at the master until it is taken, and nothing is stored: whose call fails, because the master has
-    restarted for instance, repeats it. So no message is lost, and one that comes twice is known by its id.
+    A message waits at the master until the other side receives it, and nothing is stored. If a call fails, for example
+    because the master has restarted, the caller repeats it. So no message is lost, and its id identifies a repetition.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Send: _aio.UnaryUnaryMultiCallable[_remote_shell_pb2.SendRequest, _remote_shell_pb2.SendResponse]  # type: ignore[assignment]
-    """Send waits until the other side has taken the message, at most `wait_seconds`."""
+    """Send waits until the other side has received the message, at most `wait_seconds`."""
     Receive: _aio.UnaryUnaryMultiCallable[_remote_shell_pb2.ReceiveRequest, _remote_shell_pb2.ReceiveResponse]  # type: ignore[assignment]
     """Receive waits for the next message of the other side, at most `wait_seconds`."""
 
 class RemoteShellServiceServicer(metaclass=_abc_1.ABCMeta):
     """Carries the sessions of a remote shell between the launcher of a job and its workers, which have no other connection.
-    A message waits at the master until it is taken, and nothing is stored: whose call fails, because the master has
-    restarted for instance, repeats it. So no message is lost, and one that comes twice is known by its id.
+    A message waits at the master until the other side receives it, and nothing is stored. If a call fails, for example
+    because the master has restarted, the caller repeats it. So no message is lost, and its id identifies a repetition.
     """
 
     @_abc_1.abstractmethod
@@ -66,7 +66,7 @@ class RemoteShellServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _remote_shell_pb2.SendRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_remote_shell_pb2.SendResponse, _abc.Awaitable[_remote_shell_pb2.SendResponse]]:
-        """Send waits until the other side has taken the message, at most `wait_seconds`."""
+        """Send waits until the other side has received the message, at most `wait_seconds`."""
 
     @_abc_1.abstractmethod
     def Receive(

@@ -33,7 +33,7 @@ class SetValueRequest(_message.Message):
     expected: _builtins.bytes
     """Set only if the present value equals this one. Absent: set whatever the present value is."""
     if_absent: _builtins.bool
-    """Set only if there is no value."""
+    """Set only if the key has no value."""
     def __init__(
         self,
         *,
@@ -229,7 +229,7 @@ class BarrierRequest(_message.Message):
     pod_uid: _builtins.str
     wait_seconds: _builtins.float
     number: _builtins.int
-    """Number of earlier uses of this barrier in this round. A repeated request that was answered already returns at once."""
+    """The number of earlier uses of this barrier in this round. A repetition of an answered request returns at once."""
     def __init__(
         self,
         *,

@@ -106,9 +106,9 @@ class RendezvousServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def MayCommit(self, request, context):
-        """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. When the
-        others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION; while it is not
-        known, with UNAVAILABLE.
+        """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. If the
+        others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION. While the master
+        does not know the world yet, it is refused with UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -43,9 +43,9 @@ class RendezvousServiceStub:
     Barrier: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.BarrierRequest, _rendezvous_pb2.BarrierResponse]
     """Barrier returns when every member of the round's world has called it with this name and number."""
     MayCommit: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.MayCommitRequest, _rendezvous_pb2.MayCommitResponse]
-    """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. When the
-    others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION; while it is not
-    known, with UNAVAILABLE.
+    """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. If the
+    others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION. While the master
+    does not know the world yet, it is refused with UNAVAILABLE.
     """
 
 @_typing.type_check_only
@@ -63,9 +63,9 @@ class RendezvousServiceAsyncStub(RendezvousServiceStub):
     Barrier: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.BarrierRequest, _rendezvous_pb2.BarrierResponse]  # type: ignore[assignment]
     """Barrier returns when every member of the round's world has called it with this name and number."""
     MayCommit: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.MayCommitRequest, _rendezvous_pb2.MayCommitResponse]  # type: ignore[assignment]
-    """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. When the
-    others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION; while it is not
-    known, with UNAVAILABLE.
+    """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. If the
+    others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION. While the master
+    does not know the world yet, it is refused with UNAVAILABLE.
     """
 
 class RendezvousServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -116,9 +116,9 @@ class RendezvousServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rendezvous_pb2.MayCommitRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rendezvous_pb2.MayCommitResponse, _abc.Awaitable[_rendezvous_pb2.MayCommitResponse]]:
-        """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. When the
-        others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION; while it is not
-        known, with UNAVAILABLE.
+        """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. If the
+        others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION. While the master
+        does not know the world yet, it is refused with UNAVAILABLE.
         """
 
 def add_RendezvousServiceServicer_to_server(servicer: RendezvousServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

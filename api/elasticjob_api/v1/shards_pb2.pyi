@@ -34,7 +34,7 @@ class CreateDatasetRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     size: _builtins.int
-    """Number of samples; of a streamed data set: those that exist already. Not used with parts."""
+    """The number of samples; for a streamed data set, those that exist already. Not used with parts."""
     shard_size: _builtins.int
     """Samples in a shard; the last one of an epoch may be smaller."""
     epochs: _builtins.int
@@ -45,10 +45,10 @@ class CreateDatasetRequest(_message.Message):
     """The data set grows by ExtendDataset until a call sets `final`. It has one epoch, in order."""
     pod_uid: _builtins.str
     round: _builtins.int
-    """Round of the requesting process; one that is not of the present world is refused. 0: not known."""
+    """Round of the requesting process. A process that is not in the present world is refused. 0: not known."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
-        """Files, or other parts, each with its own samples: no shard crosses the end of a part."""
+        """Files or other parts, each with its own samples. No shard crosses the end of a part."""
 
     def __init__(
         self,
@@ -163,12 +163,11 @@ class LeaseShardsRequest(_message.Message):
     pod_uid: _builtins.str
     count: _builtins.int
     request_id: _builtins.str
-    """Identifies this request, so that it can be repeated if its answer was lost: the repetition gets the same shards,
-    also from a master that has restarted meanwhile. Only a pod's latest request is known. Empty: it will not be
-    repeated.
+    """Identifies this request, so that it can be repeated if its answer was lost. The repetition gets the same shards, also
+    from a restarted master. Only a pod's latest request is remembered. Empty: it will not be repeated.
     """
     round: _builtins.int
-    """Round of the requesting process; one that is not of the present world gets no shards. 0: not known."""
+    """Round of the requesting process. A process that is not in the present world gets no shards. 0: not known."""
     def __init__(
         self,
         *,
@@ -196,7 +195,7 @@ class LeaseShardsResponse(_message.Message):
     finished: _builtins.bool
     """No shard is waiting and none is leased: the data set is finished."""
     most: _builtins.int
-    """Most shards of this data set that this worker may lease at a time, given the present workers and data sets."""
+    """The most shards of this data set that this worker may lease at a time, with the present workers and data sets."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Shard]: ...
     def __init__(
@@ -228,10 +227,10 @@ class ReportShardsRequest(_message.Message):
     dataset: _builtins.str
     pod_uid: _builtins.str
     message: _builtins.str
-    """Why they failed, as a message for people."""
+    """Why they failed, as a message for users."""
     round: _builtins.int
-    """Round of the process that has trained them. Shards trained before the ledger was reset to a checkpoint are stale;
-    those that an ended process returns are waiting already. 0: not known.
+    """Round of the process that has trained them. Shards trained before the ledger was reset to a checkpoint are stale.
+    Shards that an ended process returns are waiting already. 0: not known.
     """
     @_builtins.property
     def done(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
@@ -271,9 +270,7 @@ class ReportShardsResponse(_message.Message):
     STALE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def stale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Shards reported done or failed that are not leased to this worker (any more): another worker has processed or will
-        process them.
-        """
+        """Shards reported done or failed that are not leased to this worker. Another worker has processed them or will do so."""
 
     def __init__(
         self,
@@ -299,12 +296,12 @@ class ExtendDatasetRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     size: _builtins.int
-    """Total number of samples now; a smaller number than before changes nothing."""
+    """The total number of samples now. A smaller number than before changes nothing."""
     final: _builtins.bool
     """No more samples will follow."""
     pod_uid: _builtins.str
     round: _builtins.int
-    """Round of the requesting process; one that is not of the present world is refused. 0: not known."""
+    """Round of the requesting process. A process that is not in the present world is refused. 0: not known."""
     def __init__(
         self,
         *,
@@ -351,7 +348,7 @@ class GetCheckpointRequest(_message.Message):
     dataset: _builtins.str
     pod_uid: _builtins.str
     round: _builtins.int
-    """Round of the requesting process; one that is not of the present world is refused. 0: not known."""
+    """Round of the requesting process. A process that is not in the present world is refused. 0: not known."""
     def __init__(
         self,
         *,
@@ -396,7 +393,7 @@ class RestoreCheckpointRequest(_message.Message):
     POD_UID_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     state: _builtins.bytes
-    """What GetCheckpoint has returned; empty: reset to the beginning."""
+    """The bytes from GetCheckpoint; empty: reset to the beginning."""
     round: _builtins.int
     """The round of the process that restores."""
     pod_uid: _builtins.str
@@ -473,7 +470,7 @@ class Ledger(_message.Message):
     leased: _builtins.int
     waiting: _builtins.int
     returned: _builtins.int
-    """Number of times a shard was returned or was taken from a lost worker."""
+    """The number of leases that ended without a result: returned, or of a lost worker."""
     failed: _builtins.int
     """Shards reported as failed; total = done + leased + waiting + failed."""
     growing: _builtins.bool

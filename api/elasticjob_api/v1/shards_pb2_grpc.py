@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ShardServiceStub:
-    """Dynamic data sharding: parts of a data set are leased to workers and accounted for one by one.
+    """Dynamic data sharding: workers lease parts of a data set and report each of them.
     """
 
     def __init__(self, channel):
@@ -73,11 +73,11 @@ class ShardServiceStub:
 
 
 class ShardServiceServicer:
-    """Dynamic data sharding: parts of a data set are leased to workers and accounted for one by one.
+    """Dynamic data sharding: workers lease parts of a data set and report each of them.
     """
 
     def CreateDataset(self, request, context):
-        """CreateDataset declares a data set by name; repeating it with the same parameters is harmless.
+        """CreateDataset declares a data set by name. A repetition with the same parameters changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -90,7 +90,7 @@ class ShardServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReportShards(self, request, context):
-        """ReportShards ends leases. A returned shard is leased again, to any worker.
+        """ReportShards ends leases. A returned shard can be leased by any worker.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,15 +104,15 @@ class ShardServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetCheckpoint(self, request, context):
-        """GetCheckpoint returns which shards are done, as bytes to be stored with the model's checkpoint.
+        """GetCheckpoint returns which shards are done, as bytes to store in the model's checkpoint.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RestoreCheckpoint(self, request, context):
-        """RestoreCheckpoint resets the ledger to a checkpoint: shards done after it are trained again. It happens once per
-        round: a repetition is harmless, another checkpoint in the same round is refused.
+        """RestoreCheckpoint resets the ledger to a checkpoint: shards done after it are trained again. This is possible once
+        per round: a repetition changes nothing, and another checkpoint in the same round is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,7 +171,7 @@ def add_ShardServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ShardService:
-    """Dynamic data sharding: parts of a data set are leased to workers and accounted for one by one.
+    """Dynamic data sharding: workers lease parts of a data set and report each of them.
     """
 
     @staticmethod

@@ -27,49 +27,49 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ShardServiceStub:
-    """Dynamic data sharding: parts of a data set are leased to workers and accounted for one by one."""
+    """Dynamic data sharding: workers lease parts of a data set and report each of them."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ShardServiceAsyncStub: ...
     CreateDataset: _grpc.UnaryUnaryMultiCallable[_shards_pb2.CreateDatasetRequest, _shards_pb2.CreateDatasetResponse]
-    """CreateDataset declares a data set by name; repeating it with the same parameters is harmless."""
+    """CreateDataset declares a data set by name. A repetition with the same parameters changes nothing."""
     LeaseShards: _grpc.UnaryUnaryMultiCallable[_shards_pb2.LeaseShardsRequest, _shards_pb2.LeaseShardsResponse]
     ReportShards: _grpc.UnaryUnaryMultiCallable[_shards_pb2.ReportShardsRequest, _shards_pb2.ReportShardsResponse]
-    """ReportShards ends leases. A returned shard is leased again, to any worker."""
+    """ReportShards ends leases. A returned shard can be leased by any worker."""
     ExtendDataset: _grpc.UnaryUnaryMultiCallable[_shards_pb2.ExtendDatasetRequest, _shards_pb2.ExtendDatasetResponse]
     """ExtendDataset reports that a streamed data set has grown, or that it has ended."""
     GetCheckpoint: _grpc.UnaryUnaryMultiCallable[_shards_pb2.GetCheckpointRequest, _shards_pb2.Checkpoint]
-    """GetCheckpoint returns which shards are done, as bytes to be stored with the model's checkpoint."""
+    """GetCheckpoint returns which shards are done, as bytes to store in the model's checkpoint."""
     RestoreCheckpoint: _grpc.UnaryUnaryMultiCallable[_shards_pb2.RestoreCheckpointRequest, _shards_pb2.RestoreCheckpointResponse]
-    """RestoreCheckpoint resets the ledger to a checkpoint: shards done after it are trained again. It happens once per
-    round: a repetition is harmless, another checkpoint in the same round is refused.
+    """RestoreCheckpoint resets the ledger to a checkpoint: shards done after it are trained again. This is possible once
+    per round: a repetition changes nothing, and another checkpoint in the same round is refused.
     """
     GetLedger: _grpc.UnaryUnaryMultiCallable[_shards_pb2.GetLedgerRequest, _shards_pb2.Ledger]
 
 @_typing.type_check_only
 class ShardServiceAsyncStub(ShardServiceStub):
-    """Dynamic data sharding: parts of a data set are leased to workers and accounted for one by one."""
+    """Dynamic data sharding: workers lease parts of a data set and report each of them."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateDataset: _aio.UnaryUnaryMultiCallable[_shards_pb2.CreateDatasetRequest, _shards_pb2.CreateDatasetResponse]  # type: ignore[assignment]
-    """CreateDataset declares a data set by name; repeating it with the same parameters is harmless."""
+    """CreateDataset declares a data set by name. A repetition with the same parameters changes nothing."""
     LeaseShards: _aio.UnaryUnaryMultiCallable[_shards_pb2.LeaseShardsRequest, _shards_pb2.LeaseShardsResponse]  # type: ignore[assignment]
     ReportShards: _aio.UnaryUnaryMultiCallable[_shards_pb2.ReportShardsRequest, _shards_pb2.ReportShardsResponse]  # type: ignore[assignment]
-    """ReportShards ends leases. A returned shard is leased again, to any worker."""
+    """ReportShards ends leases. A returned shard can be leased by any worker."""
     ExtendDataset: _aio.UnaryUnaryMultiCallable[_shards_pb2.ExtendDatasetRequest, _shards_pb2.ExtendDatasetResponse]  # type: ignore[assignment]
     """ExtendDataset reports that a streamed data set has grown, or that it has ended."""
     GetCheckpoint: _aio.UnaryUnaryMultiCallable[_shards_pb2.GetCheckpointRequest, _shards_pb2.Checkpoint]  # type: ignore[assignment]
-    """GetCheckpoint returns which shards are done, as bytes to be stored with the model's checkpoint."""
+    """GetCheckpoint returns which shards are done, as bytes to store in the model's checkpoint."""
     RestoreCheckpoint: _aio.UnaryUnaryMultiCallable[_shards_pb2.RestoreCheckpointRequest, _shards_pb2.RestoreCheckpointResponse]  # type: ignore[assignment]
-    """RestoreCheckpoint resets the ledger to a checkpoint: shards done after it are trained again. It happens once per
-    round: a repetition is harmless, another checkpoint in the same round is refused.
+    """RestoreCheckpoint resets the ledger to a checkpoint: shards done after it are trained again. This is possible once
+    per round: a repetition changes nothing, and another checkpoint in the same round is refused.
     """
     GetLedger: _aio.UnaryUnaryMultiCallable[_shards_pb2.GetLedgerRequest, _shards_pb2.Ledger]  # type: ignore[assignment]
 
 class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Dynamic data sharding: parts of a data set are leased to workers and accounted for one by one."""
+    """Dynamic data sharding: workers lease parts of a data set and report each of them."""
 
     @_abc_1.abstractmethod
     def CreateDataset(
@@ -77,7 +77,7 @@ class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _shards_pb2.CreateDatasetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_shards_pb2.CreateDatasetResponse, _abc.Awaitable[_shards_pb2.CreateDatasetResponse]]:
-        """CreateDataset declares a data set by name; repeating it with the same parameters is harmless."""
+        """CreateDataset declares a data set by name. A repetition with the same parameters changes nothing."""
 
     @_abc_1.abstractmethod
     def LeaseShards(
@@ -92,7 +92,7 @@ class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _shards_pb2.ReportShardsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_shards_pb2.ReportShardsResponse, _abc.Awaitable[_shards_pb2.ReportShardsResponse]]:
-        """ReportShards ends leases. A returned shard is leased again, to any worker."""
+        """ReportShards ends leases. A returned shard can be leased by any worker."""
 
     @_abc_1.abstractmethod
     def ExtendDataset(
@@ -108,7 +108,7 @@ class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _shards_pb2.GetCheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_shards_pb2.Checkpoint, _abc.Awaitable[_shards_pb2.Checkpoint]]:
-        """GetCheckpoint returns which shards are done, as bytes to be stored with the model's checkpoint."""
+        """GetCheckpoint returns which shards are done, as bytes to store in the model's checkpoint."""
 
     @_abc_1.abstractmethod
     def RestoreCheckpoint(
@@ -116,8 +116,8 @@ class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _shards_pb2.RestoreCheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_shards_pb2.RestoreCheckpointResponse, _abc.Awaitable[_shards_pb2.RestoreCheckpointResponse]]:
-        """RestoreCheckpoint resets the ledger to a checkpoint: shards done after it are trained again. It happens once per
-        round: a repetition is harmless, another checkpoint in the same round is refused.
+        """RestoreCheckpoint resets the ledger to a checkpoint: shards done after it are trained again. This is possible once
+        per round: a repetition changes nothing, and another checkpoint in the same round is refused.
         """
 
     @_abc_1.abstractmethod
