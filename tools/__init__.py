@@ -1,1 +1,4 @@
-"""Generators of CRDs, admission policies, gRPC stubs, docs and manifests. `make generate` runs them; they are not shipped."""
+"""Generators of CRDs, admission policies, gRPC stubs, docs and manifests.
+
+`make generate` runs them. They are not shipped.
+"""

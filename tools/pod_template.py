@@ -4,8 +4,8 @@
 
 writes tools/pod_template.json: the definitions of PodTemplateSpec and ResourceRequirements in that
 version of Kubernetes, one a line. `make generate` copies them into the CRDs. So the API server
-refuses a misspelled field of a template, or one of a wrong type, when the job is created, and stores
-nothing that is nested deeper than a pod.
+refuses a misspelled field of a template, or one of a wrong type, when the job is created, and
+stores nothing that is nested deeper than a pod.
 
 The file contains only names, types and enumerations, because a CRD must fit into etcd and into an
 annotation of `kubectl apply`. The API server checks the values when the pod is created.
@@ -65,8 +65,8 @@ _RESTART_POLICY: Json = {
     "x-kubernetes-validations": [
         {
             "rule": "self in ['', 'Never']",
-            "message": "a pod of a job is never restarted in its place, but replaced by the operator, as restartRules "
-            "and restartLimit say; remove restartPolicy, or set Never",
+            "message": "a pod of a job is never restarted in its place, but replaced by the "
+            "operator, as restartRules and restartLimit say; remove restartPolicy, or set Never",
         }
     ],
 }
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def render(document: Json) -> bytes:
-    """Return the file's content for the document that an API server serves at /openapi/v3/api/v1."""
+    """Return the file's content for an API server's document /openapi/v3/api/v1."""
     served = {
         name.rpartition(".")[2]: schema
         for name, schema in document["components"]["schemas"].items()

@@ -1,4 +1,4 @@
-"""Renders the manifests for kustomize from the Helm chart, so that both ways install the same objects.
+"""Renders the manifests for kustomize from the Helm chart, so that both install the same.
 
 `make generate` runs it. With --check it writes nothing and lists the files that are out of date.
 The CustomResourceDefinitions are not rendered: kustomize and the chart both read them from crds/.

@@ -106,7 +106,7 @@ def _root(resource: type[Object]) -> Json:
 
 
 def _without_defaults(schema: Json) -> Json:
-    """Return the schema without defaults, so that a status shows only what a controller has written."""
+    """Return the schema without defaults: a status shows only fields that were written."""
     found = {key: value for key, value in schema.items() if key != "default"}
     for key in ("items", "additionalProperties"):
         if key in schema:
@@ -210,7 +210,7 @@ def _map(info: mi.DictType) -> Json:
 
 
 def _list_kind(info: mi.ListType) -> Json:
-    """Return the list type of conditions, a map by type, so that several writers can apply their own."""
+    """Return the list type: conditions are a map by type, so that each writer applies its own."""
     if isinstance(info.item_type, mi.StructType) and info.item_type.cls.__name__ == "Condition":
         return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     return {}

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 Activity = Literal["waiting", "starting", "training", "stalled", "suspended", "finished"]
-"""waiting: there is no world. starting: the world has not finished a step yet. stalled: the training
-hangs. suspended: by the user. finished: there is nothing left to train.
+"""waiting: no world exists. starting: the world has not finished a step yet. stalled: the training
+hangs. suspended: by the user. finished: nothing is left to train.
 """
 MEASURE_SECONDS = 5.0
 """The time between two sums over the members, of which there may be thousands."""
@@ -60,7 +60,8 @@ class Moment:
         activity: the present activity.
         round: the round of the present world, or of the last one.
         complete: all members have reconnected since the master's start.
-        stalled_since: since when the training is stalled, in seconds since the epoch; None: it is not.
+        stalled_since: since when the training is stalled, in seconds since the epoch; None: it is
+            not.
     """
 
     activity: Activity

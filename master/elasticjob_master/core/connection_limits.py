@@ -32,7 +32,7 @@ class Connection:
 
 
 def most_connections(members: int) -> int:
-    """Return the most connections of strangers, and the most of callers other than agents, in a job."""
+    """Return the limit for connections of strangers, and for those of callers other than agents."""
     return members + SPARE_CONNECTIONS
 
 

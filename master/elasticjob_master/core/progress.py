@@ -17,8 +17,8 @@ from elasticjob_api.limits import MAX_METRIC_NAME_CHARACTERS, MAX_METRICS, MAX_S
 
 _DECAY_SECONDS = 5.0
 _KEPT = 0.75
-"""The smallest share of the older sums that remains after a report, so that several reports count even
-if steps take long.
+"""The smallest share of the older sums that remains after a report, so that several reports count
+even if steps take long.
 """
 _SILENT_SECONDS = 15.0
 _OUTLIER_FACTOR = 5.0
@@ -36,7 +36,8 @@ class Report:
         samples: samples trained since the last report.
         seconds: seconds since the last report; 0: not known.
         steps: steps finished since the last report; 0: not known.
-        compute_seconds: the part of `seconds` in which the member did not wait for others; 0: not known.
+        compute_seconds: the part of `seconds` in which the member did not wait for others; 0: not
+            known.
     """
 
     round: int

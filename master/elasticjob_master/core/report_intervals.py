@@ -1,4 +1,4 @@
-"""Chooses how often agents send heartbeats and step reports, so that the master's load is bounded."""
+"""Chooses how often agents send heartbeats and step reports, to bound the master's load."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIGNIFICANT_FACTOR = 1.5
 
 @dataclass(frozen=True)
 class Intervals:
-    """Seconds between two heartbeats of one agent, and the shortest time between two of its step reports."""
+    """The seconds between two heartbeats of an agent, and the shortest time between two reports."""
 
     heartbeat: float
     report: float

@@ -20,7 +20,7 @@ there is nothing left to train.
 
 MOST_RESTARTS = 5
 _START_UP = 3
-"""The limit of the first step of a round is multiplied by this: frameworks load and compile before it."""
+"""The first step of a round may take longer by this factor, as frameworks compile before it."""
 _LONGEST_ADVANCE_SECONDS = 2.0
 _CATCH_UP_SECONDS = 10.0
 """The time that members have to report to a restarted master what they have done meanwhile."""
@@ -54,11 +54,12 @@ class StallDetector:
 
     Attributes:
         round: the round of the present world.
-        stepped_at: when the last step was reported, in seconds since the epoch; None: the job has not finished one, and
-            so it cannot stall.
+        stepped_at: when the last step was reported, in seconds since the epoch; None: the job has
+            not finished one, and so it cannot stall.
         usual: the recent average of the seconds between a member's step reports.
         start_up: the longest time to the first step of a round so far, in seconds.
-        since: since when the training is stalled, in seconds since the epoch; None: it is not stalled.
+        since: since when the training is stalled, in seconds since the epoch; None: it is not
+            stalled.
         restarts: the number of restarts because of stalls since the last long time of training.
         restarted_at: when the last of them happened, in seconds since the epoch.
         idle: the seconds without a step that count.
@@ -112,7 +113,7 @@ class StallDetector:
         process_round: int,
         rule: StallRule,
     ) -> bool:
-        """Count the time since the last call; return whether the master must restart the training now.
+        """Count the time since the last call; return whether the training must be restarted now.
 
         Args:
             now: the time of the monotonic clock.

@@ -1,4 +1,4 @@
-"""Measures how long a member's steps take, from its step reports; `stragglers` compares these times."""
+"""Measures how long a member's steps take. `stragglers` compares these times."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StepTimes:
         return self.seconds / self.steps if self.steps else 0.0
 
     def add(self, report: Report, steps: int, now: float) -> None:
-        """Add a report of some steps. The first report of a round is skipped: it contains the start-up."""
+        """Add a report, except the first one of a round, which contains the start-up."""
         own_work = report.compute_seconds > 0
         if report.round != self.round or own_work != self.own_work:
             self.round = report.round

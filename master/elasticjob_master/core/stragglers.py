@@ -1,4 +1,4 @@
-"""Finds stragglers: members that take much longer for a step than the others of their role, for a while.
+"""Finds members that take much longer for a step than the others of their role, for a while.
 
 If members wait for each other at every step, all of them take as long as the slowest one. Only the
 time of a member's own work shows which one is slow. If no member reports that time, no straggler is

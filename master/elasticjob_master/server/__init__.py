@@ -1,1 +1,1 @@
-"""What the master serves: gRPC to agents and users, HTTPS to Horovod, browsers and Prometheus."""
+"""Serves gRPC to agents and users, and HTTPS to Horovod, browsers and Prometheus."""

@@ -1,7 +1,7 @@
 """Which calls a token permits.
 
-The job's token permits all calls. The query token, which is derived from it, permits calls that only
-read. Without a token a caller may only check the master's health.
+The job's token permits all calls. The query token, which is derived from it, permits calls that
+only read. Without a token a caller may only check the master's health.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The messages that describe the job.
 
-JobService answers with them, the dashboard shows them, and the master stores them for the time after
-the job's end.
+JobService answers with them, the dashboard shows them, and the master stores them for the time
+after the job's end.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _HANDLERS: Mapping[tuple[bool, bool], Callable[..., Any]] = {
     (True, False): grpc.stream_unary_rpc_method_handler,
     (True, True): grpc.stream_stream_rpc_method_handler,
 }
-"""By whether the requests are a stream, and whether the answers are."""
+"""The keys say whether the requests are a stream, and whether the answers are."""
 
 KindOf = Callable[[Peer], Kind]
 Behaviour = Callable[[Any, Any], Awaitable[Any]]
@@ -48,12 +48,12 @@ class Callers:
 
     def __init__(self) -> None:
         self._callers: dict[str, Peer | None] = {}
-        """By the client's name in gRPC; None: not parsed yet, which would slow down each call."""
+        """The clients by their names in gRPC. A name is parsed later (None), to keep calls fast."""
         self._streams: dict[str, int] = {}
         """The number of open streams of each agent."""
 
     def kinds(self) -> KindOf:
-        """Return a function that tells agents, other callers and strangers apart, as of now."""
+        """Return a function that classifies clients, as of now."""
         for text in [text for text, peer in self._callers.items() if peer is None]:
             self._callers[text] = peer_of(text)
         callers = set(self._callers.values())
@@ -140,7 +140,7 @@ class ConnectionGuard:
         members: Callable[[], int],
         on_sweep: Callable[[set[Peer]], None] = lambda _present: None,
     ) -> None:
-        """Watch these ports.
+        """Prepare to watch these ports.
 
         Args:
             ports: by port, a function that returns a function which classifies clients.
@@ -150,8 +150,9 @@ class ConnectionGuard:
         self._ports = ports
         self._members = members
         self._since: dict[int, tuple[int, Peer, float] | None] = {}
-        """By the socket's inode: its port, its client, and when it was found; None: not a connection
-        to one of the ports.
+        """By the socket's inode: its port, its client, and when it was found.
+
+        None marks a socket that is not a connection to one of the ports.
         """
         self._on_sweep = on_sweep
         self.closed = 0

@@ -131,8 +131,8 @@ async def _refuse_reader(_messages: Any, context: Any) -> None:
 def leave_gone_callers_out_of_the_log() -> None:
     """Keep grpc from logging a traceback for each answer whose caller has disconnected.
 
-    grpc is silent about callers that it knows to be disconnected, but it often finds out only by the
-    failed write.
+    grpc is silent about callers that it knows to be disconnected, but it often finds out only by
+    the failed write.
     """
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_not_a_gone_caller)
 
@@ -186,8 +186,9 @@ class GrpcServer:
                 self._listen(at)
         except RuntimeError as error:
             raise CannotListen(
-                f"cannot listen on {at}: the port is in use, the address is not this host's, "
-                f"or {names.ENV_TLS_CERT} and {names.ENV_TLS_KEY} are not a certificate and its key ({error})"
+                f"cannot listen on {at}: the port is in use, the address is not this host's, or "
+                f"{names.ENV_TLS_CERT} and {names.ENV_TLS_KEY} are not a certificate and its key "
+                f"({error})"
             ) from error
         await self._server.start()
         for service in ("", *_SERVICES):

@@ -102,7 +102,7 @@ class HttpServer:
         await self._runner.cleanup()
 
     def kinds(self) -> KindOf:
-        """Return a function that tells callers, which have sent a request, from strangers."""
+        """Return a function that classifies clients: a caller has sent a request."""
         server = self._runner.server
         connections = [] if server is None else server.connections
         callers = self._callers & {_peer(each.transport) for each in connections}
@@ -152,8 +152,8 @@ class HttpServer:
     async def _healthy(self, _request: web.Request) -> web.Response:
         """Answer, which shows that the event loop runs.
 
-        The probe depends on nothing else: without the API server the master still serves its agents,
-        and a restart would not help.
+        The probe depends on nothing else: without the API server the master still serves its
+        agents, and a restart would not help.
         """
         return web.Response(text="ok\n")
 

@@ -64,7 +64,8 @@ class AgentService:
     def handler(self) -> grpc.GenericRpcHandler:
         """Return the handler of the service's methods.
 
-        The generated code would do, except that Connect writes messages that are serialized already.
+        The generated code would do, except that Connect writes messages that are serialized
+        already.
         """
         return grpc.method_handlers_generic_handler(
             NAME,

@@ -129,8 +129,8 @@ class JobService(JobServiceServicer):
 
         Args:
             context: the call's context.
-            message: returns the message, which must be current if the argument is true. Nothing is written if it
-                returns None or the same object again.
+            message: returns the message, which must be current if the argument is true. Nothing is
+                written if it returns None or the same object again.
         """
         if self._watches >= MOST_WATCHES:
             problem = (

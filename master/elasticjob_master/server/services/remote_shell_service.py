@@ -43,7 +43,7 @@ class RemoteShellService(RemoteShellServiceServicer):
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._messages: dict[_Direction, dict[str, _Message]] = {}
-        """By direction and by the message's ID."""
+        """The messages of each direction, by their IDs."""
         self._waiters = Waiters(MOST_WAITING)
         """Receive calls wait for a message in their direction, Send calls for their message to be
         received.
@@ -54,8 +54,9 @@ class RemoteShellService(RemoteShellServiceServicer):
         async with errors.abort_on_refusal(context):
             _check(request.host, request.session, request.id, wait_seconds=request.wait_seconds)
             if not request.id or len(request.data) > LONGEST_DATA:
+                size = len(request.data)
                 raise BadRequest(
-                    f"id must be set, and data has {len(request.data)} bytes of at most {LONGEST_DATA}"
+                    f"id must be set, and data has {size} bytes of at most {LONGEST_DATA}"
                 )
             to_worker = self._is_launcher(request.pod_uid, request.host)
             if to_worker and not request.session and not self._is_listed(request.host):
@@ -131,6 +132,5 @@ def _check(*texts: str, wait_seconds: float) -> None:
     if any(len(text) > LONGEST_TEXT for text in texts):
         raise BadRequest(f"host, session and id have at most {LONGEST_TEXT} characters")
     if not 0 < wait_seconds <= LONGEST_WAIT_SECONDS:
-        raise BadRequest(
-            f"wait_seconds is {wait_seconds:g}; it must be more than 0, at most {LONGEST_WAIT_SECONDS:g}"
-        )
+        bounds = f"more than 0, at most {LONGEST_WAIT_SECONDS:g}"
+        raise BadRequest(f"wait_seconds is {wait_seconds:g}; it must be {bounds}")

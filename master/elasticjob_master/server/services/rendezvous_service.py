@@ -1,8 +1,8 @@
 """RendezvousService: the key-value store and the barriers of a world.
 
 The service answers a change, and returns a value, only after the state has been stored. So a
-restarted master knows everything that an earlier one has answered. A waiting call continues when its
-key or barrier changes, and fails when its round ends.
+restarted master knows everything that an earlier one has answered. A waiting call continues when
+its key or barrier changes, and fails when its round ends.
 """
 
 from __future__ import annotations
@@ -94,9 +94,8 @@ class RendezvousService(RendezvousServiceServicer):
         async with errors.abort_on_refusal(context):
             self._check_round(request.round)
             if not self._controller.rendezvous.in_world(request.pod_uid):
-                raise NotCurrent(
-                    f"pod UID {request.pod_uid[:128]!r} is not in the world of round {request.round}"
-                )
+                uid = request.pod_uid[:128]
+                raise NotCurrent(f"pod UID {uid!r} is not in the world of round {request.round}")
             try:
                 async with _within(request.wait_seconds):
                     await self._pass(request)
@@ -161,7 +160,7 @@ class RendezvousService(RendezvousServiceServicer):
 
 @asynccontextmanager
 async def _within(seconds: float) -> AsyncIterator[None]:
-    """Raise TimeoutError after a request's wait_seconds. With 0 the request does not wait at all."""
+    """Raise TimeoutError after a request's wait_seconds. 0 means that it does not wait at all."""
     if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
         raise BadRequest(f"wait_seconds is {seconds:g}; it must be 0 to {LONGEST_WAIT_SECONDS:g}")
     try:

@@ -2,7 +2,8 @@
 
 The service answers a change only after the state has been stored. The exception is a lease while
 the state cannot be stored: the service answers it at once, so that the training continues. The
-members report their leases to the next master, which leases nothing before all of them have done so.
+members report their leases to the next master, which leases nothing before all of them have done
+so.
 """
 
 from __future__ import annotations
@@ -123,9 +124,9 @@ class ShardService(ShardServiceServicer):
             member = check_current(self._controller.rendezvous, request.pod_uid, request.round)
             if self._controller.rendezvous.is_notified(member):
                 raise BadRequest(
-                    f"role {member.identity.role} has onWorldChange: Notify; its processes continue with what "
-                    f"they have trained, so data set {request.dataset} cannot go back to a checkpoint: "
-                    "use Restart for that"
+                    f"role {member.identity.role} has onWorldChange: Notify; its processes "
+                    "continue with what they have trained, so data set "
+                    f"{request.dataset} cannot go back to a checkpoint: use Restart for that"
                 )
             alone = self._controller.rendezvous.world == (request.pod_uid,)
             only = alone and member.identity.slots == 1
@@ -183,8 +184,9 @@ class ShardService(ShardServiceServicer):
 def _dataset(request: pb.CreateDatasetRequest) -> Dataset:
     for part in request.parts:
         if len(part.name) > _LONGEST_NAME:
+            size = len(part.name)
             raise BadRequest(
-                f"the name of a part has {len(part.name)} characters; it must have at most {_LONGEST_NAME}"
+                f"the name of a part has {size} characters; it must have at most {_LONGEST_NAME}"
             )
     sizes = tuple(part.size for part in request.parts)
     return Dataset(

@@ -1,4 +1,4 @@
-"""Calls that wait until something happens, and whose number is bounded."""
+"""Lets a bounded number of calls wait for events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elasticjob_api.refusals import LimitReached
 
 
 class Waiters:
-    """The waiting calls of one service, by what they wait for."""
+    """The waiting calls of one service. A key identifies the event that a call waits for."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
