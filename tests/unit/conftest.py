@@ -1,4 +1,4 @@
-"""How many random histories the simulator runs, and which."""
+"""Options for the number of random histories that the simulator runs, and for their seed."""
 
 import pytest
 

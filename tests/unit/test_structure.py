@@ -1,4 +1,4 @@
-"""What tests share is in tests/support and the conftests: no test file needs another."""
+"""Checks that tests share code only through tests/support and the conftests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_no_file_of_tests_imports_from_another_test_file() -> None:
     assert found == []
 
 
-def test_every_file_that_tests_share_says_what_it_is() -> None:
+def test_every_shared_file_has_a_docstring() -> None:
     files = [*(TESTS / "support").rglob("*.py"), *TESTS.rglob("conftest.py")]
     silent = [
         str(path.relative_to(TESTS))

@@ -48,7 +48,7 @@ def schema_of(plural: str) -> dict[str, Any]:
 
 
 def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every field below, but none inside of Kubernetes' own types."""
+    """Yield every field below a schema, except those inside of Kubernetes' own types."""
     for name, field in schema.get("properties", {}).items():
         yield f"{path}.{name}", field
         if f"{path}.{name}" not in OF_KUBERNETES:
@@ -85,7 +85,7 @@ def test_every_field_is_described(plural: str) -> None:
 
 
 @pytest.mark.parametrize("plural", KINDS)
-def test_a_status_has_no_defaults_so_that_unwritten_fields_are_missing(plural: str) -> None:
+def test_a_status_has_no_defaults_and_shows_only_written_fields(plural: str) -> None:
     status = schema_of(plural)["properties"]["status"]
     assert [path for path, field in fields(status, "status") if "default" in field] == []
     conditions = status.get("default", {"conditions": []}).pop("conditions")
@@ -104,13 +104,13 @@ def test_every_field_is_in_the_reference(plural: str) -> None:
             assert f"`{path.replace('.*', '.<name>')}`" in text
 
 
-def test_conditions_are_a_map_so_that_two_writers_do_not_overwrite_each_other() -> None:
+def test_conditions_are_a_map_by_type() -> None:
     conditions = schema_of("elasticjobs")["properties"]["status"]["properties"]["conditions"]
     assert conditions["x-kubernetes-list-type"] == "map"
     assert conditions["x-kubernetes-list-map-keys"] == ["type"]
 
 
-def test_every_mention_of_a_field_in_a_rule_exists() -> None:
+def test_every_field_named_in_a_rule_exists() -> None:
     for plural in KINDS:
         for path, field in [("", schema_of(plural)), *fields(schema_of(plural))]:
             for rule in field.get("x-kubernetes-validations", ()):
@@ -172,7 +172,7 @@ def test_resources_keep_their_kubernetes_names() -> None:
 
 
 @pytest.mark.parametrize("plural", KINDS)
-def test_a_custom_resource_stores_only_fields_of_its_schema(plural: str) -> None:
+def test_unknown_fields_are_not_stored(plural: str) -> None:
     assert (
         "x-kubernetes-preserve-unknown-fields"
         not in msgspec.json.encode(DEFINITIONS[plural]).decode()
@@ -188,10 +188,7 @@ def test_every_list_map_and_text_is_bounded(plural: str) -> None:
 
 
 def is_open(schema: dict[str, Any]) -> bool:
-    """Return whether a list, map or text has no limit.
-
-    An enumeration and a time are bounded by what they are.
-    """
+    """Return whether a list, map or text has no bound. Enumerations and times need none."""
     if schema.get("x-kubernetes-int-or-string"):
         return "maxLength" not in schema
     match schema["type"]:
@@ -205,7 +202,7 @@ def is_open(schema: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("plural", KINDS)
-def test_every_number_that_users_write_is_bounded_except_those_of_kubernetes(plural: str) -> None:
+def test_every_number_in_a_spec_is_bounded_except_those_of_kubernetes(plural: str) -> None:
     spec = schema_of(plural)["properties"]["spec"]
     numbers = [
         (path, field)
@@ -219,7 +216,7 @@ def test_every_number_that_users_write_is_bounded_except_those_of_kubernetes(plu
 @pytest.mark.guarantee("bad-input-is-refused")
 @pytest.mark.parametrize("plural", KINDS)
 def test_every_field_of_a_status_is_bounded(plural: str) -> None:
-    """No writer of a status can store more in a field than operator and `kubectl` can process."""
+    """No client can write more into a status than the operator and `kubectl` can handle."""
     status = schema_of(plural)["properties"]["status"]
     found = [
         (path, field) for path, field in everywhere(status, "status") if "properties" not in field
@@ -238,7 +235,7 @@ BOUNDS = {
     "string": {"maxLength", "enum"},
     "quantity": {"maxLength"},
     "integer": {"maximum"},
-    # Eight bytes, whatever it is: JSON has neither infinity nor what is no number.
+    # JSON has neither infinity nor NaN, so eight bytes hold each number.
     "number": {"type"},
     "boolean": {"type"},
 }
@@ -249,11 +246,9 @@ def kind_of(schema: dict[str, Any]) -> str:
 
 
 MAX_REQUEST_BYTES = 1_500_000
-"""etcd's limit of a request; the API server's is higher."""
+"""The limit of etcd for one request. That of the API server is higher."""
 MAX_ANNOTATION_BYTES = 262_144
-"""What all annotations of an object may have together; `kubectl apply` puts the whole object into
-one.
-"""
+"""The limit for all annotations of an object. `kubectl apply` copies the whole object into one."""
 
 
 @pytest.mark.parametrize("plural", KINDS)
@@ -262,15 +257,14 @@ def test_a_definition_fits_into_etcd_and_into_the_annotation_of_kubectl_apply(pl
     assert len(applied) < 0.75 * MAX_ANNOTATION_BYTES, (
         "leave room for the fields of newer versions of Kubernetes"
     )
-    as_annotation = msgspec.json.encode(
-        applied.decode()
-    )  # with a backslash before each quotation mark
+    # An annotation has a backslash before each quotation mark.
+    as_annotation = msgspec.json.encode(applied.decode())
     assert len(applied) + len(as_annotation) < MAX_REQUEST_BYTES / 2, (
-        "managedFields need as much again at most"
+        "managedFields may need the same again"
     )
 
 
-def test_a_pod_template_knows_what_a_pod_knows() -> None:
+def test_a_pod_template_has_the_fields_of_a_pod() -> None:
     template = embedded("PodTemplateSpec")
     container = template["properties"]["spec"]["properties"]["containers"]["items"]
     assert {"name", "image", "command", "resources", "volumeMounts", "lifecycle"} <= container[

@@ -1,4 +1,4 @@
-"""The plugin of krew: its manifest is of this version, and what it installs starts the command."""
+"""Checks the krew plugin: the version in its manifest, and the installed file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 REPOSITORY = Path(__file__).parents[3]
 
 
-def test_the_manifest_is_of_this_version_and_names_files_that_there_are() -> None:
+def test_the_manifest_has_this_version_and_names_existing_files() -> None:
     manifest = yaml.safe_load((REPOSITORY / ".krew.yaml").read_text())
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     assert manifest["spec"]["version"] == f"v{project['version']}"
@@ -25,7 +25,7 @@ def test_the_manifest_is_of_this_version_and_names_files_that_there_are() -> Non
         assert os.access(program, os.X_OK)
 
 
-def test_the_plugin_starts_the_command_and_says_where_it_comes_from(tmp_path: Path) -> None:
+def test_the_plugin_starts_the_command_or_says_how_to_install_it(tmp_path: Path) -> None:
     plugin = REPOSITORY / "deploy" / "krew" / "kubectl-elasticjob"
     command = tmp_path / "elasticjob"
     missing = subprocess.run(

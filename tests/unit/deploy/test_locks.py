@@ -1,7 +1,4 @@
-"""The lock files in locks/ match pyproject.toml: `make lock` was run, its output not edited.
-
-Needs no package index.
-"""
+"""Checks that the files in locks/ match pyproject.toml, without a package index."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ NOT_OF_THE_OPERATOR = {"grpcio", "protobuf", "psutil"}
 
 
 def pins(lock: str) -> dict[str, tuple[str, frozenset[str]]]:
-    """Return version and hashes by the name of the package."""
+    """Return the version and hashes of each package, by its name."""
     found = re.findall(
         r"^([A-Za-z0-9._-]+)==(\S+)(.*?)(?=^\S|\Z)", LOCKS[lock], re.MULTILINE | re.DOTALL
     )
@@ -35,7 +32,7 @@ def _hashes(text: str) -> frozenset[str]:
 
 
 def requirements_of(extra: str) -> dict[str, Requirement]:
-    """Return the project's requirements for one of its extras, by name."""
+    """Return the project's requirements with one of its extras, by name."""
     asked: dict[str, Requirement] = {}
     for text in [*PROJECT["dependencies"], *EXTRAS[extra]]:
         requirement = Requirement(text)
@@ -48,7 +45,7 @@ def requirements_of(extra: str) -> dict[str, Requirement]:
 
 
 def with_dependencies(requirements: Iterable[Requirement]) -> set[str]:
-    """Return the names of all packages that these need on this machine, by the installed packages' metadata."""
+    """Return the names of all packages that these need, from the installed packages' metadata."""
     found: set[str] = set()
     waiting = [(canonicalize_name(each.name), frozenset(each.extras)) for each in requirements]
     while waiting:
@@ -66,7 +63,7 @@ def with_dependencies(requirements: Iterable[Requirement]) -> set[str]:
 
 
 @pytest.mark.parametrize("extra", ["dev", "operator", "master", "examples"])
-def test_a_lock_pins_what_the_project_asks_for_with_hashes_and_nothing_else_is_needed(
+def test_a_lock_pins_all_required_packages_with_hashes(
     extra: str,
 ) -> None:
     pinned = pins(extra)
@@ -84,7 +81,7 @@ def test_a_lock_pins_what_the_project_asks_for_with_hashes_and_nothing_else_is_n
 
 
 @pytest.mark.parametrize("lock", ["operator", "master", "examples"])
-def test_images_get_the_versions_that_the_tests_ran_with(lock: str) -> None:
+def test_images_get_the_versions_that_the_tests_use(lock: str) -> None:
     tested = pins("dev")
     assert {name: pin for name, pin in pins(lock).items() if tested.get(name) != pin} == {}
 

@@ -1,4 +1,4 @@
-"""Which token may call what."""
+"""Checks which calls each token permits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHANGES = (
 )
 
 
-def test_each_token_may_do_what_it_is_for() -> None:
+def test_each_token_permits_its_own_calls() -> None:
     tokens = Tokens("secret")
     assert tokens.access("Bearer secret") is Access.ALL
     assert tokens.access(f"Bearer {query_token('secret')}") is Access.READ
@@ -39,13 +39,13 @@ def test_each_token_may_do_what_it_is_for() -> None:
     assert Tokens(None).access(None) is Access.ALL
 
 
-def test_the_token_that_reads_differs_for_every_job() -> None:
+def test_the_query_token_differs_for_each_job() -> None:
     assert query_token("one") != query_token("two")
     assert len(query_token("one")) == 64
 
 
 @pytest.mark.guarantee("only-the-job-reaches-its-master")
-def test_nothing_that_reads_changes_anything() -> None:
+def test_no_call_of_the_query_token_changes_the_job() -> None:
     for path in (*READING, *OPEN_TO_ALL):
         assert not path.rpartition("/")[2].startswith(CHANGES), path
     assert len([path for path in READING if "JobService" in path]) == 15

@@ -1,4 +1,4 @@
-"""What a job's time was spent on: all of it is counted once, also that in which no master ran."""
+"""Every second of a job is counted once, including the time without a master."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ _ALL = (*_COUNTED, "suspended", "finished")
 
 
 class Job:
-    """An account, and the clocks of its masters."""
+    """Drives an account by the clocks of its masters."""
 
     def __init__(self) -> None:
         self.account = Accounting()
         self.now = 50.0
         self.wall = 1_000_000.0
-        self.holds = Resources(2.0, 1.0, 8.0)
+        self.resources = Resources(2.0, 1.0, 8.0)
 
     def at(
         self, activity: Activity, seconds: float = 0.0, *, round_: int = 1, **more: object
     ) -> None:
-        """Let so many seconds pass, and do this from then on."""
+        """Let seconds pass, and start an activity."""
         self.now = self.now + seconds
         self.wall = self.wall + seconds
         self.account.advance(
             self.now,
             self.wall,
             Moment(activity, round_, **more),  # type: ignore[arg-type]
-            lambda: self.holds,
+            lambda: self.resources,
         )
 
     def restarted_after(self, seconds: float) -> None:
-        """Go on with another master, whose monotonic clock is another one."""
+        """Continue with the next master, whose monotonic clock differs."""
         stored = msgspec.json.decode(
             msgspec.json.encode(self.account.stored()), type=StoredAccounting
         )
@@ -67,7 +67,7 @@ class Job:
         }
 
 
-def test_goodput_is_the_part_of_the_time_that_was_training() -> None:
+def test_goodput_is_the_share_of_the_time_that_was_training() -> None:
     job = Job()
     job.at("waiting", round_=0)
     job.at("starting", 10)
@@ -82,14 +82,14 @@ def test_goodput_is_the_part_of_the_time_that_was_training() -> None:
     assert job.account.worlds == 2
 
 
-def test_without_a_reported_step_there_is_no_goodput_rather_than_a_wrong_one() -> None:
+def test_goodput_is_unknown_before_the_first_reported_step() -> None:
     job = Job()
     job.at("starting")
     job.at("starting", 1000)
     assert job.account.goodput is None
 
 
-def test_time_without_a_step_before_a_stall_was_found_is_stalled_time() -> None:
+def test_time_without_a_step_before_a_stall_was_detected_is_stalled_time() -> None:
     job = Job()
     job.at("starting")
     job.at("training", 1)
@@ -100,7 +100,7 @@ def test_time_without_a_step_before_a_stall_was_found_is_stalled_time() -> None:
     assert job.spent() == {"starting": 1, "training": 90, "stalled": 100}
 
 
-def test_no_more_than_the_present_training_becomes_stalled_time() -> None:
+def test_at_most_the_time_since_the_last_pause_becomes_stalled_time() -> None:
     job = Job()
     job.at("training")
     job.at("starting", 30, round_=2)
@@ -110,7 +110,7 @@ def test_no_more_than_the_present_training_becomes_stalled_time() -> None:
 
 
 @pytest.mark.guarantee("every-second-counted-once")
-def test_a_world_that_trains_on_without_a_master_was_training() -> None:
+def test_the_time_without_a_master_is_training_if_the_same_world_still_trains() -> None:
     job = Job()
     job.at("training")
     job.at("training", 100)
@@ -126,7 +126,7 @@ def test_a_world_that_trains_on_without_a_master_was_training() -> None:
 @pytest.mark.parametrize(
     "then", [Moment("starting", 1, False), Moment("training", 2), Moment("waiting", 1)]
 )
-def test_a_world_that_has_ended_without_a_master_was_not_training(then: Moment) -> None:
+def test_the_time_without_a_master_is_not_training_if_the_world_has_ended(then: Moment) -> None:
     job = Job()
     job.at("training")
     job.at("training", 100)
@@ -136,7 +136,7 @@ def test_a_world_that_has_ended_without_a_master_was_not_training(then: Moment) 
     assert job.spent() == {"training": 100, "without_master": 36}
 
 
-def test_a_master_that_is_killed_before_it_knows_leaves_the_question_to_the_next_one() -> None:
+def test_a_killed_master_leaves_unclassified_time_to_the_next_one() -> None:
     job = Job()
     job.at("training")
     job.at("training", 100)
@@ -151,14 +151,14 @@ def test_a_master_that_is_killed_before_it_knows_leaves_the_question_to_the_next
     assert job.account.hours.members == pytest.approx(2 * 201 / HOUR, abs=2 * 5 / HOUR)
 
 
-def test_suspended_time_is_nobodys_loss_and_costs_nothing() -> None:
+def test_suspended_time_lowers_no_goodput_and_costs_no_resources() -> None:
     job = Job()
     job.at("training")
     job.at("suspended", 100)
     hours = job.account.hours
     job.at("suspended", 3)
     job.restarted_after(10 * HOUR)
-    job.holds = Resources()
+    job.resources = Resources()
     job.at("waiting")
     job.at("training", 100, round_=2)
     assert job.spent() == {"training": 100, "suspended": 10 * HOUR + 3, "waiting": 100}
@@ -166,18 +166,18 @@ def test_suspended_time_is_nobodys_loss_and_costs_nothing() -> None:
     assert job.account.hours.members <= hours.members + 2 * 5 / HOUR
 
 
-def test_hours_are_of_what_was_held_at_the_time() -> None:
+def test_hours_follow_the_resources_of_each_moment() -> None:
     job = Job()
     job.at("training")
     for _ in range(60):
         job.at("training", 60)
-    job.holds = Resources(4.0, 3.0, 0.0)
+    job.resources = Resources(4.0, 3.0, 0.0)
     for _ in range(60):
         job.at("training", 60)
     assert job.account.hours == pytest.approx((6.0, 4.0, 8.0))
 
 
-def test_a_clock_that_jumps_adds_no_time() -> None:
+def test_a_clock_jump_adds_no_time() -> None:
     job = Job()
     job.at("training")
     job.at("training", 10)
@@ -190,7 +190,7 @@ def test_a_clock_that_jumps_adds_no_time() -> None:
     job.restarted_after(1e12)
     job.at("training")
     job.at("training", 10)
-    assert job.spent() == {"training": 40}, "nothing is known of a gap of 30,000 years"
+    assert job.spent() == {"training": 40}, "a gap of 30,000 years is ignored"
 
 
 _activities = st.sampled_from(
@@ -209,7 +209,7 @@ _moves = st.tuples(
 
 @pytest.mark.guarantee("every-second-counted-once")
 @given(st.lists(_moves, max_size=40))
-def test_every_second_is_counted_once_whatever_happens(
+def test_every_second_is_counted_once_in_any_history(
     moves: list[tuple[Activity, float, int, bool, bool, float]],
 ) -> None:
     job = Job()
@@ -226,7 +226,7 @@ def test_every_second_is_counted_once_whatever_happens(
             stalled_since=job.wall - stalled if activity == "stalled" else None,
         )
         assert all(job.account.seconds(what) >= 0 for what in _ALL)
-    # What is stored is cut to milliseconds.
+    # The stored account is rounded to milliseconds.
     assert sum(map(job.account.seconds, _ALL)) == pytest.approx(
         job.wall - began, abs=0.01 * (len(moves) + 1)
     )
@@ -236,7 +236,7 @@ def test_every_second_is_counted_once_whatever_happens(
     assert 0 <= hours.members <= 2 * (job.wall - began) / HOUR + 1e-6
 
 
-def test_the_account_is_stored_with_the_state_and_an_earlier_state_has_none() -> None:
+def test_the_account_is_stored_and_an_earlier_version_stored_none() -> None:
     job = Job()
     job.at("training")
     job.at("training", 10)
@@ -248,7 +248,7 @@ def test_the_account_is_stored_with_the_state_and_an_earlier_state_has_none() ->
     assert Controller(framework="jax").accounting.stored() == StoredState().accounting
 
 
-async def test_a_job_trains_from_the_first_step_of_a_world_on_and_holds_its_members() -> None:
+async def test_a_job_trains_from_the_first_step_of_a_world() -> None:
     controller = Controller(framework="jax")
 
     def seen() -> Activity:

@@ -1,7 +1,4 @@
-"""An agent's stream.
-
-Messages arrive in order, and an agent that does not read delays no other agent.
-"""
+"""Checks the order of an agent's messages, and agents that do not read."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ SECONDS = 20.0
 
 
 class FakeTransport:
-    """A fake transport of one stream: `read` returns what is put into `incoming`.
-
-    `write` blocks unless `reads`.
-    """
+    """A transport. `read` returns items of `incoming`; `write` blocks unless `reads`."""
 
     def __init__(self, *, reads: bool = True) -> None:
         self.written: list[bytes] = []
@@ -46,7 +40,7 @@ def opened(
     return stream, asyncio.create_task(stream.serve(taken.append)), taken
 
 
-async def test_the_master_ends_a_stream_after_what_it_has_sent_before() -> None:
+async def test_the_master_ends_a_stream_after_its_earlier_messages() -> None:
     transport = FakeTransport()
     stream, serving, _ = opened(transport, asyncio.Semaphore(CONCURRENT_WRITES))
     for number in range(5):
@@ -57,7 +51,7 @@ async def test_the_master_ends_a_stream_after_what_it_has_sent_before() -> None:
     assert transport.written == [bytes([number]) for number in range(5)]
 
 
-async def test_an_agent_that_ends_its_stream_still_receives_what_was_sent() -> None:
+async def test_an_agent_that_ends_its_stream_still_receives_queued_messages() -> None:
     transport = FakeTransport()
     stream, serving, taken = opened(transport, asyncio.Semaphore(CONCURRENT_WRITES))
     hello = pb.AgentMessage(hello=pb.Hello(pod_uid="uid-0"))
@@ -71,7 +65,7 @@ async def test_an_agent_that_ends_its_stream_still_receives_what_was_sent() -> N
 
 
 @pytest.mark.guarantee("slow-agent")
-async def test_agents_that_do_not_read_keep_nobody_else_waiting_for_ever() -> None:
+async def test_agents_that_do_not_read_do_not_block_other_agents() -> None:
     turns = asyncio.Semaphore(CONCURRENT_WRITES)
     rendered = list[int]()
 
@@ -89,7 +83,7 @@ async def test_agents_that_do_not_read_keep_nobody_else_waiting_for_ever() -> No
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(rendered) == CONCURRENT_WRITES, (
-        "no more copies of a world than that are in memory at the beginning"
+        "the number of copies of a world in memory is bounded"
     )
     async with asyncio.timeout(SECONDS):
         await serving
@@ -99,7 +93,7 @@ async def test_agents_that_do_not_read_keep_nobody_else_waiting_for_ever() -> No
     await asyncio.gather(*(each for _, each, _ in not_reading), return_exceptions=True)
 
 
-async def test_a_stream_ends_when_its_agent_cannot_be_written_to() -> None:
+async def test_a_failed_write_ends_the_stream() -> None:
     class Broken(FakeTransport):
         async def write(self, message: bytes) -> None:
             raise grpc.aio.UsageError("the call is over")

@@ -1,7 +1,4 @@
-"""Every number that an agent sends is bounded by what can be.
-
-One agent that is wrong locks out no other.
-"""
+"""Numbers that an agent sends are bounded, so that a faulty agent cannot lock out others."""
 
 from __future__ import annotations
 
@@ -23,18 +20,18 @@ def rendezvous(round_: int) -> RendezvousState:
 
 
 @pytest.mark.guarantee("impossible-numbers-from-agents")
-def test_a_round_is_one_that_a_master_can_have_given() -> None:
+def test_an_agent_may_claim_only_rounds_that_a_master_can_have_given() -> None:
     assert rendezvous(7).latest_given_round == 8, "one may not have been stored"
     assert RendezvousState().latest_given_round == MOST_LOST_ROUNDS, "the state may be lost"
     later = rendezvous(2 * MOST_LOST_ROUNDS)
     assert later.latest_given_round > 2 * MOST_LOST_ROUNDS, (
-        "what a master gives is always known to it"
+        "a master knows the rounds that it has given"
     )
 
 
 @pytest.mark.guarantee("impossible-numbers-from-agents")
 @pytest.mark.parametrize("cores", [math.nan, math.inf, -math.inf, -1.0, 1e9])
-def test_what_no_node_has_is_not_used(cores: float) -> None:
+def test_usage_beyond_any_node_is_bounded(cores: float) -> None:
     used = protobuf.usage(
         pb.ResourceUsage(
             cpu_cores=cores, memory_bytes=2**64 - 1, gpu_percent=2**32 - 1, gpu_memory_bytes=2**63
@@ -54,7 +51,7 @@ def test_what_no_node_has_is_not_used(cores: float) -> None:
     ("field", "value"),
     [("incarnation", 2**32 - 1), ("index", 100_001), ("slots", 257), ("slots", 0)],
 )
-def test_a_registration_with_a_number_that_no_pod_has_is_refused(field: str, value: int) -> None:
+def test_a_registration_with_an_impossible_number_is_refused(field: str, value: int) -> None:
     request = pb.RegisterRequest(
         pod_name="p", pod_uid="u", role="worker", address="10.0.0.1", slots=1
     )

@@ -1,7 +1,4 @@
-"""Which connections are closed.
-
-Those of strangers, in time and beyond a bound that grows with the job.
-"""
+"""Checks which connections the master closes."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ def connections(
 
 
 @pytest.mark.guarantee("flood-of-connections")
-def test_of_too_many_strangers_the_oldest_are_closed() -> None:
+def test_the_oldest_of_too_many_strangers_are_closed() -> None:
     most = most_connections(3)
     there = connections(most + 5, "stranger")
     assert connections_to_close(there, members=3, now=101.0) == there[:5]
@@ -35,7 +32,7 @@ def test_of_too_many_strangers_the_oldest_are_closed() -> None:
 
 
 @pytest.mark.guarantee("flood-of-connections")
-def test_a_stranger_has_little_time_and_a_caller_has_not() -> None:
+def test_strangers_are_closed_after_a_time_and_callers_are_not() -> None:
     late = connections(2, "stranger")
     early = connections(2, "stranger", first=10, since=105.0)
     callers = connections(2, "caller", first=20, since=0.0)
@@ -46,7 +43,7 @@ def test_a_stranger_has_little_time_and_a_caller_has_not() -> None:
 
 
 @pytest.mark.guarantee("flood-of-connections")
-def test_strangers_close_no_connection_of_a_caller_and_callers_are_bounded_as_well() -> None:
+def test_strangers_displace_no_caller_and_callers_are_bounded_too() -> None:
     strangers = connections(SPARE_CONNECTIONS + 10, "stranger", first=1000)
     callers = connections(SPARE_CONNECTIONS + 1, "caller")
     closed = connections_to_close([*callers, *strangers], members=0, now=101.0)
@@ -62,12 +59,12 @@ def test_strangers_close_no_connection_of_a_caller_and_callers_are_bounded_as_we
         ("unix:", ("", 0)),
     ],
 )
-def test_the_other_end_has_one_name_however_it_is_written(text: str, peer: tuple[str, int]) -> None:
+def test_each_notation_of_a_client_gives_the_same_address(text: str, peer: tuple[str, int]) -> None:
     assert peer_of(text) == peer
     assert normalized("::ffff:10.0.0.1", 7) == ("10.0.0.1", 7)
 
 
-def test_who_has_ended_is_forgotten() -> None:
+def test_clients_whose_connections_ended_are_forgotten() -> None:
     callers = Callers()
     callers._callers = {"ipv4:10.0.0.1:80": None, "ipv4:10.0.0.2:80": None}
     callers._streams = {"ipv4:10.0.0.2:80": 1}

@@ -1,4 +1,4 @@
-"""Which processes the master lets read and change what belongs to the present world."""
+"""Checks which processes may read and change the data of the present world."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lost_and_back(job: SimulatedRendezvous, agent: SimulatedAgent) -> None:
     job.connect(agent)
 
 
-def test_the_processes_of_the_present_world_may_do_everything() -> None:
+def test_processes_of_the_present_world_may_make_all_calls() -> None:
     job, _agents = world_of(2)
     for uid in job.rendezvous.world:
         check_current(job.rendezvous, uid, 1)
@@ -28,7 +28,7 @@ def test_the_processes_of_the_present_world_may_do_everything() -> None:
 
 
 @pytest.mark.guarantee("member-cut-off")
-def test_a_process_that_the_others_train_without_may_do_nothing() -> None:
+def test_a_process_outside_of_the_present_world_is_refused() -> None:
     job, (first, second) = world_of(2)
     lost_and_back(job, first)
     assert first.running == 1
@@ -40,7 +40,7 @@ def test_a_process_that_the_others_train_without_may_do_nothing() -> None:
     check_may_commit(job.rendezvous, "1.0", 2)
 
 
-def test_a_process_that_has_crashed_may_do_nothing_before_the_next_world_has_begun() -> None:
+def test_a_crashed_process_is_refused_before_the_next_world_begins() -> None:
     job, (first, _second) = world_of(2)
     job.end_process(first, 1, asked=False)
     assert job.rendezvous.round == 1
@@ -48,7 +48,7 @@ def test_a_process_that_has_crashed_may_do_nothing_before_the_next_world_has_beg
         check_current(job.rendezvous, "0.0", 1)
 
 
-def test_until_a_lost_member_has_registered_again_it_waits() -> None:
+def test_a_lost_member_waits_until_it_has_registered_again() -> None:
     job, (first, _second) = world_of(2)
     job.disconnect(first)
     first.ended = True
@@ -58,7 +58,7 @@ def test_until_a_lost_member_has_registered_again_it_waits() -> None:
         check_current(job.rendezvous, "0.0", 1)
 
 
-def test_a_process_that_is_asked_to_stop_may_still_save() -> None:
+def test_a_process_may_still_save_after_a_stop_request() -> None:
     job, agents = world_of(2, desired=3)
     job.join(2)
     job.advance(1)
@@ -70,7 +70,7 @@ def test_a_process_that_is_asked_to_stop_may_still_save() -> None:
 
 
 @pytest.mark.guarantee("member-cut-off")
-def test_a_member_that_is_cut_off_commits_nothing_but_its_calls_are_answered() -> None:
+def test_a_member_that_is_cut_off_may_not_commit_but_its_calls_are_answered() -> None:
     job, (first, _second) = world_of(2)
     job.disconnect(first)
     check_current(job.rendezvous, "0.0", 1)

@@ -1,4 +1,4 @@
-"""The history of a job: bounded, in order, and restored after a restart of the master."""
+"""Checks that the history is bounded, in order, and restored after a restart of the master."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 MOST_BYTES = 128 * 1024
-"""What history may add to the stored state, which has to fit into a ConfigMap of 1 MiB."""
+"""The largest size of the history in the stored state, which must fit into a ConfigMap of 1 MiB."""
 
 
 def sampled(history: History, moments: list[float]) -> None:
@@ -35,7 +35,7 @@ def sampled(history: History, moments: list[float]) -> None:
         history.add_sample(Sample(0, moment, 1, 2, step, float(step)))
 
 
-def test_the_last_minutes_are_recorded_in_seconds_and_the_first_day_in_hours() -> None:
+def test_samples_are_seconds_apart_at_the_end_and_hours_apart_on_the_first_day() -> None:
     history = History()
     sampled(history, [SAMPLE_SECONDS * tick for tick in range(17_280)])  # a day
     samples = history.samples()
@@ -50,7 +50,7 @@ def test_the_last_minutes_are_recorded_in_seconds_and_the_first_day_in_hours() -
 
 @settings(max_examples=20)
 @given(st.lists(st.floats(-1e9, 1e10), max_size=60), st.integers(1, 8), st.integers(0, 400))
-def test_samples_are_bounded_and_in_order_whatever_the_clock_does(
+def test_samples_are_bounded_and_in_order_with_any_clock(
     moments: list[float], times: int, after: int
 ) -> None:
     moments = moments * times
@@ -66,7 +66,7 @@ def test_samples_are_bounded_and_in_order_whatever_the_clock_does(
     ]
 
 
-def test_a_job_at_rest_adds_no_samples() -> None:
+def test_an_idle_job_adds_no_samples() -> None:
     history = History()
     for tick in range(100):
         history.add_sample(Sample(0, 5.0 * tick, 3, 2, 7, 0.0))
@@ -78,7 +78,7 @@ MESSAGES = st.text(max_size=3).map(lambda text: 100 * text) | st.integers(0, 5).
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), MESSAGES), max_size=60), st.integers(1, 8))
-def test_events_are_bounded_ordered_and_none_is_lost_before_that(
+def test_events_are_in_order_and_dropped_only_beyond_the_bound(
     added: list[tuple[str, str]], times: int
 ) -> None:
     added = added * times
@@ -97,7 +97,7 @@ def test_events_are_bounded_ordered_and_none_is_lost_before_that(
         assert sum(event.times for event in events) == len(added)
 
 
-def test_a_thousand_registrations_do_not_push_out_the_one_stall() -> None:
+def test_a_thousand_registrations_do_not_displace_the_only_stall() -> None:
     history = History()
     history.add_event("Stalled", "no step for 300 s", 1.0)
     for pod in range(1000):
@@ -108,7 +108,7 @@ def test_a_thousand_registrations_do_not_push_out_the_one_stall() -> None:
     assert len(events) == MOST_EVENTS
 
 
-def test_the_same_again_is_counted_and_published_as_new() -> None:
+def test_a_repeated_event_is_counted_and_published_as_new() -> None:
     history = History()
     history.add_event("MemberLost", "job-worker-3", 1.0)
     after = history.number
@@ -119,7 +119,7 @@ def test_the_same_again_is_counted_and_published_as_new() -> None:
     assert len(history.events()) == 1
 
 
-def test_what_is_kept_fits_into_the_stored_state_even_at_its_largest() -> None:
+def test_the_largest_history_fits_into_the_stored_state() -> None:
     history = History()
     for number in range(2 * MOST_EVENTS):
         history.add_event(f"{number % 7}" * 40, f"{number}" + '"' * 400, 1.7e9 + number / 3)
@@ -135,7 +135,7 @@ def test_what_is_kept_fits_into_the_stored_state_even_at_its_largest() -> None:
     assert worst < MOST_BYTES, "also if it cannot be compressed"
 
 
-async def test_history_goes_on_after_the_masters_death() -> None:
+async def test_history_continues_after_the_master_is_replaced() -> None:
     before = Controller(framework="jax", facts=JobFacts(sizes={}))
     before.register(Identity("job-worker-0", "uid-0", "worker", 0))
     before.history.add_sample(Sample(0, 5.0, 1, 1, 10, 3.5))
@@ -152,7 +152,7 @@ async def test_history_goes_on_after_the_masters_death() -> None:
     )
 
 
-def test_the_document_names_every_reason_the_code_gives() -> None:
+def test_the_documentation_lists_every_reason_in_the_code() -> None:
     root = Path(__file__).parents[3]
     given = set()
     for file in (root / "master" / "elasticjob_master").rglob("*.py"):
@@ -165,7 +165,7 @@ def test_the_document_names_every_reason_the_code_gives() -> None:
     assert set(re.findall(r"`([A-Z]\w+)`", table)) == given
 
 
-def test_metrics_are_recorded_with_the_samples_and_go_with_them() -> None:
+def test_metrics_are_recorded_and_dropped_with_their_samples() -> None:
     history = History()
     for step in range(3 * MOST_SAMPLES):
         metrics = {"loss": 1 / (step + 1)} | ({"accuracy": step / 7} if step >= 5 else {})
@@ -185,7 +185,7 @@ def test_metrics_are_recorded_with_the_samples_and_go_with_them() -> None:
     assert len(history._metrics) == MOST_SAMPLES, "what is dropped is forgotten"
 
 
-def test_the_metrics_that_were_reported_first_are_recorded_and_no_more() -> None:
+def test_only_the_metrics_reported_first_are_recorded() -> None:
     history = History()
     history.add_sample(Sample(0, 0.0, 1, 1, 1, 1.0), {"loss": 1.0})
     for step in range(2, 40):

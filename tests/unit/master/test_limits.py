@@ -1,4 +1,4 @@
-"""Limits on what clients can store in the master, and what happens if the state becomes too large."""
+"""Checks the limits of what clients can store in the master, and a state that is too large."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def with_unit(value: int) -> str:
 
 
 @pytest.mark.guarantee("bad-input-is-refused")
-def test_the_limits_in_the_documentation_are_those_of_the_code() -> None:
+def test_the_documented_limits_equal_those_in_the_code() -> None:
     table = DOCUMENT.read_text().partition("<!-- limits -->")[2].partition("<!-- /limits -->")[0]
     documented = {
         line.split("|")[1].strip(): line.split("|")[2].strip()
@@ -118,7 +118,7 @@ def incompressible(size: int) -> str:
 
 
 def full() -> stored_state.StoredState:
-    """Return a state whose parts are large, the ones that are least needed most of all."""
+    """Return a state with large parts. The least needed parts are the largest."""
     return stored_state.StoredState(
         samples=[
             Sample(number, float(number), 1, 1, number, random.Random(number).random())
@@ -131,9 +131,7 @@ def full() -> stored_state.StoredState:
 
 
 @pytest.mark.guarantee("master-state-too-large")
-def test_of_a_state_that_is_too_large_the_least_needed_is_left_out_first_and_the_ledger_never() -> (
-    None
-):
+def test_the_least_needed_parts_of_a_too_large_state_are_left_out_but_never_the_ledgers() -> None:
     whole = full()
     size = len(stored_state.encode(whole))
     assert (
@@ -158,7 +156,7 @@ def test_of_a_state_that_is_too_large_the_least_needed_is_left_out_first_and_the
 
 
 @pytest.mark.guarantee("master-state-too-large")
-async def test_a_state_that_does_not_fit_is_reported_and_not_taken_for_stored() -> None:
+async def test_a_state_that_does_not_fit_is_reported_and_does_not_count_as_stored() -> None:
     def snapshot() -> stored_state.EncodedState:
         return stored_state.encode_within(full(), 10)
 
@@ -192,7 +190,7 @@ async def test_ten_thousand_members_with_leases_fit_into_a_config_map() -> None:
     assert kept.left_out == ()
 
 
-def test_a_job_takes_so_many_members_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_members_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core_members, "MOST_MEMBERS", 3)
     members = Members()
     for index in range(3):
@@ -211,7 +209,7 @@ def test_a_pod_keeps_its_role_and_index() -> None:
 
 
 @pytest.mark.guarantee("member-lost-before-start")
-def test_a_member_that_is_lost_before_its_start_has_reached_it_breaks_the_world() -> None:
+def test_a_member_lost_before_it_received_its_start_breaks_the_world() -> None:
     state = RendezvousState(sizes={"worker": RoleSize(1, 2)})
     for index in (0, 1):
         advance(state, 0.0, MemberRegistered(identity(index)))
@@ -226,7 +224,7 @@ def test_a_member_that_is_lost_before_its_start_has_reached_it_breaks_the_world(
     assert stops == [Stop("uid-0-0", 1, 0.0)]
 
 
-async def test_a_report_of_a_round_that_is_not_there_yet_changes_nothing() -> None:
+async def test_a_report_of_a_future_round_changes_nothing() -> None:
     controller = Controller(framework="jax", facts=JobFacts(sizes={"worker": RoleSize(1, 1)}))
     controller.register(identity(0))
     member = controller.members.get("uid-0-0")

@@ -1,4 +1,4 @@
-"""docs/metrics.md lists exactly the metrics that /metrics serves, with their types and labels."""
+"""Checks that docs/metrics.md lists exactly the served metrics, with their types and labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
-async def test_the_document_lists_every_metric_with_its_type_and_labels() -> None:
+async def test_the_documentation_lists_every_metric_with_its_type_and_labels() -> None:
     row = re.compile(r"^\| `(elasticjob_\w+)` \| (gauge|counter) \| (.*?) \| .+ \|$", re.MULTILINE)
     documented = {
         name: (kind, tuple(re.findall(r"`(\w+)`", labels)))

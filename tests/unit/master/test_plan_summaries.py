@@ -1,4 +1,4 @@
-"""Which ScalePlans the master lists when there are more than it keeps."""
+"""Checks which ScalePlans the master lists when it has too many."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def plan(number: int, phase: PlanPhase | None) -> ScalePlan:
     )
 
 
-def test_too_many_plans_lose_the_oldest_finished_ones() -> None:
+def test_the_oldest_finished_plans_are_dropped_first() -> None:
     known = [
         plan(0, None),
         plan(1, "Draining"),

@@ -1,4 +1,4 @@
-"""The training's progress and speed, with pauses, bursts of reports, slow starts and changes of speed."""
+"""Checks progress and speed with pauses, bursts of reports, slow starts and changes of speed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAMPLES = 32.0
 
 
 class Member:
-    """One member that trains; `step_seconds` is what a step takes it."""
+    """A member that trains. A step takes `step_seconds`."""
 
     def __init__(self, uid: str = "a", process_round: int = 1) -> None:
         self.progress = Progress()
@@ -29,7 +29,7 @@ class Member:
             self.report(1, seconds)
 
     def report(self, steps: int, seconds: float, *, late: float = 0.0) -> None:
-        """Report some steps together, a while after they are done."""
+        """Report several steps together, some time after they are done."""
         self.step += steps
         self.now += seconds + late
         report = Report(self.round, self.step, 1_000_000, SAMPLES * steps, seconds, steps=steps)
@@ -37,7 +37,7 @@ class Member:
 
     @property
     def rate(self) -> float:
-        """Samples a second."""
+        """The rate in samples per second."""
         return self.progress.samples_per_second(self.now)
 
 
@@ -45,7 +45,7 @@ class Member:
     st.floats(0.002, 30.0),
     st.lists(st.tuples(st.integers(1, 100), st.floats(0, 60)), min_size=1, max_size=30),
 )
-def test_however_reports_are_merged_and_delayed_a_steady_rate_is_measured_as_it_is(
+def test_a_steady_rate_is_measured_exactly_from_merged_and_delayed_reports(
     step_seconds: float, reports: list[tuple[int, float]]
 ) -> None:
     member = Member()
@@ -64,7 +64,7 @@ def test_however_reports_are_merged_and_delayed_a_steady_rate_is_measured_as_it_
 
 
 @given(st.floats(0.01, 2.0), st.floats(15.0, 100_000.0), st.integers(2, 50), st.integers(0, 50))
-def test_a_pause_changes_neither_the_rate_nor_the_time_to_go(
+def test_a_pause_changes_neither_the_rate_nor_the_remaining_time(
     step_seconds: float, pause: float, before: int, after: int
 ) -> None:
     member = Member()
@@ -77,7 +77,7 @@ def test_a_pause_changes_neither_the_rate_nor_the_time_to_go(
 
 
 @given(st.floats(0.01, 2.0), st.floats(20.0, 5000.0), st.integers(1, 20))
-def test_a_slow_first_step_is_forgotten_with_the_second(
+def test_the_second_step_replaces_a_slow_first_one(
     step_seconds: float, compiling: float, more: int
 ) -> None:
     member = Member()
@@ -86,7 +86,7 @@ def test_a_slow_first_step_is_forgotten_with_the_second(
 
 
 @given(st.floats(0.01, 10.0), st.floats(0.01, 10.0))
-def test_a_new_rate_is_learned_within_half_a_minute_of_training(
+def test_a_new_rate_is_measured_within_half_a_minute_of_training(
     before: float, after: float
 ) -> None:
     member = Member()
@@ -96,7 +96,7 @@ def test_a_new_rate_is_learned_within_half_a_minute_of_training(
     assert member.rate == pytest.approx(SAMPLES / after, rel=0.05)
 
 
-def test_a_rate_that_is_much_lower_is_learned_with_its_second_report() -> None:
+def test_a_much_lower_rate_is_measured_from_its_second_report() -> None:
     member = Member()
     member.train([0.1] * 100)
     member.train([60.0])
@@ -106,7 +106,7 @@ def test_a_rate_that_is_much_lower_is_learned_with_its_second_report() -> None:
 
 
 @given(st.lists(st.floats(0.002, 300.0), min_size=1, max_size=60))
-def test_the_rate_is_never_beyond_what_was_reported(times: list[float]) -> None:
+def test_the_rate_stays_within_the_reported_rates(times: list[float]) -> None:
     member = Member()
     for seconds in times:
         member.report(1, seconds)
@@ -114,7 +114,7 @@ def test_the_rate_is_never_beyond_what_was_reported(times: list[float]) -> None:
             assert SAMPLES / max(times) * 0.999 <= member.rate <= SAMPLES / min(times) * 1.001
 
 
-def test_a_change_of_the_world_leaves_no_trace_of_the_old_rate() -> None:
+def test_a_new_world_discards_the_old_rate() -> None:
     member = Member()
     member.train([0.1] * 50)
     member.round = 2
@@ -123,7 +123,7 @@ def test_a_change_of_the_world_leaves_no_trace_of_the_old_rate() -> None:
     assert member.rate == pytest.approx(SAMPLES / 0.2)
 
 
-def test_a_burst_of_reports_without_their_seconds_is_no_spike() -> None:
+def test_a_burst_of_reports_without_seconds_does_not_raise_the_rate() -> None:
     progress = Progress()
     for second in range(30):
         progress.add_report("a", Report(1, second + 1, 0, SAMPLES), now=float(second), wall=0.0)
@@ -132,7 +132,7 @@ def test_a_burst_of_reports_without_their_seconds_is_no_spike() -> None:
     assert progress.samples_per_second(49.0) <= SAMPLES * 1.1
 
 
-def test_only_a_step_that_is_new_to_its_member_counts_as_finished() -> None:
+def test_only_a_new_step_of_a_member_counts_as_finished() -> None:
     progress = Progress()
 
     def counts(uid: str, step: int, process_round: int = 1) -> bool:
@@ -146,7 +146,7 @@ def test_only_a_step_that_is_new_to_its_member_counts_as_finished() -> None:
     assert not counts("b", 2, 1), "what is left of the world before"
 
 
-def test_the_rate_is_the_sum_over_members_and_a_burst_counts_as_the_time_it_stands_for() -> None:
+def test_the_rate_is_the_sum_over_members_and_a_burst_counts_for_the_time_it_covers() -> None:
     progress = Progress()
     for step in range(1, 21):
         for uid in ("a", "b"):
@@ -159,7 +159,7 @@ def test_the_rate_is_the_sum_over_members_and_a_burst_counts_as_the_time_it_stan
     assert progress.samples == 2000
 
 
-def test_silent_members_add_nothing() -> None:
+def test_silent_members_do_not_count() -> None:
     progress = Progress()
     progress.add_report("a", Report(1, 1, 10, 5, 0.5), now=0.0, wall=1.0)
     assert progress.samples_per_second(1.0) > 0
@@ -167,9 +167,7 @@ def test_silent_members_add_nothing() -> None:
     assert progress.eta_seconds(100.0) is None
 
 
-def test_a_new_round_may_go_back_to_its_checkpoint_and_late_reports_of_the_old_one_do_not_count_as_steps() -> (
-    None
-):
+def test_a_new_round_may_continue_from_an_earlier_step_and_late_reports_do_not_count() -> None:
     progress = Progress()
     progress.add_report("a", Report(1, 50, 100, 5, 0.5), now=0.0, wall=1.0)
     progress.add_report("a", Report(2, 41, 100, 5, 0.5), now=1.0, wall=2.0)
@@ -178,9 +176,7 @@ def test_a_new_round_may_go_back_to_its_checkpoint_and_late_reports_of_the_old_o
 
 
 @given(st.floats(), st.floats(), st.integers(-1, 2**70))
-def test_whatever_is_reported_the_numbers_stay_finite(
-    samples: float, seconds: float, step: int
-) -> None:
+def test_numbers_stay_finite_for_any_report(samples: float, seconds: float, step: int) -> None:
     progress = Progress()
     report = Report(1, step, 10, samples, seconds, {"loss": samples})
     if report.validation_error() is None:
@@ -189,7 +185,7 @@ def test_whatever_is_reported_the_numbers_stay_finite(
     assert all(math.isfinite(value) for value in progress.metrics.values())
 
 
-def test_a_problem_names_field_value_and_bound() -> None:
+def test_an_error_names_field_value_and_bound() -> None:
     assert Report(1, -1).validation_error() == f"step is -1; it must be between 0 and {2**53}"
     assert "samples is nan" in str(Report(1, 1, samples=math.nan).validation_error())
     assert "at most 64" in str(
@@ -198,7 +194,7 @@ def test_a_problem_names_field_value_and_bound() -> None:
     assert Report(1, 1, 2, 3.0, 4.0, {"loss": math.nan}).validation_error() is None
 
 
-def test_people_read_short_numbers() -> None:
+def test_rates_are_shown_as_short_numbers() -> None:
     assert [format_rate(x) for x in (0.25, 950.4, 1234.0, 5.6e6)] == [
         "0.2/s",
         "950/s",
@@ -208,7 +204,7 @@ def test_people_read_short_numbers() -> None:
     assert [format_steps(3, 0), format_steps(3, 9)] == ["3", "3/9"]
 
 
-def test_the_time_to_go_is_short_enough_for_a_column() -> None:
+def test_the_remaining_time_fits_into_a_column() -> None:
     times = (0, 59, 60, 3599, 3600, 86_399, 86_400, 1_000_000_000)
     assert [format_eta(seconds) for seconds in times] == [
         "0s", "59s", "1m", "59m", "1h00m", "23h59m", "1d00h", "11574d01h",

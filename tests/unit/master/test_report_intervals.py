@@ -1,4 +1,4 @@
-"""How often agents send heartbeats and reports: bounded for any number of agents."""
+"""Checks that the rate of heartbeats and reports is bounded for any number of agents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = st.integers(min_value=0, max_value=20_000)
 LOST = st.floats(min_value=5, max_value=3600)
 
 
-def test_few_agents_report_often_and_many_seldom() -> None:
+def test_the_intervals_grow_with_the_number_of_agents() -> None:
     assert intervals_for(1, lost=30) == Intervals(2.0, 0.2)
     assert intervals_for(200, lost=30) == Intervals(2.0, 0.2)
     assert intervals_for(2_000, lost=30) == Intervals(2.0, 2.0)
@@ -32,17 +32,17 @@ def test_few_agents_report_often_and_many_seldom() -> None:
 
 
 @given(agents=SIZES, lost=LOST)
-def test_three_heartbeats_must_be_missing_before_a_member_is_lost(agents: int, lost: float) -> None:
+def test_a_member_is_lost_only_after_three_missing_heartbeats(agents: int, lost: float) -> None:
     assert 3 * intervals_for(agents, lost=lost).heartbeat <= lost + 1e-9
 
 
 @given(agents=st.integers(min_value=1, max_value=10_000))
-def test_all_agents_together_send_a_thousand_heartbeats_a_second_at_most(agents: int) -> None:
+def test_all_agents_together_send_at_most_a_thousand_heartbeats_a_second(agents: int) -> None:
     assert agents / intervals_for(agents, lost=30).heartbeat <= MESSAGES_PER_SECOND + 1e-6
 
 
 @given(agents=st.integers(min_value=1, max_value=5_000))
-def test_all_agents_together_send_a_thousand_reports_a_second_at_most(agents: int) -> None:
+def test_all_agents_together_send_at_most_a_thousand_reports_a_second(agents: int) -> None:
     assert agents / intervals_for(agents, lost=30).report <= MESSAGES_PER_SECOND + 1e-6
 
 
@@ -65,7 +65,9 @@ def test_only_a_change_by_more_than_half_is_sent() -> None:
 
 
 @given(st.lists(SIZES, min_size=2, max_size=50))
-def test_nobodys_intervals_differ_by_more_than_half_from_the_current_ones(sizes: list[int]) -> None:
+def test_no_agents_intervals_differ_by_more_than_half_from_the_current_ones(
+    sizes: list[int],
+) -> None:
     last = intervals_for(sizes[0], lost=30)
     for agents in sizes:
         now = intervals_for(agents, lost=30)
@@ -75,7 +77,7 @@ def test_nobodys_intervals_differ_by_more_than_half_from_the_current_ones(sizes:
         assert now.report / 1.5 <= last.report <= now.report * 1.5
 
 
-async def test_who_is_there_already_gets_new_intervals_when_many_more_have_come() -> None:
+async def test_connected_agents_get_new_intervals_after_many_more_have_joined() -> None:
     controller = Controller(framework="jax", facts=JobFacts(sizes={"worker": RoleSize(1000, 1000)}))
     sent: list[Command] = []
     join(controller, 0, sent.append)

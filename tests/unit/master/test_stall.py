@@ -1,4 +1,4 @@
-"""When training counts as stalled, and when it does not."""
+"""Checks when training counts as stalled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EPOCH = 1_700_000_000.0
 
 
 class Training:
-    """A world that steps, and a master that looks every second."""
+    """A world that finishes steps, and a master that checks every second."""
 
     def __init__(self, rule: StallRule | None = None) -> None:
         self.rule = rule or StallRule(factor=10, seconds=60)
@@ -49,7 +49,7 @@ class Training:
                 self.round += 1
 
     def step(self, seconds: float = 1.0) -> bool:
-        """Finish a step; return whether that ends a stall."""
+        """Finish a step; return whether it ends a stall."""
         return self.stall.step_finished(seconds, self.wall, process_round=self.round)
 
     def train(self, steps: int, seconds: float = 1.0) -> None:
@@ -62,7 +62,7 @@ class Training:
         return self.stall.since is not None
 
 
-def test_no_step_for_the_time_the_job_says_is_a_stall_and_the_next_step_ends_it() -> None:
+def test_the_configured_time_without_a_step_is_a_stall_until_the_next_step() -> None:
     training = Training()
     training.train(20)
     last = training.wall
@@ -76,7 +76,7 @@ def test_no_step_for_the_time_the_job_says_is_a_stall_and_the_next_step_ends_it(
     assert not training.stalled
 
 
-def test_where_steps_take_long_the_factor_counts() -> None:
+def test_the_factor_decides_if_steps_take_long() -> None:
     training = Training()
     training.train(5, seconds=30)
     training.wait(300)
@@ -102,7 +102,7 @@ def test_time_before_a_step_is_not_counted_after_it() -> None:
     assert not training.stalled
 
 
-def test_before_the_first_step_of_a_job_nothing_is_a_stall() -> None:
+def test_a_job_cannot_stall_before_its_first_step() -> None:
     training = Training()
     training.wait(100_000)
     assert not training.stalled
@@ -119,7 +119,7 @@ def test_the_first_step_of_a_round_may_take_longer() -> None:
     assert training.stalled
 
 
-def test_a_step_that_comes_before_anybody_has_looked_at_the_new_world_is_its_first() -> None:
+def test_a_step_before_the_first_look_at_a_new_world_is_its_first_step() -> None:
     training = Training()
     training.train(20)
     training.round = 2
@@ -130,7 +130,9 @@ def test_a_step_that_comes_before_anybody_has_looked_at_the_new_world_is_its_fir
 
 @pytest.mark.guarantee("training-hangs")
 @pytest.mark.parametrize("activity", ["paused", "finished"])
-def test_time_in_which_nobody_could_step_does_not_count(activity: TrainingActivity) -> None:
+def test_time_in_which_no_member_could_finish_a_step_does_not_count(
+    activity: TrainingActivity,
+) -> None:
     training = Training()
     training.train(20)
     for _ in range(20):
@@ -153,7 +155,7 @@ def test_interruptions_do_not_hide_a_stall() -> None:
     assert training.stalled
 
 
-def test_what_the_master_stood_still_does_not_count() -> None:
+def test_time_in_which_the_master_was_suspended_does_not_count() -> None:
     training = Training()
     training.train(20)
     training.now += 10_000
@@ -161,7 +163,7 @@ def test_what_the_master_stood_still_does_not_count() -> None:
     assert not training.stalled
 
 
-def test_the_end_of_the_training_is_no_stall() -> None:
+def test_the_end_of_the_training_is_not_a_stall() -> None:
     training = Training()
     training.train(20)
     training.wait(100)
@@ -172,7 +174,7 @@ def test_the_end_of_the_training_is_no_stall() -> None:
 
 
 @given(st.lists(st.floats(0.1, 50.0), min_size=2, max_size=60))
-def test_training_whose_steps_stay_within_the_time_never_stalls(times: list[float]) -> None:
+def test_training_never_stalls_while_each_step_is_within_the_limit(times: list[float]) -> None:
     training = Training()
     for seconds in times:
         training.wait(seconds)
@@ -180,7 +182,7 @@ def test_training_whose_steps_stay_within_the_time_never_stalls(times: list[floa
         training.step(seconds)
 
 
-def test_a_pause_hardly_changes_what_is_usual() -> None:
+def test_a_pause_hardly_changes_the_usual_step_time() -> None:
     training = Training(StallRule(factor=10, seconds=1))
     training.train(50, seconds=2)
     before = training.stall.limit(training.rule)
@@ -189,7 +191,7 @@ def test_a_pause_hardly_changes_what_is_usual() -> None:
 
 
 @pytest.mark.guarantee("training-hangs")
-def test_a_restart_is_made_once_a_stall_with_ever_longer_pauses_and_not_for_ever() -> None:
+def test_restarts_have_growing_pauses_and_a_limit() -> None:
     training = Training(StallRule(factor=10, seconds=60, restart=True))
     training.train(20)
     training.wait(20_000)
@@ -199,7 +201,7 @@ def test_a_restart_is_made_once_a_stall_with_ever_longer_pauses_and_not_for_ever
     assert training.stalled, "it still is: no step has come"
 
 
-def test_after_a_long_time_of_training_restarts_are_there_again() -> None:
+def test_a_long_time_of_training_resets_the_number_of_restarts() -> None:
     training = Training(StallRule(factor=10, seconds=60, restart=True))
     training.train(20)
     training.wait(61)
@@ -213,7 +215,7 @@ def test_after_a_long_time_of_training_restarts_are_there_again() -> None:
 
 
 @pytest.mark.parametrize("away", [0, 10_000])
-def test_a_new_master_gives_the_members_time_to_report_what_they_did_without_it(away: int) -> None:
+def test_a_new_master_gives_members_time_to_report_earlier_steps(away: int) -> None:
     training = Training()
     training.train(20)
     training.wait(55)
@@ -227,7 +229,7 @@ def test_a_new_master_gives_the_members_time_to_report_what_they_did_without_it(
     assert training.stalled
 
 
-def test_a_new_master_knows_of_a_stall_and_of_restarts_that_were_made() -> None:
+def test_a_new_master_knows_an_earlier_stall_and_its_restarts() -> None:
     stall = StallDetector()
     stored = StoredStall(EPOCH, since=EPOCH, restarts=MOST_RESTARTS, restarted_at=EPOCH)
     stall.restore(stored, process_round=3, stepped_in_round=False, wall=EPOCH + 100)

@@ -1,7 +1,4 @@
-"""The Start messages of a world.
-
-All contain the same world, each its own ranks and environments.
-"""
+"""Checks that Start messages contain the world and each member's ranks and environments."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ def members(slots: list[int]) -> list[Member]:
     slots=st.lists(st.integers(min_value=1, max_value=5), min_size=1, max_size=20),
     process_round=st.integers(min_value=1, max_value=2**53),
 )
-def test_the_bytes_of_a_start_are_those_of_the_whole_message(
+def test_the_concatenated_start_is_decoded_as_the_whole_message(
     framework: str, slots: list[int], process_round: int
 ) -> None:
     world = members(slots)
