@@ -35,7 +35,7 @@ def intervals_for(agents: int, *, lost: float) -> Intervals:
 
 
 def differ_much(sent: Intervals, now: Intervals) -> bool:
-    """Return whether the intervals have changed so much that every agent needs a message."""
+    """Return whether one of the intervals has changed by more than half."""
     return _differs(sent.heartbeat, now.heartbeat) or _differs(sent.report, now.report)
 
 

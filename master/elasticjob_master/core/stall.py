@@ -23,7 +23,7 @@ _START_UP = 3
 """The first step of a round may take longer by this factor, as frameworks compile before it."""
 _LONGEST_ADVANCE_SECONDS = 2.0
 _CATCH_UP_SECONDS = 10.0
-"""The time that members have to report to a restarted master what they have done meanwhile."""
+"""The time that members have to report their steps to a restarted master."""
 _RECOVERED_FACTOR = 10
 """After this multiple of the limit without a stall, earlier restarts do not count any more."""
 
