@@ -243,7 +243,7 @@ async def test_a_killed_worker_ends_its_ssh(job: Job) -> None:
     await first_line(started)
     worker.kill()
     code, _, err = await result(started)
-    assert (code, err) == (ssh.FAILED, b"ssh: job-worker-0 is gone\n")
+    assert (code, err) == (ssh.FAILED, b"ssh: job-worker-0 is lost\n")
 
 
 @pytest.mark.guarantee("stock-horovodrun")
