@@ -271,7 +271,7 @@ async def test_an_unlisted_host_is_rejected_at_once(job: Job) -> None:
 @pytest.mark.guarantee("stock-horovodrun")
 async def test_a_worker_reaches_only_the_launcher(job: Job) -> None:
     stub = RemoteShellServiceStub(job.channel)
-    refusal = "only a member of role launcher may name another host"
+    refusal = "only a member of role launcher may name another host than its own"
     for pod, host in ((WORKER, "job-worker-1"), (OTHER, HOST)):
         with pytest.raises(grpc.aio.AioRpcError, match=refusal):
             await stub.Send(

@@ -126,7 +126,7 @@ CASES = (
         "variable of a script without a script",
         {"count": 1, "env": [{"name": "A"}]},
         "spec.env",
-        "give script",
+        "set script",
     ),
     _in(
         "variable of a script that no shell has",

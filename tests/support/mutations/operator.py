@@ -32,8 +32,8 @@ MUTATIONS = (
     Mutation(
         "names are used again",
         "operator/elasticjob_operator/core/members/reconcile.py",
-        "highest, incarnations = max(highest, index), incarnations + (not first_use)",
-        "highest, incarnations = max(highest, index), incarnations",
+        "incarnations = incarnations + (not first_use)",
+        "pass",
     ),
     Mutation(
         "members are let go before they have drained",
@@ -70,22 +70,22 @@ MUTATIONS = (
     Mutation(
         "a member goes before its replacement is ready",
         "operator/elasticjob_operator/core/scaling/migration.py",
-        "any(pod.ready for pod in pods_by_member[move.role, move.replacement])",
-        "any(here[move.role, move.replacement])",
+        "pod.ready for pod in pods_by_member[move.role, move.replacement]",
+        "True for _ in pods_by_member[move.role, move.replacement]",
     ),
     Mutation(
         "an ended job continues",
         "operator/elasticjob_operator/core/decide.py",
-        "    if job.status.phase in job_status.FINISHED_PHASES:\n"
-        "        return _clean_up(observed, now)\n",
-        "",
+        "    _begin,\n    _clean_up,\n",
+        "    _begin,\n",
     ),
     Mutation(
         "a suspended plan keeps its size",
-        "operator/elasticjob_operator/core/suspend.py",
-        "kept = membership.counted if is_return or _is_written_back(observed, plan) "
-        "else membership.before",
-        "kept = membership.targets",
+        "operator/elasticjob_operator/core/end_pods.py",
+        "            membership.counted\n"
+        "            if is_return or _is_written_back(observed, plan)\n"
+        "            else membership.before\n",
+        "            membership.targets\n",
     ),
     Mutation(
         "a rollback forgets whom the plan removed",
@@ -108,7 +108,7 @@ MUTATIONS = (
     Mutation(
         "bounds are not looked at",
         "operator/elasticjob_operator/core/scaling/limits.py",
-        "if size < min_replicas:",
+        "if size < spec.min_replicas:",
         "if False:",
     ),
     Mutation(

@@ -420,7 +420,8 @@ def test_a_checkpoint_of_another_data_set_is_refused_by_field() -> None:
     ):
         fresh = Ledger(dataset)
         with pytest.raises(
-            BadRequest, match=r"state (is no checkpoint|has version 2; this master reads version 1)"
+            BadRequest,
+            match=r"state (is not a checkpoint|has version 2; this master reads version 1)",
         ):
             fresh.restore(damaged, 1)
         assert fresh.account() == Ledger(dataset).account()
