@@ -1,4 +1,4 @@
-"""Helm and Kueue, built like the programs of the embedded cluster: Helm renders deploy/, and tests run Kueue."""
+"""Helm and Kueue, built like the embedded cluster: Helm renders deploy/, and tests run Kueue."""
 
 from __future__ import annotations
 
