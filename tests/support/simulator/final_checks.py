@@ -94,10 +94,16 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
 
 
 def _check_retained(job: Json, pods: list[Json]) -> None:
-    """Only a few of the failed pods that have been replaced are left, all of them of members and of the master."""
+    """A few of the failed pods that have been replaced are left, of members and of the master."""
     lost = {(role, str(index)) for role, index in _lost(job)}
-    failed = [pod for pod in _watched(pods) if pod["status"]["phase"] == "Failed"]
-    retained = [pod for pod in failed if (pod_role(pod), pod_index(pod)) not in lost]
+    current = _current_pods(job)
+    retained = [
+        pod
+        for pod in _watched(pods)
+        if pod["status"]["phase"] == "Failed"
+        and (pod_role(pod), pod_index(pod)) not in lost
+        and pod["metadata"]["name"] not in current
+    ]
     names_of = [pod["metadata"]["name"] for pod in retained]
     assert len(retained) <= MOST_RETAINED, f"{names_of} are left"
     for pod in retained:
@@ -110,6 +116,20 @@ def _check_retained(job: Json, pods: list[Json]) -> None:
         assert role == names.ROLE_MASTER or int(index) in members, (
             f"{names_of} are left, the members are {members}"
         )
+
+
+def _current_pods(job: Json) -> set[str]:
+    """Return the names of the latest pods of members; while a role waits, one may have failed."""
+    return {
+        names.member_pod(
+            job["metadata"]["name"],
+            role,
+            index,
+            replica.get("incarnationByIndex", {}).get(str(index), 0),
+        )
+        for role, replica in job["status"]["replicaStatuses"].items()
+        for index in parsed(replica.get("indices", ""))
+    }
 
 
 def _watched(pods: list[Json]) -> list[Json]:
