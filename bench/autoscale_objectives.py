@@ -1,7 +1,4 @@
-"""Jobs with the other objectives of the auto-scaler, and how well each objective was met.
-
-The worlds are those of `autoscale_worlds`; Efficiency is what `autoscaling` measures.
-"""
+"""Simulated jobs with each objective of the auto-scaler, and how well the objective was met."""
 
 from __future__ import annotations
 
@@ -26,9 +23,10 @@ class Met:
 
     Attributes:
         outcome: how the job went.
-        ratio: of what was possible: the throughput at the end, or the least cost of a sample; 1 or 0: in time, or not.
-        members: how many there were, relative to the fewest that do as well: at the end, or with a finish time on
-            average.
+        ratio: the throughput at the end or the least cost of a sample, of what was possible. With a
+            finish time it is 1 if the job ended in time, else 0.
+        members: the number of members at the end, or with a finish time the mean number, relative
+            to the fewest that do as well.
     """
 
     outcome: Outcome
@@ -36,8 +34,14 @@ class Met:
     members: float
 
 
+def efficiency(world: World) -> Met:
+    """Run a job whose members each must add as much as the world says."""
+    outcome = SimulatedJob(world).run()
+    return Met(outcome, outcome.ratio, outcome.sizes[-1][-1] / outcome.best)
+
+
 def throughput(world: World) -> Met:
-    """Run a job that wants all the throughput there is."""
+    """Run a job that needs the highest throughput."""
     job = SimulatedJob(world, objective=Objective("Throughput"))
     outcome = job.run()
     size = outcome.sizes[-1][-1]
@@ -49,10 +53,7 @@ def throughput(world: World) -> Met:
 
 
 def cost(world: World) -> Met:
-    """Run a job that wants the cheapest samples.
-
-    Its other roles cost as much as 0 to 32 members.
-    """
+    """Run a job that needs the cheapest samples; its other roles cost as much as 0 to 32 members."""
     others = random.Random(world.name).choice((0.0, 1.0, 4.0, 12.0, 32.0))  # noqa: S311 - a simulation
     job = SimulatedJob(world, objective=Objective("Cost", price=1.0, others=others))
     outcome = job.run()
@@ -71,8 +72,8 @@ def deadline(world: World, *, part: float | None = None) -> Met:
 
     Args:
         world: where it runs.
-        part: how much it has to train, relative to what the fastest size trains in this time; more than 1 cannot be.
-            By default something between a fifth and four fifths.
+        part: the samples that it has to train, relative to those of the fastest size in six hours;
+            by default a random number from 0.2 to 0.8.
     """
     if part is None:
         part = random.Random(world.name).uniform(0.2, 0.8)  # noqa: S311 - a simulation
@@ -87,6 +88,7 @@ def deadline(world: World, *, part: float | None = None) -> Met:
 
 
 OBJECTIVES: dict[str, Callable[[World], Met]] = {
+    "Efficiency": efficiency,
     "Throughput": throughput,
     "Deadline": deadline,
     "Cost": cost,

@@ -1,7 +1,7 @@
-"""Figures about the auto-scaler in simulated jobs.
+"""Figures about the auto-scaler in simulated jobs: how good the size is, what it cost, and harm.
 
-How good the size is at the end, what it cost on the way, and harm. The worlds are drawn at random,
-of every kind, and the master's real auto-scaler runs in each of them for four hours.
+The worlds are drawn at random, of every kind. The master's real auto-scaler runs in each of them
+for four hours, or until a finish time.
 """
 
 from __future__ import annotations
@@ -11,123 +11,59 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 from statistics import fmean
 
-from bench.autoscale_job import Outcome, SimulatedJob
 from bench.autoscale_objectives import OBJECTIVES, Met
 from bench.autoscale_worlds import KINDS, UNSEEN, drawn
 from bench.figure import Result
 
-_WORLDS = 32
-"""Of each kind."""
-_OBJECTIVE_WORLDS = 12
-"""Of each kind, for each of the other objectives."""
-_GOAL = 0.95
+_WORLDS = {"Efficiency": 32, "Throughput": 12, "Deadline": 12, "Cost": 12}
+"""Worlds of each kind, by objective."""
+_LOW = 0.95
 _MOST_PLANS = 10
 
 
 @cache
-def outcomes() -> tuple[tuple[str, Outcome], ...]:
-    """Return how the jobs went, each with its kind of world; all figures look at the same ones."""
-    return tuple(
-        (kind, SimulatedJob(drawn(kind, number)).run())
-        for kind in KINDS
-        for number in range(UNSEEN, UNSEEN + _WORLDS)
-    )
-
-
-def _figure(
-    name: str, unit: str, value: Callable[[list[Outcome]], float]
-) -> Callable[[], Awaitable[Result]]:
-    """Return what measures a figure over all worlds, and prints that of every kind to stderr."""
-
-    async def measure() -> Result:
-        found = outcomes()
-        each = {
-            kind: value([outcome for other, outcome in found if other == kind]) for kind in KINDS
-        }
-        sys.stderr.write(
-            f"{name}: {', '.join(f'{kind} {figure:.3f}' for kind, figure in each.items())}\n"
-        )
-        total = value([outcome for _, outcome in found])
-        return Result(value=total, unit=unit, limit=1.0, ratio=total, n=len(found))
-
-    return measure
-
-
-end_ratio = _figure(
-    "throughput at the end", "of best", lambda jobs: fmean(job.ratio for job in jobs)
-)
-ends_low = _figure(
-    "ends below 0.95", "of jobs", lambda jobs: fmean(job.ratio < _GOAL for job in jobs)
-)
-first_hour = _figure(
-    "samples in the first hour",
-    "of an oracle's",
-    lambda jobs: fmean(job.first_hour for job in jobs),
-)
-four_hours = _figure(
-    "samples in four hours", "of an oracle's", lambda jobs: fmean(job.whole for job in jobs)
-)
-too_many = _figure(
-    "half as many members too many",
-    "of jobs",
-    lambda jobs: fmean(job.excess > 1 / 2 for job in jobs),
-)
-harm = _figure(
-    "more than 10 plans for one question, or more than 3 % slower than a size that was tried",
-    "of jobs",
-    lambda jobs: fmean(job.most_plans > _MOST_PLANS or job.below_measured > 0.03 for job in jobs),
-)
-
-
-@cache
-def met(objective: str) -> tuple[tuple[str, Met], ...]:
-    """Return how well an objective was met, each with its kind of world."""
+def _jobs(objective: str) -> dict[str, list[Met]]:
+    """Return how the jobs met an objective, by kind of world; all figures share these jobs."""
     run = OBJECTIVES[objective]
-    return tuple(
-        (kind, run(drawn(kind, number)))
-        for kind in KINDS
-        for number in range(UNSEEN, UNSEEN + _OBJECTIVE_WORLDS)
-    )
+    numbers = range(UNSEEN, UNSEEN + _WORLDS[objective])
+    return {kind: [run(drawn(kind, number)) for number in numbers] for kind in KINDS}
 
 
-def _objective_figure(
-    name: str, objective: str, unit: str, value: Callable[[list[Met]], float]
+def _mean(
+    name: str, unit: str, value: Callable[[Met], float], *, objective: str = "Efficiency"
 ) -> Callable[[], Awaitable[Result]]:
-    """Return what measures a figure of an objective, like `_figure`."""
+    """Return a measurement of a mean over all worlds, which prints the mean of every kind to stderr."""
 
     async def measure() -> Result:
-        found = met(objective)
-        each = {kind: value([job for other, job in found if other == kind]) for kind in KINDS}
-        sys.stderr.write(
-            f"{name}: {', '.join(f'{kind} {figure:.3f}' for kind, figure in each.items())}\n"
-        )
-        total = value([job for _, job in found])
-        return Result(value=total, unit=unit, limit=1.0, ratio=total, n=len(found))
+        jobs = _jobs(objective)
+        values = {kind: [value(job) for job in found] for kind, found in jobs.items()}
+        kinds = ", ".join(f"{kind} {fmean(found):.3f}" for kind, found in values.items())
+        sys.stderr.write(f"{objective}, {name}: {kinds}\n")
+        every = [each for found in values.values() for each in found]
+        total = fmean(every)
+        return Result(value=total, unit=unit, limit=1.0, ratio=total, n=len(every))
 
     return measure
 
 
-throughput_ratio = _objective_figure(
-    "objective Throughput: throughput at the end",
-    "Throughput",
-    "of most",
-    lambda jobs: fmean(job.ratio for job in jobs),
+def _harmed(job: Met) -> bool:
+    """Return whether a job had a storm of plans, or ended slower than at a size that it had tried."""
+    return job.outcome.most_plans > _MOST_PLANS or job.outcome.below_measured > 0.03
+
+
+end_ratio = _mean("throughput at the end", "of best", lambda job: job.ratio)
+ends_low = _mean("ends below 0.95", "of jobs", lambda job: job.ratio < _LOW)
+first_hour = _mean(
+    "samples in the first hour", "of an oracle's", lambda job: job.outcome.first_hour
 )
-deadline_met = _objective_figure(
-    "objective Deadline: ended in time",
-    "Deadline",
-    "of jobs",
-    lambda jobs: fmean(job.ratio for job in jobs),
+four_hours = _mean("samples in four hours", "of an oracle's", lambda job: job.outcome.whole)
+too_many = _mean("half as many members too many", "of jobs", lambda job: job.outcome.excess > 1 / 2)
+harm = _mean("harm", "of jobs", _harmed)
+throughput_ratio = _mean(
+    "throughput at the end", "of most", lambda job: job.ratio, objective="Throughput"
 )
-deadline_members = _objective_figure(
-    "objective Deadline: members",
-    "Deadline",
-    "of fewest",
-    lambda jobs: fmean(job.members for job in jobs),
-)
-cost_ratio = _objective_figure(
-    "objective Cost: least cost of a sample",
-    "Cost",
-    "of that at the end",
-    lambda jobs: fmean(job.ratio for job in jobs),
+deadline_met = _mean("ended in time", "of jobs", lambda job: job.ratio, objective="Deadline")
+deadline_members = _mean("members", "of fewest", lambda job: job.members, objective="Deadline")
+cost_ratio = _mean(
+    "least cost of a sample", "of that at the end", lambda job: job.ratio, objective="Cost"
 )

@@ -1,10 +1,11 @@
-"""A measured figure: its name, its goal, and its JSON line in the results."""
+"""A measured figure: its name, its goal, and its line in the results."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
@@ -16,9 +17,9 @@ class Result:
     Attributes:
         value: the figure, a median.
         unit: its unit.
-        limit: the raw limit that was measured in the same run.
+        limit: the raw limit, measured in the same run.
         ratio: how near the figure is to the limit; 1 means that it cannot be improved.
-        n: how often it was measured.
+        n: the number of measurements.
     """
 
     value: float
@@ -28,15 +29,32 @@ class Result:
     n: int
 
 
+def compared(
+    ours: Sequence[float], limits: Sequence[float], unit: str, *, at_least: bool = False
+) -> Result:
+    """Return the medians of our values and of the raw limit's.
+
+    Args:
+        ours: our values.
+        limits: the values of the raw limit.
+        unit: their unit.
+        at_least: more is better.
+    """
+    value = median(ours)
+    limit = median(limits)
+    ratio = value / limit if at_least else limit / value
+    return Result(value=value, unit=unit, limit=limit, ratio=ratio, n=len(ours))
+
+
 @dataclass(frozen=True)
 class Figure:
     """One line of the results.
 
     Attributes:
         name: its name.
-        measure: measures it; `bench.bench_cluster.on_cluster` adapts a function that needs a control plane.
+        measure: measures it; `bench_cluster.on_cluster` adapts a function that needs a cluster.
         goal: the value it should reach.
-        at_least: whether more is better.
+        at_least: more is better.
     """
 
     name: str
@@ -51,22 +69,13 @@ class Figure:
 
 def line(figure: Figure, result: Result) -> str:
     """Return the JSON line."""
-    values = {
-        "figure": figure.name,
-        "value": _short(result.value),
-        "unit": result.unit,
-        "limit": _short(result.limit),
-        "ratio": _short(result.ratio),
-        "n": result.n,
-    }
-    return msgspec.json.encode(values).decode()
+    numbers = {"value": result.value, "limit": result.limit, "ratio": result.ratio}
+    rounded = {name: float(f"{number:.4g}") for name, number in numbers.items()}
+    line = {"figure": figure.name, "unit": result.unit, "n": result.n, **rounded}
+    return msgspec.json.encode(line).decode()
 
 
 def append(path: Path, text: str) -> None:
     """Add a line to the results."""
     with path.open("a") as results:
         results.write(text + "\n")
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")

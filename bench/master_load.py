@@ -11,7 +11,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from statistics import median, quantiles
+from dataclasses import replace
+from statistics import quantiles
 
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_master.controller import Controller
@@ -23,7 +24,7 @@ from bench import servers
 from bench.agents import AgentGroup, agent_group, register
 from bench.bare_server import WORLD
 from bench.bench_cluster import BenchCluster
-from bench.figure import Result
+from bench.figure import Result, compared
 from bench.servers import Server
 
 _AGENTS = 1000
@@ -37,19 +38,15 @@ _MEMBERS = (10, 1000)
 async def heartbeats_per_s() -> Result:
     """The most heartbeats that the master takes in a second, from 1,000 agents in one world."""
     ours, raw = await _max_rates()
-    return Result(value=ours, unit="heartbeats/s", limit=raw, ratio=ours / raw, n=_ROUNDS)
+    return compared(ours, raw, "heartbeats/s", at_least=True)
 
 
 async def heartbeat_ratio() -> Result:
     """The same, over what the bare server takes."""
-    ours, raw = await _max_rates()
-    return Result(
-        value=ours / raw,
-        unit="master's heartbeats/s over a bare stream's",
-        limit=raw,
-        ratio=ours / raw,
-        n=_ROUNDS,
+    rates = compared(
+        *await _max_rates(), "master's heartbeats/s over a bare stream's", at_least=True
     )
+    return replace(rates, value=rates.ratio)
 
 
 async def cpu_1000() -> Result:
@@ -63,9 +60,7 @@ async def cpu_1000() -> Result:
                 began = time.perf_counter()
                 await agents.send_at_rate(_PER_SECOND, 5.0)
                 values.append(100 * (server.cpu_seconds() - used) / (time.perf_counter() - began))
-    value = median(ours)
-    limit = median(raw)
-    return Result(value=value, unit="% of a core", limit=limit, ratio=limit / value, n=_ROUNDS)
+    return compared(ours, raw, "% of a core")
 
 
 async def heartbeat_p99() -> Result:
@@ -83,9 +78,7 @@ async def heartbeat_p99() -> Result:
                     agents.measure_latencies(5.0), agents.send_at_rate(_PER_SECOND, 5.0)
                 )
                 values.append(1000 * quantiles(answers, n=100)[98])
-    value = median(ours)
-    limit = median(raw)
-    return Result(value=value, unit="ms", limit=limit, ratio=limit / value, n=_ROUNDS)
+    return compared(ours, raw, "ms")
 
 
 async def agent_kib() -> Result:
@@ -94,7 +87,7 @@ async def agent_kib() -> Result:
         raw = await _kib_per_agent(server, _BASELINE_AGENTS)
     async with servers.master(workers=_MEMORY_AGENTS + 1) as server:
         ours = await _kib_per_agent(server, _MEMORY_AGENTS)
-    return Result(value=ours, unit="KiB", limit=raw, ratio=raw / ours, n=1)
+    return compared([ours], [raw], "KiB")
 
 
 async def rendezvous_1000() -> Result:
@@ -113,9 +106,7 @@ async def rendezvous_1000() -> Result:
             asked = time.perf_counter()
             await register(agents.control, WORLD, _AGENTS)
             raw.append(await agents.wait_until_started() - asked)
-    value = median(ours)
-    limit = median(raw)
-    return Result(value=value, unit="s", limit=limit, ratio=limit / value, n=_ROUNDS)
+    return compared(ours, raw, "s")
 
 
 async def step_report_us() -> Result:
@@ -123,12 +114,8 @@ async def step_report_us() -> Result:
 
     The limit is the same with 10: it must not differ.
     """
-    few, many = (
-        median(_report_us(members) for _ in range(2 * _ROUNDS + 1)) for members in _MEMBERS
-    )
-    return Result(
-        value=many, unit="us with 1,000 members", limit=few, ratio=few / many, n=2 * _ROUNDS + 1
-    )
+    few, many = ([_report_us(members) for _ in range(2 * _ROUNDS + 1)] for members in _MEMBERS)
+    return compared(many, few, "us with 1,000 members")
 
 
 async def rss(bench: BenchCluster) -> Result:
@@ -142,20 +129,18 @@ async def rss(bench: BenchCluster) -> Result:
         servers.bare() as raw,
     ):
         await asyncio.sleep(2.0)
-        value = ours.rss() / 2**20
-        limit = raw.rss() / 2**20
-    return Result(value=value, unit="MiB", limit=limit, ratio=limit / value, n=1)
+        return compared([ours.rss() / 2**20], [raw.rss() / 2**20], "MiB")
 
 
-async def _max_rates() -> tuple[float, float]:
-    """Return the most heartbeats per second: of the master, and of the bare server."""
+async def _max_rates() -> tuple[list[float], list[float]]:
+    """Return the most heartbeats per second of the master and of the bare server, by round."""
     ours = list[float]()
     raw = list[float]()
     async with _master_and_bare() as sides:
         for _ in range(_ROUNDS):
             for (_, agents), rates in zip(sides, (ours, raw), strict=True):
                 rates.append(await agents.max_heartbeats_per_second(3.0))
-    return median(ours), median(raw)
+    return ours, raw
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from statistics import median
+from dataclasses import replace
 
 import msgspec
 from elasticjob_api import names
@@ -15,7 +15,7 @@ from elasticjob_operator.core.model.observed import Defaults
 
 from bench import jobs
 from bench.bench_cluster import BenchCluster
-from bench.figure import Result
+from bench.figure import Result, compared
 from bench.raw_requests import create_all
 
 _DEFAULTS = Defaults(master_image="master:1", agent_image="master:1")
@@ -30,14 +30,8 @@ async def create_ratio(bench: BenchCluster) -> Result:
     for _ in range(3):
         raw.append(workers / await raw_seconds(bench, workers))
         ours.append(workers / await _seconds_of_jobs(bench, 1, workers))
-    ratio = median(ours) / median(raw)
-    return Result(
-        value=ratio,
-        unit="operator's pods/s over bare creates/s",
-        limit=median(raw),
-        ratio=ratio,
-        n=3,
-    )
+    rates = compared(ours, raw, "operator's pods/s over bare creates/s", at_least=True)
+    return replace(rates, value=rates.ratio)
 
 
 async def masters_200(bench: BenchCluster) -> Result:
@@ -51,22 +45,14 @@ async def jobs_100x4(bench: BenchCluster) -> Result:
 
 
 async def _many(bench: BenchCluster, number: int, workers: int, *, role: str) -> Result:
-    """Measure jobs that come at the same time.
-
-    The limit is bare creates of the jobs and these pods.
-    """
+    """Measure jobs that are created at the same time; the limit is bare creates of jobs and pods."""
+    pods_each = 1 if role == names.ROLE_MASTER else workers
     limits = []
     ours = []
     for _ in range(3):
-        limits.append(
-            await _bare_seconds(
-                bench, number, 1 if role == names.ROLE_MASTER else workers, role=role
-            )
-        )
+        limits.append(await _bare_seconds(bench, number, pods_each, role=role))
         ours.append(await _seconds_of_jobs(bench, number, workers, role=role))
-    return Result(
-        value=median(ours), unit="s", limit=median(limits), ratio=median(limits) / median(ours), n=3
-    )
+    return compared(ours, limits, "s")
 
 
 async def _seconds_of_jobs(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from statistics import median
 
 from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
 
 from bench import jobs
 from bench.bench_cluster import BenchCluster, wait_for_phase
-from bench.figure import Result
+from bench.figure import Result, compared
 from bench.pod_creation import raw_seconds
 
 _ROUNDS = 3
@@ -53,9 +52,7 @@ async def relaunch_30(bench: BenchCluster) -> Result:
                 )
             )
             ours.append(await pods.wait_for(3 * lost) - began)
-    return Result(
-        value=median(ours), unit="s", limit=median(raw), ratio=median(raw) / median(ours), n=_ROUNDS
-    )
+    return compared(ours, raw, "s")
 
 
 async def _scaleplan(bench: BenchCluster, workers: int, *, rounds: int) -> Result:
@@ -77,6 +74,4 @@ async def _scaleplan(bench: BenchCluster, workers: int, *, rounds: int) -> Resul
             began = time.perf_counter()
             await bench.kube.create(SCALE_PLANS, namespace, jobs.plan("more", "job", workers))
             ours.append(await pods.wait_for(workers) - began)
-    return Result(
-        value=median(ours), unit="s", limit=median(raw), ratio=median(raw) / median(ours), n=rounds
-    )
+    return compared(ours, raw, "s")

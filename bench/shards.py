@@ -9,13 +9,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from statistics import median
 
 from elasticjob_api.v1 import shards_pb2 as pb
 
 from bench import servers
 from bench.agents import Agent
-from bench.figure import Result
+from bench.figure import Result, compared
 from bench.servers import Server
 
 _WORKERS = 64
@@ -39,9 +38,7 @@ async def shards_per_s() -> Result:
     for _ in range(_RUNS):
         limits.append(await _rate(servers.bare))
         ours.append(await _rate(lambda: servers.master(workers=_WORKERS)))
-    value = median(ours)
-    limit = median(limits)
-    return Result(value=value, unit="shards/s", limit=limit, ratio=value / limit, n=_RUNS)
+    return compared(ours, limits, "shards/s", at_least=True)
 
 
 async def _rate(start: Callable[[], AbstractAsyncContextManager[Server]]) -> float:
@@ -80,7 +77,7 @@ async def _report(worker: Agent, done: list[int]) -> None:
     request = pb.ReportShardsRequest(dataset=_DATASET.dataset, pod_uid=worker.uid, done=done)
     answer = await worker.connection.ask(_SERVICE + "ReportShards", request.SerializeToString())
     if pb.ReportShardsResponse.FromString(answer).stale:
-        raise RuntimeError("a shard was on_message from its worker")
+        raise RuntimeError("a shard was taken from its worker")
 
 
 @asynccontextmanager

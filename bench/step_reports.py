@@ -13,13 +13,12 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from statistics import median
 
 import elasticjob
 import grpc.aio
 from elasticjob_agent.training_socket import TrainingSocket
 
-from bench.figure import Result
+from bench.figure import Result, compared
 
 _STEPS = 100_000
 _ROUNDS = 5
@@ -33,13 +32,11 @@ async def report_step() -> Result:
     async with _agent() as path:
         os.environ["ELASTICJOB_SOCKET"] = path
         try:
-            ours = [await asyncio.to_thread(_seconds, _report) for _ in range(_ROUNDS)]
+            ours = [await asyncio.to_thread(_microseconds, _report) for _ in range(_ROUNDS)]
         finally:
             del os.environ["ELASTICJOB_SOCKET"]
-    raw = [await asyncio.to_thread(_seconds, _bare()) for _ in range(_ROUNDS)]
-    value = median(ours) / _STEPS * 1e6
-    limit = median(raw) / _STEPS * 1e6
-    return Result(value=value, unit="µs", limit=limit, ratio=limit / value, n=_ROUNDS)
+    raw = [await asyncio.to_thread(_microseconds, _bare()) for _ in range(_ROUNDS)]
+    return compared(ours, raw, "µs")
 
 
 def _report(step: int) -> None:
@@ -58,11 +55,11 @@ def _bare() -> Callable[[int], None]:
     return update
 
 
-def _seconds(call: Callable[[int], None]) -> float:
+def _microseconds(call: Callable[[int], None]) -> float:
     began = time.perf_counter()
     for step in range(_STEPS):
         call(step)
-    return time.perf_counter() - began
+    return (time.perf_counter() - began) / _STEPS * 1e6
 
 
 @contextlib.asynccontextmanager
