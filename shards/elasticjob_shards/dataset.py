@@ -82,7 +82,7 @@ class Dataset:
 
     @property
     def growing(self) -> bool:
-        """Whether this is a stream that has not ended."""
+        """True for a stream that has not ended."""
         return self.streamed and not self.ended
 
     @property

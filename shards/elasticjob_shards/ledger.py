@@ -61,7 +61,7 @@ class Ledger:
         self._next: list[int] = []
         """A heap of the waiting positions, and of some that were reported while they waited."""
         self._may_lag_behind = may_lag_behind
-        """Whether an earlier master may have handed out positions without storing them."""
+        """True if an earlier master may have handed out positions without storing them."""
 
     # --- requests of members
 
@@ -182,7 +182,7 @@ class Ledger:
 
     @property
     def finished(self) -> bool:
-        """Whether every shard is done or failed, and no more shards will be added."""
+        """True if every shard is done or failed, and no more shards will be added."""
         handed_out = self.fresh == self.dataset.total and not self.dataset.growing
         return handed_out and not self._leases and not self._waiting
 
@@ -279,7 +279,7 @@ class Ledger:
         self.fresh = newest + 1
 
     def _settle(self, position: int) -> bool:
-        """End a shard, whichever member has it leased; return False if it had already ended."""
+        """End a shard, even if another member leased it; return False if it had already ended."""
         uid = self._leases.pop(position, None)
         if uid is not None:
             self._holders[uid].leased.discard(position)

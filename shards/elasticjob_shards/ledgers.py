@@ -22,7 +22,7 @@ class Ledgers:
     def __init__(self) -> None:
         self._by_name: dict[str, Ledger] = {}
         self.may_lag_behind = False
-        """Whether an earlier master may have leased shards without storing their data sets."""
+        """True if an earlier master may have leased shards without storing their data sets."""
 
     def __iter__(self) -> Iterator[Ledger]:
         return iter(self._by_name.values())

@@ -1,4 +1,4 @@
-"""What watches the job from tick to tick.
+"""Monitors read the job at every tick.
 
 Its health, its history, and its throughput for the auto-scaler.
 """

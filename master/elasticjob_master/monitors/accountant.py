@@ -1,4 +1,4 @@
-"""What the job does at the moment, and what it holds, as its account needs it."""
+"""Classifies the current activity and the resources of the job for its account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the auto-scaler does at present, and what it waits for."""
+"""The current activity of the auto-scaler, and the reason why it waits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from elasticjob_master.monitors.view import JobView
 
 @dataclass(frozen=True)
 class Activity:
-    """What the auto-scaler does at present.
+    """The current activity of the auto-scaler.
 
     Attributes:
-        waiting_for: what it needs to measure or to decide; empty if it needs nothing.
+        waiting_for: the missing condition for measuring or deciding; empty if none is missing.
         window_part: the part of the present window that has passed, up to 1.
         decision_seconds: the most seconds until the next decision; None if unknown.
     """
@@ -58,7 +58,7 @@ def present_activity(
 
 
 def missing_for_measurement(job: JobView, scaling: JobScaling, available: Sequence[Member]) -> str:
-    """Return what is missing for the whole job to train at its size; empty if nothing is."""
+    """Return the reason why the job does not train at its full size; empty if it does."""
     rendezvous = job.rendezvous
     if rendezvous.phase != "training":
         return f"the world to train, which is {rendezvous.phase}"

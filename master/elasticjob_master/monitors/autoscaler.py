@@ -119,7 +119,7 @@ class AutoScaler:
         self._decided_for = None
 
     def straggler_replaced(self, *, since: float, size: int) -> None:
-        """Drop what was measured while a straggler slowed the other members down."""
+        """Drop the measurements of the time when a straggler slowed the other members down."""
         self._restart_measurement()
         self._decided_for = None
         self.memory = without_rates_since(self.memory, since, size)

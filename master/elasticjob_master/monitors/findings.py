@@ -1,4 +1,4 @@
-"""What a monitor hands to the controller, which alone acts on it."""
+"""The findings of a monitor. Only the controller acts on them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Watches the training's health.
 
-Finds stalls and stragglers, and when the training has to be started anew.
+Finds stalls and stragglers, and decides when the training must be restarted.
 The rules are in `core.stall` and `core.stragglers`; here they get what the job's state says.
 """
 
@@ -31,11 +31,11 @@ _STRAGGLERS_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class HealthFindings:
-    """What is new about the training's health.
+    """New findings about the training's health.
 
     Attributes:
         events: to be recorded.
-        restart: all training processes are to be started anew.
+        restart: all training processes are to be restarted.
     """
 
     events: tuple[NewEvent, ...] = ()
@@ -46,7 +46,7 @@ _NOTHING_NEW = HealthFindings()
 
 
 class HealthMonitor:
-    """What is known about the training's health.
+    """The known facts about the training's health.
 
     Attributes:
         stall: the time since the last step.
@@ -74,7 +74,7 @@ class HealthMonitor:
         return None
 
     def tick(self, job: JobView, now: float, *, wall: float) -> HealthFindings:
-        """Check what it is time to check."""
+        """Make the checks that are due."""
         if now < self._stall_due and now < self._stragglers_due:
             return _NOTHING_NEW
         events: list[NewEvent] = []
@@ -96,7 +96,7 @@ class HealthMonitor:
         stragglers: Iterable[str],
         wall: float,
     ) -> None:
-        """Go on with what an earlier master knew; see `StallDetector.restore`."""
+        """Continue with the findings of an earlier master; see `StallDetector.restore`."""
         self.stall.restore(
             stall, process_round=process_round, stepped_in_round=stepped_in_round, wall=wall
         )
@@ -105,7 +105,7 @@ class HealthMonitor:
     def _check_stall(self, job: JobView, now: float, wall: float, events: list[NewEvent]) -> bool:
         """Let the stall detector see the time that has passed.
 
-        Return whether the training is to be started anew.
+        Return whether the training is to be restarted.
         """
         health = job.health
         stall = self.stall

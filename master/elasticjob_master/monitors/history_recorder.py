@@ -1,7 +1,4 @@
-"""Finds what belongs into a job's history.
-
-Who came and went, its worlds and plans, and how fast it is.
-"""
+"""Records a job's history: members that join and leave, worlds, plans, and the throughput."""
 
 from __future__ import annotations
 

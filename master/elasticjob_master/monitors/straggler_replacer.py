@@ -26,9 +26,8 @@ class StragglerReplacer:
     """Decides on replacements while `onStraggler` is `Replace` and nothing else changes the job.
 
     Attributes:
-        memory: what was replaced; stored with the master's state. Whoever calls a method stores it when it is another
-            object afterwards.
-        why_not: why nobody is replaced although there are stragglers that have been slow for long; else empty.
+        memory: the replacements; the caller stores it when a call has changed it.
+        why_not: why no member is replaced although stragglers have been slow for long; or empty.
     """
 
     def __init__(self) -> None:
@@ -41,9 +40,9 @@ class StragglerReplacer:
         self._checked_at = 0.0
 
     def restore(self, memory: ReplacementMemory) -> None:
-        """Go on with what an earlier master has replaced.
+        """Continue with the replacements of an earlier master.
 
-        How long others have been slow is observed anew.
+        The times for which other members have been slow start at zero.
         """
         self.memory = memory
 
@@ -114,7 +113,7 @@ class StragglerReplacer:
     def plan_ended(self, replacement: int | None, *, wall: float) -> Replaced | None:
         """The latest plan has ended.
 
-        Return what it has replaced, if this was not known and it has.
+        Return the replacement if it has succeeded and was not known.
         """
         if self.memory.ended:
             return None
@@ -125,7 +124,7 @@ class StragglerReplacer:
     def _count(self, job: JobView, slow: Iterable[Slowness], elapsed: float, wall: float) -> None:
         """Count the time for which each straggler was slow.
 
-        It begins anew when a mark is removed.
+        It is reset when a mark is removed.
         """
         marked = {member.uid for member in job.members if member.step_times.straggler}
         self._slow = {uid: counted for uid, counted in self._slow.items() if uid in marked}

@@ -1,4 +1,4 @@
-"""What the monitors read of a job.
+"""The part of a job that the monitors read.
 
 Properties only, so that the type checker finds a monitor that writes to the job.
 """
@@ -44,7 +44,7 @@ class RendezvousView(Protocol):
 
     @property
     def phase(self) -> Phase:
-        """What the job is doing."""
+        """The activity of the job."""
 
     @property
     def world(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class RendezvousView(Protocol):
 
 
 class ProgressView(Protocol):
-    """How far the training is; see `Progress`."""
+    """The progress of the training; see `Progress`."""
 
     @property
     def round(self) -> int:
@@ -96,7 +96,7 @@ class ProgressView(Protocol):
 
 
 class HistoryView(Protocol):
-    """What has been recorded; see `History`."""
+    """The recorded history; see `History`."""
 
     def has_event(self, reason: str, message: str, /) -> bool:
         """Return whether an event is recorded."""
@@ -118,11 +118,11 @@ class JobView(Protocol):
 
     @property
     def progress(self) -> ProgressView:
-        """How far the training is."""
+        """The progress of the training."""
 
     @property
     def history(self) -> HistoryView:
-        """What has been recorded."""
+        """The recorded history."""
 
     @property
     def health(self) -> Health:
@@ -130,7 +130,7 @@ class JobView(Protocol):
 
     @property
     def suspended(self) -> bool:
-        """Whether the job is to be suspended."""
+        """True if the user wants the job suspended."""
 
     @property
     def gpus(self) -> Mapping[str, int]:

@@ -1,4 +1,4 @@
-"""What the measurements show about the sizes, for users; `size_search` makes the decisions."""
+"""The measurements' evidence about the sizes, for users; `size_search` makes the decisions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What the curves expect of a size.
+    """The throughput that the curves expect at a size.
 
     Attributes:
         rate: samples per second.
@@ -65,7 +65,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class SizeBelief:
-    """What is known of one size.
+    """The evidence about one size.
 
     Attributes:
         measured: the rate measured there; None if the size was not measured.
@@ -81,7 +81,7 @@ class SizeBelief:
 
 @dataclass(frozen=True)
 class Belief:
-    """What is known of the sizes.
+    """The evidence about the sizes.
 
     Attributes:
         sizes: the measured sizes in ascending order. As soon as curves expect something, also the

@@ -29,7 +29,7 @@ def pod_requests(template: Mapping[str, Any]) -> dict[str, Decimal]:
 
 @dataclass(frozen=True)
 class ContainerResources:
-    """What the training container of a member may use.
+    """The resources that the training container of a member may use.
 
     Attributes:
         cpu: the requested cores; None if not set.

@@ -31,7 +31,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class MemberUsage:
-    """What one member has used during a measurement window, and what it may use.
+    """The use of one member during a measurement window, and its limits.
 
     Attributes:
         name: the name of its pod.
@@ -126,7 +126,7 @@ class ScalingInputs:
 
 @dataclass(frozen=True)
 class ScalingDecision:
-    """What to change, and why.
+    """A change and its reason.
 
     Attributes:
         reason: the numbers behind the decision, for users.
@@ -153,6 +153,6 @@ class ScalingDecision:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether the decision needs no ScalePlan."""
+        """True if the decision needs no ScalePlan."""
         changes = (self.servers, self.resources, self.migrate, self.remove, self.straggler)
         return self.size is None and not any(changes)

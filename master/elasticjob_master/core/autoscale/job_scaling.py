@@ -1,4 +1,4 @@
-"""What the auto-scaler reads of the ElasticJob and of its ScalePlans."""
+"""The part that the auto-scaler reads of the ElasticJob and of its ScalePlans."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RoleResources:
 
     @property
     def is_unwritten(self) -> bool:
-        """Whether the training container requests neither CPU nor memory.
+        """True if the training container requests neither CPU nor memory.
 
         The auto-scaler sets the requests of such a role.
         """
@@ -43,7 +43,7 @@ class RoleResources:
 
     @property
     def own_memory(self) -> bool:
-        """Whether single members have other memory, because they were killed for lack of it."""
+        """True if single members have other memory, because they were killed for lack of it."""
         return any(own.memory != self.each.memory for own in self.by_index.values())
 
     def of_member(self, member: Member) -> ContainerResources:

@@ -1,4 +1,4 @@
-"""What the measured sizes are worth, and how they compare."""
+"""The worth of the measured sizes, and their comparison."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 @dataclass(frozen=True)
 class Situation:
-    """What the rules of the search look at.
+    """The facts that the rules of the search use.
 
     Attributes:
         memory: the state, with a measurement of the present size.
@@ -46,7 +46,7 @@ class Situation:
 
     @property
     def climbs(self) -> bool:
-        """Whether the search may still go up by large steps, because it can turn back."""
+        """True if the search may still go up by large steps, because it can turn back."""
         return (
             self.search.direction >= 0
             and not self.search.turned

@@ -1,4 +1,4 @@
-"""How a measurement changes what the auto-scaler knows, and when it begins another search.
+"""Applies a measurement to the memory, and decides when another search begins.
 
 A search begins when another actor changes the size or the setting, and when the throughput changes
 for good. Single windows that stray are noise.

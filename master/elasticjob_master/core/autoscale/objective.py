@@ -1,4 +1,4 @@
-"""What the size of a job is chosen for.
+"""The objectives by which the size of a job is chosen.
 
 Every objective answers two questions: how much a further member must add, and which rate is enough.
 `Efficiency` names how much a member must add. For `Throughput` it is the least that can be
@@ -56,7 +56,7 @@ class Objective:
 
     @property
     def by_efficiency(self) -> bool:
-        """Whether efficiency decides, also for a finish time without a known length."""
+        """True if efficiency decides, also for a finish time without a known length."""
         return self.kind == "Efficiency" or (self.kind == "Deadline" and self.rest is None)
 
     @property

@@ -1,4 +1,4 @@
-"""What a size means for the objective, in the words of plans' reasons and of queries."""
+"""Describes a size's effect on the objective, for plans' reasons and for queries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def meaning_text(objective: Objective, rate: float, size: int) -> str:
 
 
 def rate_text(objective: Objective, rate: float, size: int) -> str:
-    """Return a text: the rate, and in short what it means."""
+    """Return a text with the rate and its meaning in short."""
     text = f"{rate:.1f} samples/s"
     if objective.kind == "Cost" and rate > 0:
         return f"{text} at {meaning_text(objective, rate, size)}"

@@ -1,4 +1,4 @@
-"""What came of the CPU and memory that the auto-scaler has changed, in words for users."""
+"""Describes to users the results of changed CPU and memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from elasticjob_master.core.autoscale.scaling_memory import RolePeaks, ScalingMe
 
 
 def outcome(memory: ScalingMemory, role: str) -> str:
-    """Return what was changed of a role's members, and whether it helped; empty if nothing was."""
+    """Return the changes of a role's members and their results; empty if there were none."""
     peaks = memory.resources.peaks.get(role, RolePeaks())
     texts = []
     if peaks.before_lowering is not None:

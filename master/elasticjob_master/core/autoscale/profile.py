@@ -1,4 +1,4 @@
-"""What earlier jobs of a profile needed: text in a ConfigMap, one line for each job.
+"""The needs of earlier jobs of a profile: text in a ConfigMap, one line for each job.
 
 Anyone who may write ConfigMaps in the namespace can have written it, so it is read within strict
 bounds and used only for the beginning of a job. Written resources, size bounds and resourceLimits
@@ -38,7 +38,7 @@ class RoleUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProfiledJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What one job has shown.
+    """The needs that one job has shown.
 
     Attributes:
         job: the job's name.

@@ -32,7 +32,7 @@ class MeasuredRate(msgspec.Struct, frozen=True):
 
 
 class MeasuredRates(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was measured of the throughput and of the cost of rescales.
+    """The measured throughput and cost of rescales.
 
     Attributes:
         by_size: the rates by size; the size measured last comes last.
@@ -95,7 +95,7 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PlanResults(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of the auto-scaler's plans.
+    """The results of the auto-scaler's plans.
 
     Attributes:
         last_ended: the number of the latest plan whose end is processed.
@@ -129,7 +129,7 @@ class ServerTrial(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ServerTrials(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of more CPU for parameter servers, and of more of them.
+    """The results of more CPU for parameter servers, and of more servers.
 
     Attributes:
         trial: the present trial.
@@ -175,7 +175,7 @@ class RolePeaks(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ResourceUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the members of each role need of CPU and memory.
+    """The CPU and memory that the members of each role need.
 
     Attributes:
         retry_at: when CPU and memory may be changed again after a failed plan, in seconds since the
@@ -208,7 +208,7 @@ class ExpectedRate(msgspec.Struct, frozen=True):
 
 
 class Inheritance(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the job took over from an earlier job of its profile.
+    """The facts that the job took over from an earlier job of its profile.
 
     Attributes:
         expected: the earlier job's throughput, until it is compared with the first window.
