@@ -1,1 +1,1 @@
-"""How fast the operator is, as ratios to what the API server itself can do on the same machine (`make bench`)."""
+"""Measures the operator and the master, as ratios to bare requests of the same run (`make bench`)."""

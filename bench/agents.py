@@ -1,4 +1,4 @@
-"""Simulated agents by the thousand, each with a connection of its own, that cost as little CPU as possible.
+"""Simulates thousands of agents, each with its own connection, at the least possible CPU.
 
 They register, open their stream, confirm each Start, and send heartbeats.
 """
@@ -106,7 +106,7 @@ class AgentGroup:
         """Return how many heartbeats the server takes in a second.
 
         Every round of heartbeats is followed by a health check, which is answered after them; so
-        never more than a few rounds are under way, and each heartbeat is a packet of its own, as
+        never more than a few rounds are under way, and each heartbeat is a separate packet, as
         from real agents.
         """
         await self.measure_latency()
@@ -203,7 +203,7 @@ def _uid(index: int) -> str:
 
 
 def _is_start(message: bytes) -> bool:
-    """Whether a MasterMessage is a Start: its tag follows the command's number."""
+    """Return whether a MasterMessage is a Start: its tag follows the command's number."""
     at = 0
     if message[:1] == b"\x08":
         at = 1

@@ -45,7 +45,7 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """How a job went.
+    """The result of a job.
 
     Attributes:
         best: the size that is worth most at the end.
@@ -115,7 +115,7 @@ class SimulatedJob:
         self.total = total
         self.autoscaler = AutoScaler()
         self.clock_error: Callable[[float], float] = lambda _now: 0.0
-        """By how many seconds the master's clock is fast."""
+        """The seconds by which the master's clock is fast."""
         self.outcome = Outcome(sizes=[[world.start]])
         self._random = random.Random(f"{world.name} {seed}")  # noqa: S311 - a simulation
         self._noise = self._samples = self._pause = 0.0
@@ -137,7 +137,7 @@ class SimulatedJob:
     # -----------------------------------------------------------------------------------------------------
 
     def _begin_round(self, size: int) -> None:
-        """Form a world of so many workers."""
+        """Form a world with this number of workers."""
         self._round += 1
         servers = self.world.servers
         identities = [Identity(f"j-worker-{n}", f"worker-{n}", "worker", n) for n in range(size)]
@@ -228,7 +228,7 @@ class SimulatedJob:
         return min(rate, most) * trains, most * _TICK
 
     def _best(self) -> int:
-        """Return the best size now; what was found is kept, as it rarely changes."""
+        """Return the best size now; the result is cached, as it rarely changes."""
         key = (self.now >= self.world.later_at, self._served)
         if key not in self._known_best:
             self._known_best[key] = self.world.best(self.now, self._served)
@@ -242,7 +242,7 @@ class SimulatedJob:
 
     @property
     def scaling(self) -> JobScaling:
-        """How the job may be scaled at present."""
+        """The ways in which the job may be scaled now."""
         return self._scaling
 
     def _wall(self) -> float:
@@ -252,7 +252,7 @@ class SimulatedJob:
     # ---------------------------------------------------------------------------------------------
 
     def run(self, hours: float = 4.0) -> Outcome:
-        """Train for so long, or until the training has ended."""
+        """Train for this time, or until the training has ended."""
         trained = possible = 0.0
         outcome = self.outcome
         while self.now < hours * HOUR and not 0 < self.total <= self._samples:
@@ -314,7 +314,7 @@ class SimulatedJob:
 
 
 class _Members(list[Member]):
-    """All members, with what a job's view offers beside iteration."""
+    """All members, with the methods of a job's view."""
 
     disconnected: tuple[str, ...] = ()
     get: Any = None

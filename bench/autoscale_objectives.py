@@ -19,7 +19,7 @@ _LATEST_HOURS = 12.0
 
 @dataclass(frozen=True)
 class Met:
-    """How well an objective was met.
+    """The degree to which an objective was met.
 
     Attributes:
         outcome: how the job went.
@@ -53,7 +53,10 @@ def throughput(world: World) -> Met:
 
 
 def cost(world: World) -> Met:
-    """Run a job that needs the cheapest samples; its other roles cost as much as 0 to 32 members."""
+    """Run a job that needs the cheapest samples.
+
+    Its other roles cost as much as 0 to 32 members.
+    """
     others = random.Random(world.name).choice((0.0, 1.0, 4.0, 12.0, 32.0))  # noqa: S311 - a simulation
     job = SimulatedJob(world, objective=Objective("Cost", price=1.0, others=others))
     outcome = job.run()

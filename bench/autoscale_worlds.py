@@ -26,7 +26,7 @@ class Servers:
         cores: of each at the beginning.
         room: cores that each may get.
         most: how many the job may have.
-        spinning: they use all of their CPU whatever they have to do.
+        spinning: they use all of their CPU even when idle.
     """
 
     per_core: float = math.inf
@@ -46,7 +46,7 @@ class Servers:
 
 @dataclass(frozen=True)
 class World:
-    """What a job with one role of workers finds.
+    """The throughput that a job with one role of workers finds.
 
     Attributes:
         curve: samples per second by size, without what changes with time.
@@ -74,7 +74,7 @@ class World:
     servers: Servers | None = None
 
     def rate(self, size: int, seconds: float, cores: float = 0.0) -> float:
-        """Return samples per second, with so many cores of each server."""
+        """Return samples per second, with this number of cores of each server."""
         later = self.later is not None and seconds >= self.later_at
         rate = (self.later if later and self.later is not None else self.curve)(size)
         return (
@@ -87,7 +87,7 @@ class World:
         return max(sizes, key=lambda size: (round(self.worth(size, seconds, cores), 9), -size))
 
     def worth(self, size: int, seconds: float, cores: float = 0.0) -> float:
-        """Return what the objective is about.
+        """Return the value that the objective measures.
 
         Throughput per member to the power of the least marginal efficiency. Where every member adds
         less than the one before, its maximum is the last size that meets the objective.
@@ -111,7 +111,7 @@ def network_bound(serial: float, network: float) -> Curve:
 
 
 def input_bound(most: float) -> Curve:
-    """The storage delivers at most so many samples per second."""
+    """The storage delivers at most this number of samples per second."""
     return lambda size: min(100.0 * size, most)
 
 

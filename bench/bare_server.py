@@ -1,6 +1,6 @@
 """The baseline for the master: a gRPC server that only counts the agents' messages.
 
-A process of its own (`python -m bench.bare_server`), with the master's event loop, certificate and
+A separate process (`python -m bench.bare_server`), with the master's event loop, certificate and
 message types. It is configured by its environment, as the master is, and prints its port.
 """
 

@@ -54,7 +54,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class BenchCluster:
-    """A control plane, and a namespace of its own for each measurement."""
+    """A control plane, and a separate namespace for each measurement."""
 
     cluster: clusters.Cluster
     kube: Kube
@@ -101,7 +101,7 @@ class BenchCluster:
 
     @asynccontextmanager
     async def kubelet(self, namespace: str) -> AsyncIterator[None]:
-        """Run a fake kubelet for one namespace, as a process of its own: the pods become ready."""
+        """Run a fake kubelet for one namespace, as a separate process: the pods become ready."""
         command = [
             sys.executable,
             "-m",
@@ -140,7 +140,7 @@ class BenchCluster:
 
 @contextmanager
 def control_plane() -> Iterator[clusters.Cluster]:
-    """Start a control plane in a directory of its own and remove both at the end."""
+    """Start a control plane in a temporary directory and remove both at the end."""
     with (
         TemporaryDirectory(prefix="elasticjob-bench-") as directory,
         clusters.up(Path(directory) / "cluster", control_plane_only=True) as cluster,

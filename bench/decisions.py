@@ -36,7 +36,7 @@ async def decision_10000() -> Result:
 
 
 def _running_job(members: int) -> Observed:
-    """Return a job of so many members at work, of which the first has failed."""
+    """Return a running job with this number of members, of which the first has failed."""
     body = jobs.job("job", members)
     body["metadata"] |= {"namespace": "bench", "uid": "0-1-2-3", "generation": 1}
     body["spec"]["framework"] = "custom"

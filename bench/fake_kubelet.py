@@ -1,7 +1,7 @@
 """A fake kubelet.
 
 Makes every new pod of a namespace running and ready with one write, without decoding it whole. A
-process of its own (`python -m bench.fake_kubelet KUBECONFIG NAMESPACE`), so that its CPU time
+separate process (`python -m bench.fake_kubelet KUBECONFIG NAMESPACE`), so that its CPU time
 counts for no figure.
 """
 

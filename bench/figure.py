@@ -63,7 +63,7 @@ class Figure:
     at_least: bool = False
 
     def meets(self, result: Result) -> bool:
-        """Whether the goal is reached."""
+        """True if the goal is reached."""
         return result.value >= self.goal if self.at_least else result.value <= self.goal
 
 

@@ -12,7 +12,7 @@ measured.
 
 
 def job(name: str, workers: int, *, min_replicas: int = 1, **spec: object) -> Json:
-    """Return an ElasticJob with so many workers."""
+    """Return an ElasticJob with this number of workers."""
     container = {
         "name": "train",
         "image": "train:1",
@@ -35,7 +35,7 @@ def job(name: str, workers: int, *, min_replicas: int = 1, **spec: object) -> Js
 
 
 def plan(name: str, job_name: str, workers: int) -> Json:
-    """Return a ScalePlan that gives a job so many workers."""
+    """Return a ScalePlan that gives a job this number of workers."""
     resources = {"replicas": workers}
     return manifest(
         SCALE_PLANS, name, {"jobName": job_name, "replicaResourceSpecs": {"worker": resources}}

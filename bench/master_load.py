@@ -1,6 +1,6 @@
-"""Figures about the master under a thousand agents and more, beside a bare gRPC server under the same load.
+"""Measures the master under thousands of agents against a bare gRPC server under the same load.
 
-Every agent has a TLS connection of its own and shows the job's token, on both sides; the load comes
+Every agent has its own TLS connection and shows the job's token, on both sides; the load comes
 from this process. The two servers are measured in turn, so that other load on the machine affects
 both.
 """
@@ -64,7 +64,7 @@ async def cpu_1000() -> Result:
 
 
 async def heartbeat_p99() -> Result:
-    """How long a health check takes beside 1,000 heartbeats/s.
+    """Measure the time of a health check during 1,000 heartbeats/s.
 
     A heartbeat itself is not acknowledged.
     The check and its answer wait in the same queues as a heartbeat, so no heartbeat waits longer.
@@ -110,7 +110,7 @@ async def rendezvous_1000() -> Result:
 
 
 async def step_report_us() -> Result:
-    """What a step report costs the master with 1,000 members.
+    """Measure the master's cost of a step report with 1,000 members.
 
     The limit is the same with 10: it must not differ.
     """

@@ -1,7 +1,7 @@
 """Figures about what the operator writes, counted by the API server itself.
 
-The API server counts every request by kind and verb, whoever sends it. Only what other parts of the
-bench and of the cluster write is left out: the status of pods (the fake kubelet) and endpoints
+The API server counts every request by kind and verb, from every client. Only what other parts of
+the bench and of the cluster write is left out: the status of pods (the fake kubelet) and endpoints
 (their controllers). The operator's Lease is left out too: it is renewed every few seconds for as
 long as the operator runs. Anything else that is written counts, so the figures can come out too
 high, never too low.

@@ -35,7 +35,7 @@ class PodCounter:
     async def wait_for(
         self, number: int, *, role: str = names.ROLE_WORKER, seconds: float = 120.0
     ) -> float:
-        """Wait until so many pods of a role have been created in all.
+        """Wait until this number of pods of a role has been created in total.
 
         Return when the last of them was.
         """

@@ -45,7 +45,10 @@ async def jobs_100x4(bench: BenchCluster) -> Result:
 
 
 async def _many(bench: BenchCluster, number: int, workers: int, *, role: str) -> Result:
-    """Measure jobs that are created at the same time; the limit is bare creates of jobs and pods."""
+    """Measure jobs that are created at the same time.
+
+    The limit is bare creates of jobs and pods.
+    """
     pods_each = 1 if role == names.ROLE_MASTER else workers
     limits = []
     ours = []
@@ -83,7 +86,7 @@ async def _bare_seconds(bench: BenchCluster, number: int, pods_each: int, *, rol
 
 
 async def raw_seconds(bench: BenchCluster, workers: int) -> float:
-    """Return how long bare creates take of the very pods that a job of so many workers has."""
+    """Return the time that bare creates of the pods of a job with this number of workers take."""
     async with bench.namespace() as namespace, bench.pods(namespace):
         job = await bench.kube.create(
             ELASTIC_JOBS, namespace, jobs.job("raw", workers, runPolicy=_NOT_MANAGED)

@@ -1,8 +1,9 @@
 """The raw limit.
 
-How fast the API server creates the same objects for a client that does nothing else. Requests are
-rendered before the clock starts and answers are not read beyond their end: HTTP/1.1 over TLS on a
-bare asyncio protocol, one request under way per connection. No client in Python uses less CPU.
+Measures how fast the API server creates the same objects for a client that does nothing else.
+Requests are rendered before the clock starts and answers are not read beyond their end: HTTP/1.1
+over TLS on a bare asyncio protocol, one request under way per connection. No client in Python uses
+less CPU.
 """
 
 from __future__ import annotations

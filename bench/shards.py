@@ -1,6 +1,7 @@
 """Figure about data shards.
 
-How many a second are leased and reported, through gRPC and accounted for one by one.
+Measures how many shards a second are leased and reported, through gRPC and accounted for one by
+one.
 """
 
 from __future__ import annotations

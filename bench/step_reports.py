@@ -1,6 +1,6 @@
 """The figure about the training process: the cost of reporting a step.
 
-The agent's side of the socket is the real one, in a process of its own: `python -m
+The agent's side of the socket is the real one, in a separate process: `python -m
 bench.step_reports` serves it.
 """
 
