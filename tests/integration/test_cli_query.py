@@ -334,7 +334,7 @@ async def test_a_user_who_may_not_read_the_token_gets_an_error(
     code, _, errors = await query(cluster, JOB, "-n", job, f"--kubeconfig={kubeconfig}")
     assert code == 1
     assert f'configmaps "{JOB}-query" is forbidden' in errors
-    assert f"needs `get` on ConfigMap {JOB}-query" in errors
+    assert f"you need `get` on ConfigMap {JOB}-query" in errors
 
 
 async def test_a_missing_kubeconfig_is_named(cluster: Cluster, tmp_path: Path) -> None:
