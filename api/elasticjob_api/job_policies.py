@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from elasticjob_api.limits import MAX_ROLES
 from elasticjob_api.meta import Object, Rule, Time
-from elasticjob_api.replica_spec import RoleName, Seconds, immutable_if_set
+from elasticjob_api.replica_spec import DELAYS_IN_ORDER, RoleName, Seconds, immutable_if_set
 from elasticjob_api.resources import ResourceLimits
 
 MAX_INT32 = 2_147_483_647
@@ -246,14 +246,7 @@ class Retry(Object, frozen=True):
         ),
     ] = None
 
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.maxDelaySeconds) || self.minDelaySeconds <= self.maxDelaySeconds",
-            "maxDelaySeconds is %d, below minDelaySeconds, which is %d",
-            field=".maxDelaySeconds",
-            values=("self.maxDelaySeconds", "self.minDelaySeconds"),
-        ),
-    )
+    RULES: ClassVar[tuple[Rule, ...]] = (DELAYS_IN_ORDER,)
 
 
 class NodeConditionMatch(Object, frozen=True):

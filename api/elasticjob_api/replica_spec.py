@@ -26,6 +26,13 @@ DEFAULT_MAX_MEMORY_FACTOR = 4
 """The default of `maxMemory`, as a multiple of the template's memory."""
 MAX_RESTART_DELAY_SECONDS = 3600
 """The longest delay of a member's restart that a rule may set."""
+DELAYS_IN_ORDER = Rule(
+    "!has(self.maxDelaySeconds) || self.minDelaySeconds <= self.maxDelaySeconds",
+    "maxDelaySeconds is %d, below minDelaySeconds, which is %d",
+    field=".maxDelaySeconds",
+    values=("self.maxDelaySeconds", "self.minDelaySeconds"),
+)
+"""The rule of objects with a shortest and a longest delay."""
 FailureAction = Literal["Ignore", "Restart", "RestartWithMoreMemory", "FailJob"]
 
 
@@ -96,12 +103,7 @@ class RestartRule(Object, frozen=True):
     ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.maxDelaySeconds) || self.minDelaySeconds <= self.maxDelaySeconds",
-            "maxDelaySeconds is %d, below minDelaySeconds, which is %d",
-            field=".maxDelaySeconds",
-            values=("self.maxDelaySeconds", "self.minDelaySeconds"),
-        ),
+        DELAYS_IN_ORDER,
         # If the pattern is a regular expression, this is true; otherwise the evaluation fails.
         Rule(
             "!has(self.messagePattern) || ''.matches(self.messagePattern) || "
