@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
-from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.pod_sockets import pod_socket
 from elasticjob_kube.resources import PODS
 
@@ -111,8 +110,6 @@ async def execute(
                 cluster.kube, cluster.namespace, pod, "exec", query, "v5.channel.k8s.io"
             ) as socket:
                 yield Execution(socket, where)
-    except NoAccess as error:
-        raise ClientError(str(error)) from error
     except (aiohttp.ClientError, ConnectionError) as error:
         raise ClientError(f"{where}: the connection was lost: {error}") from error
 

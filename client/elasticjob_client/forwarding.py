@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import aiohttp
-from elasticjob_kube.errors import KubeError, NoAccess
+from elasticjob_kube.errors import KubeError
 from elasticjob_kube.pod_sockets import pod_socket
 from elasticjob_kube.resources import PODS
 
@@ -54,7 +54,7 @@ class Forwarding:
                         kube, namespace, pod, "portforward", query, "v4.channel.k8s.io"
                     ) as socket:
                         self.problem = await _carry(socket, reader, writer)
-        except (ClientError, NoAccess, KubeError, OSError, aiohttp.ClientError) as error:
+        except (ClientError, KubeError, OSError, aiohttp.ClientError) as error:
             self.problem = str(error)
         finally:
             writer.close()

@@ -21,6 +21,9 @@ from elasticjob_client.cluster import Cluster, ask
 from elasticjob_client.errors import ClientError, MasterUnavailable, NoSuchObject
 from elasticjob_client.jobs import ENDED, get_job
 
+CALL_SECONDS = 5.0
+"""How long a query waits for its answer."""
+
 
 @dataclass(frozen=True)
 class MasterEndpoint:
@@ -47,8 +50,9 @@ class MasterEndpoint:
         options = (
             ("grpc.ssl_target_name_override", names.TLS_SERVER_NAME),
             ("grpc.enable_http_proxy", 0),
-            # Bounds an attempt to connect to a deleted pod, from which no answer comes.
-            ("grpc.min_reconnect_backoff_ms", 2000),
+            # Bounds an attempt to connect to a deleted pod, from which no answer comes. Calls fail
+            # with the attempt, so it lasts as long as they may.
+            ("grpc.min_reconnect_backoff_ms", int(CALL_SECONDS * 1000)),
         )
         credentials = grpc.ssl_channel_credentials(self.authority)
         async with grpc.aio.secure_channel(self.address, credentials, options=options) as channel:

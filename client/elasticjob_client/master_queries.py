@@ -17,10 +17,9 @@ from google.protobuf.message import Message
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnreachable
-from elasticjob_client.master import MasterEndpoint
+from elasticjob_client.master import CALL_SECONDS, MasterEndpoint
 from elasticjob_client.master_ways import TokenRefused, reach_master
 
-CALL_SECONDS = 5.0
 _FIRST_SECONDS = 3.0
 
 
