@@ -1,19 +1,20 @@
 """Serves a job's dashboard at a port of this machine, without a certificate or a token.
 
 The server listens on 127.0.0.1 only and answers two paths: the page, and its data. It accepts no
-other host name, so that other sites cannot read it by DNS rebinding.
+other host name, so that other sites cannot read it by DNS rebinding. The page and all headers are
+those of this package. A master gives data only, so that no server can run scripts in the browser.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 
 import aiohttp
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from elasticjob_api import names
 from elasticjob_dashboard.data import page_data
 from elasticjob_dashboard.page import Page
@@ -24,17 +25,9 @@ from elasticjob_client.master import MasterEndpoint
 from elasticjob_client.master_ways import TokenRefused, reach_master
 from elasticjob_client.report import stored_master
 
-_PAGE = "/"
 _DATA = "/status"
 _SECONDS = 5.0
 _MAX_BYTES = 32 * 1024 * 1024
-_HEADERS = ("Content-Type", "Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy")
-
-
-@dataclass(frozen=True)
-class _Answer:
-    body: bytes
-    headers: Mapping[str, str]
 
 
 @asynccontextmanager
@@ -52,21 +45,30 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
         ClientError: the port is in use.
     """
     hosts: set[str] = set()
+    page = Page()
+    headers = {**page.headers, "Cache-Control": "no-store"}
     async with _Source(cluster, job) as source:
-        await source.get(_PAGE)  # raises early if there is nothing to serve
+        await source.data()  # raises early if there is nothing to serve
 
-        async def answer(request: web.Request) -> web.Response:
-            if request.headers.get("Host", "").lower() not in hosts:
-                return web.Response(status=403, text="this is served for 127.0.0.1 only\n")
+        async def show_page(_: web.Request) -> web.Response:
+            return web.Response(text=page.text, content_type="text/html")
+
+        async def show_data(_: web.Request) -> web.Response:
             try:
-                found = await source.get(request.path)
+                return web.Response(body=await source.data(), content_type="application/json")
             except ClientError as error:
                 return web.Response(status=503, text=f"{error}\n")
-            headers = {**found.headers, "Cache-Control": "no-store"}
-            return web.Response(body=found.body, headers=headers)
 
-        app = web.Application()
-        app.add_routes([web.get(path, answer) for path in (_PAGE, _DATA)])
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if request.headers.get("Host", "").lower() not in hosts:
+                return web.Response(status=403, text="this is served for 127.0.0.1 only\n")
+            answer = await handler(request)
+            answer.headers.update(headers)
+            return answer
+
+        app = web.Application(middlewares=[guard])
+        app.add_routes([web.get("/", show_page), web.get(_DATA, show_data)])
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1)
         await runner.setup()
         try:
@@ -89,7 +91,7 @@ async def _listen(runner: web.AppRunner, port: int) -> int:
 
 
 class _Source:
-    """Gets the page and its data from the job's master, or from the answers that it stored.
+    """Gets the page's data from the job's master, or from the answers that it stored.
 
     If the present master no longer answers, the next one is looked up.
     """
@@ -97,7 +99,6 @@ class _Source:
     def __init__(self, cluster: Cluster, job: str) -> None:
         self._cluster = cluster
         self._job = job
-        self._page = Page()
         self._endpoint: MasterEndpoint | None = None
         self._way = AsyncExitStack()
         self._connecting = asyncio.Lock()
@@ -110,29 +111,25 @@ class _Source:
         await self._way.aclose()
         await self._http.close()
 
-    async def get(self, path: str) -> _Answer:
-        """Return the answer for a path. Raises `ClientError` if there is none."""
+    async def data(self) -> bytes:
+        """Return the page's data as JSON. Raises `ClientError` if there is none."""
         try:
-            return await self._from_master(path)
+            return await self._from_master()
         except (MasterUnavailable, MasterUnreachable) as problem:
             stored = await stored_master(self._cluster, self._job, problem)
-        if path == _DATA:
-            data = page_data(stored.answers, ended=True)
-            return _Answer(data, {"Content-Type": "application/json"})
-        headers = {"Content-Type": "text/html; charset=utf-8", **self._page.headers}
-        return _Answer(self._page.text.encode(), headers)
+        return page_data(stored.answers, ended=True)
 
-    async def _from_master(self, path: str) -> _Answer:
+    async def _from_master(self) -> bytes:
         async with self._connecting:
             if self._endpoint is not None:
                 try:
-                    return await self._request(self._endpoint, path)
+                    return await self._request(self._endpoint)
                 except (MasterUnreachable, TokenRefused):
                     self._endpoint = None
                     await self._way.aclose()
 
-            async def connect(endpoint: MasterEndpoint, _: AsyncExitStack) -> _Answer:
-                answer = await self._request(endpoint, path)
+            async def connect(endpoint: MasterEndpoint, _: AsyncExitStack) -> bytes:
+                answer = await self._request(endpoint)
                 self._endpoint = endpoint
                 return answer
 
@@ -140,28 +137,26 @@ class _Source:
                 self._cluster, self._job, connect, self._way, port=names.HTTP_PORT
             )
 
-    async def _request(self, endpoint: MasterEndpoint, path: str) -> _Answer:
+    async def _request(self, endpoint: MasterEndpoint) -> bytes:
         where = f"the master of {self._cluster.namespace}/{self._job}"
         try:
             async with self._http.get(
-                f"https://{endpoint.address}{path}",
+                f"https://{endpoint.address}{_DATA}",
                 headers={"Authorization": f"Bearer {endpoint.token}"},
                 ssl=ssl.create_default_context(cadata=endpoint.authority.decode()),
                 server_hostname=names.TLS_SERVER_NAME,
+                allow_redirects=False,
             ) as answer:
                 if answer.status == 401:
                     raise TokenRefused(f"{where} does not accept this job's token")
                 if answer.status != 200:
-                    text = (await answer.text())[:500].strip()
-                    raise ClientError(f"{where} answered {answer.status}: {text}")
-                body = await _bounded(answer, where)
+                    raise ClientError(f"{where} answered {answer.status} to GET {_DATA}")
+                return await _bounded(answer, where)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             reason = str(error) or type(error).__name__
             raise MasterUnreachable(
                 f"{where} can't be reached at {endpoint.address}: {reason}"
             ) from error
-        headers = {name: answer.headers[name] for name in _HEADERS if name in answer.headers}
-        return _Answer(body, headers)
 
 
 async def _bounded(answer: aiohttp.ClientResponse, where: str) -> bytes:

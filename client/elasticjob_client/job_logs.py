@@ -9,17 +9,19 @@ from dataclasses import replace
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.meta import Json
 from elasticjob_api.v1 import agent_pb2
 from elasticjob_kube.informer import Informer
-from elasticjob_kube.resources import PODS
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, NoSuchObject
-from elasticjob_client.jobs import get_job
+from elasticjob_client.jobs import ENDED, get_job, read
 from elasticjob_client.logs import LogLine, LogOptions, follow_log, log_line, read_log
 from elasticjob_client.master_queries import open_master
 from elasticjob_client.members import Choice, JobPod, Ranks, chosen_pods, job_pods
-from elasticjob_client.waiting import wait_for
+from elasticjob_client.related import is_pod_of
+from elasticjob_client.waiting import wait_until
 
 MAX_FOLLOWED = 32
 """Logs that are followed at a time; further members wait until one of them ends."""
@@ -122,7 +124,7 @@ class _Follower:
             on_change=self._on_pod,
         )
         following = asyncio.create_task(self._follow_all(informer))
-        observing = (informer.run(), self._wait_for_end(), self._observe_ranks())
+        observing = (informer.run(), self._observe_job(), self._observe_ranks())
         helpers = [following, *map(asyncio.create_task, observing)]
         try:
             while (line := await self._lines.get()) is not None:
@@ -161,9 +163,16 @@ class _Follower:
             self._ranks = {each.pod_uid: rank for rank, each in enumerate(world.members)}
             self._changed.set()
 
-    async def _wait_for_end(self) -> None:
+    async def _observe_job(self) -> None:
+        """Keep the job current until it has ended: its status names its pods."""
+
+        def observe(found: Json) -> bool | None:
+            self._job = read(found, ElasticJob)
+            self._changed.set()
+            return True if self._job.status.phase in ENDED else None
+
         with suppress(NoSuchObject):
-            await wait_for(self._cluster, self._job.metadata.name, "ended")
+            await wait_until(self._cluster, ELASTIC_JOBS, self._job.metadata.name, observe)
         self._job_ended = True
         self._changed.set()
 
@@ -198,7 +207,7 @@ class _Follower:
                 await asyncio.wait_for(self._changed.wait(), 1.0 if self._job_ended else None)
 
     def _start_due(self, options: LogOptions) -> None:
-        chosen = self._choice.of(self._pods.values(), self._ranks)
+        chosen = self._chosen()
         if self._choice.needs_ranks:
             self._stop_others({each.metadata.uid for each in chosen})
         for pod in chosen:
@@ -222,12 +231,16 @@ class _Follower:
         async for text in follow_log(self._cluster, pod, options):
             await self._lines.put(log_line(pod, self._ranks, text))
 
+    def _chosen(self) -> list[JobPod]:
+        pods = (pod for pod in self._pods.values() if is_pod_of(self._job, pod.metadata))
+        return self._choice.of(pods, self._ranks)
+
     def _running(self) -> list[asyncio.Task[None]]:
         return [task for task in self._tasks.values() if not task.done()]
 
     def _introduce(self) -> None:
         """Notify the user if the followed members are not the expected ones."""
-        chosen = self._choice.of(self._pods.values(), self._ranks)
+        chosen = self._chosen()
         if not chosen:
             self._notify("no such member runs yet; waiting for it")
         elif self._choice.needs_ranks and not self._ranks:

@@ -108,21 +108,16 @@ async def forward_to_master(cluster: Cluster, job: str, port: int) -> AsyncItera
         raise MasterUnreachable(
             f"the pod of the master of {cluster.namespace}/{job} is not known: {error}"
         ) from error
-    for pod in pods:
-        if _is_running_master(pod):
-            async with forward(cluster, pod["metadata"]["name"], port) as forwarding:
-                yield forwarding
-            return
-    raise MasterUnreachable(f"the master of {cluster.namespace}/{job} has no pod that runs")
+    name = names.master_pod(job, found.status.master.incarnations - 1)
+    if not any(pod["metadata"]["name"] == name and _runs(pod) for pod in pods):
+        raise MasterUnreachable(f"the master of {cluster.namespace}/{job} has no pod that runs")
+    async with forward(cluster, name, port) as forwarding:
+        yield forwarding
 
 
-def _is_running_master(pod: Json) -> bool:
-    metadata = pod["metadata"]
-    return (
-        metadata["labels"].get(names.LABEL_ROLE) == names.ROLE_MASTER
-        and pod["status"].get("phase") == "Running"
-        and not metadata.get("deletionTimestamp")
-    )
+def _runs(pod: Json) -> bool:
+    is_running: bool = pod["status"].get("phase") == "Running"
+    return is_running and not pod["metadata"].get("deletionTimestamp")
 
 
 @asynccontextmanager

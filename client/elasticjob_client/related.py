@@ -5,10 +5,13 @@ from __future__ import annotations
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.meta import Json, Object
+from elasticjob_api.meta import Json, Object, ObjectMeta
+from elasticjob_api.ownership import ELASTIC_JOB, names_owner
+from elasticjob_api.pod_identity import member_of_name
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_PLANS
 
 from elasticjob_client.cluster import Cluster, ask
+from elasticjob_client.jobs import read
 
 
 class Regarding(Object, frozen=True):
@@ -40,6 +43,33 @@ class _Events(msgspec.Struct):
     items: list[Event]
 
 
+def is_pod_of(job: ElasticJob, pod: ObjectMeta) -> bool:
+    """Return whether a pod is the job's: by its controller, and by a name that the job has used.
+
+    The labels alone prove nothing, because a user can give them to any pod. They must agree with
+    the name.
+    """
+    name = job.metadata.name
+    uid = job.metadata.uid
+    member = member_of_name(name, pod.name)
+    if member is None or not any(
+        owner.controller and names_owner(owner, ELASTIC_JOB, name, uid)
+        for owner in pod.owner_references
+    ):
+        return False
+    if pod.labels.get(names.LABEL_ROLE) != member.role:
+        return False
+    if member.role == names.ROLE_MASTER:
+        return member.incarnation < job.status.master.incarnations
+    replica = job.status.replica_statuses.get(member.role)
+    return (
+        replica is not None
+        and pod.labels.get(names.LABEL_INDEX) == str(member.index)
+        and member.index <= replica.highest_index
+        and member.incarnation <= replica.incarnations
+    )
+
+
 async def pods_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
     """Return the pods of a job, the master's included, by role and index.
 
@@ -50,7 +80,8 @@ async def pods_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
     found = await ask(
         cluster, PODS, "", lambda: cluster.kube.list(PODS, namespace, label_selector=selector)
     )
-    return sorted(found["items"], key=_place)
+    pods = (each for each in found["items"] if is_pod_of(job, read(each["metadata"], ObjectMeta)))
+    return sorted(pods, key=_place)
 
 
 async def plans_of(cluster: Cluster, job: ElasticJob) -> list[Json]:

@@ -11,11 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from elasticjob_api.pod_identity import member_of_name
+
 from elasticjob_operator.core.model.actions import ResizePod
 from elasticjob_operator.core.model.identity import (
     JobIdentity,
     controlling_job,
-    member_of_name,
     restored,
     tampering,
 )

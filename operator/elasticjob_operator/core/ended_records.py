@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.pod_identity import member_of_name
 
 from elasticjob_operator.core.job_status import FINISHED_PHASES
 from elasticjob_operator.core.members.failure_history import failure_of
 from elasticjob_operator.core.members.failure_policy import last_words
-from elasticjob_operator.core.model.identity import controlling_job, member_of_name, restored
+from elasticjob_operator.core.model.identity import controlling_job, restored
 from elasticjob_operator.core.model.observed import Pod
 
 Json = dict[str, Any]

@@ -22,7 +22,10 @@ LINES = 5000
 JOB = {
     "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
     "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
-    "status": {"phase": "Running"},
+    "status": {
+        "phase": "Running",
+        "replicaStatuses": {"worker": {"desired": 1, "highestIndex": 0}},
+    },
 }
 POD = {
     "metadata": {
@@ -31,6 +34,15 @@ POD = {
         "uid": "p",
         "resourceVersion": "1",
         "labels": {names.LABEL_ROLE: "worker", names.LABEL_INDEX: "0"},
+        "ownerReferences": [
+            {
+                "apiVersion": names.API_VERSION,
+                "kind": "ElasticJob",
+                "name": "a",
+                "uid": "u",
+                "controller": True,
+            }
+        ],
     },
     "spec": {"containers": [{"name": "train"}]},
     "status": {

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_api import names
+from elasticjob_api.pod_identity import MemberIdentity, member_of_name
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
-from elasticjob_operator.core.model.identity import JobIdentity, MemberIdentity, member_of_name
+from elasticjob_operator.core.model.identity import JobIdentity
 from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.store import Store
 from hypothesis import given

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, FormerRoles, ReplicaStatus
 from elasticjob_api.limits import MAX_ROLE_STATUSES
+from elasticjob_api.pod_identity import member_of_name
 from msgspec.structs import replace
 
 from elasticjob_operator.core.manifests.validation import validation_error
@@ -21,7 +22,6 @@ from elasticjob_operator.core.members.effective_spec import is_in_progress, with
 from elasticjob_operator.core.members.failure_policy import restart_rules_error
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import PatchJobStatus
-from elasticjob_operator.core.model.identity import member_of_name
 from elasticjob_operator.core.model.observed import Observed
 
 

@@ -6,7 +6,6 @@ label as deleted. Nobody can edit the name, which contains role, index and incar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +14,10 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import OwnerReference
 from elasticjob_api.ownership import ELASTIC_JOB, is_of_kind
+from elasticjob_api.pod_identity import MemberIdentity, member_of_name
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model.observed import Pod
-
-_MEMBER = re.compile(r"(.+?)-(0|[1-9][0-9]{0,9})(?:-([1-9][0-9]{0,9}))?")
-"""Role, index and incarnation. No role's name ends in a dash and a number."""
-_MASTER = re.compile(rf"{names.ROLE_MASTER}(?:-([1-9][0-9]{{0,9}}))?")
 
 
 @dataclass(frozen=True)
@@ -31,15 +27,6 @@ class JobIdentity:
     namespace: str
     name: str
     uid: str
-
-
-@dataclass(frozen=True)
-class MemberIdentity:
-    """Which pod of a job it is; the index of a master is -1."""
-
-    role: str
-    index: int
-    incarnation: int
 
 
 def identity_of(job: ElasticJob) -> JobIdentity:
@@ -53,19 +40,6 @@ def controlling_job(pod: Pod) -> JobIdentity | None:
         if owner.controller and is_of_kind(owner, ELASTIC_JOB):
             return JobIdentity(pod.metadata.namespace, owner.name, owner.uid)
     return None
-
-
-def member_of_name(job: str, pod: str) -> MemberIdentity | None:
-    """Return which pod of a job has this name; None when no pod of the job can have it."""
-    rest = pod.removeprefix(f"{job}-")
-    if rest == pod:
-        return None
-    if (master := _MASTER.fullmatch(rest)) is not None:
-        return MemberIdentity(names.ROLE_MASTER, -1, int(master[1] or 0))
-    member = _MEMBER.fullmatch(rest)
-    if member is None:
-        return None
-    return MemberIdentity(member[1], int(member[2]), int(member[3] or 0))
 
 
 def tampering(pod: Pod, job: JobIdentity, member: MemberIdentity) -> str:

@@ -1,0 +1,180 @@
+"""A server or pod of another user, which poses as a part of the job, gets no more than the token."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from elasticjob_api import names
+from elasticjob_client.cluster import Access, Cluster, open_cluster
+from elasticjob_client.dashboard import serve_dashboard
+from elasticjob_client.errors import MasterUnreachable
+from elasticjob_client.jobs import get_job
+from elasticjob_client.master_ways import forward_to_master
+from elasticjob_client.related import pods_of
+from elasticjob_dashboard.page import Page
+
+from tests.support.kubeconfig import write_kubeconfig
+from tests.support.loopback import loopback_network
+from tests.support.self_signed import self_signed
+
+OWNER = {
+    "apiVersion": names.API_VERSION,
+    "kind": "ElasticJob",
+    "name": "a",
+    "uid": "u",
+    "controller": True,
+}
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with loopback_network() as network:
+        yield f"{network}.1"
+
+
+def pod(name: str, role: str, index: str | None = None, **metadata: Any) -> dict[str, Any]:
+    labels = {names.LABEL_JOB_UID: "u", names.LABEL_ROLE: role}
+    if index is not None:
+        labels[names.LABEL_INDEX] = index
+    own = {"name": name, "namespace": "ns", "labels": labels, "ownerReferences": [OWNER]}
+    return {"metadata": own | metadata, "status": {"phase": "Running"}}
+
+
+@asynccontextmanager
+async def cluster_with(
+    folder: Path, *, address: str = "", authority: str = "", pods: tuple[dict[str, Any], ...] = ()
+) -> AsyncIterator[Cluster]:
+    """Serve a job whose master has started twice, and whose second member was replaced once."""
+    status = {
+        "phase": "Running",
+        "masterAddress": f"{address}:{names.GRPC_PORT}",
+        "master": {"incarnations": 2},
+        "replicaStatuses": {"worker": {"desired": 2, "highestIndex": 1, "incarnations": 1}},
+    }
+    job = {
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
+        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
+        "status": status,
+    }
+    answers: dict[str, dict[str, Any]] = {
+        "elasticjobs/a": job,
+        "configmaps/a-query": {"data": {"token": "t", "ca.crt": authority}},
+        "pods": {"metadata": {"resourceVersion": "1"}, "items": list(pods)},
+    }
+
+    async def answer(request: web.Request) -> web.Response:
+        for path, found in answers.items():
+            if request.path.endswith(f"/{path}"):
+                return web.json_response(found)
+        return web.json_response({"reason": "NotFound", "message": "not found"}, status=404)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        access = Access(write_kubeconfig(folder / "kubeconfig", url), namespace="ns")
+        async with open_cluster(access) as cluster:
+            yield cluster
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def impostor(address: str, folder: Path) -> AsyncIterator[str]:
+    """Serve HTML at every path, at a master's port; yields the certificate that it needs."""
+    pair = self_signed(names.TLS_SERVER_NAME)
+    file = folder / "impostor.pem"
+    file.write_bytes(pair.certificate_pem + pair.key_pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(file)
+
+    async def answer(_: web.Request) -> web.Response:
+        headers = {"Content-Security-Policy": "default-src *", "Set-Cookie": "a=b"}
+        return web.Response(
+            text="<script>alert(1)</script>", content_type="text/html", headers=headers
+        )
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, address, names.HTTP_PORT, ssl_context=context).start()
+    try:
+        yield pair.certificate_pem.decode()
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.guarantee("local-dashboard")
+async def test_the_dashboard_serves_its_own_page_and_no_html_of_a_server(
+    tmp_path: Path, address: str
+) -> None:
+    async with (
+        impostor(address, tmp_path) as authority,
+        cluster_with(tmp_path, address=address, authority=authority) as cluster,
+        serve_dashboard(cluster, "a") as url,
+        aiohttp.ClientSession(url) as http,
+    ):
+        async with http.get("/") as answer:
+            assert await answer.text() == Page().text
+            assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+            assert "Set-Cookie" not in answer.headers
+        async with http.get("/status") as answer:
+            assert answer.content_type == "application/json"
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+            assert "Set-Cookie" not in answer.headers
+
+
+@pytest.mark.guarantee("local-dashboard")
+async def test_only_pods_that_the_job_controls_and_has_named_are_its_pods(tmp_path: Path) -> None:
+    own = (
+        pod("a-worker-0", "worker", "0"),
+        pod("a-worker-1-1", "worker", "1"),
+        pod("a-master-1", "master"),
+    )
+    others = (
+        pod("b", "worker", "0"),
+        pod("a-worker-0-1x", "worker", "0"),
+        pod("a-worker-2", "worker", "2"),
+        pod("a-worker-1-2", "worker", "1"),
+        pod("a-chief-0", "chief", "0"),
+        pod("a-master-2", "master"),
+        pod("a-master", "worker", "0"),
+        pod("a-worker-1", "worker", "0"),
+        pod("a-worker-0", "worker", "0", ownerReferences=[]),
+        pod("a-worker-0", "worker", "0", ownerReferences=[OWNER | {"controller": False}]),
+        pod("a-worker-0", "worker", "0", ownerReferences=[OWNER | {"uid": "x"}]),
+        pod("a-worker-0", "worker", "0", ownerReferences=[OWNER | {"kind": "Job"}]),
+    )
+    async with cluster_with(tmp_path, pods=(*others, *own)) as cluster:
+        found = await pods_of(cluster, await get_job(cluster, "a"))
+    assert [each["metadata"]["name"] for each in found] == [
+        each["metadata"]["name"] for each in own
+    ]
+
+
+@pytest.mark.guarantee("local-dashboard")
+async def test_ports_are_forwarded_to_the_masters_present_pod_only(tmp_path: Path) -> None:
+    earlier = pod("a-master", "master")
+    labelled = pod("a-master-1", "master", ownerReferences=[])
+    present = pod("a-master-1", "master")
+    async with cluster_with(tmp_path, pods=(earlier, labelled)) as cluster:
+        with pytest.raises(MasterUnreachable, match="no pod that runs"):
+            async with forward_to_master(cluster, "a", names.GRPC_PORT):
+                pass
+    async with (
+        cluster_with(tmp_path, pods=(earlier, present)) as cluster,
+        forward_to_master(cluster, "a", names.GRPC_PORT) as forwarding,
+    ):
+        assert forwarding.address
