@@ -12,6 +12,7 @@ import pytest
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.events import (
     Event,
+    MemberConnected,
     MemberLeaving,
     NodeChecked,
     PlaceTaken,
@@ -19,9 +20,11 @@ from elasticjob_master.core.rendezvous.events import (
     ProcessExited,
     ProcessStarted,
     StandbyChanged,
+    StateRestored,
     StateStored,
 )
-from elasticjob_master.core.rendezvous.members import Member
+from elasticjob_master.core.rendezvous.members import Identity, Member
+from elasticjob_master.core.rendezvous.rules import RoleSize, Rules, Timing
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 from tests.support.master.simulated_agents import world_of
@@ -71,3 +74,18 @@ def test_a_repeated_report_changes_nothing(event: Event) -> None:
     facts = (repr(state), [repr(member) for member in state.members])
     assert advance(state, job.now, event) == []
     assert (repr(state), [repr(member) for member in state.members]) == facts
+
+
+@pytest.mark.guarantee("leases-survive-the-master")
+def test_a_member_of_the_stored_world_is_awaited_even_if_no_process_of_it_was_stored() -> None:
+    """The earlier master stored the world, and could not store that the processes started."""
+    stored = [
+        Member(Identity(f"j-worker-{n}", f"uid-{n}", "worker", n), n, disconnected_since=0.0)
+        for n in range(3)
+    ]
+    stored[1].succeeded = True
+    state = RendezvousState(rules=Rules(), timing=Timing(), sizes={"worker": RoleSize(2, 3)})
+    advance(state, 0.0, StateRestored(tuple(stored), "training", 1, ("uid-0", "uid-1")))
+    assert state.members.awaited == {"uid-0"}
+    advance(state, 1.0, MemberConnected("uid-0", running_round=1))
+    assert state.members.awaited == set()

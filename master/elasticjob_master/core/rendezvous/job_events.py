@@ -54,8 +54,9 @@ def extend_deadlines(state: RendezvousState, seconds: float) -> None:
 
 def restore(state: RendezvousState, event: StateRestored, now: float) -> None:
     """Continue from the state of an earlier master."""
+    world = set(event.world)
     for member in event.members:
-        state.members.restore(member)
+        state.members.restore(member, in_world=member.uid in world)
     state.restored = True
     state.phase = event.phase
     state.round = event.round

@@ -216,7 +216,7 @@ class Members:
         self.disconnected: set[str] = set()
         """UIDs of members without a stream that should reconnect: all that have not succeeded."""
         self.awaited: set[str] = set()
-        """UIDs of members that ran a process under an earlier master and have not reconnected."""
+        """UIDs of members that may run a process of an earlier master and have not reconnected."""
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self._by_uid.values())
@@ -280,10 +280,14 @@ class Members:
         self._by_role_and_index[member.identity.role, member.identity.index] = member.uid
         self.set_disconnected(member, member.disconnected_since)
 
-    def restore(self, member: Member) -> None:
-        """Insert a member that an earlier master has stored."""
+    def restore(self, member: Member, *, in_world: bool) -> None:
+        """Insert a member that an earlier master has stored.
+
+        A world is stored before its processes start, and their rounds afterwards. So a member of
+        the stored world may run a process although no round is stored for it.
+        """
         self.insert(member)
-        if member.process_round:
+        if member.process_round or (in_world and not member.succeeded):
             self.awaited.add(member.uid)
 
     def remove(self, member: Member) -> None:
