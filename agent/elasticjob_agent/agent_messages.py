@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from elasticjob_api.v1 import agent_pb2 as pb
@@ -20,6 +21,7 @@ def usage(container: Usage, gpus: GpuUsage) -> pb.ResourceUsage:
         memory_bytes=container.memory_bytes,
         gpu_percent=gpus.percent,
         gpu_memory_bytes=gpus.memory_bytes,
+        node_cores=os.cpu_count() or 0,
     )
 
 

@@ -279,11 +279,14 @@ class ResourceUsage(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     GPU_PERCENT_FIELD_NUMBER: _builtins.int
     GPU_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    NODE_CORES_FIELD_NUMBER: _builtins.int
     cpu_cores: _builtins.float
     """Cores in use by the training process and its children, since the last heartbeat."""
     memory_bytes: _builtins.int
     gpu_percent: _builtins.int
     gpu_memory_bytes: _builtins.int
+    node_cores: _builtins.int
+    """Cores of the node; 0 when not known."""
     def __init__(
         self,
         *,
@@ -291,10 +294,11 @@ class ResourceUsage(_message.Message):
         memory_bytes: _builtins.int = ...,
         gpu_percent: _builtins.int = ...,
         gpu_memory_bytes: _builtins.int = ...,
+        node_cores: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_cores", b"cpu_cores", "gpu_memory_bytes", b"gpu_memory_bytes", "gpu_percent", b"gpu_percent", "memory_bytes", b"memory_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_cores", b"cpu_cores", "gpu_memory_bytes", b"gpu_memory_bytes", "gpu_percent", b"gpu_percent", "memory_bytes", b"memory_bytes", "node_cores", b"node_cores"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -87,6 +87,7 @@ def usage(message: agent.ResourceUsage) -> Usage:
         min(message.memory_bytes, MOST_BYTES),
         min(message.gpu_percent, MOST_GPU_PERCENT),
         min(message.gpu_memory_bytes, MOST_BYTES),
+        min(message.node_cores, int(MOST_CORES)),
     )
 
 

@@ -20,6 +20,7 @@ from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.objective import Objective
 from elasticjob_master.core.autoscale.outcomes import outcome
 from elasticjob_master.core.autoscale.scaling_memory import (
+    FailedTrial,
     MeasuredRate,
     RolePeaks,
     ServerTrial,
@@ -165,5 +166,6 @@ def test_what_became_of_changed_resources_is_said(peaks: RolePeaks, text: str) -
 def test_what_became_of_more_cpu_for_servers_is_said() -> None:
     judging = memory_of(relief=ServerTrial(role="ps", size=4, rate=100.0, cores_before=2.0))
     assert outcome(judging, "ps") == "has more than 2 cores: whether that helps is being measured"
-    assert outcome(memory_of(useless=("ps",)), "ps") == "more CPU did not help"
-    assert outcome(memory_of(useless=("ps",)), "worker") == ""
+    failed = memory_of(failed_cpu={"ps": FailedTrial(4, 100.0)})
+    assert outcome(failed, "ps") == "more CPU did not help"
+    assert outcome(failed, "worker") == ""

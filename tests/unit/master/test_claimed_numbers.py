@@ -34,12 +34,17 @@ def test_an_agent_may_claim_only_rounds_that_a_master_can_have_given() -> None:
 def test_usage_beyond_any_node_is_bounded(cores: float) -> None:
     used = protobuf.usage(
         pb.ResourceUsage(
-            cpu_cores=cores, memory_bytes=2**64 - 1, gpu_percent=2**32 - 1, gpu_memory_bytes=2**63
+            cpu_cores=cores,
+            memory_bytes=2**64 - 1,
+            gpu_percent=2**32 - 1,
+            gpu_memory_bytes=2**63,
+            node_cores=2**32 - 1,
         )
     )
     assert used.cpu_cores == 0.0
     assert used.memory_bytes == used.gpu_memory_bytes == protobuf.MOST_BYTES
     assert used.gpu_percent == protobuf.MOST_GPU_PERCENT
+    assert used.node_cores == protobuf.MOST_CORES
     plain = pb.ResourceUsage(
         cpu_cores=3.5, memory_bytes=2**33, gpu_percent=90, gpu_memory_bytes=2**34
     )

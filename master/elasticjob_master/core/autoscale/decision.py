@@ -42,6 +42,7 @@ class MemberUsage:
         near_limit: the part of the samples, 0 to 1, in which its memory was nearly used up.
         cpu_request: cores; None if not set.
         memory_limit: bytes; None if not set.
+        node_cores: cores of its node; 0 if unknown.
     """
 
     name: str
@@ -52,6 +53,7 @@ class MemberUsage:
     near_limit: float = 0.0
     cpu_request: float | None = None
     memory_limit: int | None = None
+    node_cores: float = 0.0
 
 
 @dataclass(frozen=True)

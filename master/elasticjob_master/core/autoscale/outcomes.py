@@ -35,8 +35,8 @@ def _servers(memory: ScalingMemory, role: str) -> list[str]:
             before = f"{trial.servers_before} members"
         return [f"has more than {before}: whether that helps is being measured"]
     texts = []
-    if role in servers.cpu_did_not_help:
+    if role in servers.failed_cpu:
         texts.append("more CPU did not help")
-    if role in servers.servers_did_not_help:
+    if role in servers.failed_servers:
         texts.append("more members did not help")
     return texts

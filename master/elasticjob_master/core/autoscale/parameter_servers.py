@@ -1,20 +1,24 @@
 """More CPU for parameter servers that use all of theirs, or more servers.
 
 A busy server is not always the bottleneck: one that polls uses all of its CPU. So each change is a
-trial. If the workers do not get faster, the change is taken back and the role does not get it
-again. More servers are tried where CPU is not available or did not help, if the framework can
-distribute its variables over them. A busy server does not bound the number of workers, because
-their throughput is measured anyway.
+trial. If the workers do not get faster, or too little for what it costs, the change is taken back.
+The role does not get it again until the job is clearly larger or faster. More servers are tried
+where CPU is not available or did not help, if the framework can distribute its variables over them.
+A busy server does not bound the number of workers, because their throughput is measured anyway.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from elasticjob_master.core.autoscale.decision import MemberUsage, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.measurements import begin_search
-from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory, ServerTrial
+from elasticjob_master.core.autoscale.scaling_memory import (
+    FailedTrial,
+    ScalingMemory,
+    ServerTrial,
+)
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 SERVER_ROLES = ("ps", "server")
@@ -26,6 +30,9 @@ def more_for_servers(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecisi
     More CPU is tried first, because it needs no new world.
     """
     if memory.search.settled_size is not None or memory.search.turned:
+        return None
+    enough = now.objective.enough
+    if enough is not None and memory.rates.mean(now.size) >= enough:
         return None
     return _more_cpu(memory, now) or _more_servers(memory, now)
 
@@ -52,85 +59,134 @@ def judge_trial(
     )
     if measured.weight < THRESHOLDS.trial_windows:
         return memory, ScalingDecision(f"{facts}; measuring {now.size} again", memory)
-    if measured.mean >= trial.rate * (1 + THRESHOLDS.trial_gain):
+    raised = _raised(trial, _uses(now, trial.role))
+    least_gain = _least_gain(trial, now, len(raised))
+    if measured.mean >= trial.rate * (1 + least_gain):
         memory = memory.with_servers(trial=None)
         # The other sizes were measured with the servers as they were before.
         rates = {now.size: measured}
         return begin_search(memory, now.size, rates=rates, direction=1), None
-    return _taken_back(memory, now, trial, f"{facts}: it did not help")
+    facts += ": it did not help"
+    if measured.mean >= trial.rate * (1 + THRESHOLDS.trial_gain):
+        facts += f" enough, as {least_gain:.0%} more would be worth so many cores"
+    return _taken_back(memory, now, trial, raised, facts)
 
 
 def _taken_back(
-    memory: ScalingMemory, now: ScalingInputs, trial: ServerTrial, facts: str
+    memory: ScalingMemory,
+    now: ScalingInputs,
+    trial: ServerTrial,
+    raised: Sequence[MemberUsage],
+    facts: str,
 ) -> tuple[ScalingMemory, ScalingDecision | None]:
     """Return the memory after a trial that did not help, and the decision to undo it."""
     servers = memory.servers
+    failed = {trial.role: FailedTrial(now.size, memory.rates.mean(now.size))}
+    after = memory.with_servers(trial=None, rates_stay_valid=True)
     if trial.servers_before:
-        after = memory.with_servers(
-            trial=None,
-            rates_stay_valid=True,
-            servers_did_not_help=(*servers.servers_did_not_help, trial.role),
-        )
+        after = after.with_servers(failed_servers={**servers.failed_servers, **failed})
         if now.server_counts.get(trial.role, 0) <= trial.servers_before:
             return after, None
         reason = f"{facts}; back to {trial.servers_before}"
         return after, ScalingDecision(reason, after, servers={trial.role: trial.servers_before})
-    after = memory.with_servers(
-        trial=None,
-        rates_stay_valid=True,
-        cpu_did_not_help=(*servers.cpu_did_not_help, trial.role),
-    )
-    uses = _uses(now, trial.role)
-    raised = [use for use in uses if (use.cpu_request or 0.0) > trial.cores_before]
+    after = after.with_servers(failed_cpu={**servers.failed_cpu, **failed})
     if not raised:
         return after, None
+    uses = _uses(now, trial.role)
     return after, _changed_cpu(trial.role, raised, uses, trial.cores_before, facts, after)
+
+
+def _raised(trial: ServerTrial, uses: Sequence[MemberUsage]) -> list[MemberUsage]:
+    """Return the servers that have the CPU of the trial; a replaced one has another name."""
+    if not trial.cores_given:  # stored by an earlier master
+        return [use for use in uses if (use.cpu_request or 0.0) > trial.cores_before]
+    return [
+        use
+        for use in uses
+        if use.name not in trial.others
+        and math.isclose(use.cpu_request or 0.0, trial.cores_given, abs_tol=0.01)
+    ]
+
+
+def _least_gain(trial: ServerTrial, now: ScalingInputs, raised: int) -> float:
+    """Return the part by which the throughput must have grown for the cores of the trial.
+
+    The objective asks as much of them as of further members. Where the cores of a role are not
+    known, only a gain that can be measured is asked for.
+    """
+    cores = 0.0
+    for role in {now.role, *now.servers, *now.server_counts}:
+        each = [use.cpu_request or 0.0 for use in _uses(now, role)]
+        if not each or min(each) <= 0:
+            return THRESHOLDS.trial_gain
+        cores += sum(each)
+    added = raised * (trial.cores_given - trial.cores_before)
+    if trial.servers_before:
+        count = now.server_counts.get(trial.role, 0)
+        added = (count - trial.servers_before) * trial.cores_before
+    objective = now.objective
+    part = objective.efficiency if objective.by_efficiency else THRESHOLDS.noticeable
+    growth = cores / max(cores - max(0.0, added), cores / 2**10)
+    return max(THRESHOLDS.trial_gain, math.pow(growth, part) - 1)
+
+
+def _failed_before(failed: Mapping[str, FailedTrial], role: str, rate: float, size: int) -> bool:
+    """Return whether a trial did not help a job of about this size and throughput."""
+    known = failed.get(role)
+    if known is None:
+        return False
+    more = THRESHOLDS.trial_again
+    return size < more * known.size and rate < more * known.rate
 
 
 def _more_cpu(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
     """Return the decision to give the overloaded servers of one role more CPU."""
+    rate = memory.rates.mean(now.size)
     for role in now.servers:
         uses = _uses(now, role)
         overloaded = [use for use in uses if _load(use) >= THRESHOLDS.overloaded]
-        if not overloaded or role in memory.servers.cpu_did_not_help:
+        if not overloaded or _failed_before(memory.servers.failed_cpu, role, rate, now.size):
             continue
-        request = max(use.cpu_request or 0.0 for use in overloaded)
+        request = min(use.cpu_request or 0.0 for use in overloaded)
+        overloaded = [use for use in overloaded if use.cpu_request == request]
         room = now.free_resources.get("cpu", math.inf) / len(overloaded)
-        cpu = math.floor(min(request * THRESHOLDS.more_cpu, request + room) * 10) / 10
+        node = min((use.node_cores for use in overloaded if use.node_cores), default=math.inf)
+        cpu = min(request * THRESHOLDS.more_cpu, request + room, node)
+        cpu = math.floor(cpu * 10) / 10
         if cpu < request * THRESHOLDS.least_more_cpu:
             return None
         worst = max(overloaded, key=_load)
-        rate = memory.rates.mean(now.size)
         facts = (
             f"{worst.name} uses {worst.cpu:.1f} of its {worst.cpu_request or 0:g} cores "
             f"({_load(worst):.0%}) with {now.size} members of {now.role} ({rate:.1f} samples/s)"
         )
-        after = _with_trial(memory, ServerTrial(role, now.size, rate, request))
-        return _changed_cpu(role, overloaded, uses, cpu, facts, after)
+        others = tuple(use.name for use in uses if use not in overloaded)
+        trial = ServerTrial(role, now.size, rate, request, cores_given=cpu, others=others)
+        return _changed_cpu(role, overloaded, uses, cpu, facts, _with_trial(memory, trial))
     return None
 
 
 def _more_servers(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
     """Return the decision to double the servers of a role whose servers are all overloaded."""
+    rate = memory.rates.mean(now.size)
     for role in now.servers:
         uses = _uses(now, role)
         least_load = min(map(_load, uses), default=0.0)
         count = now.server_counts.get(role, 0)
         target = min(THRESHOLDS.more_servers * count, now.most_servers.get(role, 0))
-        if role in memory.servers.servers_did_not_help or target <= count:
+        if target <= count or least_load < THRESHOLDS.overloaded:
             continue
-        if least_load < THRESHOLDS.overloaded:
+        if _failed_before(memory.servers.failed_servers, role, rate, now.size):
             continue
         why = "no more CPU is available"
-        if role in memory.servers.cpu_did_not_help:
+        if _failed_before(memory.servers.failed_cpu, role, rate, now.size):
             why = "more CPU did not help"
-        rate = memory.rates.mean(now.size)
         facts = (
             f"every {role} uses at least {least_load:.0%} of its CPU with {now.size} members of "
             f"{now.role} ({rate:.1f} samples/s), and {why}"
         )
         cores = max(uses, key=_load).cpu_request or 0.0
-        after = _with_trial(memory, ServerTrial(role, now.size, rate, cores, count))
+        after = _with_trial(memory, ServerTrial(role, now.size, rate, cores, servers_before=count))
         reason = f"{facts}: {target} of them instead of {count}"
         return ScalingDecision(reason, after, servers={role: target})
     return None

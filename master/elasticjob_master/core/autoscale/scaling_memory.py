@@ -119,6 +119,8 @@ class ServerTrial(msgspec.Struct, frozen=True, omit_defaults=True):
         rate: samples per second before the trial.
         cores_before: the cores that each of these servers had before.
         servers_before: the number of servers before; 0 if the trial gives them more CPU.
+        cores_given: the cores that each of these servers got; 0 if an earlier master stored it.
+        others: the names of the servers that got no more.
     """
 
     role: str
@@ -126,6 +128,15 @@ class ServerTrial(msgspec.Struct, frozen=True, omit_defaults=True):
     rate: float
     cores_before: float = field(name="before")
     servers_before: int = field(name="servers", default=0)
+    cores_given: float = field(name="given", default=0.0)
+    others: tuple[str, ...] = ()
+
+
+class FailedTrial(msgspec.Struct, frozen=True):
+    """The number of members, and samples per second, at which a trial did not help."""
+
+    size: int
+    rate: float
 
 
 class ServerTrials(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -135,14 +146,14 @@ class ServerTrials(msgspec.Struct, frozen=True, omit_defaults=True):
         trial: the present trial.
         rates_stay_valid: the next change of the setting does not affect the rates. It takes back
             what did not help, or gives roles their first requests.
-        cpu_did_not_help: roles whose servers do not get more CPU again.
-        servers_did_not_help: roles that do not get more servers again.
+        failed_cpu: where more CPU did not help, by role.
+        failed_servers: where more servers did not help, by role.
     """
 
     trial: ServerTrial | None = field(name="relief", default=None)
     rates_stay_valid: bool = field(name="undoing", default=False)
-    cpu_did_not_help: tuple[str, ...] = field(name="useless", default=())
-    servers_did_not_help: tuple[str, ...] = field(name="enough", default=())
+    failed_cpu: Mapping[str, FailedTrial] = {}
+    failed_servers: Mapping[str, FailedTrial] = {}
 
 
 class RolePeaks(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -107,6 +107,8 @@ class Thresholds:
     trial_windows: float = 2.0
     trial_gain: float = 0.1
     """Windows after which a trial is judged, and the part that the throughput must have grown by."""
+    trial_again: float = 1.5
+    """Factor by which the size or the throughput must have grown before a failed trial is repeated."""
 
     # --- CPU and memory
 

@@ -74,4 +74,5 @@ class UsageSamples:
             near_limit=sums.near_limit / sums.samples,
             cpu_request=resources.cpu,
             memory_limit=resources.memory,
+            node_cores=member.usage.node_cores,
         )

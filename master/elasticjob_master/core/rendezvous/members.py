@@ -38,12 +38,13 @@ class Identity:
 
 @dataclass(frozen=True)
 class Usage:
-    """Resources that the training process uses, as last reported."""
+    """Resources that the training process uses, and the cores of its node, as last reported."""
 
     cpu_cores: float = 0.0
     memory_bytes: int = 0
     gpu_percent: int = 0
     gpu_memory_bytes: int = 0
+    node_cores: int = 0
 
 
 @dataclass(frozen=True)
