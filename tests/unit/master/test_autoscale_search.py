@@ -128,6 +128,14 @@ def test_a_neighbour_that_stays_for_half_an_hour_changes_nothing_once_the_size_i
     assert outcome.sizes == [[8, 16]], outcome
 
 
+@pytest.mark.parametrize("start", [50, 60, 62, 63])
+def test_a_job_that_begins_just_below_its_maximum_looks_for_fewer_members(start: int) -> None:
+    world = World("near", "the maximum", input_bound(300.0), start, 64, noise=0.02)
+    outcome = SimulatedJob(world).run(hours=6.0)
+    assert outcome.sizes[-1][-1] <= 4, outcome
+    assert outcome.ratio >= 0.95, outcome
+
+
 @pytest.mark.guarantee("edited-bounds-after-the-search")
 @pytest.mark.parametrize(("maximum", "size"), [(24, 24), (64, 64), (17, 17)])
 def test_where_the_largest_size_was_the_best_one_a_larger_maximum_is_searched_once(

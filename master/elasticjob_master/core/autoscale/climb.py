@@ -64,10 +64,13 @@ def climb(at: Situation) -> ScalingDecision | None:
 
 
 def _first_step(at: Situation, target: int) -> ScalingDecision | None:
-    """Grow from the smallest known size as soon as its rate is exact enough to show the gain."""
+    """Grow from the smallest known size as soon as its rate is exact enough to show the gain.
+
+    None: the maximum is so near that fewer members are tried first.
+    """
     size = at.size
-    if target <= size:
-        return None
+    if target < THRESHOLDS.smallest_step * size:
+        return None  # so small a step shows nothing: it is as at the maximum
     rate = at.known[size]
     facts = f"{measured_text(at.memory, size, at.now)}, no smaller size is known"
     error = relative_error(rate, at.memory.rates.noise, rate.at)
