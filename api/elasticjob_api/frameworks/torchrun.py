@@ -22,17 +22,17 @@ _CALL = re.compile(
 )
 
 _FIXED = re.compile(
-    r"--(?:standalone|nnodes|nproc-per-node|node-rank|rdzv-\w+|master-addr|master-port)\b"
+    r"--(standalone|nnodes|nproc-per-node|node-rank|rdzv-\w+|master-addr|master-port|max-restarts)"
+    r"(?:=|$)"
 )
+_SCRIPT = re.compile(r".*\.py|-m|--module|--no-python")
+_END_OF_CALL = re.compile(r"[;&|)\n]")
 
-DEFAULTS: Mapping[str, str] = MappingProxyType(
-    {"PET_MAX_RESTARTS": "0", "PET_MONITOR_INTERVAL": "0.5"}
-)
+DEFAULTS: Mapping[str, str] = MappingProxyType({"PET_MONITOR_INTERVAL": "0.5"})
 """Default options, which the user's environment may override.
 
-The job decides whether a failed process restarts (`processRestartLimit`), since all others must
-restart with it. The interval, in seconds, is that of torchrun's checks of its processes; its own
-default of 5 would delay every change of the world.
+The interval, in seconds, is that of torchrun's checks of its processes; its own default of 5 would
+delay every change of the world.
 """
 
 
@@ -44,27 +44,64 @@ def is_torchrun(command: Sequence[str]) -> bool:
     """
     program = PurePath(command[0]).name
     if program in _SHELLS:
-        texts = (text for option, text in pairwise(command) if _SHELL_TEXT.fullmatch(option))
-        return any(_CALL.search(text) for text in texts)
+        return _CALL.search(_shell_text(command)) is not None
     return _CALL.match(" ".join([program, *command[1:]])) is not None
 
 
-def fixed_option(command: Sequence[str]) -> str | None:
-    """Return an option of torchrun in a command that fixes its world, or None.
+def fixed_options(command: Sequence[str], remedies: Mapping[str, str]) -> str | None:
+    """Return why a command's options of torchrun are refused, or None if they are not.
 
-    The options of the script and the text of a shell are not checked.
+    They are those that the agent sets. A fixed world would never change. A torchrun that restarts
+    its processes alone would wait for the other nodes, whose processes are not restarted.
+
+    Options of the script are not checked, nor values with variables, nor a shell's text that starts
+    torchrun several times.
+
+    Args:
+        command: the training command.
+        remedies: the user's setting in place of an option, by the name of the option.
     """
-    if PurePath(command[0]).name in _SHELLS or not is_torchrun(command):
+    fixed: list[str] = []
+    instead: dict[str, str] = {}
+    words = _words_after_torchrun(command)
+    for word, following in pairwise([*words, ""]):
+        name = word.replace("_", "-")
+        if _SCRIPT.fullmatch(name):
+            break
+        option = _FIXED.match(name)
+        takes_following = "=" not in word and name != "--standalone"
+        if option and "$" not in (following if takes_following else word):
+            fixed.append(repr(word))
+            if remedy := remedies.get(option[1]):
+                instead[remedy] = word.partition("=")[0]
+    if not fixed:
         return None
-    own = command[1:]
-    if PurePath(command[0]).name != "torchrun":
-        own = command[command.index("-m") + 2 :]
-    for word in own:
-        if word.endswith(".py") or word in ("-m", "--module", "--no_python", "--no-python"):
-            return None
-        if _FIXED.match(word.replace("_", "-")):
-            return word
-    return None
+    settings = ", ".join(f"{remedy} in place of {option}" for remedy, option in instead.items())
+    return (
+        f"the agent sets {', '.join(fixed)} for torchrun in each world; remove "
+        f"{'it' if len(fixed) == 1 else 'them'}{settings and f', and set {settings}'}"
+    )
+
+
+def _words_after_torchrun(command: Sequence[str]) -> list[str]:
+    """Return torchrun's options and those of the script, or nothing if it is not clear."""
+    if not command or not is_torchrun(command):
+        return []
+    program = PurePath(command[0]).name
+    if program not in _SHELLS:
+        return list(command[1 if program == "torchrun" else command.index("-m") + 2 :])
+    text = _shell_text(command).replace("\\\n", " ")
+    first, *others = _CALL.finditer(text)
+    if others:
+        return []
+    (own, *_) = _END_OF_CALL.split(text[first.end() :], maxsplit=1)
+    return [word.strip("\"'") for word in own.split()]
+
+
+def _shell_text(command: Sequence[str]) -> str:
+    """Return the text that a shell runs."""
+    texts = (text for option, text in pairwise(command) if _SHELL_TEXT.fullmatch(option))
+    return next(texts, "")
 
 
 def environment(
@@ -78,11 +115,15 @@ def environment(
         nodes: the number of nodes.
         node_rank: the position of this node.
         processes: the number of processes that it starts.
+
+    Torchrun itself restarts no process: the job decides this (`processRestartLimit`), since the
+    processes of all nodes must restart together.
     """
     return {
         "PET_NNODES": str(nodes),
         "PET_NPROC_PER_NODE": str(processes),
         "PET_NODE_RANK": str(node_rank),
+        "PET_MAX_RESTARTS": "0",
         "PET_RDZV_BACKEND": "static",
         "PET_RDZV_ENDPOINT": f"{address}:{port}",
         "PET_MASTER_ADDR": address,

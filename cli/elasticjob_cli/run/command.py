@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from elasticjob_api.frameworks import torchrun
 
 from elasticjob_cli.jobs.options import Framework, reported
 from elasticjob_cli.run.launch import Wanted, launch
@@ -30,7 +31,10 @@ def run(
     ] = None,
     framework: Annotated[
         Framework | None,
-        typer.Option(help="The framework whose variables the workers get; default: custom."),
+        typer.Option(
+            help="The framework whose variables the workers get; default: pytorch for torchrun, "
+            "else custom."
+        ),
     ] = None,
     name: Annotated[
         str | None,
@@ -51,7 +55,8 @@ def run(
     """
     with reported():
         size, bounds = initial_size(number, workers)
-        chosen = framework.value if framework else "custom"
+        default = "pytorch" if torchrun.is_torchrun(command) else "custom"
+        chosen = framework.value if framework else default
         code = launch(
             Wanted(command, size, bounds, framework=chosen, name=name, restart_limit=restart_limit)
         )

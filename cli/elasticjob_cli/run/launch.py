@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 
 from elasticjob_api import names
-from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_api.frameworks import FRAMEWORKS, torchrun
 from elasticjob_client.errors import ClientError
 
 from elasticjob_cli.run import environment
@@ -38,6 +39,14 @@ _MASTERS_PACKAGES = ("aiohttp", "grpc_health", "grpc_reflection", "prometheus_cl
 _ADDRESS_ATTEMPTS = 100
 _VALID = timedelta(days=365)
 _GUARD_SECONDS = 15.0
+_IN_PLACE_OF_OPTIONS = MappingProxyType(
+    {
+        "nnodes": "--workers of elasticjob run",
+        "nproc-per-node": "-n of elasticjob run",
+        "max-restarts": "--restart-limit of elasticjob run",
+    }
+)
+"""Options of `elasticjob run` by options of torchrun."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,7 @@ class Wanted:
 def launch(wanted: Wanted) -> int:
     """Run to the end, and return the exit code. Raises `ClientError` if it cannot start."""
     check_machine(sys.platform, wanted.framework)
+    check_command(wanted.framework, wanted.command)
     missing = [package for package in _MASTERS_PACKAGES if find_spec(package) is None]
     if missing:
         raise ClientError(
@@ -94,6 +104,14 @@ def check_machine(platform: str, framework: str) -> None:
             f"--framework {framework} needs {' and '.join(others)} beside the workers, "
             "which a run on this machine does not have"
         )
+
+
+def check_command(framework: str, command: Sequence[str]) -> None:
+    """Check that torchrun's world is left to the agents. Raises `ClientError`."""
+    if framework != "pytorch":
+        return
+    if error := torchrun.fixed_options(command, _IN_PLACE_OF_OPTIONS):
+        raise ClientError(f"{command[0]}: {error}")
 
 
 def _describe(wanted: Wanted, claim: Claim) -> Run:

@@ -124,8 +124,10 @@ def test_torchrun_meets_where_its_processes_would_on_the_embedded_cluster_too() 
 
 
 def test_the_user_may_override_torchruns_defaults() -> None:
-    (one,) = rendered("pytorch", 0, "torchrun", "train.py", PET_MAX_RESTARTS="2")
-    assert render(["torchrun"], {"PET_MAX_RESTARTS": "2"}, one)[1]["PET_MAX_RESTARTS"] == "2"
+    (one,) = rendered("pytorch", 0, "torchrun", "train.py", PET_MONITOR_INTERVAL="2")
+    assert (
+        render(["torchrun"], {"PET_MONITOR_INTERVAL": "2"}, one)[1]["PET_MONITOR_INTERVAL"] == "2"
+    )
 
 
 def test_torchrun_is_an_ordinary_command_for_other_frameworks() -> None:

@@ -38,20 +38,47 @@ def test_other_commands_are_not_recognised_as_torchrun(command: str) -> None:
     assert not torchrun.is_torchrun(shlex.split(command))
 
 
+REMEDIES = {"nnodes": "replicas", "nproc-per-node": "slots", "max-restarts": "limit"}
+
+
 @pytest.mark.parametrize(
-    ("command", "option"),
+    ("command", "options"),
     [
         ("torchrun --standalone train.py", "--standalone"),
+        ("torchrun --standalone $SCRIPT", "--standalone"),
         ("torchrun --nnodes 2 train.py", "--nnodes"),
         ("torchrun --nproc-per-node=gpu train.py", "--nproc-per-node=gpu"),
+        ("torchrun --max_restarts=3 --log_dir d train.py", "--max_restarts=3"),
+        ("torchrun --nnodes=1:4 --max-restarts 3 train.py", "--nnodes=1:4 --max-restarts"),
         ("python -m torch.distributed.run --rdzv_backend=c10d train.py", "--rdzv_backend=c10d"),
-        ("torchrun --max_restarts=3 --log_dir d train.py", None),
-        ("torchrun train.py --nnodes 2", None),
-        ("torchrun -m trainer --master_port 1", None),
-        ("python train.py --standalone", None),
+        ("sh -c 'cd /x && torchrun --max_restarts=3 train.py; echo'", "--max_restarts=3"),
+        ("bash -c 'exec torchrun --log_dir d \\\n \"--nnodes=2\" t.py'", "--nnodes=2"),
+        ("torchrun --log_dir d train.py", ""),
+        ("torchrun train.py --nnodes 2", ""),
+        ("torchrun -m trainer --master_port 1", ""),
+        ("torchrun --no_python ./train --nnodes=2", ""),
+        ("python train.py --standalone", ""),
+        ("torchrun --nnodes=$(PET_NNODES) --nproc_per_node $(SLOTS) train.py", ""),
+        ("sh -c 'torchrun --nnodes=$PET_NNODES train.py'", ""),
+        ("sh -c 'torchrun --log_dir d train.py; ./x --nnodes=2'", ""),
+        ("sh -c 'torchrun --standalone check.py && torchrun train.py'", ""),
+        ("bash run.sh torchrun --nnodes=2", ""),
     ],
 )
-def test_options_that_fix_the_world_are_found_but_not_those_of_the_script(
-    command: str, option: str | None
+def test_options_that_the_agent_sets_are_found_but_not_those_of_the_script(
+    command: str, options: str
 ) -> None:
-    assert torchrun.fixed_option(shlex.split(command)) == option
+    error = torchrun.fixed_options(shlex.split(command), REMEDIES)
+    if not options:
+        assert error is None
+    else:
+        found = ", ".join(map(repr, options.split()))
+        assert str(error).startswith(f"the agent sets {found} for torchrun in each world; remove ")
+
+
+def test_a_refusal_names_all_options_and_what_to_set_in_place_of_them() -> None:
+    command = ["torchrun", "--nnodes=2", "--rdzv_id=1", "--max_restarts", "3", "train.py"]
+    assert torchrun.fixed_options(command, REMEDIES) == (
+        "the agent sets '--nnodes=2', '--rdzv_id=1', '--max_restarts' for torchrun in each world; remove them, and "
+        "set replicas in place of --nnodes, limit in place of --max_restarts"
+    )

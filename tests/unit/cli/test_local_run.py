@@ -30,7 +30,7 @@ from elasticjob_cli.run.folder import (
     runs,
     write_info,
 )
-from elasticjob_cli.run.launch import check_machine
+from elasticjob_cli.run.launch import check_command, check_machine
 from elasticjob_cli.run.output import coloured_rank
 from elasticjob_cli.run.sizes import Bounds, initial_size, resized
 from elasticjob_cli.run.workers import Drain, Finish, Start, Workers, ended, scale, stop
@@ -317,6 +317,18 @@ def test_a_run_that_cannot_train_is_refused() -> None:
         check_machine("linux", "mxnet")
     with pytest.raises(ClientError, match="needs Linux"):
         check_machine("darwin", "jax")
+
+
+def test_torchruns_own_world_is_refused_with_the_options_of_a_run() -> None:
+    command = ["torchrun", "--nnodes=1:4", "--max_restarts=3", "train.py"]
+    check_command("custom", command)
+    check_command("pytorch", ["torchrun", "train.py"])
+    with pytest.raises(ClientError) as refused:
+        check_command("pytorch", command)
+    assert str(refused.value) == (
+        "torchrun: the agent sets '--nnodes=1:4', '--max_restarts=3' for torchrun in each world; remove them, and set "
+        "--workers of elasticjob run in place of --nnodes, --restart-limit of elasticjob run in place of --max_restarts"
+    )
 
 
 def test_only_the_rank_at_the_beginning_of_a_line_is_coloured() -> None:

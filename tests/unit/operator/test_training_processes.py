@@ -114,8 +114,8 @@ def test_a_variable_that_differs_from_world_to_world_is_refused_by_field_and_rea
 ) -> None:
     made = job(framework, env=[{"name": "MINE", "value": "1"}, {"name": name, "value": "0"}])
     assert validation_error(made) == (
-        f"{TEMPLATE}.env[1].name: {name!r} is set by the agent, for each process of each world (how many there are is "
-        "slotsPerReplica); remove it"
+        f"{TEMPLATE}.env[1].name: {name!r} is set by the agent, for each process of each world (slotsPerReplica is their "
+        "number, processRestartLimit how often a failed one restarts); remove it"
     )
     without = job(framework, agent="None", env=[{"name": name, "value": "0"}])
     assert validation_error(without) is None, "without an agent nothing sets them"
@@ -123,19 +123,24 @@ def test_a_variable_that_differs_from_world_to_world_is_refused_by_field_and_rea
 
 @pytest.mark.parametrize(
     ("framework", "name"),
-    [("jax", "RANK"), ("pytorch", "PET_MAX_RESTARTS"), ("mxnet", "PS_VERBOSE")],
+    [("jax", "RANK"), ("pytorch", "PET_MONITOR_INTERVAL"), ("mxnet", "PS_VERBOSE")],
 )
 def test_other_variables_are_the_users(framework: str, name: str) -> None:
     assert validation_error(job(framework, env=[{"name": name, "value": "0"}])) is None
 
 
-def test_an_option_that_fixes_torchruns_world_is_refused() -> None:
-    fixed = job(command=["torchrun", "--standalone"], args=["train.py"])
+def test_options_of_torchrun_that_the_agent_sets_are_refused_all_at_once() -> None:
+    fixed = job(
+        command=["torchrun", "--nproc_per_node=2", "--max_restarts=3"],
+        args=["--standalone", "train.py"],
+    )
     assert validation_error(fixed) == (
-        f"{TEMPLATE}.command: '--standalone' is what the agent sets for torchrun in each world (how many processes "
-        "there are is slotsPerReplica); remove it"
+        f"{TEMPLATE}.command: the agent sets '--nproc_per_node=2', '--max_restarts=3', '--standalone' for torchrun in "
+        "each world; remove them, and set slotsPerReplica in place of --nproc_per_node, processRestartLimit in "
+        "place of --max_restarts"
     )
     assert validation_error(job(command=["torchrun"], args=["train.py", "--nnodes=2"])) is None
+    assert validation_error(job("custom", command=["torchrun", "--max_restarts=3"])) is None
 
 
 @pytest.mark.guarantee("references-in-commands")

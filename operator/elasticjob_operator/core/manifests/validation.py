@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -20,6 +21,14 @@ from elasticjob_operator.core.manifests.pods import agent_variables
 from elasticjob_operator.core.manifests.process_variables import process_variables
 
 Json = dict[str, Any]
+_IN_PLACE_OF_OPTIONS = MappingProxyType(
+    {
+        "nnodes": "replicas",
+        "nproc-per-node": "slotsPerReplica",
+        "max-restarts": "processRestartLimit",
+    }
+)
+"""Fields of the role by options of torchrun."""
 
 
 class _Resources(Object, frozen=True):
@@ -152,20 +161,19 @@ def _reserved_variable_error(job: ElasticJob, role: str, container: Json) -> str
         if name in of_world:
             return (
                 f"env[{position}].name: {name!r} is set by the agent, for each process of each "
-                "world (how many there are is slotsPerReplica); remove it"
+                "world (slotsPerReplica is their number, processRestartLimit how often a failed "
+                "one restarts); remove it"
             )
     return None
 
 
 def _torchrun_error(job: ElasticJob, container: Json) -> str | None:
-    """Return the option of torchrun that the agent sets; a fixed one would train another world."""
+    """Return why options of torchrun in the command are refused."""
     command = [*(container.get("command") or ()), *(container.get("args") or ())]
-    if job.spec.framework != "pytorch" or (option := torchrun.fixed_option(command)) is None:
+    if job.spec.framework != "pytorch":
         return None
-    return (
-        f"command: {option!r} is what the agent sets for torchrun in each world (how many "
-        "processes there are is slotsPerReplica); remove it"
-    )
+    error = torchrun.fixed_options(command, _IN_PLACE_OF_OPTIONS)
+    return error and f"command: {error}"
 
 
 def _reserved_name_error(spec: Json, field: str) -> str | None:
