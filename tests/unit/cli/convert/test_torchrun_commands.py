@@ -35,7 +35,7 @@ def test_options_of_the_world_are_removed_up_to_the_script(
     assert found is not None
     assert list(found.words) == changed
     assert ours.is_torchrun(found.words)
-    assert ours.fixed_option(found.words) is None
+    assert ours.fixed_options(found.words, {}) is None
 
 
 @pytest.mark.parametrize(
