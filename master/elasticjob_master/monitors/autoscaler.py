@@ -328,11 +328,16 @@ class AutoScaler:
                 by_role.setdefault(member.identity.role, []).append(member)
                 limits[member.uid] = resources.of_member(member)
         sampled = [member for members in by_role.values() for member in members]
-        self._samples.add(sampled, limits, warm=self._window.measured_from is not None)
+        warm = self._window.measured_from is not None
+        self._samples.add(sampled, limits, warm=warm)
+        trains = warm and self._window.size == scaling.desired
         for role, members in by_role.items():
             cpu = max(member.usage.cpu_cores for member in members)
             used = max(member.usage.memory_bytes for member in members)
-            self.memory = lowering.with_peaks(self.memory, role, cpu=cpu, used=used, wall=wall)
+            size = scaling.desired if trains and role == scaling.role else None
+            self.memory = lowering.with_peaks(
+                self.memory, role, cpu=cpu, used=used, wall=wall, size=size
+            )
 
     def _role_usage(self, scaling: JobScaling, available: Sequence[Member]) -> dict[str, RoleUsage]:
         """Return what the members have used in the window that has ended, by role."""

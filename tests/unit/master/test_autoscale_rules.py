@@ -454,9 +454,7 @@ def test_what_nobody_uses_is_given_back_once_the_size_has_settled_and_if_it_pays
     )
     assert lowered(roomy, wall=HOUR - 1).resources == {}, "too little is known"
     decision = lowered(roomy)
-    assert decision.resources == {"worker": {"cpu": 2.0, "memory": 2048 * MIB}}, (
-        "half of it, as nobody is in a hurry"
-    )
+    assert decision.resources == {"worker": {"cpu": 2.0}}, "half of it, as nobody is in a hurry"
     after = decision.memory.resources.peaks["worker"]
     assert (after.before_lowering, after.lowered_at) == ((4.0, 4096 * MIB), HOUR)
     half = used(200, 2048, 0.0, cpu_peak=0.5, cpu_request=2.0)
@@ -464,20 +462,89 @@ def test_what_nobody_uses_is_given_back_once_the_size_has_settled_and_if_it_pays
         "the last lowering has to prove itself first"
     )
     again = lowered(half, after, wall=2 * HOUR)
-    assert again.resources == {"worker": {"cpu": 1.0, "memory": 1024 * MIB}}
+    assert again.resources == {"worker": {"cpu": 1.0}}
     assert again.memory.resources.peaks["worker"].before_lowering == (4.0, 4096 * MIB)
     fitting = used(200, 448, 0.0, cpu_peak=0.5, cpu_request=0.8)
     assert lowered(fitting).changes_nothing
+    assert lowered(fitting, wall=100 * HOUR).changes_nothing
+
+
+def members_with(*limits: int, memory: int = 200) -> RoleUsage:
+    uses = [
+        MemberUsage(f"job-worker-{n}", memory=memory * MIB, memory_limit=limit * MIB)
+        for n, limit in enumerate(limits)
+    ]
+    return RoleUsage(tuple(uses))
+
+
+@pytest.mark.guarantee("resources-changed-in-place")
+def test_memory_is_lowered_for_one_member_first_and_after_as_long_for_the_others() -> None:
+    every = members_with(4096, 4096, 4096)
+    assert lowered(every, wall=6 * HOUR - 1).changes_nothing
+    first = lowered(every, wall=6 * HOUR)
+    assert (first.migrate, first.resources) == ({"job-worker-2": {"memory": 2048 * MIB}}, {})
+    peaks = first.memory.resources.peaks["worker"]
+    tried = members_with(4096, 4096, 2048)
+    assert lowered(tried, peaks, wall=12 * HOUR - 1).changes_nothing
+    rest = lowered(tried, peaks, wall=12 * HOUR)
+    assert (rest.migrate, rest.resources) == ({}, {"worker": {"memory": 2048 * MIB}})
+    killed = members_with(4096, 4096, 4096)
+    assert lowered(killed, peaks, wall=100 * HOUR).changes_nothing, "it needed more"
+    alone = lowered(members_with(4096), wall=6 * HOUR)
+    assert alone.resources == {"worker": {"memory": 2048 * MIB}}
+
+
+@pytest.mark.guarantee("resources-changed-in-place")
+@pytest.mark.parametrize("minutes", [90, 120, 150, 180])
+def test_an_evaluation_that_comes_seldom_kills_no_member(minutes: int) -> None:
+    memory = changed(measured((4, 400.0)), settled=4, reference=400.0)
+    for minute in range(5, 48 * 60, 5):
+        part = 0.7 if minute % minutes == 0 else 0.2
+        wall = 60.0 * minute
+        used = int(part * 4096)
+        memory = with_peaks(memory, "worker", cpu=0.0, used=used * MIB, wall=wall, size=4)
+        role = members_with(4096, 4096, 4096, 4096, memory=used)
+        decision = decide(memory, scaling_inputs(4, roles={"worker": role}, wall=wall))
+        assert decision.changes_nothing, (minute, decision.reason)
+        memory = decision.memory
+
+
+def test_a_late_phase_makes_the_wait_for_less_memory_longer() -> None:
+    peaks = RolePeaks(memory=200 * MIB, since=0.0, grown_at=3 * HOUR)
+    role = members_with(4096, 4096)
+    assert lowered(role, peaks, wall=12 * HOUR - 1).changes_nothing
+    assert lowered(role, peaks, wall=12 * HOUR).migrate
+
+
+@pytest.mark.guarantee("uncounted-failures")
+def test_a_job_whose_members_divide_a_state_shrinks_only_as_far_as_it_fits() -> None:
+    """40 GiB are divided among the members, and each may have 8 GiB."""
+    gib = 1024 * MIB
+    memory = measured((8, 400.0), (16, 400.0), windows=6)
+    role = members_with(*[8192] * 16, memory=2560)
+    inputs = scaling_inputs(16, roles={"worker": role}, high=16)
+    assert (decide(memory, inputs).size or 16) < 6, "without a look at memory"
+    for size in (8, 16):
+        used = 40 * gib // size
+        memory = with_peaks(memory, "worker", cpu=0.0, used=used, wall=0.0, size=size)
+    assert decide(memory, inputs).size in (6, 7, 8)
+    whole = measured((8, 400.0), (16, 400.0), windows=6)
+    for size in (8, 16):
+        whole = with_peaks(whole, "worker", cpu=0.0, used=5 * gib, wall=0.0, size=size)
+    assert (decide(whole, inputs).size or 16) < 6, "each member has all of the state"
+    one = with_peaks(measured((16, 400.0)), "worker", cpu=0.0, used=7 * gib, wall=0.0, size=16)
+    assert decide(one, inputs).size is None, "12 members may need 9.3 GiB each"
 
 
 def test_what_a_role_has_once_needed_is_not_taken_away() -> None:
     quiet = used(1600, 8192, 0.0, cpu_peak=0.8, cpu_request=8.0)
     peaks = RolePeaks(cpu=0.8, memory=1600 * MIB, since=0.0)
-    assert lowered(quiet, peaks).resources == {"worker": {"cpu": 4.0, "memory": 4096 * MIB}}
+    assert lowered(quiet, peaks).resources == {"worker": {"cpu": 4.0}}
     with_phase = with_peaks(
         memory_of(peaks={"worker": peaks}), "worker", cpu=6.0, used=5700 * MIB, wall=1800.0
     )
-    assert lowered(quiet, with_phase.resources.peaks["worker"]).resources == {}
+    late = lowered(quiet, with_phase.resources.peaks["worker"], wall=100 * HOUR)
+    assert late.changes_nothing
     quiet_again = with_peaks(with_phase, "worker", cpu=0.8, used=1600 * MIB, wall=3600.0)
     assert quiet_again is with_phase
 

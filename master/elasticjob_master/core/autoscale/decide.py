@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from elasticjob_master.core.autoscale import (
     first_plan,
     lowering,
@@ -11,7 +13,7 @@ from elasticjob_master.core.autoscale import (
     resource_rules,
     size_search,
 )
-from elasticjob_master.core.autoscale.decision import ScalingDecision, ScalingInputs
+from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
 from elasticjob_master.core.autoscale.measurements import adjusted_to
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
 
@@ -38,7 +40,15 @@ def decide(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision:
         if more is not None:
             return more
     bounds = pending.narrowed_bounds(now.bounds, memory, now.wall)
+    bounds = _with_memory(bounds, lowering.least_size(memory, now), now.size)
     decision = needs.with_first_requests(size_search.next_size(memory, now, bounds), now)
     if not decision.changes_nothing or not may_change_resources:
         return decision
     return lowering.lower_requests(decision.memory, now) or decision
+
+
+def _with_memory(bounds: Bounds, least: int, size: int) -> Bounds:
+    """Return the bounds without sizes at which members would run out of memory."""
+    least += -least % bounds.multiple_of
+    minimum = max(bounds.minimum, min(least, size, bounds.maximum))
+    return replace(bounds, minimum=minimum)

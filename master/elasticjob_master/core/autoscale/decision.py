@@ -63,7 +63,7 @@ class RoleUsage:
     Attributes:
         most_memory: the most bytes that one member may have.
         memory_bound: the name of the field that sets `most_memory`.
-        own_memory: single members have other memory, because they were killed for lack of it.
+        own_memory: single members have more memory, because they were killed for lack of it.
     """
 
     uses: tuple[MemberUsage, ...] = ()

@@ -43,8 +43,9 @@ class RoleResources:
 
     @property
     def own_memory(self) -> bool:
-        """True if single members have other memory, because they were killed for lack of it."""
-        return any(own.memory != self.each.memory for own in self.by_index.values())
+        """True if single members have more memory, because they were killed for lack of it."""
+        own = max((own.memory or 0 for own in self.by_index.values()), default=0)
+        return own > (self.each.memory or 0)
 
     def of_member(self, member: Member) -> ContainerResources:
         """Return the resources of one member."""

@@ -1,7 +1,9 @@
 """Lower unused CPU and memory, rarely and slowly, and give it back if it is needed after all.
 
 The peaks of a role are kept for the life of the job, because a training has phases (a checkpoint,
-an evaluation) that need more than the hours between them.
+an evaluation) that need more than the hours between them. Too little CPU slows a member down, but
+too little memory kills it. So memory is lowered only after several of the longest pauses between
+two phases that were seen, and one member tries it for as long before the others get it.
 """
 
 from __future__ import annotations
@@ -23,16 +25,32 @@ from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
 
 
 def with_peaks(
-    memory: ScalingMemory, role: str, *, cpu: float, used: int, wall: float
+    memory: ScalingMemory, role: str, *, cpu: float, used: int, wall: float, size: int | None = None
 ) -> ScalingMemory:
-    """Return the memory with one more sample: the most cores and bytes that a member uses."""
-    known = memory.resources.peaks.get(role)
-    if known is None:
-        return memory.with_peaks(role, RolePeaks(cpu=cpu, memory=used, since=wall))
+    """Return the memory with one more sample: the most cores and bytes that a member uses.
+
+    Args:
+        memory: the auto-scaler's state.
+        role: the role of the members.
+        cpu: cores.
+        used: bytes.
+        wall: seconds since the epoch.
+        size: the number of members of the scaled role that train; None for another role.
+    """
+    known = memory.resources.peaks.get(role, RolePeaks(since=wall))
     growth = THRESHOLDS.peak_growth
-    if cpu <= known.cpu * growth and used <= known.memory * growth:
+    peaks = known
+    if used > known.memory * growth:
+        peaks = structs.replace(peaks, memory=used, grown_at=wall)
+    if cpu > known.cpu * growth:
+        peaks = structs.replace(peaks, cpu=cpu)
+    if size is not None and used > known.memory_by_size.get(size, 0) * growth:
+        by_size = {**known.memory_by_size, size: used}
+        for oldest in list(by_size)[: -THRESHOLDS.stored_sizes]:
+            del by_size[oldest]
+        peaks = structs.replace(peaks, memory_by_size=by_size)
+    if peaks is known and role in memory.resources.peaks:
         return memory
-    peaks = structs.replace(known, cpu=max(cpu, known.cpu), memory=max(used, known.memory))
     return memory.with_peaks(role, peaks)
 
 
@@ -59,30 +77,74 @@ def lower_requests(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision
         return None
     for name, role in sorted(now.roles.items()):
         peaks = memory.resources.peaks.get(name)
-        if peaks is None or not _may_lower(peaks, now.wall) or not role.uses:
+        if peaks is None or peaks.keeps_resources or not role.uses:
             continue
         if len(role.uses) * rates.rescale_seconds > THRESHOLDS.resources_cost * now.horizon:
             continue
-        cpu_before = max(use.cpu_request or 0 for use in role.uses)
-        memory_before = max(use.memory_limit or 0 for use in role.uses)
-        texts = []
-        wanted: dict[str, float] = {}
-        if (cpu := _lower_cpu(role, peaks)) is not None:
-            wanted["cpu"] = cpu
-            texts.append(f"at most {peaks.cpu:.2f} of {cpu_before:g} cores are used: {cpu:g} each")
-        if (limit := _lower_memory(role, peaks)) is not None:
-            wanted["memory"] = limit
-            texts.append(
-                f"at most {mib(peaks.memory)} of {mib(memory_before)} memory is used: "
-                f"{mib(limit)} each"
-            )
-        if not wanted:
+        waited = now.wall - max(peaks.since, peaks.lowered_at)
+        if waited < THRESHOLDS.observed_seconds:
             continue
-        before = peaks.before_lowering or (cpu_before, memory_before)
-        lowered = structs.replace(peaks, before_lowering=before, lowered_at=now.wall)
-        after = memory.with_peaks(name, lowered)
-        return ScalingDecision(f"{name}: {'; '.join(texts)}", after, resources={name: wanted})
+        before = peaks.before_lowering or (_most_cpu(role), _most_memory(role))
+        peaks = structs.replace(peaks, before_lowering=before, lowered_at=now.wall)
+        cpu = _lower_cpu(role, peaks)
+        if cpu is not None:
+            reason = (
+                f"{name}: at most {peaks.cpu:.2f} of {_most_cpu(role):g} cores are used: {cpu:g} "
+                "each"
+            )
+            after = memory.with_peaks(name, peaks)
+            return ScalingDecision(reason, after, resources={name: {"cpu": cpu}})
+        period = max(0.0, peaks.grown_at - peaks.since)
+        least = max(THRESHOLDS.memory_seconds, THRESHOLDS.memory_periods * period)
+        if waited >= least and (lowered := _lowered_memory(memory, name, role, peaks)):
+            return lowered
     return None
+
+
+def _lowered_memory(
+    memory: ScalingMemory, name: str, role: RoleUsage, peaks: RolePeaks
+) -> ScalingDecision | None:
+    """Return the decision to lower the memory of one member, or of all after one has tried it."""
+    limit = _lower_memory(role, peaks)
+    if limit is None:
+        return None
+    facts = f"{name}: at most {mib(peaks.memory)} of {mib(_most_memory(role))} memory is used"
+    limit = max(limit, peaks.tried_memory)
+    if len(role.uses) > 1 and not peaks.tried_memory:
+        first = role.uses[-1].name
+        after = memory.with_peaks(name, structs.replace(peaks, tried_memory=limit))
+        reason = f"{facts}: {first} tries {mib(limit)}"
+        return ScalingDecision(reason, after, migrate={first: {"memory": limit}})
+    after = memory.with_peaks(name, structs.replace(peaks, tried_memory=0))
+    reason = f"{facts}: {mib(limit)} each"
+    return ScalingDecision(reason, after, resources={name: {"memory": limit}})
+
+
+def least_size(memory: ScalingMemory, now: ScalingInputs) -> int:
+    """Return the smallest size at which no member is expected to run out of memory.
+
+    A state that is divided among the members takes more memory of each when there are fewer. How
+    much of the memory is divided shows when two sizes are known; before that, all of it may be.
+    """
+    role = now.roles.get(now.role, RoleUsage())
+    peaks = memory.resources.peaks.get(now.role, RolePeaks())
+    limit = min((use.memory_limit for use in role.uses if use.memory_limit), default=0)
+    known = sorted(peaks.memory_by_size.items())
+    if not limit or not known:
+        return 1
+    smallest, used = known[0]
+    divided = float(used * smallest)
+    if len(known) > 1:
+        larger, of_larger = known[1]
+        slope = (used - of_larger) / (1 / smallest - 1 / larger)
+        divided = min(divided, max(0.0, slope))
+    room = THRESHOLDS.memory_when_fewer * limit - used
+    if divided <= 0:
+        return 1
+    if room <= 0:
+        return smallest
+    # used + divided / size - divided / smallest fits
+    return math.ceil(1 / (1 / smallest + room / divided))
 
 
 def give_back(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | None:
@@ -117,9 +179,12 @@ def give_back(memory: ScalingMemory, now: ScalingInputs) -> ScalingDecision | No
     return None
 
 
-def _may_lower(peaks: RolePeaks, wall: float) -> bool:
-    observed = wall - max(peaks.since, peaks.lowered_at)
-    return not peaks.keeps_resources and observed >= THRESHOLDS.observed_seconds
+def _most_cpu(role: RoleUsage) -> float:
+    return max((use.cpu_request or 0.0 for use in role.uses), default=0.0)
+
+
+def _most_memory(role: RoleUsage) -> int:
+    return max((use.memory_limit or 0 for use in role.uses), default=0)
 
 
 def _lower_cpu(role: RoleUsage, peaks: RolePeaks) -> float | None:
@@ -134,7 +199,9 @@ def _lower_cpu(role: RoleUsage, peaks: RolePeaks) -> float | None:
 def _lower_memory(role: RoleUsage, peaks: RolePeaks) -> int | None:
     if role.own_memory:
         return None  # some members have more because they needed it
-    limit = max(use.memory_limit or 0 for use in role.uses)
+    if peaks.tried_memory and all(use.memory_limit != peaks.tried_memory for use in role.uses):
+        return None  # the member that tried it needed more
+    limit = _most_memory(role)
     needed = rounded(peaks.memory * THRESHOLDS.peak_memory_reserve)
     needed = max(THRESHOLDS.least_memory, needed)
     if peaks.memory <= 0 or needed > limit * THRESHOLDS.unused_part:

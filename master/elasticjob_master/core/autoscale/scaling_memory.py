@@ -171,6 +171,9 @@ class RolePeaks(msgspec.Struct, frozen=True, omit_defaults=True):
         raised_memory: bytes that each member got last to prevent an OOM kill; 0 if never.
         memory_has_room: in a window after that, no member was near its limit.
         fills_memory: the program uses all memory that it gets, so it gets no more.
+        grown_at: when the most bytes last grew, in seconds since the epoch.
+        tried_memory: bytes that a single member has, before the others get as little; else 0.
+        memory_by_size: the most bytes that a member used, by the number of members.
     """
 
     cpu: float = 0.0
@@ -183,6 +186,9 @@ class RolePeaks(msgspec.Struct, frozen=True, omit_defaults=True):
     raised_memory: int = field(name="raised_to", default=0)
     memory_has_room: bool = field(name="roomy", default=False)
     fills_memory: bool = field(name="filled", default=False)
+    grown_at: float = 0.0
+    tried_memory: int = 0
+    memory_by_size: Mapping[int, int] = {}
 
 
 class ResourceUse(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -128,6 +128,11 @@ class Thresholds:
     """Factor by which a peak must grow to be stored again, so that the state is written seldom."""
     observed_seconds: float = 3600.0
     """Seconds for which a role's use must be known before it is lowered, and between two lowerings."""
+    memory_seconds: float = 6 * 3600.0
+    memory_periods: float = 4.0
+    """The same for memory, and the multiple of the time in which the most memory was reached."""
+    memory_when_fewer: float = 0.9
+    """Part of the memory that a member may be expected to use at a smaller size."""
     lowering_windows: float = 3.0
     """Windows for which the size must have settled before a role is lowered."""
     peak_memory_reserve: float = 2.0
