@@ -221,7 +221,8 @@ def _power(rng: random.Random) -> tuple[str, Curve]:
 
 def _onset(rng: random.Random) -> tuple[str, Curve]:
     """Communication begins with the second member."""
-    left, (name, smooth) = rng.uniform(0.5, 0.8), _smooth(rng)
+    left = rng.uniform(0.5, 0.8)
+    name, smooth = _smooth(rng)
     return f"{left:.0%} from 2 on, {name}", lambda n: smooth(n) * (left if n > 1 else 1.0)
 
 

@@ -1,11 +1,13 @@
-"""Checks that tests share code only through tests/support and the conftests."""
+"""Checks how tests share code, and forms of code that ruff has no rule for."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+BUILT = ("build", "dist")
 SHARED = ("tests.support", "tests.conftest")
 
 
@@ -27,6 +29,43 @@ def test_every_shared_file_has_a_docstring() -> None:
         if not ast.get_docstring(ast.parse(path.read_text()))
     ]
     assert silent == []
+
+
+def test_no_assignment_packs_several_values() -> None:
+    packed = [
+        f"{path.relative_to(ROOT)}:{line}: give each name an assignment of its own"
+        for path in _python_files()
+        for line in _packed_assignments(path.read_text())
+    ]
+    assert packed == [], "\n".join(packed)
+
+
+def test_packed_assignments_are_found_by_their_lines() -> None:
+    source = "a, b = f()\na, b = 1, 2\nif a:\n    c = (x.y, z) = b, a\nfor d, e in f: g = 1, 2\n"
+    assert _packed_assignments(source) == [2, 4]
+
+
+def _python_files() -> list[Path]:
+    """Return the project's Python files, except those that protoc generates."""
+    folders = [folder for folder in ROOT.iterdir() if folder.name not in BUILT and folder.is_dir()]
+    return sorted(
+        path
+        for folder in folders
+        if not folder.name.startswith(".")
+        for path in folder.rglob("*.py")
+        if "_pb2" not in path.name
+    )
+
+
+def _packed_assignments(source: str) -> list[int]:
+    """Return the lines of the assignments with a tuple on both sides, such as `a, b = 1, 2`."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Tuple)
+        and any(isinstance(target, ast.Tuple) for target in node.targets)
+    ]
 
 
 def _imported(path: Path) -> list[str]:

@@ -255,7 +255,8 @@ class SimulatedAgent:
             if not self.ended:
                 self._handle_command(command)
         beats.cancel()
-        self.stream, self.disconnected_since = None, self.job.loop.time()
+        self.stream = None
+        self.disconnected_since = self.job.loop.time()
         stream.up.put_nowait(None)
 
     async def _send_heartbeats(self, stream: SimulatedStream) -> None:

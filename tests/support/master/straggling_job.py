@@ -173,7 +173,8 @@ class StragglingJob:
     def execute_plan(self) -> None:
         """End the plan that is under way: the new member takes over, if it can be had."""
         assert self._under_way is not None
-        (number, decision), self._under_way = self._under_way, None
+        number, decision = self._under_way
+        self._under_way = None
         assert decision.straggler is not None
         old = decision.straggler.slowness.member
         ended = EndedPlan(number, "Failed", None, 0, "no room")

@@ -53,7 +53,8 @@ class Operator:
     """One process of the operator, which works only when the test calls for it."""
 
     def __init__(self, kube: FakeKube) -> None:
-        self.kube, self.store = kube, Store()
+        self.kube = kube
+        self.store = Store()
         self.pods: Informer[Pod] = Informer(
             self.session,
             PODS,
@@ -124,7 +125,8 @@ class Cluster:
     def __init__(
         self, *, replicas: int | None = 2, least: int = 1, most: int | None = 6, **spec: Any
     ) -> None:
-        self.kube, self.now = FakeKube(), time.time() + 10
+        self.kube = FakeKube()
+        self.now = time.time() + 10
         self.kube.after_write = self.check
         self.operator = Operator(self.kube)
         self._body = job_body(replicas, least, most, **spec)

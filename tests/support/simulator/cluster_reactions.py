@@ -413,7 +413,9 @@ class ClusterReactions:
 
     def stop_faults(self) -> None:
         """From now on every pod starts, gets ready, and terminates when it is deleted."""
-        self.undisturbed, self.on_lost_node, self.ignored_drains = True, set(), 0.0
+        self.undisturbed = True
+        self.on_lost_node = set()
+        self.ignored_drains = 0.0
         for node in self.kube.all(NODES):
             self._end_node_removal(node["metadata"]["name"])
         for pod in self.kube.all(PODS):

@@ -216,7 +216,8 @@ class FakeKube:
         item["metadata"]["resourceVersion"] = str(self.version)
         key = resource, item["metadata"]["name"]
         kind = "MODIFIED" if key in self.raw else "ADDED"
-        self.objects[key], self.raw[key] = item, msgspec.json.encode(item)
+        self.objects[key] = item
+        self.raw[key] = msgspec.json.encode(item)
         self.on_change(kind, *key, self.raw[key])
         self.after_write()
 

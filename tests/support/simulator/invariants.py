@@ -44,9 +44,12 @@ class Invariants:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.history = RecordedHistory(now)
-        self.pods, self.jobs = PodInvariants(self.history), JobInvariants(self.history)
-        self.plans, self.scripts = PlanInvariants(self.history), ScriptInvariants(self.history)
-        self.claims, self.starts = ClaimInvariants(self.history), StartInvariants(self.history)
+        self.pods = PodInvariants(self.history)
+        self.jobs = JobInvariants(self.history)
+        self.plans = PlanInvariants(self.history)
+        self.scripts = ScriptInvariants(self.history)
+        self.claims = ClaimInvariants(self.history)
+        self.starts = StartInvariants(self.history)
         self.nodes = NodeInvariants(self.history)
 
     def check(self, kind: str, resource: Resource, name: str, raw: bytes, actor: Any) -> None:

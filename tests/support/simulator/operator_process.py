@@ -47,7 +47,8 @@ class OperatorProcess:
         self.dead = False
         self.superseded = False
         self.on_write: Callable[[], None] = lambda: None
-        self._network, self._session = network, FaultySession(network, self)
+        self._network = network
+        self._session = FaultySession(network, self)
         kube: Any = self._session
         self.store = _RecordingStore()
         self.pods: Informer[Pod] = Informer(
@@ -65,7 +66,8 @@ class OperatorProcess:
         self._reconciler = Reconciler(kube, self.store, executor, DEFAULTS)
         self._rules = RulesWatch(kube, self.store, self._events, NAMESPACE)
         self._queue: WorkQueue[JobKey] = WorkQueue(self._work)
-        self._all_listed, self._nodes_answered = False, asyncio.Event()
+        self._all_listed = False
+        self._nodes_answered = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:

@@ -52,7 +52,8 @@ def test_a_line_without_end_is_not_kept_for_ever() -> None:
 
 
 def test_without_a_prefix_bytes_are_copied_as_they_come() -> None:
-    (source, sink), (result, target) = os.pipe(), os.pipe()
+    source, sink = os.pipe()
+    result, target = os.pipe()
     os.write(sink, b"half a li")
     os.close(sink)
     seen: list[bytes] = []

@@ -162,11 +162,9 @@ async def test_a_kind_that_is_no_longer_served_is_logged_once_and_watched_when_i
         [event("ADDED", "a", 2), gone], [event("ADDED", "c", 8), gone], [event("ADDED", "d", 11)]
     )
     starting = TryLater(429, "TooManyRequests", "storage is (re)initializing")
-    collection.refusals, collection.items, collection.version = (
-        [gone, starting, gone, starting],
-        [thing("b", 7)],
-        "8",
-    )
+    collection.refusals = [gone, starting, gone, starting]
+    collection.items = [thing("b", 7)]
+    collection.version = "8"
     assert await informer_versions(collection, monkeypatch) == {"b": 7, "d": 11}
     said = [
         record.getMessage().partition(": ")[2]

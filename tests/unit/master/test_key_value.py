@@ -20,7 +20,9 @@ class Values(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store, self.model, self.sums = KeyValueStore(), dict[str, bytes](), dict[str, int]()
+        self.store = KeyValueStore()
+        self.model: dict[str, bytes] = {}
+        self.sums: dict[str, int] = {}
 
     @rule(key=KEYS, value=VALUES)
     def set(self, key: str, value: bytes) -> None:

@@ -26,7 +26,8 @@ class Job(SimulatedRendezvous):
         super().__init__(rules=rules)
         self.apply(changed_settings(self.rendezvous, sizes=SIZES))
         self.stopped: list[str] = []
-        self.chief, self.ps = self.join(0, "chief"), [self.join(index, "ps") for index in range(2)]
+        self.chief = self.join(0, "chief")
+        self.ps = [self.join(index, "ps") for index in range(2)]
         self.workers = [self.join(index) for index in range(workers)]
         self.run_until_quiet()
 

@@ -136,7 +136,8 @@ class Rules:
     """A ConfigMap, and an operator that reads it."""
 
     def __init__(self) -> None:
-        self.kube, self.store = FakeKube(), Store()
+        self.kube = FakeKube()
+        self.store = Store()
         session: Any = self.kube
         self.watch = RulesWatch(session, self.store, Events(session, "test"), "system")
 

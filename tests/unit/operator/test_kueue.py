@@ -339,7 +339,8 @@ async def test_pods_run_on_in_the_moment_between_two_workloads_and_not_for_ever(
     await kueue.start()
     await cluster.apply(SCALE_OUTS, "more", count=1)
     await cluster.settle()
-    before, (old, new) = uids(cluster), kueue.workloads()
+    before = uids(cluster)
+    old, new = kueue.workloads()
     kueue._set(
         old, Finished=(True, "WorkloadSliceReplaced", ""), QuotaReserved=(False, "Replaced", "")
     )

@@ -705,7 +705,8 @@ async def test_a_plan_for_all_members_outlives_what_was_set_for_one() -> None:
 
 async def test_a_plan_that_asks_for_what_is_there_does_nothing() -> None:
     nodes = await started(replicas=2)
-    nodes.resizes, before = "Silent", nodes.live_pods()
+    nodes.resizes = "Silent"
+    before = nodes.live_pods()
     for name in before:
         nodes.cluster.kube.set_status(
             PODS, name, containerStatuses=[{"name": "train"}]

@@ -23,7 +23,8 @@ class Work:
     """Work that waits at a gate, and records what was done."""
 
     def __init__(self) -> None:
-        self.gate, self.begun = asyncio.Event(), asyncio.Event()
+        self.gate = asyncio.Event()
+        self.begun = asyncio.Event()
         self.done: list[str] = []
         self.present: list[str] = []
         self.error: Exception | None = None

@@ -75,7 +75,8 @@ class History:
         self.members = Members()
         for index, worker in enumerate(WORKERS):
             self.members.add(Identity(worker, worker, "worker", index), 0.0)
-        self.ledger, self.model = Ledger(self.dataset()), Model()
+        self.ledger = Ledger(self.dataset())
+        self.model = Model()
         self.round = 1
         self.rounds = dict.fromkeys(WORKERS, 1)
         self.processes = dict.fromkeys(WORKERS, 0)
