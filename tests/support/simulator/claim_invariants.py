@@ -1,4 +1,4 @@
-"""What must hold of the volume claims of members."""
+"""Invariants of the members' volume claims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 class ClaimInvariants:
-    """Checks every change of a claim, and that each member's pod uses its own."""
+    """Checks every change of a claim, and that each member's pod uses the member's claims."""
 
     def __init__(self, history: RecordedHistory) -> None:
         self.history = history
@@ -49,7 +49,7 @@ class ClaimInvariants:
         (self._kept.add if kept else self._kept.discard)(name)
 
     def check_pod(self, pod: Json, job: Json) -> None:
-        """A new pod has the claims of its own index, and they are there and no other job's."""
+        """Check that a new pod's claims are those of its index, exist and belong to its job."""
         role = pod_role(pod)
         index = pod_index(pod)
         name = pod["metadata"]["name"]
@@ -62,7 +62,7 @@ class ClaimInvariants:
         for claim in wanted:
             found = self.history.objects[VOLUME_CLAIMS].get(claim)
             if claim in self.history.deleted_claims:
-                continue  # by its user, maybe since the operator has read it
+                continue  # a user deleted it, maybe after the operator had read it
             assert found is not None, f"{name} is created before its claim {claim}"
             others = [owner for owner in owners(found) if owner["uid"] != job["metadata"]["uid"]]
             assert not others, f"{name} uses the claim {claim} of {others}"

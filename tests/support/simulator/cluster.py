@@ -50,7 +50,7 @@ DEFAULTS = Defaults(master_image="master:1", agent_image="agent:1")
 
 
 class Operator:
-    """One process of the operator, which works only when the test calls for it."""
+    """One process of the operator, which works only when the test calls a method."""
 
     def __init__(self, kube: FakeKube) -> None:
         self.kube = kube
@@ -203,7 +203,7 @@ class Cluster:
         return min(found, default=None)
 
     def run_pods(self) -> None:
-        """Let every pod go one step on: start, drain or terminate."""
+        """Let every pod take one step: start, drain or terminate."""
         draining = {
             name
             for plan in self.kube.all(SCALE_PLANS)
@@ -237,7 +237,7 @@ class Cluster:
         return msgspec.convert(self.kube.objects[ELASTIC_JOBS, JOB], ElasticJob)
 
     def check(self) -> None:
-        """Check what holds after every single write: a member never has two live pods."""
+        """Check after each write that no member has two live pods."""
         with_pod: set[tuple[str, str]] = set()
         for pod in self.kube.all(PODS):
             labels = pod["metadata"]["labels"]

@@ -1,7 +1,4 @@
-"""What reacts to the operator after random delays.
-
-Kubelets, the garbage collector and the agents in the pods.
-"""
+"""Simulates kubelets, the garbage collector and agents, which react after random delays."""
 
 from __future__ import annotations
 
@@ -40,20 +37,22 @@ Json = dict[str, Any]
 OWNERS = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)
 RESIZE_RESULTS = ("InForce", "InForce", "InForce", "Deferred", "Infeasible", "Error", "Ignored")
 POD_ENDS: tuple[tuple[str, int, str], ...] = (
-    ("Failed", 1, "Error"), ("Failed", 137, "Error"), ("Failed", 137, "OOMKilled"), ("Failed", 143, "Error"),
-    ("Failed", 3, "Error"), ("Failed", 139, "Error"), ("Evicted", 137, "Error"), ("Lost", 0, ""),
+    ("Failed", 1, "Error"), ("Failed", 137, "Error"), ("Failed", 137, "OOMKilled"),
+    ("Failed", 143, "Error"), ("Failed", 3, "Error"), ("Failed", 139, "Error"),
+    ("Evicted", 137, "Error"), ("Lost", 0, ""),
 )  # fmt: skip
 
 
 class ClusterReactions:
-    """Starts, drains, resizes and ends pods, and disturbs them until `stop_faults`.
+    """Starts, drains, resizes and ends pods, and injects faults until `stop_faults` is called.
 
     Attributes:
         on_lost_node: names of pods on lost nodes, which do not terminate.
         undisturbed: whether the faults have stopped.
-        speed: factor of all delays until then.
-        unschedulable_rate, ignored_drains, finishing_rate: probabilities that a pod is not scheduled, that an agent
-            does not get the command to drain, and that training ends by itself.
+        speed: factor of all delays while faults are injected.
+        unschedulable_rate: probability that a pod is not scheduled.
+        ignored_drains: probability that an agent does not get the command to drain.
+        finishing_rate: probability that a pod's training ends by itself.
     """
 
     def __init__(self, kube: FakeKube, rng: random.Random, note: Callable[..., None]) -> None:
@@ -77,8 +76,7 @@ class ClusterReactions:
                 NODES, None, {"metadata": {"name": f"node-{number}"}, "spec": {}, "status": {}}
             )
 
-    # --- reactions
-    # ----------------------------------------------------------------------------------------------------
+    # --- reactions ---
 
     def on_change(self, kind: str, resource: Resource, name: str, raw: bytes) -> None:
         if resource is PODS:
@@ -178,9 +176,9 @@ class ClusterReactions:
             self.kube.remove(PODS, name)
 
     def _drain(self, raw: bytes) -> None:
-        """The master commands the agents of a draining plan's pods to stop.
+        """Let the master send the drain command to the agents of the plan's draining pods.
 
-        Each does so later, or misses it.
+        Each agent stops after a delay, or misses the command.
         """
         plan = msgspec.json.decode(raw)
         if plan.get("status", {}).get("phase") != "Draining":
@@ -242,7 +240,7 @@ class ClusterReactions:
             self._after(self.rng.uniform(0, 8), self._collect)
 
     def _collect(self) -> None:
-        """The garbage collector: delete what has no owner any more."""
+        """Delete the objects whose owners are all deleted, as the garbage collector does."""
         self._collection_scheduled = False
         alive = {
             owner["metadata"]["uid"]
@@ -272,7 +270,7 @@ class ClusterReactions:
                 self.kube.remove(ELASTIC_JOBS, job["metadata"]["name"])
 
     def _collect_claims(self) -> None:
-        """Remove the claims that somebody has deleted and no pod uses."""
+        """Remove the terminating claims that no pod uses."""
         used = {name for pod in self.kube.all(PODS) if is_live(pod) for name in claims_of(pod)}
         for claim in self.kube.all(VOLUME_CLAIMS):
             if is_terminating(claim) and claim["metadata"]["name"] in used:
@@ -280,14 +278,10 @@ class ClusterReactions:
             elif is_terminating(claim):
                 self.kube.remove(VOLUME_CLAIMS, claim["metadata"]["name"])
 
-    # --- disturbances
-    # -------------------------------------------------------------------------------------------------
+    # --- faults ---
 
     async def disturb_pods(self) -> None:
-        """Let something happen to random pods.
-
-        They fail, vanish, lose their node, are deleted or get unready.
-        """
+        """Let random pods fail, vanish, lose their node, be deleted or become unready."""
         rng = self.rng
         pods = [pod for pod in self.kube.all(PODS) if owners(pod) and is_live(pod)]
         if not pods:
@@ -332,9 +326,9 @@ class ClusterReactions:
                 self._announce_node_problem(pod["spec"]["nodeName"])
 
     def _announce_node_problem(self, node: str) -> None:
-        """Give a node, or now and then all of them, a condition that jobs may name.
+        """Set a condition that jobs may name on one node, or sometimes on all nodes.
 
-        It passes, or comes to stay.
+        The condition may be removed later, or stay.
         """
         everywhere = self.rng.random() < 0.2
         for name in (
@@ -412,7 +406,7 @@ class ClusterReactions:
         )
 
     def stop_faults(self) -> None:
-        """From now on every pod starts, gets ready, and terminates when it is deleted."""
+        """Let every pod start, become ready, and terminate when it is deleted from now on."""
         self.undisturbed = True
         self.on_lost_node = set()
         self.ignored_drains = 0.0

@@ -28,9 +28,11 @@ class FakeKube:
 
     Attributes:
         now: the server's clock; without one a version number stands for the time of a creation.
-        on_change: called with (event type, resource, name, stored JSON) of every change, as a watch would report it.
-        actor: who sends the present request; None for anybody but the operator.
-        crash_in, lose_answer_in: how many writes later the operator dies, or a write's answer is lost.
+        on_change: called for every change as a watch would report it, with the event's type,
+            the resource, the name and the stored JSON.
+        actor: the operator's process that sends the present request; None for all other clients.
+        crash_in: the number of writes after which the operator dies.
+        lose_answer_in: the number of writes after which the answer of one is lost.
     """
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
@@ -191,12 +193,12 @@ class FakeKube:
         return [self.objects[resource, name] for name in found]
 
     def pods(self, role: str = "worker") -> builtins.list[Json]:
-        """Return the pods of a role, without the failed ones that have been replaced."""
+        """Return the pods of a role, except failed pods that have a replacement."""
         retained = self.retained(role)
         return [pod for pod in self._of_role(role) if pod not in retained]
 
     def retained(self, role: str = "worker") -> builtins.list[Json]:
-        """Return the failed pods of a role that have been replaced and are still here."""
+        """Return the existing failed pods of a role that have a replacement."""
         latest: dict[str, int] = {}
         for pod in self._of_role(role):
             latest[_index(pod)] = max(latest.get(_index(pod), 0), _incarnation(pod))
@@ -256,15 +258,15 @@ def _incarnation(pod: Json) -> int:
 
 
 def is_selected(item: Json, label: str) -> bool:
-    """Whether an object has the label that a list or watch selects by.
+    """Return whether a list or watch with this label selector includes an object.
 
-    Every one where it selects by none.
+    An empty selector includes every object.
     """
     return not label or label in item["metadata"].get("labels", {})
 
 
 def copied(item: Any) -> Json:
-    """Return a deep copy, as an answer of a real API server is one."""
+    """Return a deep copy; the answer of a real API server shares no objects either."""
     result: Json = msgspec.json.decode(msgspec.json.encode(item))
     return result
 

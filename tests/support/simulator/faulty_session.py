@@ -30,15 +30,15 @@ Json = dict[str, Any]
 
 @dataclass
 class Faults:
-    """What goes wrong now. Rates are probabilities per request or per watch event.
+    """The faults that are injected now. Rates are probabilities per request or watch event.
 
     Attributes:
-        latency: longest time to the API server and back, in seconds each.
+        latency: longest time of a request, and of its answer, on the network, in seconds.
         error_rate: requests that are answered with 429 or 5xx, or not at all.
-        lost_answer_rate: requests that are carried out, but whose answer is lost.
-        conflict_rate: writes that are answered with a conflict, without one.
+        lost_answer_rate: requests that are executed, but whose answer is lost.
+        conflict_rate: writes that are answered with a conflict although there is none.
         watch_delay: longest delay of a watch event, in seconds, for the kinds in `delayed_kinds`.
-        broken_watch_rate: watch events instead of which the watch breaks.
+        broken_watch_rate: watch events before which the watch's connection breaks.
         repeated_event_rate: watch events that are sent twice.
         denied_until: time until which writes of `denied_kinds` are refused.
         no_resize: whether the cluster has no in-place resize.
@@ -59,10 +59,7 @@ class Faults:
 
 @dataclass
 class Network:
-    """The network between operators and the API server.
-
-    All watch events so far, and the present faults.
-    """
+    """The network between operators and the API server: its faults and all watch events sent."""
 
     kube: FakeKube
     rng: random.Random
@@ -89,9 +86,10 @@ class Network:
 
 
 class Client(Protocol):
-    """The process whose session it is.
+    """The process that owns a session.
 
-    `superseded` when another process has got the lease after its death.
+    Attributes:
+        superseded: whether another process has got the lease after this one died.
     """
 
     dead: bool
@@ -100,7 +98,7 @@ class Client(Protocol):
 
 
 class FaultySession:
-    """The part of `Kube` that the operator uses, over a network on which requests and answers get lost."""
+    """The part of `Kube` that the operator uses, over a network that loses messages."""
 
     def __init__(self, network: Network, owner: Client) -> None:
         self._network = network

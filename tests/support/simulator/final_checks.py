@@ -1,4 +1,4 @@
-"""What must hold at the end of a history, when the faults have stopped and nothing changes any more."""
+"""Invariants of the state at the end of a history, after the faults and all changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 def check_final_state(kube: FakeKube, now: float) -> None:
-    """Every plan and request has ended, and every job has exactly the pods that it should have."""
+    """Check that every plan and request has ended, and that every job has exactly its pods."""
     for plan in kube.all(SCALE_PLANS):
         phase = plan.get("status", {}).get("phase")
         name = plan["metadata"]["name"]
@@ -41,7 +41,7 @@ def check_final_state(kube: FakeKube, now: float) -> None:
         assert not owners(pod) or controller(pod) in jobs, f"{pod['metadata']['name']} is left over"
     for uid, job in jobs.items():
         pods = [pod for pod in kube.all(PODS) if controller(pod) == uid]
-        assert not is_terminating(job), "the job is not gone"
+        assert not is_terminating(job), "the job still exists"
         _check_job(kube, job, pods)
 
 
@@ -73,7 +73,7 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
         return
     _check_retained(job, pods)
     if is_short := bool(_lost(job) and phase in ("Pending", "Starting")):
-        phase = "Running"  # without them there can never be enough
+        phase = "Running"  # the lost members never return, so the job cannot reach it
     assert phase == "Running", f"the job is {phase}: {status.get('message')}"
     assert sum(pod_role(pod) == names.ROLE_MASTER for pod in live) == 1, "there is not one master"
     assert all(is_ready(pod) for pod in live)
@@ -84,7 +84,7 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
         wanted = members - done - {index for other, index in _lost(job) if other == role}
         found = {int(index) for other, index in here if other == role}
         if is_short and spec.get("dependsOn") and not found:
-            wanted = frozenset()  # those that it waits for may never be ready
+            wanted = frozenset()  # the role that it depends on may never be ready
         assert found == wanted, f"{role}: pods of {sorted(found)}, wanted {sorted(wanted)}"
         assert replica.get("desired", 0) == len(members)
         assert replica.get("ready", 0) == replica.get("active", 0) == len(found), (
@@ -94,7 +94,7 @@ def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:
 
 
 def _check_retained(job: Json, pods: list[Json]) -> None:
-    """A few of the failed pods that have been replaced are left, of members and of the master."""
+    """Check that of the failed pods with a replacement only a few are retained."""
     lost = {(role, str(index)) for role, index in _lost(job)}
     current = _current_pods(job)
     retained = [
@@ -119,7 +119,10 @@ def _check_retained(job: Json, pods: list[Json]) -> None:
 
 
 def _current_pods(job: Json) -> set[str]:
-    """Return the names of the latest pods of members; while a role waits, one may have failed."""
+    """Return the names of the members' latest pods.
+
+    If a role waits for another one, its latest pod may have failed.
+    """
     return {
         names.member_pod(
             job["metadata"]["name"],
@@ -133,15 +136,12 @@ def _current_pods(job: Json) -> set[str]:
 
 
 def _watched(pods: list[Json]) -> list[Json]:
-    """Return the pods with the label that the operator watches.
-
-    Nobody looks for one that is over and has lost it.
-    """
+    """Return the live pods, and the ended pods that still have the label the operator watches."""
     return [pod for pod in pods if is_live(pod) or names.LABEL_JOB_UID in pod["metadata"]["labels"]]
 
 
 def _lost(job: Json) -> set[tuple[str, int]]:
-    """Return the members that have used up their restarts; the job goes on without them."""
+    """Return the members that have no restarts left; the job continues without them."""
     return {
         (role, int(index))
         for role, replica in job["status"]["replicaStatuses"].items()
@@ -151,7 +151,7 @@ def _lost(job: Json) -> set[tuple[str, int]]:
 
 
 def _check_size(kube: FakeKube, job: Json, role: str, asked: int, members: int) -> None:
-    """The job has the size of its spec, or a plan for the latest edit of the spec says why not."""
+    """Check that a role has the spec's size, or that a plan for the latest edit did not succeed."""
     name = f"{job['metadata']['name']}-spec-{job['metadata']['generation']}"
     plans = (kube.objects.get((SCALE_PLANS, each)) for each in (name, f"{name}-{role}"))
     said = {plan["status"].get("phase") for plan in plans if plan is not None}

@@ -1,7 +1,6 @@
-"""What must hold after every single write to the cluster.
+"""Invariants that are checked after each write to the cluster.
 
-Nothing here is computed by the operator's own functions, so that a mistake in them is not repeated
-by the check.
+The checks call none of the operator's functions, so that they cannot repeat its mistakes.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ Json = dict[str, Any]
 
 
 class Invariants:
-    """Checks every change, with who made it.
+    """Checks every change and the client that made it.
 
-    `actor` is the operator's process, or None for everybody else.
+    `actor` is the operator's process, or None for all other clients.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:

@@ -1,4 +1,4 @@
-"""What must hold after every change of a job: its counters, members, size and current plan."""
+"""Invariants of a job: its counters, members, size and current plan."""
 
 from __future__ import annotations
 
@@ -79,12 +79,14 @@ class JobInvariants:
                 was.get("succeededIndices", "")
             )
             if after["spec"]["replicaSpecs"].get(role, {}).get("agent") == "None":
-                told = [
+                terminated = [
                     index
                     for index in done
                     if (uid, role, str(index)) not in self.history.ended_by_itself
                 ]
-                assert not told, f"{role} {told} have succeeded, and were only told to end"
+                assert not terminated, (
+                    f"{role} {terminated} are counted as succeeded, and were terminated"
+                )
             lost = replica.get("uncountedRestarts", 0) + counted
             assert lost <= self.history.losses[uid, role], f"a loss of {role} is counted twice"
             first = not old.get("replicaStatuses")
@@ -110,10 +112,7 @@ class JobInvariants:
                 self._check_write_back(uid, role, spec["replicas"], before)
 
     def _note_lost_counts(self, uid: str, old: Json, new: Json) -> None:
-        """Somebody else has written the status.
-
-        What it does not count any more may be counted once more.
-        """
+        """Allow the operator to count again the ends that another client's edit removed."""
         for role, was in old.get("replicaStatuses", {}).items():
             replica = new.get("replicaStatuses", {}).get(role, {})
             lost = was.get("restartsByIndex", {}).keys() - replica.get("restartsByIndex", {}).keys()
@@ -121,7 +120,7 @@ class JobInvariants:
             self.history.losses[uid, role] += len(lost)
 
     def _has_size_of_spec(self, job: Json, role: str, old: Json) -> bool:
-        """Whether a job that is suspended gets the size of its spec, since the plan in progress was deleted."""
+        """Return whether a suspended job gets the size in its spec because its plan was deleted."""
         plan = old.get("currentPlan")
         size = job["spec"]["replicaSpecs"].get(role, {}).get("replicas", 1)
         is_deleted = plan is not None and plan not in self.history.objects[SCALE_PLANS]
@@ -135,7 +134,10 @@ class JobInvariants:
     def _check_members(
         self, uid: str, role: str, was: Json, replica: Json, status: Json, *, first: bool
     ) -> None:
-        """The job's members change only by a plan that has begun and drained, and their number stays in the bounds."""
+        """Check that a plan that has begun and drained explains a change of the members.
+
+        Their number must stay within the bounds.
+        """
         old = parsed(was.get("indices", ""))
         new = parsed(replica.get("indices", ""))
         if first or old == new:
@@ -186,7 +188,8 @@ class JobInvariants:
             ):
                 ready = (uid, role, str(move["replacement"])) in self.history.was_ready
                 assert ready, (
-                    f"{role} {move['index']} goes, and its replacement {move['replacement']} was never ready"
+                    f"{role} {move['index']} is removed, "
+                    f"and its replacement {move['replacement']} was never ready"
                 )
         for pod in self.history.all(PODS):
             if controller(pod) != uid or pod_role(pod) != role:
@@ -194,13 +197,13 @@ class JobInvariants:
             if int(pod_index(pod)) in gone:
                 self._check_drained(uid, role, pod, plans)
             elif int(pod_index(pod)) in new - old and not is_live(pod):
-                # A removed member that comes back is counted from the start, so its pod's end is
-                # counted once more.
+                # The counters of a removed member start at 0 when it is added again. The end of
+                # its old pod is therefore counted once more.
                 self.history.failures[uid, role] += 1
                 self.history.losses[uid, role] += 1
 
     def _check_drained(self, uid: str, role: str, pod: Json, plans: list[Json]) -> None:
-        """A member that is removed has drained, or has had its time to do so."""
+        """Check that a removed member has drained, or that its time to drain is over."""
         name = pod["metadata"]["name"]
         status = pod["status"]
         if (
@@ -235,10 +238,10 @@ class JobInvariants:
         raise AssertionError(f"{name} is let go without having drained")
 
     def _check_queue_order(self, name: str, actor: Any) -> None:
-        """A plan begins only if nothing that the operator has observed is ahead of it in the queue."""
+        """Check that a plan begins only when the operator observes it as first in the queue."""
         plan = self.history.objects[SCALE_PLANS].get(name)
         if "-back-" in name or (plan is not None and plan.get("status", {}).get("startTime")):
-            # the plan after a deleted one is ahead of all others; a plan that has begun goes on
+            # The plan that undoes a deleted plan is first. A plan that has begun stays current.
             return
         observed = actor.store.last
         everyone = [*observed.plans, *observed.scale_ins, *observed.scale_outs]
@@ -296,7 +299,7 @@ def _is_migrating(plan: Json) -> bool:
 
 
 def _surplus_of(plan: Json, role: str) -> int:
-    """Return how many members may have a replacement before they are gone."""
+    """Return the number of members that may exist together with their replacements."""
     status = plan["status"]
     moves: int = sum(move["role"] == role for move in status.get("migrations", ()))
     before, targets = (
@@ -308,7 +311,7 @@ def _surplus_of(plan: Json, role: str) -> int:
 def _allows_members(
     plan: Json, role: str, old: frozenset[int], new: frozenset[int], *, may_be_suspended: bool
 ) -> bool:
-    """Whether a plan can have changed one set of members to the other."""
+    """Return whether a plan can have changed one set of members to the other."""
     status = plan["status"]
     before = parsed(status.get("before", {}).get(role, ""))
     targets = parsed(status.get("targets", {}).get(role, ""))

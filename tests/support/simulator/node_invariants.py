@@ -1,4 +1,4 @@
-"""What must hold of the plans for members on nodes with a problem."""
+"""Invariants of the plans that move members away from nodes with a problem."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ Json = dict[str, Any]
 
 
 class NodeInvariants:
-    """Checks that each such plan has a cause, that no pod is tried twice, and where replacements may run."""
+    """Checks that each such plan has a cause and that no pod has two of them.
+
+    Checks also that replacements do not run on nodes with a problem.
+    """
 
     def __init__(self, history: RecordedHistory) -> None:
         self.history = history
         self._problem_at: dict[str, float] = {}
-        """When a node had a problem last."""
+        """The last time at which each node had a problem."""
         self._problems: dict[str, float] = {}
-        """Since when a node has the problem that it has now."""
+        """The time at which the present problem of each node began."""
         self._tried: dict[tuple[str, str], str] = {}
-        """By job and pod, the plan for it."""
+        """The plan's UID for each job's UID and pod's name."""
 
     def check_node(self, before: Json | None, after: Json | None) -> None:
         for item in filter(None, (before, after)):
@@ -44,7 +47,7 @@ class NodeInvariants:
             for key in [
                 key for key, uid in self._tried.items() if uid == before["metadata"]["uid"]
             ]:
-                del self._tried[key]  # its user has deleted the plan, which may be made once more
+                del self._tried[key]  # a user deleted the plan, so the operator may create another
         if (
             before is not None
             or after is None
@@ -66,7 +69,7 @@ class NodeInvariants:
             assert is_sick, f"{plan} is for {entry['name']} on {node}, which has no problem"
 
     def check_created(self, pod: Json, job: Json) -> None:
-        """The replacement of a member on a node with a problem does not run on another such node."""
+        """Check that a replacement excludes all nodes that are known to have a problem."""
         plans = [
             plan
             for plan in self.history.all(SCALE_PLANS)

@@ -1,6 +1,6 @@
-"""Nodes for tests of plans.
+"""Simulates nodes for tests of plans.
 
-Kubelets that resize in place or do not, pods that never start, agents that never drain.
+A test chooses whether kubelets resize in place, pods start and agents drain.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ FINISHED = ("Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelle
 
 @dataclass
 class Nodes:
-    """Nodes whose kubelets and agents react as set here, when the test calls for it.
+    """Nodes whose kubelets and agents react as set here, when the test calls a method.
 
     Attributes:
         cluster: the cluster of the nodes.
         resizes: how a kubelet answers a resize in place.
-        stuck: why a pod cannot be scheduled; empty for one that can.
+        stuck: returns why a pod cannot be scheduled, or an empty string if it can.
         agents: whether agents confirm that they have drained.
-        lost: pods on a node that is lost: they never end.
+        lost: pods on lost nodes, which never end.
     """
 
     cluster: Cluster
@@ -44,7 +44,7 @@ class Nodes:
     lost: frozenset[str] = frozenset()
 
     async def settle(self, *, turns: int = 500) -> None:
-        """Let operator, kubelets and agents work until every plan has its end and nothing changes any more."""
+        """Let operator, kubelets and agents work until all plans have ended and changes stop."""
         for _ in range(turns):
             before = self.cluster.kube.version
             alive = await self.run_operator()
@@ -107,7 +107,7 @@ class Nodes:
         raise AssertionError(f"does not settle; it wants {decision.actions}")
 
     def run_pods(self) -> None:
-        """Let every pod go one step on: start, drain, resize or terminate."""
+        """Let every pod take one step: start, drain, resize or terminate."""
         kube = self.cluster.kube
         draining = {
             n

@@ -83,7 +83,7 @@ class OperatorProcess:
         ]
 
     def kill(self) -> None:
-        """End it as SIGKILL does: from now on it sends nothing and gets no answer."""
+        """End the process as SIGKILL does: it sends no more requests and gets no more answers."""
         self.dead = True
         for task in self._tasks:
             task.cancel()

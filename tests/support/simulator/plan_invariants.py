@@ -1,4 +1,4 @@
-"""What must hold after every change of a ScalePlan, ScaleIn or ScaleOut."""
+"""Invariants of ScalePlans, ScaleIns and ScaleOuts."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ class PlanInvariants:
                 )
             if new["phase"] == "Cancelled" and old.get("startTime"):
                 self._check_size_restored(after)
-            assert new.get("completionTime"), f"{name} has ended at no time"
+            assert new.get("completionTime"), f"{name} has ended without a completionTime"
 
     def _check_size_restored(self, plan: Json) -> None:
-        """A plan that is cancelled because the job is suspended leaves the members from before it."""
+        """Check that a plan cancelled by a suspension leaves the members from before it."""
         job = self.history.objects[ELASTIC_JOBS].get(plan["spec"]["jobName"])
         status = plan["status"]
         if (
@@ -100,8 +100,8 @@ class PlanInvariants:
         if any(asked[role] != size for role, size in status.get("specReplicas", {}).items()):
             return  # the spec has the plan's size already, or was edited
         if "-back-" in plan["metadata"]["name"]:
-            # the plan before it was deleted in mid-scale: the job has the size of its spec, as this
-            # plan says
+            # This plan undoes one that was deleted while it ran. It restores the size in the spec,
+            # which is also the size of a suspended job.
             return
         for role, text in status.get("before", {}).items():
             members = job["status"]["replicaStatuses"][role].get("indices", "")
@@ -110,7 +110,7 @@ class PlanInvariants:
             )
 
     def _is_wanted(self, plan: Json) -> bool:
-        """Whether an owner of the plan exists: deleting its ScaleIn or ScaleOut cancels it."""
+        """Return whether an owner of the plan exists: deleting its owner cancels a plan."""
         alive = {
             item["metadata"]["uid"]
             for items in self.history.objects.values()

@@ -1,4 +1,4 @@
-"""What must hold after every change of a pod."""
+"""Invariants of pods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 class PodInvariants:
-    """Checks every creation, change and deletion of a pod, and records what the other invariants need."""
+    """Checks every change of a pod, and records facts for the other invariants."""
 
     def __init__(self, history: RecordedHistory) -> None:
         self.history = history
@@ -96,7 +96,10 @@ class PodInvariants:
             )
 
     def _check_deleted(self, before: Json, after: Json | None, job: Json) -> None:
-        """A live pod may be deleted only if it is no member's, and by force only after its time to terminate."""
+        """Check that a live pod is deleted only if it belongs to no member.
+
+        It may be deleted by force only when its time to terminate is over.
+        """
         name = before["metadata"]["name"]
         role = pod_role(before)
         index = pod_index(before)
@@ -107,7 +110,7 @@ class PodInvariants:
         if is_terminating(before):
             allowed = spec.get("podForceDeleteSeconds", 120 if role == names.ROLE_MASTER else None)
             waited = self.history.now() - parse_time(before["metadata"]["deletionTimestamp"])
-            assert allowed is not None, f"{name} is removed by force, though nobody allows it"
+            assert allowed is not None, f"{name} is removed by force, which its role does not allow"
             assert waited >= allowed - 1, f"{name} is removed by force after {waited:.0f} s"
             return
         assert after is not None, f"{name} is removed by force"
@@ -129,7 +132,10 @@ class PodInvariants:
         )
 
     def _check_not_needed(self, failed: Json, job: Json, last: Observed) -> None:
-        """A pod whose program has failed is deleted only if enough later ones stay, or nobody is left to read it."""
+        """Check that a pod whose program failed is deleted only if enough other failed pods stay.
+
+        Pods of ended and suspended jobs, and of removed members, are not retained.
+        """
         name = failed["metadata"]["name"]
         role = pod_role(failed)
         index = pod_index(failed)
@@ -165,9 +171,9 @@ class PodInvariants:
     def _count_terminations(
         self, before: Json | None, after: Json | None, uid: str, role: str
     ) -> None:
-        """Count the terminations that the operator may count, each at most once."""
+        """Count each termination once; the operator must not count more."""
         if after is not None and before is not None and is_live(before) and not is_live(after):
-            master = role == names.ROLE_MASTER  # which has no end of its own
+            master = role == names.ROLE_MASTER  # each end of a master is a failure
             self.history.failures[uid, role] += after["status"]["phase"] == "Failed" or master
             self.history.losses[uid, role] += 1
         elif after is None and before is not None and is_live(before):

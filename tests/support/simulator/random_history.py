@@ -156,12 +156,12 @@ class History:
         self.processes[-1].start()
 
     def _kill_at_next_write(self) -> None:
-        """Kill the operator when it has just sent a write, which may or may not be executed."""
+        """Kill the operator just after it sends a write, which may or may not be executed."""
         wait = self.rng.choice((0.0, 0.0, LEASE_SECONDS))
         self.processes[-1].on_write = lambda: self._replace_operator(wait=wait)
 
     def _replace_operator(self, *, wait: float) -> None:
-        """Kill the operator; the next one starts at once or when the lease has run out."""
+        """Kill the operator; the next one starts at once or when the lease has expired."""
         old = self.processes[-1]
         if old.dead:
             return
@@ -175,7 +175,7 @@ class History:
         self.loop.call_later(wait, take_over)
 
     async def _stop_faults(self) -> None:
-        """End all faults: pods that hang go on, and the operator is not killed any more."""
+        """End all faults: hanging pods continue, and the operator is no longer killed."""
         self.processes[-1].on_write = lambda: None
         for name, value in vars(Faults(latency=0.01)).items():
             setattr(self.faults, name, value)
@@ -214,7 +214,7 @@ def run(seed: int) -> None:
 
 @contextmanager
 def _without_logs_and_random_secrets() -> Iterator[None]:
-    """Without logs, and with secrets that are always the same."""
+    """Disable logging, and replace the random secrets with fixed ones."""
     keys = (names.SECRET_TOKEN, names.SECRET_CA, names.SECRET_CERT, names.SECRET_KEY)
     secrets: Callable[..., Any] = mock.Mock(return_value=dict.fromkeys(keys, b"secret"))
     logging.disable(logging.CRITICAL)
@@ -232,7 +232,8 @@ def _line(entry: tuple[Any, ...]) -> str:
         if resource not in (PODS, ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS):
             return ""
         who = f"operator {actor.number}" if actor is not None else "world"
-        return f"{time - START:8.2f} {who}: {kind} {resource.kind} {name} {_brief(resource, msgspec.json.decode(raw))}"
+        shown = _brief(resource, msgspec.json.decode(raw))
+        return f"{time - START:8.2f} {who}: {kind} {resource.kind} {name} {shown}"
     return f"{time - START:8.2f} {' '.join(str(part) for part in parts)}"
 
 

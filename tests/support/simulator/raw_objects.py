@@ -1,4 +1,4 @@
-"""Reads fields of Kubernetes objects in JSON form, independently of the operator's own functions."""
+"""Reads fields of Kubernetes objects in JSON form without the operator's functions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from elasticjob_api import names
 
 Json = dict[str, Any]
 MOST_RETAINED = 2
-"""How many failed pods that have been replaced stay in a history: few, so that many histories reach
-the bound.
-"""
+"""The most replaced failed pods that a history retains: few, so that histories reach the bound."""
 FINISHED_JOB_PHASES = ("Succeeded", "Failed")
 FINISHED_PLAN_PHASES = ("Succeeded", "PartiallySucceeded", "Failed", "Superseded", "Cancelled")
 FINISHED_SCALER_PHASES = ("ScaleSucceeded", "ScaleFailed")
@@ -30,7 +28,7 @@ def owners(item: Json) -> list[Json]:
 
 
 def requested_by(plan: Json) -> str:
-    """Return the UID of the ScaleIn or ScaleOut that a plan is for; else its own."""
+    """Return the UID of the ScaleIn or ScaleOut that a plan executes, or else the plan's UID."""
     made_for = (
         owner["uid"] for owner in owners(plan) if owner.get("kind") in ("ScaleIn", "ScaleOut")
     )
@@ -39,17 +37,17 @@ def requested_by(plan: Json) -> str:
 
 
 def controller(pod: Json) -> str | None:
-    """Return the UID of the job that a pod was made for.
+    """Return the UID of the job that a pod was created for.
 
-    By its environment, as nobody can edit that.
-    Without an agent it has none, and its owner says it, which nobody edits in a history.
+    The environment is read first, because Kubernetes does not allow edits of it. Pods without an
+    agent lack the variable; their owner is read instead, which no history edits.
     """
     made_for = (owner["uid"] for owner in owners(pod) if owner["kind"] == "ElasticJob")
     return _environment(pod).get(names.ENV_JOB_UID) or next(made_for, None)
 
 
 def has_agent(pod: Json) -> bool:
-    """Whether the program in a pod is started by an agent, or is the master."""
+    """Return whether an agent starts the pod's program, or the program is the master."""
     return names.ENV_JOB_UID in _environment(pod)
 
 
@@ -88,7 +86,7 @@ def is_live(pod: Json) -> bool:
 
 
 def is_failure_of_program(pod: Json) -> bool:
-    """Whether the program in a pod has failed by itself, as far as anybody can see."""
+    """Return whether the pod's status shows that its program failed by itself."""
     status = pod["status"]
     disrupted = any(
         condition["type"] == "DisruptionTarget" for condition in status.get("conditions", ())
@@ -108,9 +106,9 @@ def is_ready(pod: Json) -> bool:
 
 
 def excluded_nodes(pod: Json) -> set[str]:
-    """Return the nodes on which a pod must not run, as its affinity says.
+    """Return the nodes that a pod's affinity excludes.
 
-    Only such ones are made in a history.
+    The pods of a history have no other affinity than this.
     """
     affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
@@ -119,7 +117,7 @@ def excluded_nodes(pod: Json) -> set[str]:
 
 
 def belongs_to_other_job(plan: Json, uid: str) -> bool:
-    """Whether the plan belongs to an earlier job of the same name."""
+    """Return whether the plan belongs to an earlier job of the same name."""
     jobs = {owner["uid"] for owner in owners(plan) if owner["kind"] == "ElasticJob"}
     label = plan["metadata"].get("labels", {}).get(names.LABEL_JOB_UID, uid)
     return label != uid or bool(jobs and uid not in jobs)

@@ -1,7 +1,4 @@
-"""The history of a cluster as its invariants need it.
-
-All objects, and facts about earlier states.
-"""
+"""Records the objects of a cluster, and the facts about earlier states that invariants need."""
 
 from __future__ import annotations
 
@@ -15,13 +12,16 @@ from tests.support.simulator.raw_objects import belongs_to_other_job
 
 Json = dict[str, Any]
 MAX_STALE_SECONDS = 120.0
-"""How long the operator may act on a state that has changed: longer than any delay of a watch."""
+"""The longest time for which the operator may act on an outdated state.
+
+It is longer than any delay of a watch.
+"""
 MAX_REPORT_DELAY_SECONDS = 30.0
-"""How long a watch may delay the operator's first event of a pod."""
+"""The longest delay of the first watch event of a pod."""
 
 
 class RecordedHistory:
-    """All present objects, and what has happened to jobs, members, pods and plans."""
+    """All present objects, and facts about earlier states of jobs, members, pods and plans."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
@@ -37,7 +37,7 @@ class RecordedHistory:
         """UIDs of pods whose labels were edited."""
         self.was_ready: set[tuple[str, str, str]] = set()
         self.ended_by_itself: set[tuple[str, str, str]] = set()
-        """Members of which a pod has succeeded that nobody had told to end."""
+        """Members with a pod that succeeded without having been terminated."""
         self.running_since: dict[str, float] = {}
         self.deleted_claims: set[str] = set()
         """Names of volume claims that a user has deleted."""
@@ -60,9 +60,9 @@ class RecordedHistory:
         return list(self.objects[resource].values())
 
     def may_be_suspended(self, uid: str) -> bool:
-        """Whether the job is or lately was suspended by what the operator knows.
+        """Return whether the operator may still observe the job as suspended.
 
-        A running plan is undone then.
+        The operator undoes the running plan of a suspended job.
         """
         return self.now() - self.suspended_at.get(uid, 0.0) < MAX_STALE_SECONDS
 

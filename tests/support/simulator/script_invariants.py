@@ -1,4 +1,4 @@
-"""What must hold of the scripts of plans and requests."""
+"""Invariants of the scripts of plans and requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ScriptInvariants:
         self._ordered: dict[str, tuple[str, str]] = {}
 
     def check_job(self, job: Json) -> None:
-        """Remember until when scripts were allowed."""
+        """Record the last time at which the job allowed scripts."""
         if job["spec"].get("runPolicy", {}).get("allowScripts"):
             self.history.scripts_allowed_at[job["metadata"]["name"]] = self.history.now()
 
@@ -59,9 +59,9 @@ class ScriptInvariants:
             assert not begun, f"members of {name} leave before its script has succeeded: {new}"
 
     def check_scaler(self, before: Json | None, after: Json | None, actor: Any) -> None:
-        """A request succeeds only with its script.
+        """Check that a request succeeds only if its script did.
 
-        One whose script has failed fails and says so.
+        If the script failed, the request's message must say so.
         """
         if actor is None or before is None or after is None or not after["spec"].get("script"):
             return

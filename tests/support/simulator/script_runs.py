@@ -1,7 +1,4 @@
-"""What becomes of the script of a plan.
-
-The master orders it from the launcher's agent, and tells its end.
-"""
+"""Simulates how the master and the launcher's agent run the script of a plan."""
 
 from __future__ import annotations
 
@@ -24,10 +21,10 @@ _AGAIN_SECONDS = 5.0
 
 
 class ScriptRuns:
-    """Runs each script that a plan's status orders, as the pod does that it names.
+    """Runs each script that a plan's status orders in the pod that the status names.
 
     Attributes:
-        lost_rate: probability that nothing is ever heard of a script.
+        lost_rate: probability that the end of a script is never reported.
     """
 
     def __init__(self, kube: FakeKube, rng: random.Random, note: Callable[..., None]) -> None:
@@ -39,7 +36,7 @@ class ScriptRuns:
         self._run: dict[str, str] = {}
 
     def on_plan(self, raw: bytes) -> None:
-        """Order the script of a plan that has just been changed, once."""
+        """Order the script of a changed plan, if it was not ordered before."""
         plan: Json = msgspec.json.decode(raw)
         uid = plan["metadata"]["uid"]
         if _is_wanted(plan) and uid not in self._ordered:
@@ -47,9 +44,9 @@ class ScriptRuns:
             self._after(self.rng.random() * 5, self._order, plan["metadata"]["name"], uid)
 
     def _order(self, name: str, uid: str) -> None:
-        """The master reads the plan again when it can.
+        """Send the master's order to the agent, if the plan still waits for its script.
 
-        The agent takes no order after the script's time.
+        Without a ready master this is retried. The agent ignores orders after the script's timeout.
         """
         plan = self.kube.objects.get((SCALE_PLANS, name))
         if plan is None or plan["metadata"]["uid"] != uid or not _is_wanted(plan):
@@ -76,16 +73,19 @@ class ScriptRuns:
         seconds = self.rng.random() * 15
         code = 137 if seconds > left else self.rng.choice((0, 0, 3))
         self.note("agent:", run["pod"], "runs the script of", name, "to exit code", code)
-        self._after(min(seconds, left), self._tell, uid, pod["metadata"]["uid"], run["pod"], code)
+        self._after(min(seconds, left), self._report, uid, pod["metadata"]["uid"], run["pod"], code)
 
-    def _tell(self, plan: str, pod_uid: str, pod_name: str, code: int) -> None:
-        """The agent tells the end until a master knows it, which writes it into the job's status."""
+    def _report(self, plan: str, pod_uid: str, pod_name: str, code: int) -> None:
+        """Let the agent report the script's end; a ready master writes it into the job's status.
+
+        Without a ready master the agent repeats the report.
+        """
         pod = self.kube.objects.get((PODS, pod_name))
         job = self.kube.objects.get((ELASTIC_JOBS, JOB))
         if pod is None or pod["metadata"]["uid"] != pod_uid or not is_live(pod) or job is None:
             return
         if not self._has_master():
-            self._after(_AGAIN_SECONDS, self._tell, plan, pod_uid, pod_name, code)
+            self._after(_AGAIN_SECONDS, self._report, plan, pod_uid, pod_name, code)
             return
         end = {"plan": plan, "exitCode": code, "message": "done"}
         progress = {**job.get("status", {}).get("progress", {}), "script": end}
@@ -101,7 +101,7 @@ class ScriptRuns:
 
 
 def _is_wanted(plan: Json) -> bool:
-    """Whether a plan waits for its script, for which a pod has been chosen."""
+    """Return whether a plan waits for its script and has chosen the script's pod."""
     run = plan.get("status", {}).get("script") or {}
     return (
         bool(run.get("pod"))

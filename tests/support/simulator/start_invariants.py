@@ -1,4 +1,4 @@
-"""What must hold of the order in which the roles of a job start."""
+"""Invariants of the order in which the roles of a job start."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ Json = dict[str, Any]
 
 
 class StartInvariants:
-    """Checks that the first pods of a role come after the roles that it depends on were ready."""
+    """Checks that a role's first pods are created after the roles it depends on were ready."""
 
     def __init__(self, history: RecordedHistory) -> None:
         self.history = history
         self._started: set[str] = set()
         self._most: dict[tuple[str, str], int] = {}
-        """Members of a role that were ready at one time, since the job was created, resumed or
-        begun anew.
+        """The most members of a role that were ready at the same time.
+
+        It is counted since the job was created, resumed or retried.
         """
 
     def check_job(self, before: Json | None, after: Json | None) -> None:
@@ -38,8 +39,8 @@ class StartInvariants:
             if before is not None and before["metadata"]["uid"] == uid
             else {}
         )
-        is_anew = bool(old.get("retryTime")) and not status.get("retryTime")
-        if is_anew or (status.get("phase") == "Suspended" != old.get("phase")):
+        is_retried = bool(old.get("retryTime")) and not status.get("retryTime")
+        if is_retried or (status.get("phase") == "Suspended" != old.get("phase")):
             self._started.discard(uid)
             for role in after["spec"]["replicaSpecs"]:
                 self._most.pop((uid, role), None)
@@ -63,7 +64,8 @@ class StartInvariants:
             size = replica.get("desired", 0) if policy.get("startPolicy") == "AllReady" else least
             had = self._most.get((uid, needed), 0)
             assert had >= min(size, replica.get("desired", 0)), (
-                f"{pod['metadata']['name']} is created, and only {had} of {size} {needed}s were ready"
+                f"{pod['metadata']['name']} is created, "
+                f"and only {had} of {size} {needed}s were ready"
             )
 
     def _count(self, job: Json) -> None:

@@ -1,4 +1,4 @@
-"""Random acts of users and other controllers, in every form the API has, sensible or not."""
+"""Random actions of users and other controllers, valid and invalid, with every part of the API."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 
 class Users:
-    """Everybody who writes to the cluster except the operator and what reacts to it."""
+    """All clients that write to the cluster, except the operator and the simulated cluster."""
 
     def __init__(self, kube: FakeKube, rng: random.Random, note: Callable[..., None]) -> None:
         self.kube = kube
@@ -54,7 +54,7 @@ class Users:
             await self.kube.create(ELASTIC_JOBS, NAMESPACE, self._body)
 
     async def act(self) -> None:
-        """Do one random act; if no job runs, most often that is to start one."""
+        """Do one random action; if no job runs, this is most often to start one."""
         if self.rng.random() < 0.5 and await self._ensure_running_job():
             return
         job = self.kube.objects.get((ELASTIC_JOBS, JOB), {})
@@ -62,9 +62,10 @@ class Users:
             self._edit_replicas()
             return
         acts: tuple[tuple[float, Callable[[], Any]], ...] = (
-            (3, self._scale_out), (3, self._scale_in), (6, self._scale_plan), (4, self._edit_replicas),
-            (0.4, self._edit_bounds), (0.8, self._suspend), (3, self._resume), (0.1, self._stop), (1.5, self._cancel),
-            (0.2, self._delete_job), (3, self.apply_job), (0.5, self._occupy_name), (0.5, self._replace_with_copy),
+            (3, self._scale_out), (3, self._scale_in), (6, self._scale_plan),
+            (4, self._edit_replicas), (0.4, self._edit_bounds), (0.8, self._suspend),
+            (3, self._resume), (0.1, self._stop), (1.5, self._cancel), (0.2, self._delete_job),
+            (3, self.apply_job), (0.5, self._occupy_name), (0.5, self._replace_with_copy),
             (0.2, self._unknown_job), (0.7, self._edit_labels), (0.7, self._write_invalid_status),
             (1.5, self._correct_status),
             (0.5, self._delete_failed_pod), (0.4, self._edit_policy), (0.4, self._delete_claim),
@@ -88,7 +89,7 @@ class Users:
         return True
 
     def stop_faults(self) -> None:
-        """Remove objects that occupy the job's names, correct its status, and most often resume it."""
+        """Remove other objects with the job's names, correct its status, and often resume it."""
         self._correct_status()
         for (resource, name), item in list(self.kube.objects.items()):
             if resource == SERVICES and not owners(item):
@@ -96,8 +97,7 @@ class Users:
         if self.rng.random() < 0.8:
             self._resume()
 
-    # --- requests
-    # -----------------------------------------------------------------------------------------------------
+    # --- requests ---
 
     async def _apply(self, resource: Resource, **spec: Any) -> None:
         self._applied += 1
@@ -168,7 +168,7 @@ class Users:
     def _script(self) -> Json:
         """Return the fields of a request's script, or none.
 
-        Most often none where nobody could run it.
+        A job without a launcher could not run it, so it rarely gets one.
         """
         often = "launcher" in self._roles
         given: Json = {"script": "save", "env": [{"name": "A", "value": "b"}]}
@@ -209,8 +209,7 @@ class Users:
             return {"role": self._role(pods), "index": int(pod_index(pods[0]) or 0)}
         return {"role": self._role(), "index": self.rng.randrange(0, 6)}
 
-    # --- edits
-    # --------------------------------------------------------------------------------------------------------
+    # --- edits ---
 
     def _edit(self, edit: Callable[[Json], None]) -> None:
         if (ELASTIC_JOBS, JOB) in self.kube.objects:
@@ -254,14 +253,14 @@ class Users:
 
     def _edit_policy(self) -> None:
         change: Json = self.rng.choice((
-            {"allowScripts": True}, {"allowScripts": False}, {"replaceOnNodeConditions": node_conditions(self.rng)},
-            {"replaceOnNodeConditions": []},
+            {"allowScripts": True}, {"allowScripts": False},
+            {"replaceOnNodeConditions": node_conditions(self.rng)}, {"replaceOnNodeConditions": []},
         ))  # fmt: skip
         self.note("user: policy", change)
         self._edit(lambda spec: spec["runPolicy"].update(change))
 
     async def _edit_rules(self) -> None:
-        """Write the rules of the whole cluster, some that cannot be read, or remove them."""
+        """Write valid or unreadable restart rules for the whole cluster, or remove them."""
         text = self.rng.choice(
             (json.dumps([random_rule(self.rng)]), json.dumps([random_rule(self.rng)]), "- [", "")
         )
@@ -312,9 +311,14 @@ class Users:
         """Create an object with a name that the job may need."""
         role = self.rng.choice(self._roles)
         index = self.rng.randrange(0, 6)
-        name = self.rng.choice((
-            f"{JOB}-{role}-{index}", f"{JOB}-{role}-{index}-{self.rng.randrange(1, 9)}", f"{JOB}-master-1",
-        ))  # fmt: skip
+        incarnation = self.rng.randrange(1, 9)
+        name = self.rng.choice(
+            (
+                f"{JOB}-{role}-{index}",
+                f"{JOB}-{role}-{index}-{incarnation}",
+                f"{JOB}-master-1",
+            )
+        )
         resource = PODS
         if self.rng.random() < 0.2:
             resource = SERVICES
@@ -324,7 +328,7 @@ class Users:
             await self._create_foreign(resource, name, {})
 
     async def _replace_with_copy(self) -> None:
-        """Delete a pod and create another with its name and labels, as from a copy of its manifest."""
+        """Delete a pod and create another one from a copy of its manifest, with its labels."""
         pods = [pod for pod in self.kube.all(PODS) if owners(pod)]
         old = [pod for pod in pods if not is_live(pod) or is_terminating(pod)]
         if pods:
@@ -334,7 +338,7 @@ class Users:
             await self._create_foreign(PODS, pod["metadata"]["name"], pod["metadata"]["labels"])
 
     def _edit_labels(self) -> None:
-        """Edit or remove labels of a pod, by which the operator watches, and others select."""
+        """Edit or remove labels of a pod, among them the one that the operator watches."""
         pods = [pod for pod in self.kube.all(PODS) if owners(pod)]
         if not pods:
             return
@@ -352,7 +356,7 @@ class Users:
         self.kube.edit_metadata(PODS, name, edit)
 
     def _delete_failed_pod(self) -> None:
-        """Delete a pod that is over, as whoever has read its log."""
+        """Delete a failed pod, as a user does who has read its log."""
         pods = [
             pod
             for pod in self.kube.all(PODS)
@@ -372,8 +376,9 @@ class Users:
         role = self.rng.choice(self._roles)
         odd: Json = self.rng.choice((
             {"restartsByIndex": {"x": 1}}, {"backOff": {"0": {"failures": 3, "until": "soon"}}},
-            {"startedIndices": "5000000-8000000"}, {"startedIndices": "0-99999"}, {"highestIndex": -1},
-            {"resources": {"cpu": "1e900"}}, {"resourcesByIndex": {"0": {"memory": "0"}}}, {"desired": -7},
+            {"startedIndices": "5000000-8000000"}, {"startedIndices": "0-99999"},
+            {"highestIndex": -1}, {"resources": {"cpu": "1e900"}},
+            {"resourcesByIndex": {"0": {"memory": "0"}}}, {"desired": -7},
         ))  # fmt: skip
         self._valid_status = {"uid": job["metadata"]["uid"], **copied(status)}
         replica = {**status["replicaStatuses"].get(role, {}), **odd}

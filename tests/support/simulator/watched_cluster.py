@@ -1,4 +1,4 @@
-"""A simulated cluster for tests of what somebody tampers with."""
+"""A simulated cluster for tests in which other clients edit the operator's objects."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.support.simulator.fake_kube import copied
 
 Json = dict[str, Any]
 MOST = 6
-"""Members that a role may have."""
+"""The most members of a role."""
 
 
 class WatchedCluster(Cluster):
-    """A cluster whose events are kept, and in which no role ever has more live pods than it may have."""
+    """A cluster that records events, and checks that no role has more than MOST live pods."""
 
     def __init__(self, **spec: Any) -> None:
         super().__init__(most=MOST, **spec)
@@ -46,10 +46,10 @@ class WatchedCluster(Cluster):
         assert len(live) <= MOST, f"{len(live)} pods, and maxReplicas is {MOST}"
 
     def tamper(self, resource: Resource, name: str, **status: Any) -> None:
-        """Write fields of a status as somebody who may."""
+        """Write fields of a status, as a client with the permission does."""
         self.kube.set_status(resource, name, **copied(status))
 
     def tamper_role(self, **fields: Any) -> None:
-        """Write fields of the worker's status."""
+        """Write fields of the status of the role `worker`."""
         roles = self.kube.objects[ELASTIC_JOBS, JOB]["status"]["replicaStatuses"]
         self.tamper(ELASTIC_JOBS, JOB, replicaStatuses={"worker": {**roles["worker"], **fields}})
