@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import uvloop
 from elasticjob_api import names
+from elasticjob_api.plain_text import log_handler
 from elasticjob_kube.errors import NoAccess
 
 from elasticjob_master import control_loop, sizes_from_stdin
@@ -210,11 +211,8 @@ def main() -> None:
         config = load(sys.argv[1:], os.environ)
     except ConfigError as error:
         sys.exit(f"elasticjob-master: {error}")
-    logging.basicConfig(
-        level=config.log_level,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    line = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(level=config.log_level, handlers=[log_handler(line)])
     leave_gone_callers_out_of_the_log()
     _raise_file_limit()
     gc.freeze()

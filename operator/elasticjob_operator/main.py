@@ -13,6 +13,7 @@ import sys
 import kopf
 import uvloop
 from elasticjob_api import names
+from elasticjob_api.plain_text import log_handler
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.session import connect
 
@@ -93,9 +94,8 @@ def _configure_logging(config: Config) -> None:
     if config.json_logs:
         kopf.configure(log_format=kopf.LogFormat.JSON)
     else:
-        logging.basicConfig(
-            level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-        )
+        line = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+        logging.basicConfig(level=logging.INFO, handlers=[log_handler(line)])
     logging.getLogger("kopf").setLevel(logging.WARNING)
 
 

@@ -12,6 +12,7 @@ import typer
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.dashboard import serve_dashboard
 
+from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.options import Job, for_cluster, run
 
 
@@ -35,7 +36,7 @@ def dashboard(
 
     async def work(cluster: Cluster) -> None:
         async with serve_dashboard(cluster, job, port=port) as url:
-            typer.echo(f"the dashboard of {job} is at {url}; Ctrl-C ends it")
+            echo(f"the dashboard of {job} is at {url}; Ctrl-C ends it")
             sys.stdout.flush()
             if browser and _has_browser():
                 await asyncio.to_thread(webbrowser.open, url)

@@ -13,10 +13,16 @@ from elasticjob_client.members import Ranks
 from elasticjob_client.related import Event
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from elasticjob_cli.jobs.tables import events_table, format_age
-from elasticjob_cli.query.formatting import UNKNOWN, format_duration, key_value_table, plain_table
+from elasticjob_cli.query.formatting import (
+    UNKNOWN,
+    add_row,
+    format_duration,
+    key_value_table,
+    plain_table,
+    plain_text,
+)
 from elasticjob_cli.query.report import restarts, summary
 
 _EVENTS = 20
@@ -43,7 +49,7 @@ def describe(
         ("Events", events_table(events[-_EVENTS:], now)),
     ):
         if table.row_count:
-            parts += [Text(""), Text(title, style="bold"), table]
+            parts += [plain_text(""), plain_text(title, style="bold"), table]
     return Group(*parts)
 
 
@@ -107,7 +113,7 @@ def _roles(job: ElasticJob) -> Table:
         if status := job.status.replica_statuses.get(role):
             counts = [status.desired, status.ready, status.succeeded, status.failed]
         bounds = f"{spec.min_replicas} to {spec.max_replicas or 'any'}"
-        table.add_row(*map(Text, (role, *map(str, counts), bounds)))
+        add_row(table, role, *map(str, counts), bounds)
     return table
 
 
@@ -126,7 +132,7 @@ def _pods(pods: Iterable[Json], ranks: Ranks, now: float) -> Table:
             format_age(metadata["creationTimestamp"], now),
             why_not_running(pod),
         )
-        table.add_row(*map(Text, row))
+        add_row(table, *row)
     table.columns[-1].no_wrap = False
     return table
 
@@ -144,7 +150,7 @@ def _plans(plans: Iterable[ScalePlan]) -> Table:
             status.waiting_for,
             plan.spec.reason,
         )
-        table.add_row(*map(Text, row))
+        add_row(table, *row)
     for column in table.columns[-2:]:
         column.no_wrap = False
     return table
@@ -163,7 +169,7 @@ def _failures(failures: Iterable[Failure], now: float) -> Table:
             failure.action,
             failure.message,
         )
-        table.add_row(*map(Text, row))
+        add_row(table, *row)
     table.columns[-1].no_wrap = False
     return table
 
@@ -173,6 +179,6 @@ def _conditions(job: ElasticJob, now: float) -> Table:
     for condition in job.status.conditions:
         age = format_age(condition.last_transition_time or "", now)
         row = (condition.type, condition.status, condition.reason, age, condition.message)
-        table.add_row(*map(Text, row))
+        add_row(table, *row)
     table.columns[-1].no_wrap = False
     return table

@@ -12,12 +12,17 @@ import typer
 from elasticjob_client.cluster import Access
 from elasticjob_client.diagnosis import OPERATOR_NAMESPACE, Finding, diagnose
 from rich.table import Table
-from rich.text import Text
 
+from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.options import for_cluster, reported
 from elasticjob_cli.jobs.printing import console
+from elasticjob_cli.query.formatting import add_row, plain_text
 
-_MARKS = {"Good": Text("✓", style="green"), "Bad": Text("✗", style="red"), "Note": Text("·")}
+_MARKS = {
+    "Good": plain_text("✓", style="green"),
+    "Bad": plain_text("✗", style="red"),
+    "Note": plain_text("·"),
+}
 
 
 class Format(StrEnum):
@@ -44,7 +49,7 @@ def doctor(
         found = asyncio.run(diagnose(access, operator_namespace=operator_namespace, kueue=kueue))
     if output is Format.JSON:
         objects = [msgspec.to_builtins(finding) for finding in found]
-        typer.echo(json.dumps(objects, indent=2, ensure_ascii=False))
+        echo(json.dumps(objects, indent=2, ensure_ascii=False))
     else:
         console().print(_table(found))
     if any(finding.state == "Bad" for finding in found):
@@ -54,8 +59,8 @@ def doctor(
 def _table(found: list[Finding]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     for finding in found:
-        message = Text(finding.message)
+        message = plain_text(finding.message)
         if finding.remedy:
             message.append(f"\n→ {finding.remedy}", style="bold")
-        table.add_row(_MARKS[finding.state], Text(finding.check), message)
+        add_row(table, _MARKS[finding.state], plain_text(finding.check), message)
     return table

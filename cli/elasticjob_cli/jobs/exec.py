@@ -19,6 +19,7 @@ from elasticjob_client.execution import STDERR, Execution, execute
 from elasticjob_client.jobs import get_job
 from elasticjob_client.members import Choice, JobPod, chosen_pods
 
+from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.completion import complete_pod
 from elasticjob_cli.jobs.options import AnyRole, Job, for_cluster, run
 
@@ -84,7 +85,7 @@ async def _member(cluster: Cluster, name: str, choice: Choice) -> JobPod:
     if not running:
         raise ClientError(f"pod {pods[0].name} does not run now: it is {pods[0].status.phase}")
     if choice.needs_ranks and not ranks:
-        typer.echo(f"no ranks are known: in {running[0].name}, by its index", err=True)
+        echo(f"no ranks are known: in {running[0].name}, by its index", err=True)
     return running[0]
 
 

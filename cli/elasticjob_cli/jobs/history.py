@@ -9,6 +9,7 @@ import typer
 from elasticjob_api.v1 import job_pb2
 from elasticjob_client.cluster import Access
 
+from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.options import Job, for_cluster
 from elasticjob_cli.query.command import Connect, Output, Watch, ask_master, note_source, show
 from elasticjob_cli.query.report import history_csv
@@ -56,4 +57,4 @@ def history(
             found: job_pb2.History = await master.get("History")
             return found
 
-    typer.echo(history_csv(ask_master(job, access, work)), nl=False)
+    echo(history_csv(ask_master(job, access, work)), nl=False)

@@ -9,6 +9,7 @@ import typer
 from elasticjob_client.errors import ClientError
 from elasticjob_client.starter import IMAGE, starter
 
+from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.options import Framework, reported
 
 
@@ -37,4 +38,4 @@ def init(
             raise ClientError(f"{path} exists; give another --name, or remove it") from error
         except OSError as error:
             raise ClientError(f"{path} cannot be written: {error.strerror or error}") from error
-    typer.echo(f"{path} is written; change image and command, then: elasticjob submit {path}")
+    echo(f"{path} is written; change image and command, then: elasticjob submit {path}")

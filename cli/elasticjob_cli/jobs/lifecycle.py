@@ -10,6 +10,7 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.jobs import delete_job, set_run_policy
 from elasticjob_client.waiting import wait_for
 
+from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.options import Job, Timeout, Wait, for_cluster, reported, run
 from elasticjob_cli.run.lookup import local_run
 
@@ -51,7 +52,7 @@ def stop(job: Job, access: Access, wait: Wait = False, timeout: Timeout = None) 
         if local is not None:
             from elasticjob_cli.run.local import stop_run
 
-            typer.echo(stop_run(local, wait=wait, timeout=timeout))
+            echo(stop_run(local, wait=wait, timeout=timeout))
             return
     outcome = _Outcome("ended", "is stopped", "will be stopped")
     _change(access, job, {"stop": True}, outcome, wait=wait, timeout=timeout)
@@ -64,7 +65,7 @@ def delete(job: Job, access: Access) -> None:
     Checkpoints on storage of your own are kept.
     """
     run(access, lambda cluster: delete_job(cluster, job))
-    typer.echo(f"job {job} is deleted")
+    echo(f"job {job} is deleted")
 
 
 @for_cluster
@@ -87,7 +88,7 @@ def wait(
     steps = ""
     if reached.status.progress is not None:
         steps = f", step {reached.status.progress.steps}"
-    typer.echo(f"job {job} is {reached.status.phase}{steps}")
+    echo(f"job {job} is {reached.status.phase}{steps}")
 
 
 def _change(
@@ -108,4 +109,4 @@ def _change(
         await wait_for(cluster, job, outcome.milestone, seconds=timeout)
         return outcome.reached
 
-    typer.echo(f"job {job} {run(access, work)}")
+    echo(f"job {job} {run(access, work)}")

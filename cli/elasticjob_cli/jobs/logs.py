@@ -17,6 +17,7 @@ from elasticjob_client.job_logs import job_logs
 from elasticjob_client.logs import LogLine, LogOptions, parse_duration
 from elasticjob_client.members import Choice, parse_ranks
 
+from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.options import AnyRole, Job, for_cluster, run
 from elasticjob_cli.main import discard
 
@@ -78,7 +79,7 @@ async def print_logs(
     Raises `ClientError`.
     """
     write = _writer()
-    notify = partial(typer.echo, err=True)
+    notify = partial(echo, err=True)
     async with aclosing(
         job_logs(cluster, name, choice, options, follow=follow, notify=notify)
     ) as lines:

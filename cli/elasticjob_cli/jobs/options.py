@@ -16,6 +16,7 @@ from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.cluster import Access, Cluster, open_cluster
 from elasticjob_client.errors import ClientError, JobEnded, NotInTime
 
+from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.completion import complete_job, complete_role
 
 T = TypeVar("T")
@@ -87,7 +88,7 @@ def reported() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        typer.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
         raise typer.Exit(_exit_code(error)) from error
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
-import typer
 import yaml
 from elasticjob_api.meta import Json
 from elasticjob_client.errors import ClientError
@@ -16,6 +15,8 @@ from elasticjob_client.jobs import read
 from elasticjob_kube.resources import Resource
 from rich.console import Console
 from rich.table import Table
+
+from elasticjob_cli.echo import echo
 
 T = TypeVar("T")
 _PIPE_WIDTH = 200
@@ -49,7 +50,7 @@ def readable(found: Sequence[Json], as_type: type[T]) -> Iterator[T]:
         try:
             yield read(each, as_type)
         except ClientError as error:
-            typer.echo(f"warning: {error}", err=True)
+            echo(f"warning: {error}", err=True)
 
 
 def print_table(table: Table, *, none: str) -> None:
@@ -57,18 +58,18 @@ def print_table(table: Table, *, none: str) -> None:
     if table.row_count:
         console().print(table)
     else:
-        typer.echo(none, err=True)
+        echo(none, err=True)
 
 
 def print_objects(resource: Resource, found: Sequence[Json], output: Output) -> None:
     """Print objects as a List of the API, or their names as kubectl accepts them."""
     if output is Output.NAME:
         for each in found:
-            typer.echo(f"{resource.plural}.{resource.group}/{each['metadata']['name']}")
+            echo(f"{resource.plural}.{resource.group}/{each['metadata']['name']}")
         return
     items = [{"apiVersion": resource.api_version, "kind": resource.kind, **each} for each in found]
     body = {"apiVersion": "v1", "kind": "List", "items": items}
     if output is Output.JSON:
-        typer.echo(json.dumps(body, indent=2, ensure_ascii=False))
+        echo(json.dumps(body, indent=2, ensure_ascii=False))
     else:
-        typer.echo(yaml.safe_dump(body, sort_keys=False))
+        echo(yaml.safe_dump(body, sort_keys=False))

@@ -10,6 +10,7 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait_for_end
 
+from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.completion import complete_pod, complete_role
 from elasticjob_cli.jobs.options import Job, Timeout, Wait, for_cluster, reported, run
 from elasticjob_cli.run.lookup import local_run
@@ -48,7 +49,7 @@ def scale(
         if local is not None:
             from elasticjob_cli.run.local import scale_run
 
-            typer.echo(scale_run(local, change, wait=wait, timeout=timeout))
+            echo(scale_run(local, change, wait=wait, timeout=timeout))
             return
 
     async def work(cluster: Cluster) -> str:
@@ -58,7 +59,7 @@ def scale(
             return f"{name} is requested; kubectl get {request.resource.plural} shows it"
         return f"{name}: {await wait_for_end(cluster, request, seconds=timeout)}"
 
-    typer.echo(run(access, work))
+    echo(run(access, work))
 
 
 def _change(size: str | None, remove: list[str], role: str) -> SizeChange:

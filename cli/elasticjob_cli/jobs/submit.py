@@ -26,6 +26,7 @@ from elasticjob_client.submission import submit as create
 from elasticjob_client.waiting import wait_for
 from elasticjob_kube.resources import ELASTIC_JOBS
 
+from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.logs import print_logs
 from elasticjob_cli.jobs.options import Framework, for_cluster, reported, run
 
@@ -138,7 +139,7 @@ async def _follow(cluster: Cluster, name: str) -> None:
     """Follow the logs of rank 0 until the job has ended. Raises `JobEnded` if it has failed."""
     await print_logs(cluster, name, Choice(), LogOptions(), follow=True)
     await wait_for(cluster, name, "succeeded")
-    typer.echo(f"job {name} is Succeeded", err=True)
+    echo(f"job {name} is Succeeded", err=True)
 
 
 def _needed(image: str | None) -> str:
@@ -164,12 +165,12 @@ def _print(made: list[Json], output: Format | None, dry_run: DryRun | None) -> N
     metadata = made[0]["metadata"]
     name = metadata.get("name") or f"{metadata.get('generateName', '')}…"
     if output is Format.NAME:
-        typer.echo(f"{ELASTIC_JOBS.plural}.{ELASTIC_JOBS.group}/{name}")
+        echo(f"{ELASTIC_JOBS.plural}.{ELASTIC_JOBS.group}/{name}")
     elif output is Format.YAML:
-        typer.echo(yaml.safe_dump_all(made, sort_keys=False, allow_unicode=True), nl=False)
+        echo(yaml.safe_dump_all(made, sort_keys=False, allow_unicode=True), nl=False)
     elif dry_run is DryRun.SERVER:
-        typer.echo(f"job {name} would be created (the API server accepts it)")
+        echo(f"job {name} would be created (the API server accepts it)")
     elif dry_run is DryRun.CLIENT:
-        typer.echo(f"job {name} would be created (not shown to the API server)")
+        echo(f"job {name} would be created (not shown to the API server)")
     else:
-        typer.echo(f"job {name} is submitted; elasticjob logs -f {name} follows it")
+        echo(f"job {name} is submitted; elasticjob logs -f {name} follows it")

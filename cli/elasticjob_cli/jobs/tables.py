@@ -9,9 +9,8 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
 from elasticjob_client.related import Event
 from rich.table import Table
-from rich.text import Text
 
-from elasticjob_cli.query.formatting import UNKNOWN, plain_table
+from elasticjob_cli.query.formatting import UNKNOWN, add_row, plain_table
 
 
 def format_age(time: str, now: float) -> str:
@@ -52,7 +51,7 @@ def jobs_table(
             row.insert(0, job.metadata.namespace)
         if wide:
             row += [status.current_plan or UNKNOWN, status.message]
-        table.add_row(*map(Text, row))
+        add_row(table, *row)
     if wide:
         table.columns[-1].no_wrap = False
     return table
@@ -79,7 +78,7 @@ def plans_table(plans: Iterable[ScalePlan], now: float, *, wide: bool) -> Table:
         ]
         if wide:
             row.append(plan.spec.reason)
-        table.add_row(*map(Text, row))
+        add_row(table, *row)
     for column in (*table.columns[2:3], *table.columns[5:]):
         column.no_wrap = False
     return table
@@ -95,6 +94,6 @@ def events_table(events: Iterable[Event], now: float) -> Table:
         if event.deprecated_count > 1:
             note += f" (x{event.deprecated_count})"
         row = [format_age(event.time, now), event.type, event.reason, about, note]
-        table.add_row(*(Text(cell, style=style) for cell in row))
+        add_row(table, *row, style=style)
     table.columns[4].no_wrap = False
     return table

@@ -16,11 +16,11 @@ from elasticjob_client.jobs import has_ended, list_jobs
 from elasticjob_client.master_queries import Master, open_master
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.text import Text
 
 from elasticjob_cli.jobs.options import for_cluster, run
 from elasticjob_cli.jobs.printing import console, readable
 from elasticjob_cli.jobs.top_view import job_view, jobs_view
+from elasticjob_cli.query.formatting import plain_text
 
 _SECONDS = 2.0
 _RECONNECT_SECONDS = 1.0
@@ -72,7 +72,7 @@ async def _jobs(cluster: Cluster) -> AsyncGenerator[RenderableType, None]:
         if jobs:
             yield jobs_view(jobs, rates)
         else:
-            yield Text(f"no jobs in namespace {cluster.namespace}")
+            yield plain_text(f"no jobs in namespace {cluster.namespace}")
         await asyncio.sleep(_SECONDS)
 
 
@@ -97,7 +97,7 @@ async def _job(cluster: Cluster, job: str, *, live: bool) -> AsyncGenerator[Rend
                 raise
             if await has_ended(cluster, job):
                 return
-            yield Group(last, Text(f"no news: {error}", style="red"))
+            yield Group(last, plain_text(f"no news: {error}", style="red"))
         await asyncio.sleep(_RECONNECT_SECONDS)
 
 

@@ -9,10 +9,10 @@ from elasticjob_api.v1 import agent_pb2, job_pb2
 from elasticjob_client.master_queries import JobSnapshot
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from elasticjob_cli.query.formatting import (
     UNKNOWN,
+    add_row,
     format_bytes,
     format_duration,
     format_gpu,
@@ -22,6 +22,7 @@ from elasticjob_cli.query.formatting import (
     format_rank,
     format_step_time,
     plain_table,
+    plain_text,
 )
 
 MOST_MEMBERS = 30
@@ -57,27 +58,27 @@ def job_view(snapshot: JobSnapshot, history: Sequence[job_pb2.Sample]) -> Render
     progress = status.progress
     name = f"{status.namespace}/{status.job_name}"
     state = f"  {format_phase(status.phase)}, world of {status.world_size}"
-    parts: list[RenderableType] = [Text.assemble((name, "bold"), state), _steps(progress)]
+    parts: list[RenderableType] = [plain_text(name, "bold").append(state), _steps(progress)]
     rates = [sample.samples_per_second for sample in history]
     if rates:
         most = max(progress.samples_per_second, *rates[-SPARK_WIDTH:])
         now = f"  {progress.samples_per_second:.5g} samples/s, at most {most:.5g}"
-        parts.append(Text.assemble((sparkline(rates), "green"), now))
+        parts.append(plain_text(sparkline(rates), "green").append(now))
     if progress.metrics:
-        parts.append(Text(format_metrics(progress.metrics)))
+        parts.append(plain_text(format_metrics(progress.metrics)))
     if progress.stalled_since:
-        parts.append(Text("stalled: no step is finished although members live", style="red"))
+        parts.append(plain_text("stalled: no step is finished although members live", style="red"))
     return Group(*parts, _members(snapshot))
 
 
-def _steps(progress: job_pb2.Progress) -> Text:
+def _steps(progress: job_pb2.Progress) -> RenderableType:
     if not progress.total_steps:
-        return Text(f"step {progress.step}")
+        return plain_text(f"step {progress.step}")
     done = progress.step / progress.total_steps
     steps = f"  {progress.step}/{progress.total_steps} ({100 * done:.0f} %)"
     if progress.eta_seconds >= 0:
         steps += f"  {format_duration(progress.eta_seconds)} to go"
-    return Text.assemble((bar(done), "cyan"), steps)
+    return plain_text(bar(done), "cyan").append(steps)
 
 
 def _members(snapshot: JobSnapshot) -> RenderableType:
@@ -101,11 +102,11 @@ def _members(snapshot: JobSnapshot) -> RenderableType:
             format_bytes(each.usage.memory_bytes),
             format_gpu(each.usage),
         )
-        table.add_row(*map(Text, cells), style="red" if each.straggler else "")
+        add_row(table, *cells, style="red" if each.straggler else "")
     more = len(members) - MOST_MEMBERS
     if more <= 0:
         return table
-    return Group(table, Text(f"and {more} more members"))
+    return Group(table, plain_text(f"and {more} more members"))
 
 
 def jobs_view(jobs: Sequence[ElasticJob], rates: dict[str, list[float]]) -> Table:
@@ -125,5 +126,5 @@ def jobs_view(jobs: Sequence[ElasticJob], rates: dict[str, list[float]]) -> Tabl
             sparkline(rates.get(job.metadata.uid, []), 12),
             progress.eta or UNKNOWN,
         )
-        table.add_row(*map(Text, cells))
+        add_row(table, *cells)
     return table

@@ -7,16 +7,17 @@ from collections.abc import Iterable
 from elasticjob_api.v1 import job_pb2
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from elasticjob_cli.query.formatting import (
     UNKNOWN,
+    add_row,
     format_bytes,
     format_duration,
     format_rate,
     format_timestamp,
     key_value_table,
     plain_table,
+    plain_text,
 )
 
 
@@ -28,13 +29,13 @@ def is_of_interest(known: job_pb2.Autoscaling) -> bool:
 def render_autoscaling(known: job_pb2.Autoscaling) -> RenderableType:
     """Return lines about the activity, a row per size, and a row per changed role."""
     if not is_of_interest(known):
-        return Text("Auto-scaling is off, and no size has been measured.")
+        return plain_text("Auto-scaling is off, and no size has been measured.")
     parts: list[RenderableType] = [key_value_table(_lines(known))]
     if known.sizes:
-        parts += [Text(), _sizes(known)]
+        parts += [plain_text(), _sizes(known)]
     changed = [role for role in known.roles if role.remark]
     if changed:
-        parts += [Text(), _roles(changed)]
+        parts += [plain_text(), _roles(changed)]
     return Group(*parts)
 
 
@@ -95,7 +96,7 @@ def _sizes(known: job_pb2.Autoscaling) -> Table:
         row = [size, *_measurement(each), *_expectation(each)]
         if has_meanings:
             row.append(each.means or UNKNOWN)
-        rows.add_row(*row)
+        add_row(rows, *row)
     return rows
 
 
@@ -124,6 +125,6 @@ def _belief(size: job_pb2.SizeBelief) -> str:
 def _roles(roles: Iterable[job_pb2.RoleUse]) -> Table:
     rows = plain_table("ROLE", "MOST CPU", "MOST MEMORY", "CPU AND MEMORY")
     for each in roles:
-        remark = Text(each.remark, no_wrap=False)
-        rows.add_row(each.role, f"{each.cpu_cores:.2f}", format_bytes(each.memory_bytes), remark)
+        remark = plain_text(each.remark, no_wrap=False)
+        add_row(rows, each.role, f"{each.cpu_cores:.2f}", format_bytes(each.memory_bytes), remark)
     return rows

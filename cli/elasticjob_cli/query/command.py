@@ -22,6 +22,7 @@ from elasticjob_client.report import StoredMaster, open_master_or_report
 from rich.console import Console, RenderableType
 from rich.live import Live
 
+from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.options import Job, for_cluster, reported, run
 from elasticjob_cli.jobs.printing import console
 from elasticjob_cli.query import topics
@@ -126,7 +127,7 @@ async def _awaited(work: Awaitable[T]) -> T:
 def note_source(master: Master | StoredMaster) -> None:
     """Print a line on standard error if stored answers replace those of the master."""
     if isinstance(master, StoredMaster):
-        typer.echo(master.why, err=True)
+        echo(master.why, err=True)
 
 
 async def _answer(master: Master | StoredMaster, topic: Topic) -> _Answer:
@@ -185,7 +186,7 @@ class _Watch:
             except (MasterUnavailable, NoSuchObject) as error:
                 if self._last_answer_time is None:
                     raise
-                typer.echo(str(error), err=True)
+                echo(str(error), err=True)
                 return
             except ClientError:
                 if self._last_answer_time is None:
@@ -213,6 +214,6 @@ class _Watch:
 
 def _print(answer: _Answer, output: Output, screen: Console) -> None:
     if output is Output.JSON:
-        typer.echo(answer.json)
+        echo(answer.json)
     else:
         screen.print(answer.text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from elasticjob_api.plain_text import printable
 from elasticjob_api.times import format_time
 from elasticjob_api.v1 import agent_pb2, job_pb2
 from rich.table import Table
@@ -12,11 +13,28 @@ from rich.text import Text
 UNKNOWN = "-"
 
 
+def plain_text(
+    text: str = "", style: str = "", *, no_wrap: bool | None = None, lines: bool = False
+) -> Text:
+    """Return a text for the terminal, whose control characters are escaped.
+
+    `lines`: keep the ends of lines, which are escaped otherwise.
+    """
+    return Text(printable(text, lines=lines), style=style, no_wrap=no_wrap)
+
+
+def add_row(table: Table, *cells: str | Text, style: str = "") -> None:
+    """Add a line to a table; control characters of its cells are escaped."""
+    table.add_row(
+        *(plain_text(each) if isinstance(each, str) else each for each in cells), style=style
+    )
+
+
 def key_value_table(rows: Iterable[tuple[str, str]]) -> Table:
     """Return a table with a line per name and value."""
     result = Table(box=None, show_header=False, pad_edge=False)
     for name, value in rows:
-        result.add_row(Text(name, style="bold"), Text(value))
+        add_row(result, plain_text(name, style="bold"), value)
     return result
 
 

@@ -11,11 +11,11 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from elasticjob_cli.query.autoscaling import is_of_interest, render_autoscaling
 from elasticjob_cli.query.formatting import (
     UNKNOWN,
+    add_row,
     format_bytes,
     format_duration,
     format_member_state,
@@ -26,6 +26,7 @@ from elasticjob_cli.query.formatting import (
     format_timestamp,
     key_value_table,
     plain_table,
+    plain_text,
 )
 
 _COUNTS = ("total", "done", "leased", "waiting", "returned", "failed")
@@ -50,11 +51,11 @@ def _fields(message: Message) -> dict[str, object]:
 
 def as_text(snapshot: JobSnapshot) -> RenderableType:
     """Return a summary, a row per member, a row per data set, and the auto-scaler's knowledge."""
-    parts: list[RenderableType] = [_summary(snapshot.status), Text(), _members(snapshot)]
+    parts: list[RenderableType] = [_summary(snapshot.status), plain_text(), _members(snapshot)]
     if snapshot.status.datasets:
-        parts += [Text(), _datasets(snapshot.status.datasets)]
+        parts += [plain_text(), _datasets(snapshot.status.datasets)]
     if is_of_interest(snapshot.autoscaling):
-        parts += [Text(), render_autoscaling(snapshot.autoscaling)]
+        parts += [plain_text(), render_autoscaling(snapshot.autoscaling)]
     return Group(*parts)
 
 
@@ -94,7 +95,8 @@ def _members(snapshot: JobSnapshot) -> Table:
         if member.HasField("usage"):
             cpu = f"{member.usage.cpu_cores:.2f}"
             memory = format_bytes(member.usage.memory_bytes)
-        rows.add_row(
+        add_row(
+            rows,
             member.role,
             str(member.index),
             format_rank(snapshot.rank(member)),
@@ -111,7 +113,7 @@ def _members(snapshot: JobSnapshot) -> Table:
 def _datasets(ledgers: Iterable[shards_pb2.Ledger]) -> Table:
     rows = plain_table("DATASET", "SHARDS", "DONE", "LEASED", "WAITING", "RETURNED", "FAILED")
     for ledger in ledgers:
-        rows.add_row(ledger.dataset, *(str(getattr(ledger, count)) for count in _COUNTS))
+        add_row(rows, ledger.dataset, *(str(getattr(ledger, count)) for count in _COUNTS))
     return rows
 
 

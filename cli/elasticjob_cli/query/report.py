@@ -6,17 +6,19 @@ import csv
 import io
 from collections.abc import Iterable, Mapping
 
+from elasticjob_api.plain_text import printable
 from elasticjob_api.v1 import job_pb2
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from elasticjob_cli.query.formatting import (
     UNKNOWN,
+    add_row,
     format_duration,
     format_timestamp,
     key_value_table,
     plain_table,
+    plain_text,
 )
 
 _TIMES = (
@@ -54,8 +56,8 @@ def render_report(report: job_pb2.Report) -> RenderableType:
     lines += [(name, f"{value:.6g}") for name, value in sorted(report.metrics.items())]
     parts: list[RenderableType] = [key_value_table(lines)]
     if outcome.failures:
-        title = Text("Failures, the newest first", style="bold")
-        parts += [Text(""), title, _failures(outcome.failures)]
+        title = plain_text("Failures, the newest first", style="bold")
+        parts += [plain_text(""), title, _failures(outcome.failures)]
     return Group(*parts)
 
 
@@ -103,10 +105,12 @@ def render_history(answer: job_pb2.History) -> RenderableType:
             *(f"{name} {value:.5g}" for name, value in sorted(each.metrics.items())),
         )
         lines.append((each.time, "", ", ".join(parts)))
-    return Text(
+    return plain_text(
         "\n".join(
-            f"{format_timestamp(time)}  {reason:18}  {text}" for time, reason, text in sorted(lines)
-        )
+            printable(f"{format_timestamp(time)}  {reason:18}  {text}")
+            for time, reason, text in sorted(lines)
+        ),
+        lines=True,
     )
 
 
@@ -150,6 +154,6 @@ def _failures(failures: Iterable[job_pb2.PodFailure]) -> Table:
     table = plain_table("TIME", "POD", "REASON", "DONE", "LAST WORDS")
     for each in failures:
         row = (format_timestamp(each.time), each.pod, each.reason, each.action, each.message)
-        table.add_row(*map(Text, row))
+        add_row(table, *row)
     table.columns[-1].no_wrap = False
     return table

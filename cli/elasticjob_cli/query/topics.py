@@ -12,11 +12,11 @@ from elasticjob_api.v1 import job_pb2
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.console import RenderableType
-from rich.text import Text
 
 from elasticjob_cli.query.autoscaling import render_autoscaling
 from elasticjob_cli.query.formatting import (
     UNKNOWN,
+    add_row,
     format_bytes,
     format_duration,
     format_gpu,
@@ -26,6 +26,7 @@ from elasticjob_cli.query.formatting import (
     format_timestamp,
     key_value_table,
     plain_table,
+    plain_text,
 )
 from elasticjob_cli.query.job_view import in_order
 from elasticjob_cli.query.report import render_history, render_report, steps_of
@@ -74,7 +75,8 @@ def render_members(answer: job_pb2.MemberList) -> RenderableType:
         remarks = [each.check_problem] if each.check_problem else []
         if each.straggler:
             remarks.insert(0, "straggler")
-        rows.add_row(
+        add_row(
+            rows,
             each.role,
             str(each.index),
             each.pod_name,
@@ -114,14 +116,15 @@ def render_plans(answer: job_pb2.PlanList) -> RenderableType:
     """Return a row per plan."""
     rows = plain_table("CREATED", "NAME", "SOURCE", "PHASE", "COMPLETED", "REASON", "MESSAGE")
     for plan in answer.plans:
-        rows.add_row(
+        add_row(
+            rows,
             format_timestamp(plan.created),
             plan.name,
             plan.source,
             plan.phase,
             format_timestamp(plan.completed),
-            Text(plan.reason, no_wrap=False),
-            Text(plan.message, no_wrap=False),
+            plain_text(plan.reason, no_wrap=False),
+            plain_text(plan.message, no_wrap=False),
         )
     return rows
 

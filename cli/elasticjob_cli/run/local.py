@@ -19,10 +19,9 @@ from elasticjob_client.master import MasterEndpoint
 from elasticjob_client.master_queries import Master
 from elasticjob_client.scaling import SizeChange
 from rich.table import Table
-from rich.text import Text
 
 from elasticjob_cli.jobs.tables import format_age
-from elasticjob_cli.query.formatting import UNKNOWN, plain_table
+from elasticjob_cli.query.formatting import UNKNOWN, add_row, plain_table
 from elasticjob_cli.run import control
 from elasticjob_cli.run.folder import RunInfo, base_folder, find, runs
 from elasticjob_cli.run.lookup import LOCAL
@@ -92,7 +91,7 @@ def runs_table(now: float) -> Table:
         if progress.steps_per_second:
             rate = f"{progress.steps_per_second:.3g}/s"
         age = format_age(format_time(info.started), now)
-        table.add_row(*map(Text, (info.name, size, step, rate, age, shlex.join(info.command))))
+        add_row(table, info.name, size, step, rate, age, shlex.join(info.command))
     return table
 
 

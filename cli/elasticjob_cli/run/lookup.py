@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
-import typer
 from elasticjob_client.errors import ClientError
 
+from elasticjob_cli.echo import echo
 from elasticjob_cli.run.folder import RunInfo, base_folder, find, runs
 
 LOCAL = "local/"
@@ -35,5 +35,5 @@ def local_run(name: str, *cluster_options: object) -> RunInfo | None:
         return found
     found = None if any(option is not None for option in cluster_options) else find(base, name)
     if found is not None:
-        typer.echo(f"run {name} on this machine (-n NAMESPACE: in a cluster)", err=True)
+        echo(f"run {name} on this machine (-n NAMESPACE: in a cluster)", err=True)
     return found

@@ -1,0 +1,57 @@
+"""Escapes characters that control a terminal, in texts that other users and programs have written.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+_CONTROLS = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # C0, DEL and C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # controls of the direction of writing
+    "\u2028\u2029"  # separators of lines and paragraphs
+    "\ud800-\udfff]"  # half characters, which no output can encode
+)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    r"""Return a text whose control characters are escaped as in JSON, such as \u001b or \n.
+
+    Args:
+        text: the text, which may be JSON; it stays valid JSON of the same value.
+        lines: keep the ends of lines.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+
+    def escape(found: re.Match[str]) -> str:
+        character = found[0]
+        if lines and character == "\n":
+            return character
+        return _SHORT.get(character) or f"\\u{ord(character):04x}"
+
+    return _CONTROLS.sub(escape, text)
+
+
+def log_handler(line: str) -> logging.Handler:
+    """Return a handler that writes to standard error; `line` is the format of a record.
+
+    A record is one line without control characters; only a traceback has more lines.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(_PlainFormatter(line))
+    return handler
+
+
+class _PlainFormatter(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the formatted line."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        """Return the traceback."""
+        return printable(super().formatException(ei), lines=True)
