@@ -309,8 +309,8 @@ class ReplicaSpec(Object, frozen=True):
     process_restart_limit: Annotated[
         int,
         Meta(
-            description="Number of crashes after which the training process restarts inside its "
-            "pod.",
+            description="How often a crashed training process is restarted inside its pod. The "
+            "next crash ends the pod.",
             ge=0,
             le=10_000,
         ),

@@ -26,13 +26,13 @@ from elasticjob_master.core.progress import Progress, Report
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Command, MemberRemoved, ReleaseLeases
 from elasticjob_master.core.rendezvous.events import (
+    DrainOrdered,
     Event,
     HeartbeatReceived,
     MasterStalled,
     MemberConnected,
     MemberDisconnected,
     MemberRegistered,
-    PodsDrained,
     ProcessExited,
     SettingsObserved,
     StandbyChanged,
@@ -197,7 +197,7 @@ class Controller:
             places = ", ".join(f"{role} {index}" for role, index in sorted(observed.standby))
             log.info("standing by: %s", places or "no member")
         self._apply(StandbyChanged(observed.standby))
-        self._apply(PodsDrained(observed.draining))
+        self._apply(DrainOrdered(observed.draining))
         self.scripts.set(observed.script)
         for plan in self.scaling.observe(self, observed):
             self._record(history_recorder.plan_changed(self.history, plan))

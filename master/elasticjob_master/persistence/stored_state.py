@@ -47,7 +47,11 @@ class StoredKeyValue(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StoredState(msgspec.Struct, frozen=True):
-    """The whole stored state."""
+    """The whole stored state.
+
+    Stored names are kept for ever. Three facts have other names in the `RendezvousState`: `broken`
+    is `world_failed`, `uneven` is `world_incomplete`, and `standing_by` is `standby`.
+    """
 
     version: int = VERSION
     job_uid: str = ""

@@ -79,7 +79,7 @@ def reconcile_active_job(observed: Observed, now: float, defaults: Defaults) -> 
     status = job_status.with_phase(observed, status, now, waiting=waiting)
 
     plan_writes = [action for action in scaling.actions if _is_plan_write(action)]
-    before_status = _before_names_are_used_up(
+    before_status = _infrastructure_for_new_pods(
         observed, scaling, plan_writes, members, master, status.message
     )
     # A plan must be able to end although pods cannot be created: so its writes come before all pod
@@ -112,7 +112,7 @@ def _is_plan_write(action: Action) -> bool:
     return isinstance(action, PatchStatus | WriteBackReplicas)
 
 
-def _before_names_are_used_up(
+def _infrastructure_for_new_pods(
     observed: Observed,
     scaling: ScalingResult,
     plan_writes: Sequence[Action],
@@ -120,11 +120,10 @@ def _before_names_are_used_up(
     master: ReconcileResult,
     message: str,
 ) -> list[Action]:
-    """Return what must be done before the status is written that uses up names for new pods.
+    """Return the actions that make the infrastructure that new pods need to start.
 
-    Empty if nothing must. It is the infrastructure without which these pods could not start. The
-    API server may refuse it. So the decisions of scaling are written before it, and, if the last
-    attempt was refused, the status message that says so.
+    They precede the status that uses up the pods' names. The API server may refuse them, so the
+    decisions of scaling are written first, and a status message about the last refusal.
     """
     job = observed.job
     if master.creates:

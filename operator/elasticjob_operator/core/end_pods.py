@@ -114,7 +114,7 @@ def _with_size_of_spec(observed: Observed, status: ElasticJobStatus) -> ElasticJ
     sizes = sizes_to_return_to(observed)
     for role, replica in replicas.items():
         indices = parse_indices(replica.indices)
-        used = indices | {pod.index for pod in observed.members(role)}
+        used = indices | {pod.index for pod in observed.pods_of(role)}
         size = sizes.get(role, len(indices))
         chosen = with_size(indices, size, used=used, keep=frozenset(), first=frozenset())
         replicas[role] = keep_only_members(replica, chosen)

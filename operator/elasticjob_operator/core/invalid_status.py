@@ -100,7 +100,7 @@ def _role_problems(observed: Observed, role: str) -> Iterator[str]:
     # Only the first problem is read, so from here on the indices can be parsed.
     if replica.desired and not replica.indices:
         yield f"{path}.indices is empty, but desired is {replica.desired}"
-    pods = observed.members(role)
+    pods = observed.pods_of(role)
     used = [pod.index for pod in pods] + [*parse_indices(replica.started_indices)]
     highest = max(used, default=-1)
     if replica.highest_index < highest:

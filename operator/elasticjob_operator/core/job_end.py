@@ -104,7 +104,7 @@ def _with_present_pods(observed: Observed) -> ElasticJobStatus:
             replica,
             started_indices=format_indices(
                 parse_indices(replica.started_indices)
-                & {pod.index for pod in observed.members(role)}
+                & {pod.index for pod in observed.pods_of(role)}
             ),
         )
         for role, replica in job.status.replica_statuses.items()

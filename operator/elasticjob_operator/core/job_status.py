@@ -69,7 +69,7 @@ def initialized(observed: Observed, now: float) -> ElasticJobStatus:
 
 
 def _initial_role(observed: Observed, role: str) -> ReplicaStatus:
-    pods = observed.members(role)
+    pods = observed.pods_of(role)
     present = frozenset(pod.index for pod in pods if not pod.finished)
     size = observed.job.spec.replica_specs[role].size
     members = with_size(present, size, used=present, keep=frozenset(), first=frozenset())
@@ -150,7 +150,7 @@ def _topology_domains(observed: Observed, role: str, replica: ReplicaStatus) -> 
         for index in parse_indices(indices)
     }
     domains: dict[str, list[int]] = {}
-    for pod in sorted(observed.members(role), key=lambda pod: pod.index):
+    for pod in sorted(observed.pods_of(role), key=lambda pod: pod.index):
         labels = observed.node_labels.get(pod.spec.node_name)
         domain = labels.get(key) if labels is not None else stored.get(pod.index)
         if domain is not None and pod.spec.node_name and not pod.finished and not pod.terminating:

@@ -11,12 +11,12 @@ import elasticjob_master
 import pytest
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.events import (
+    DrainOrdered,
     Event,
     MemberConnected,
     MemberLeaving,
     NodeChecked,
     PlaceTaken,
-    PodsDrained,
     ProcessExited,
     ProcessStarted,
     StandbyChanged,
@@ -61,7 +61,7 @@ def test_only_the_rendezvous_changes_its_state_and_its_members() -> None:
         PlaceTaken("0.0", 1),
         MemberLeaving("0.0"),
         NodeChecked("0.0", 1, 1.0),
-        PodsDrained({"j-worker-0.0": 5.0}),
+        DrainOrdered({"j-worker-0.0": 5.0}),
         StandbyChanged(frozenset({("worker", 0)})),
         StateStored(1, 1000.0),
     ],

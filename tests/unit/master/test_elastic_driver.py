@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from elasticjob_master.core.rendezvous.commands import HostsUpdated
-from elasticjob_master.core.rendezvous.events import PodsDrained, StandbyChanged
+from elasticjob_master.core.rendezvous.events import DrainOrdered, StandbyChanged
 from elasticjob_master.persistence.stored_member import StoredMember
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -84,7 +84,7 @@ class HorovodWorlds(RuleBasedStateMachine):
     def drain(self, number: int) -> None:
         agent = self.pick(number, self.job.alive())
         if agent:
-            self.job.apply(PodsDrained({agent.identity.pod_name: 5.0}))
+            self.job.apply(DrainOrdered({agent.identity.pod_name: 5.0}))
             self.job.advance()
 
     @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 2.5, 11.0]))
@@ -179,7 +179,7 @@ def test_a_new_process_that_crashes_while_it_imports_interrupts_no_other() -> No
 
 def test_a_drained_member_leaves_at_a_commit_and_gets_no_signal_before_half_of_its_time() -> None:
     job, agents = world_of(3)
-    job.apply(PodsDrained({agents[1].identity.pod_name: 20.0}))
+    job.apply(DrainOrdered({agents[1].identity.pod_name: 20.0}))
     job.advance(9.0)
     assert [type(command) for command in agents[1].inbox] == [HostsUpdated]
     job.run_until_quiet()
@@ -192,7 +192,7 @@ def test_the_last_member_that_has_the_state_stays_until_another_has_it() -> None
     job, agents = world_of(1)
     job.apply(StandbyChanged(frozenset({("worker", 1)})))
     job.join(1)
-    job.apply(PodsDrained({agents[0].identity.pod_name: 20.0}))
+    job.apply(DrainOrdered({agents[0].identity.pod_name: 20.0}))
     job.run_until_quiet()
     assert set(job.training()) == {"1.0"}
     assert job.first_states == 1, "it has begun from nothing"
@@ -249,7 +249,7 @@ def test_a_world_that_has_begun_is_not_changed_before_each_of_its_members_has_it
 ) -> None:
     job, agents, _ = half_begun()
     begun = job.rendezvous.round
-    job.apply(PodsDrained({agents[leaving].identity.pod_name: 60.0}))
+    job.apply(DrainOrdered({agents[leaving].identity.pod_name: 60.0}))
     job.advance(5.0)
     assert job.rendezvous.round == begun
     job.run_until_quiet()
@@ -289,7 +289,7 @@ def test_a_master_that_does_not_know_whether_a_world_has_begun_changes_nothing_b
     job.restart_master(stored)
     begun = job.rendezvous.round
     job.connect(agents[0])
-    job.apply(PodsDrained({agents[2].identity.pod_name: 60.0}))
+    job.apply(DrainOrdered({agents[2].identity.pod_name: 60.0}))
     job.proceed(agents[0])
     job.advance(5.0)
     assert job.rendezvous.round == begun

@@ -10,7 +10,7 @@ from elasticjob_api.refusals import NotCurrent, NotReadyYet
 from elasticjob_master.core.rendezvous.commands import Command, Start, Stop, WorldChanged
 from elasticjob_master.core.rendezvous.current_process import check_current, check_may_commit
 from elasticjob_master.core.rendezvous.events import (
-    PodsDrained,
+    DrainOrdered,
     StateRestored,
     StateShared,
     StateStored,
@@ -65,7 +65,7 @@ class Job(SimulatedRendezvous):
             self.handle_all()
 
     def drain(self, agent: SimulatedAgent) -> None:
-        self.apply(PodsDrained({agent.identity.pod_name: 60.0}))
+        self.apply(DrainOrdered({agent.identity.pod_name: 60.0}))
         self.advance()
 
 

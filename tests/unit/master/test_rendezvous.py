@@ -9,12 +9,12 @@ from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Drain, Exit, Stop
 from elasticjob_master.core.rendezvous.events import (
+    DrainOrdered,
     MasterStalled,
     MemberConnected,
     MemberDisconnected,
     MemberLeaving,
     MemberRegistered,
-    PodsDrained,
     StandbyChanged,
     StateRestored,
 )
@@ -96,7 +96,7 @@ class Worlds(RuleBasedStateMachine):
     def drain(self, number: int) -> None:
         agent = self.pick(number, self.job.alive())
         if agent:
-            self.job.apply(PodsDrained({agent.identity.pod_name: 5.0}))
+            self.job.apply(DrainOrdered({agent.identity.pod_name: 5.0}))
             self.job.advance()
 
     @rule(number=st.integers(0, 9))
@@ -225,7 +225,7 @@ def test_a_world_trains_on_until_enough_have_joined_for_the_next_one() -> None:
 
 def test_a_drained_member_stops_with_the_others_and_leaves() -> None:
     job, agents = world_of(3)
-    job.apply(PodsDrained({agents[1].identity.pod_name: 10.0}))
+    job.apply(DrainOrdered({agents[1].identity.pod_name: 10.0}))
     job.advance()
     assert [type(agent.inbox[0]) for agent in agents] == [Stop, Drain, Stop]
     assert all(c.grace_seconds > 0 for a in agents for c in a.inbox if isinstance(c, (Stop, Drain)))
@@ -242,7 +242,7 @@ def test_a_migrated_member_and_its_replacement_change_places_in_one_change_of_th
     job.run_until_quiet()
     assert job.rendezvous.round == before, "training was interrupted before the old member left"
     job.apply(StandbyChanged(frozenset()))
-    job.apply(PodsDrained({agents[1].identity.pod_name: 10.0}))
+    job.apply(DrainOrdered({agents[1].identity.pod_name: 10.0}))
     job.run_until_quiet()
     assert job.rendezvous.round == before + 1
     assert job.rendezvous.world == ("0.0", "2.0")
@@ -259,7 +259,7 @@ def test_a_standby_member_takes_the_place_of_a_lost_member() -> None:
 
 def test_a_process_that_stops_by_agreement_has_not_succeeded() -> None:
     job, agents = world_of(2)
-    job.apply(PodsDrained({agents[1].identity.pod_name: 10.0}))
+    job.apply(DrainOrdered({agents[1].identity.pod_name: 10.0}))
     job.advance()
     job.end_process(agents[0], 0, asked=False)
     job.run_until_quiet()
@@ -431,7 +431,7 @@ def test_a_process_that_the_others_train_without_is_killed_also_when_its_member_
 ) -> None:
     job, agent = given_up_while_cut_off()
     if by == "plan":
-        job.apply(PodsDrained({agent.identity.pod_name: 5.0}))
+        job.apply(DrainOrdered({agent.identity.pod_name: 5.0}))
     agent.draining = by == "node"
     job.apply(MemberRegistered(agent.identity))
     if by == "failed check":
@@ -479,7 +479,7 @@ def test_a_process_that_ended_without_a_report_makes_a_new_world() -> None:
 
 def test_a_draining_process_that_fails_does_not_count_as_crashed() -> None:
     job, agents = world_of(2)
-    job.apply(PodsDrained({agents[1].identity.pod_name: 5.0}))
+    job.apply(DrainOrdered({agents[1].identity.pod_name: 5.0}))
     job.advance()
     job.end_process(agents[1], 134, asked=False)
     assert isinstance(agents[1].inbox[0], Drain)
@@ -501,7 +501,7 @@ def test_a_member_that_does_not_stop_is_taken_for_lost() -> None:
 def test_members_that_leave_a_finishing_job_change_no_world() -> None:
     job, agents = world_of(3)
     job.end_process(agents[0], 0, asked=False)
-    job.apply(PodsDrained({agents[2].identity.pod_name: 5.0}))
+    job.apply(DrainOrdered({agents[2].identity.pod_name: 5.0}))
     job.run_until_quiet()
     assert job.rendezvous.round == 1
     assert agents[1].running == 1

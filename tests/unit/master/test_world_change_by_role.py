@@ -7,7 +7,7 @@ from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.core.rendezvous.commands import Command, Drain, Start, Stop
 from elasticjob_master.core.rendezvous.current_process import check_current
-from elasticjob_master.core.rendezvous.events import PodsDrained
+from elasticjob_master.core.rendezvous.events import DrainOrdered
 from elasticjob_master.core.rendezvous.rules import RoleSize, Rules
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +47,7 @@ class Job(SimulatedRendezvous):
         return self.rendezvous.phase == "reforming" and not self.rendezvous.stop_without_grace
 
     def drain(self, agent: SimulatedAgent) -> None:
-        self.apply(PodsDrained({agent.identity.pod_name: 60.0}))
+        self.apply(DrainOrdered({agent.identity.pod_name: 60.0}))
         self.advance()
 
 

@@ -67,7 +67,7 @@ def advance(state: RendezvousState, now: float, event: events.Event | None = Non
             member_events.record_node_check(state, event, now)
         case events.SettingsObserved():
             job_events.adopt_settings(state, event)
-        case events.PodsDrained():
+        case events.DrainOrdered():
             job_events.drain_pods(state, event, now)
         case events.StandbyChanged():
             state.standby = event.places

@@ -20,7 +20,7 @@ from elasticjob_master.core.rendezvous.commands import (
     Stop,
     WorldChanged,
 )
-from elasticjob_master.core.rendezvous.members import LastCommand, Member
+from elasticjob_master.core.rendezvous.members import Member, MemberCommand
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 
@@ -62,7 +62,7 @@ def _shared_facts(state: RendezvousState) -> _Shared:
     kept = frozenset(role for role, size in (state.sizes or {}).items() if size.kept)
     stage = 0
     if (order or kept) and state.phase == "reforming":
-        roles = (member.identity.role for member in state.running())
+        roles = (member.identity.role for member in state.must_end_first())
         stage = min((stop_stage(role, order, kept) for role in roles), default=0)
     announced = state.rules.elastic_driver and elastic_driver.announced(state)
     return _Shared(kept, stage, announced)
@@ -77,13 +77,13 @@ def _wait_for_store(state: RendezvousState, now: float) -> None:
 
 def _desired_command(
     state: RendezvousState, member: Member, shared: _Shared, now: float
-) -> LastCommand | None:
+) -> MemberCommand | None:
     """Return the command that a connected member should have; None: no command."""
     if _is_outdated(state, member):
         # Also if the member leaves: the present world has begun without this process.
-        return LastCommand("stop", member.process_round, at_once=True)
+        return MemberCommand("stop", member.process_round, at_once=True)
     if member.succeeded or member.exiting:
-        return LastCommand("exit")
+        return MemberCommand("exit")
     if member.draining_since is not None:
         draining_seconds = now - member.draining_since
         return _leaving_command(state, member, shared, draining_seconds)
@@ -92,15 +92,15 @@ def _desired_command(
         return _running_command(state, member, shared, in_world=in_world)
     may_run = member.crashed_at is None and member.last_round < state.round
     if in_world and state.phase == "training" and may_run:
-        return LastCommand("start", state.round)
+        return MemberCommand("start", state.round)
     if member.node_check.stage == "running":
-        return LastCommand("check", member.order)
+        return MemberCommand("check", member.order)
     return None
 
 
 def _leaving_command(
     state: RendezvousState, member: Member, shared: _Shared, draining_seconds: float
-) -> LastCommand | None:
+) -> MemberCommand | None:
     """Return the command of a member that was asked to leave."""
     if _waits_to_stop(state, member, shared):
         return None
@@ -110,23 +110,23 @@ def _leaving_command(
     trains = member.joined_round or not state.rules.elastic_driver
     if state.rules.in_process_elastic and member.process_round and has_time and trains:
         return _announcement(state, member, shared)
-    return LastCommand("drain")
+    return MemberCommand("drain")
 
 
 def _running_command(
     state: RendezvousState, member: Member, shared: _Shared, *, in_world: bool
-) -> LastCommand | None:
+) -> MemberCommand | None:
     """Return the command of a member whose process runs."""
     if state.rules.in_process_elastic and state.phase != "reforming":
         if state.rules.elastic_driver and _has_wrong_ranks(state, member):
-            return LastCommand("stop", member.process_round, at_once=True)
+            return MemberCommand("stop", member.process_round, at_once=True)
         return _announcement(state, member, shared) or member.last_command
     if state.continues(member) or _waits_to_stop(state, member, shared):
         if in_world and _needs_notification(state, member):
-            return LastCommand("world_changed", state.round)
+            return MemberCommand("world_changed", state.round)
         return member.last_command
     if not in_world or must_stop(state, member):
-        return LastCommand("stop", member.process_round, state.stop_without_grace)
+        return MemberCommand("stop", member.process_round, state.stop_without_grace)
     return member.last_command
 
 
@@ -185,15 +185,15 @@ def _waits_to_stop(state: RendezvousState, member: Member, shared: _Shared) -> b
     return place > shared.stop_stage
 
 
-def _announcement(state: RendezvousState, member: Member, shared: _Shared) -> LastCommand | None:
+def _announcement(state: RendezvousState, member: Member, shared: _Shared) -> MemberCommand | None:
     """Return the command that announces the present world to a process of an earlier one."""
     if shared.announced and 0 < member.joined_round < state.round:
-        return LastCommand("hosts_updated", state.round)
+        return MemberCommand("hosts_updated", state.round)
     return None
 
 
 def _record_sent(
-    state: RendezvousState, member: Member, desired: LastCommand, now: float
+    state: RendezvousState, member: Member, desired: MemberCommand, now: float
 ) -> Command:
     """Record a command and its deadlines in the member, and return the command to send."""
     timing = state.timing

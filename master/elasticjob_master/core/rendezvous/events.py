@@ -147,8 +147,8 @@ class SettingsObserved:
 
 
 @dataclass(frozen=True)
-class PodsDrained:
-    """The operator wants these pods, and no others, to leave.
+class DrainOrdered:
+    """The operator ordered these pods, and no others, to leave.
 
     Maps the names of pods to the seconds they may take. A pod may not have registered yet. A member
     that drains already continues to drain.
@@ -173,7 +173,7 @@ class StandbyChanged:
 
 @dataclass(frozen=True)
 class TrainingHung:
-    """The training processes hang: stop all of them without grace period and form a new world."""
+    """The training processes make no progress any more, as the health monitor found."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ Event = (
     | MemberLeaving
     | NodeChecked
     | SettingsObserved
-    | PodsDrained
+    | DrainOrdered
     | StandbyChanged
     | TrainingHung
     | MasterStalled

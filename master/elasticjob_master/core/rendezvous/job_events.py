@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticjob_master.core.rendezvous import notified_processes
-from elasticjob_master.core.rendezvous.events import PodsDrained, SettingsObserved, StateRestored
+from elasticjob_master.core.rendezvous.events import DrainOrdered, SettingsObserved, StateRestored
 from elasticjob_master.core.rendezvous.state import RendezvousState
 
 _MOST_UNSTORED_ROUNDS = 1
@@ -19,7 +19,7 @@ def adopt_settings(state: RendezvousState, event: SettingsObserved) -> None:
     state.node_check = event.node_check
 
 
-def drain_pods(state: RendezvousState, event: PodsDrained, now: float) -> None:
+def drain_pods(state: RendezvousState, event: DrainOrdered, now: float) -> None:
     """Drain the members of these pods, and pods that register later under these names."""
     state.draining_pods = event.seconds
     if event.seconds:

@@ -1,7 +1,8 @@
 """The members of the job, and what each of them is doing.
 
-A member is the agent of one pod. Only `advance` changes the facts that are recorded here. The one
-exception is the mark of a straggler in `step_times`, which no decision of the rendezvous reads.
+A member is one desired role and index, and the pod that fills it. Only `advance` changes
+the facts that are recorded here. The one exception is the mark of a straggler in `step_times`,
+which no decision of the rendezvous reads.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class LastCommand:
+class MemberCommand:
     """The last command sent on the present stream. The same command is not sent twice on a stream.
 
     Attributes:
@@ -143,7 +144,7 @@ class Member:
     drain_seconds: float = 0.0
     exiting: bool = False
     succeeded: bool = False
-    last_command: LastCommand | None = None
+    last_command: MemberCommand | None = None
     joined_at: float | None = None
     suspected: bool = False
     node_check: NodeCheckState = field(default_factory=NodeCheckState)

@@ -190,7 +190,7 @@ class RendezvousState:
         size = (self.sizes or {}).get(member.identity.role)
         return size is not None and size.notified
 
-    def running(self) -> Iterator[Member]:
+    def must_end_first(self) -> Iterator[Member]:
         """Return the connected members whose processes have to end before the next world."""
         return (
             m

@@ -43,7 +43,7 @@ def _make_transition(state: RendezvousState, now: float) -> None:
             state.phase = "reforming"
     elif state.phase == "finishing":
         _leave_finishing(state, now)
-    if state.phase == "reforming" and not any(state.running()):
+    if state.phase == "reforming" and not any(state.must_end_first()):
         state.phase = "waiting"
     if state.phase == "waiting" and _can_form_world(state, now):
         _form_world(state, now)

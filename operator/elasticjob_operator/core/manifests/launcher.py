@@ -18,20 +18,22 @@ Json = dict[str, Any]
 _TRAINS_ALONE = re.compile(r"(.*/)?(python[0-9.]*|horovodrun)")
 
 
-def is_worker(job: ElasticJob, role: str) -> bool:
+def runs_launcher_commands(job: ElasticJob, role: str) -> bool:
     """Return whether members of a role have no command and run the launcher's commands."""
     launcher = _launcher(job)
     return launcher is not None and role != launcher and not _container(job, role).get("command")
 
 
-def is_launcher_role(job: ElasticJob, role: str) -> bool:
+def is_launcher(job: ElasticJob, role: str) -> bool:
     """Return whether a role is the launcher, whose member starts the training in the others."""
     return role == _launcher(job)
 
 
-def is_launcher(job: ElasticJob, role: str) -> bool:
+def uses_remote_shell(job: ElasticJob, role: str) -> bool:
     """Return whether members of a role use the agents' remote shell to reach others."""
-    return role == _launcher(job) and any(is_worker(job, other) for other in job.spec.replica_specs)
+    return role == _launcher(job) and any(
+        runs_launcher_commands(job, other) for other in job.spec.replica_specs
+    )
 
 
 def command_error(job: ElasticJob, role: str) -> str | None:
@@ -47,7 +49,7 @@ def command_error(job: ElasticJob, role: str) -> str | None:
 
 def has_host_files(job: ElasticJob, role: str) -> bool:
     """Return whether members get the folder: launchers without another volume at its path."""
-    if not is_launcher_role(job, role):
+    if not is_launcher(job, role):
         return False
     pod = job.spec.replica_specs[role].template["spec"]
     mounts = pod["containers"][0].get("volumeMounts") or ()

@@ -312,7 +312,7 @@ def agent_variables(
         drain_seconds=spec.drain_seconds,
         sigterm_delay_seconds=spec.sigterm_delay_seconds,
     )
-    if launcher.is_launcher(job, role):
+    if launcher.uses_remote_shell(job, role):
         values[names.ENV_REMOTE_SHELL] = "1"
     if launcher.has_host_files(job, role):
         values[names.ENV_HOST_FILES] = names.HOST_FILES_DIRECTORY

@@ -75,7 +75,7 @@ def validation_error(job: ElasticJob) -> str | None:
         return error
     for role, spec in job.spec.replica_specs.items():
         field = f"spec.replicaSpecs.{role}.template"
-        needs_command = spec.managed and not launcher.is_worker(job, role)
+        needs_command = spec.managed and not launcher.runs_launcher_commands(job, role)
         if error := _template_error(spec.template, field, needs_command=needs_command):
             return error
         if error := launcher.command_error(job, role):

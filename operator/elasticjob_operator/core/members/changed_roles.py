@@ -88,7 +88,7 @@ def _status_with_roles(observed: Observed) -> ElasticJobStatus:
         is_lost = has_pods and status.former_roles is None and role in added
         if is_lost or len(roles) >= MAX_ROLE_STATUSES:
             continue
-        pods = observed.members(role)
+        pods = observed.pods_of(role)
         roles[role] = ReplicaStatus(
             highest_index=max([former.highest_index, *(pod.index for pod in pods)]),
             incarnations=max([former.incarnations, *(pod.incarnation for pod in pods)]),

@@ -31,7 +31,7 @@ def confirm_lost_pods(observed: Observed, now: float) -> list[Action]:
         *(name for name, at in observed.kept.items() if not 0 <= now - at < CHECK_SECONDS),
     }
     for role, replica in observed.job.status.replica_statuses.items():
-        present = {pod.index for pod in observed.members(role)}
+        present = {pod.index for pod in observed.pods_of(role)}
         for index in parse_indices(replica.started_indices) - present:
             name = last_pod_name(observed.job, role, index, replica)
             if observed.gone.get((role, index)) != name:

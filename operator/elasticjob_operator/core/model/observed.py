@@ -270,14 +270,14 @@ class Observed:
     kept: Mapping[str, float] = dataclasses.field(default_factory=dict)
     quota: Quota | None = None
 
-    def members(self, role: str) -> list[Pod]:
-        """Return the pods of one role."""
+    def pods_of(self, role: str) -> list[Pod]:
+        """Return the pods of one role; a member may have none, or two for a time."""
         return [pod for pod in self.pods if pod.role == role]
 
     @property
     def masters(self) -> list[Pod]:
         """The master's pods, oldest first."""
-        return sorted(self.members(names.ROLE_MASTER), key=lambda pod: pod.incarnation)
+        return sorted(self.pods_of(names.ROLE_MASTER), key=lambda pod: pod.incarnation)
 
 
 @dataclass(frozen=True)

@@ -265,7 +265,7 @@ class _Execution:
     ) -> ScalingResult:
         """Wait, with `text` in the plan's status. If its time is over, end the plan early.
 
-        `why`.
+        `why` is the reason in the message of a plan that ends early.
         """
         status = self.plan.status
         times = [status.execution_time, *(move.since for move in status.migrations)]

@@ -10,7 +10,7 @@ from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.resources import bounded_resource
 from elasticjob_api.scaleplan import ScalePlan
 
-from elasticjob_operator.core.manifests.launcher import is_launcher_role
+from elasticjob_operator.core.manifests.launcher import is_launcher
 from elasticjob_operator.core.manifests.pods import with_resources
 from elasticjob_operator.core.model.plan import (
     Indices,
@@ -62,7 +62,7 @@ def check_bounds(job: ElasticJob, role: str, size: int, *, prefix: str) -> None:
         )
     if size > 1 and spec.agent != "None" and role in FRAMEWORKS[framework].single_roles:
         raise PlanRefused(f"{prefix}framework {framework} has one {role}, not {size}")
-    if size > 1 and is_launcher_role(job, role):
+    if size > 1 and is_launcher(job, role):
         raise PlanRefused(
             f"{prefix}each {role} would start a training of its own; a job has one, not {size}"
         )

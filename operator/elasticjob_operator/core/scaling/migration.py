@@ -140,7 +140,7 @@ def begin_next(
 ) -> ScalePlanStatus:
     """Return the plan's status with one more migration; `why` it is not resized in place."""
     role, index = member
-    used = members.indices[role] | {pod.index for pod in observed.members(role)}
+    used = members.indices[role] | {pod.index for pod in observed.pods_of(role)}
     replacement = next(free_indices(used))
     text = why[:_MAX_REASON_LENGTH] if len(plan.status.migrations) < drain.MAX_NAMES_LISTED else ""
     move = Migration(

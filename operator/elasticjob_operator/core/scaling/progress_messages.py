@@ -62,7 +62,7 @@ def not_ready_message(observed: Observed, not_reached: Sequence[MemberKey], tota
 
 def why_not_ready(observed: Observed, role: str, index: int) -> str:
     """Return why a member is not ready, by its pod's status or the refusal of its pod."""
-    pods = [pod for pod in observed.members(role) if pod.index == index]
+    pods = [pod for pod in observed.pods_of(role) if pod.index == index]
     if not pods:
         return observed.last_refusal or "it has no pod"
     pod = max(pods, key=lambda pod: pod.incarnation)

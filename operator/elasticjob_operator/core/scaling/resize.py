@@ -76,7 +76,7 @@ def progress_of(
         ]
         # A replaced member leaves, and its replacement was created with these resources.
         moved = {index for move in moves for index in (move.index, move.replacement)}
-        for pod in observed.members(role):
+        for pod in observed.pods_of(role):
             if pod.index in members.staying[role] - moved and _resizable(pod):
                 wanted = resources_of(observed.job.status, plan, role, pod.index)
                 _classify(progress, observed, plan, pod, wanted, now)
@@ -123,7 +123,7 @@ def resources_reached(
     status = observed.job.status
     reached: dict[str, dict[str, Quantities]] = {}
     for role in resources_by_role(plan):
-        for pod in observed.members(role):
+        for pod in observed.pods_of(role):
             wanted = resources_of(status, plan, role, pod.index)
             present = (
                 pod.index in members.staying[role] and pod.name not in names and _resizable(pod)
@@ -140,7 +140,7 @@ def unrecorded_resources(observed: Observed) -> dict[str, dict[str, Quantities]]
     """
     unrecorded: dict[str, dict[str, Quantities]] = {}
     for role, indices in current_indices(observed.job.status).items():
-        for pod in observed.members(role):
+        for pod in observed.pods_of(role):
             if pod.index in indices and _resizable(pod):
                 requests = pod.spec.containers[0].resources.requests
                 recorded = _recorded_resources(observed, pod)
