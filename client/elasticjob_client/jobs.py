@@ -70,18 +70,23 @@ async def set_run_policy(cluster: Cluster, name: str, **fields: bool) -> None:
 
     Raises:
         NoSuchObject: there is no such job.
-        JobEnded: the job has ended, so the fields have no effect.
+        JobEnded: the job has ended, so the fields would have no effect.
         ClientError: the API server refuses the change.
     """
+    _raise_if_ended(await get_job(cluster, name))
     body: Json = {"spec": {"runPolicy": fields}}
     kube = cluster.kube
     namespace = cluster.namespace
     patched = await ask(
         cluster, ELASTIC_JOBS, name, lambda: kube.patch(ELASTIC_JOBS, namespace, name, body)
     )
-    job = read(patched, ElasticJob)
+    _raise_if_ended(read(patched, ElasticJob))
+
+
+def _raise_if_ended(job: ElasticJob) -> None:
     if job.status.phase in ENDED:
-        raise JobEnded(f"job {cluster.namespace}/{name} has ended, as {job.status.phase}")
+        where = f"job {job.metadata.namespace}/{job.metadata.name}"
+        raise JobEnded(f"{where} has ended, as {job.status.phase}")
 
 
 async def delete_job(cluster: Cluster, name: str) -> None:

@@ -109,7 +109,7 @@ def _with_present_pods(observed: Observed) -> ElasticJobStatus:
         )
         for role, replica in job.status.replica_statuses.items()
     }
-    return replace(job.status, replica_statuses=roles, observed_generation=job.metadata.generation)
+    return job_status.of_present_generation(job, replace(job.status, replica_statuses=roles))
 
 
 def _is_cleaned_up(pod: Pod, policy: str) -> bool:

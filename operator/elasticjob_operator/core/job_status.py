@@ -105,6 +105,21 @@ def finished(
     return without_conditions(job, status, (*_ACTIVE, _SUSPENDED), f"Job{reason}", "", now)
 
 
+def of_present_generation(job: ElasticJob, status: ElasticJobStatus) -> ElasticJobStatus:
+    """Return the status of an ended job, on which an edit of the spec has no effect.
+
+    The status and its conditions hold for the edited spec too. `kubectl wait` ignores conditions
+    of an earlier generation.
+    """
+    ours = (COMPLETE, FAILED, READY, STALLED, *_ACTIVE, _SUSPENDED)
+    generation = job.metadata.generation
+    conditions = [
+        replace(each, observed_generation=generation) if each.type in ours else each
+        for each in status.conditions
+    ]
+    return replace(status, conditions=conditions, observed_generation=generation)
+
+
 def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
     """Return the status with the current counts of pods."""
     job = observed.job

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from elasticjob_api import names
-from elasticjob_client.cluster import Access, Cluster, open_cluster
+from elasticjob_client.cluster import Cluster
 from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.errors import MasterUnreachable
 from elasticjob_client.jobs import get_job
@@ -20,8 +20,8 @@ from elasticjob_client.master_ways import forward_to_master
 from elasticjob_client.related import pods_of
 from elasticjob_dashboard.page import Page
 
-from tests.support.kubeconfig import write_kubeconfig
 from tests.support.loopback import loopback_network
+from tests.support.played_api import PlayedApi
 from tests.support.self_signed import self_signed
 
 OWNER = {
@@ -63,30 +63,13 @@ async def cluster_with(
         "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
         "status": status,
     }
-    answers: dict[str, dict[str, Any]] = {
-        "elasticjobs/a": job,
-        "configmaps/a-query": {"data": {"token": "t", "ca.crt": authority}},
-        "pods": {"metadata": {"resourceVersion": "1"}, "items": list(pods)},
+    answers = {
+        "GET elasticjobs/a": job,
+        "GET configmaps/a-query": {"data": {"token": "t", "ca.crt": authority}},
+        "GET pods": {"metadata": {"resourceVersion": "1"}, "items": list(pods)},
     }
-
-    async def answer(request: web.Request) -> web.Response:
-        for path, found in answers.items():
-            if request.path.endswith(f"/{path}"):
-                return web.json_response(found)
-        return web.json_response({"reason": "NotFound", "message": "not found"}, status=404)
-
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        access = Access(write_kubeconfig(folder / "kubeconfig", url), namespace="ns")
-        async with open_cluster(access) as cluster:
-            yield cluster
-    finally:
-        await runner.cleanup()
+    async with PlayedApi(answers).cluster(folder) as cluster:
+        yield cluster
 
 
 @asynccontextmanager

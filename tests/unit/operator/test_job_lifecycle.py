@@ -293,6 +293,29 @@ async def test_a_job_that_has_ended_never_starts_anything_again() -> None:
     assert cluster.kube.all(SCALE_PLANS) == []
 
 
+@pytest.mark.guarantee("status-conflicts")
+async def test_conditions_of_an_ended_job_hold_for_its_edited_spec() -> None:
+    cluster = new_cluster(replicas=1)
+    await cluster.start()
+    end_training(cluster, "job-worker-0", 0)
+    await cluster.settle()
+    foreign = {
+        "type": "Audited",
+        "status": "True",
+        "lastTransitionTime": format_time(0),
+        "reason": "R",
+        "message": "m",
+        "observedGeneration": 1,
+    }
+    conditions = status_of(cluster)["conditions"]
+    cluster.kube.set_status(ELASTIC_JOBS, JOB, conditions=[*conditions, foreign])
+    set_suspend(cluster, True)
+    await cluster.settle()
+    assert status_of(cluster)["observedGeneration"] == 2
+    edited = [each | {"observedGeneration": 2} for each in conditions]
+    assert status_of(cluster)["conditions"] == [*edited, foreign]
+
+
 @pytest.mark.guarantee("finished-objects-are-pruned")
 async def test_a_finished_job_is_deleted_when_its_time_is_over() -> None:
     cluster = new_cluster(replicas=1, runPolicy={"ttlSecondsAfterFinished": 100})

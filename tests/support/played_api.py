@@ -1,0 +1,50 @@
+"""Plays an API server with fixed answers, for tests of the client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from elasticjob_client.cluster import Access, Cluster, open_cluster
+
+from tests.support.kubeconfig import write_kubeconfig
+
+
+@dataclass
+class PlayedApi:
+    """An API server that answers a request by the end of its path.
+
+    Attributes:
+        answers: by method and end of the path, such as `GET elasticjobs/a`; else 404.
+        requests: the requests that were received, in the same form.
+    """
+
+    answers: Mapping[str, Any]
+    requests: list[str] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def cluster(self, folder: Path) -> AsyncIterator[Cluster]:
+        """Serve, and open a session of the client in namespace `ns`."""
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        runner = web.AppRunner(app, shutdown_timeout=1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            access = Access(write_kubeconfig(folder / "kubeconfig", url), namespace="ns")
+            async with open_cluster(access) as cluster:
+                yield cluster
+        finally:
+            await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        called = f"{request.method} {request.path.partition('/ns/')[2]}"
+        self.requests.append(called)
+        if called in self.answers:
+            return web.json_response(self.answers[called])
+        return web.json_response({"reason": "NotFound", "message": "not found"}, status=404)
