@@ -30,6 +30,10 @@ SCRIPT = "discover_hosts.sh"
 FIRST_SECONDS = 5.0
 """A registered agent waits this time for the first list, so that the launcher finds the files."""
 RETRY_SECONDS = 1.0
+_START_TIMEOUT = "HOROVOD_START_TIMEOUT"
+_ELASTIC_TIMEOUT = "HOROVOD_ELASTIC_TIMEOUT"
+_ELASTIC_SECONDS = "600"
+"""Horovod's default of the time for which its launcher waits for hosts."""
 _MOUNT_POINT = 4
 """The column of mountinfo."""
 
@@ -115,14 +119,20 @@ def for_launcher(
 ) -> tuple[Mapping[str, str], HostFiles | None]:
     """Return the environment with what a launcher needs, and its files of hosts.
 
+    horovodrun has as much time to check its hosts as to wait for them, unless the container sets
+    it. Its default of 30 s includes the wait, so a launch on busy nodes would fail.
+
     Args:
         environment: of the container, with the operator's variables for a launcher.
         programs_folder: for the programs, and for the files if no volume is mounted.
         channel: to the master.
     """
+    mount = environment.get(names.ENV_HOST_FILES)
+    if mount or names.ENV_REMOTE_SHELL in environment:
+        seconds = environment.get(_ELASTIC_TIMEOUT, _ELASTIC_SECONDS)
+        environment = {_START_TIMEOUT: seconds, **environment}
     if names.ENV_REMOTE_SHELL in environment:
         environment = programs.on_path(environment, programs_folder)
-    mount = environment.get(names.ENV_HOST_FILES)
     if not mount:
         return environment, None
     path = folder(Path(mount), programs_folder)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 TAIL_LINES = 20
 TAIL_BYTES = 2048
+_KEPT_LINES = 200
+"""More than are shown, because a launcher writes its own lines after those of the program."""
 _READ_BYTES = 65536
 _MAX_UNENDED_BYTES = 65536
 _write_lock = threading.Lock()
@@ -19,19 +21,25 @@ class Tail:
     """The last lines of a stream of bytes, within a bound."""
 
     def __init__(self) -> None:
-        self._lines: deque[bytes] = deque(maxlen=TAIL_LINES)
+        self._lines: deque[bytes] = deque(maxlen=_KEPT_LINES)
         self._rest = b""
 
     def add(self, chunk: bytes) -> None:
         """Take the next bytes."""
         *lines, rest = (self._rest + chunk).split(b"\n")
-        self._lines.extend([line[-TAIL_BYTES:] for line in lines if line.strip()][-TAIL_LINES:])
+        self._lines.extend([line[-TAIL_BYTES:] for line in lines if line.strip()][-_KEPT_LINES:])
         self._rest = rest[-TAIL_BYTES:]
 
-    def text(self) -> str:
-        """Return the last lines within the bound."""
+    def lines(self) -> list[str]:
+        """Return the kept lines."""
         lines = [*self._lines, self._rest] if self._rest.strip() else list(self._lines)
-        return b"\n".join(lines[-TAIL_LINES:])[-TAIL_BYTES:].decode(errors="replace")
+        return [line.decode(errors="replace") for line in lines]
+
+
+def shown(lines: Sequence[str]) -> str:
+    """Return the last of some lines, as many as are reported."""
+    text = "\n".join(lines[-TAIL_LINES:])
+    return text.encode(errors="replace")[-TAIL_BYTES:].decode(errors="replace")
 
 
 class LinePrefix:

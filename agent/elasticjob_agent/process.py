@@ -111,8 +111,7 @@ class TrainingProcesses:
         await _kill_leftovers()
         for process in self._processes:
             await asyncio.to_thread(process.wait_for_output, _OUTPUT_SECONDS)
-        shown = self._failed or self._processes[0]
-        return shown.code, shown.last_words
+        return (self._failed or self._processes[0]).failure()
 
     @property
     def _all_have_ended(self) -> bool:

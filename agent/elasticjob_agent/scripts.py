@@ -67,7 +67,6 @@ class Scripts:
         finally:
             process.kill_group()  # also processes that it has left
         await asyncio.to_thread(process.wait_for_output, OUTPUT_SECONDS)
-        words = "\n".join(line.removeprefix(PREFIX) for line in process.last_words.split("\n"))
-        return pb.ScriptResult(
-            id=request.id, exit_code=process.code, message=f"{late}{words}".strip()
-        )
+        code, text = process.failure()
+        words = "\n".join(line.removeprefix(PREFIX) for line in text.split("\n"))
+        return pb.ScriptResult(id=request.id, exit_code=code, message=f"{late}{words}".strip())

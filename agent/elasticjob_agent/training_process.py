@@ -12,7 +12,8 @@ from typing import IO
 
 from elasticjob_processes.killing import kill_group, shell_code
 
-from elasticjob_agent.output import Tail, copy_stream
+from elasticjob_agent import last_words
+from elasticjob_agent.output import Tail, copy_stream, shown
 from elasticjob_agent.start_failure import CannotStart
 
 
@@ -38,13 +39,17 @@ class TrainingProcess:
         self._problem = ""
         self._threads: list[threading.Thread] = []
 
-    @property
-    def last_words(self) -> str:
-        """The last lines of its standard error, or why it could not be started."""
-        text = self._problem or self._tail.text()
+    def failure(self) -> tuple[int, str]:
+        """Return the exit code and the last lines of standard error of the program.
+
+        They are not those of a launcher such as torchrun, which has started it. The lines say why,
+        if it could not be started.
+        """
+        code, lines = last_words.of_program(self.code, self._tail.lines())
+        text = self._problem or shown(lines)
         if not text:
-            return ""
-        return "\n".join(self.prefix + line for line in text.split("\n"))
+            return code, ""
+        return code, "\n".join(self.prefix + line for line in text.split("\n"))
 
     def started(self, popen: subprocess.Popen[bytes]) -> None:
         """Take over a started process whose standard error, at least, is a pipe."""

@@ -74,6 +74,25 @@ async def test_a_launcher_with_its_own_ssh_finds_addresses(
     assert (code, out, err) == (0, f"{hosts}10.0.0.7 slots=2\n10.0.0.9 slots=1\n{hosts}{hosts}", "")
 
 
+@pytest.mark.guarantee("stock-horovodrun")
+@pytest.mark.parametrize(
+    ("set_by_the_user", "seconds"),
+    [
+        ({}, "600"),
+        ({"HOROVOD_ELASTIC_TIMEOUT": "90"}, "90"),
+        ({"HOROVOD_ELASTIC_TIMEOUT": "90", "HOROVOD_START_TIMEOUT": "45"}, "45"),
+    ],
+)
+async def test_horovodrun_checks_its_hosts_for_as_long_as_it_waits_for_them(
+    fake_master: FakeMaster, run: Run, set_by_the_user: dict[str, str], seconds: str
+) -> None:
+    agent = await run("sh", "-c", "echo $HOROVOD_START_TIMEOUT", **WITH_SHELL, **set_by_the_user)
+    await fake_master.begin(1)
+    assert (await fake_master.exited(1)).exit_code == 0
+    await fake_master.order(exit=agent_pb2.Exit())
+    assert (await agent.end())[:2] == (0, f"{seconds}\n")
+
+
 async def test_the_script_prints_the_names_that_the_agents_ssh_resolves(
     fake_master: FakeMaster, run: Run
 ) -> None:

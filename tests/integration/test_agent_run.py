@@ -253,7 +253,9 @@ started[1].wait()
 while not pathlib.Path(os.environ["SEEN"]).exists():  # torchrun looks at intervals only
     time.sleep(0.05)
 started[0].kill()
-sys.exit(1)
+print("ValueError: the loss is not a number", file=sys.stderr)
+print("failed (exitcode: -9) local_rank: 1 (pid: 1) of binary: python", file=sys.stderr)
+sys.exit("ChildFailedError:\\n======")
 """
 """Acts as torchrun, which polls its processes and may restart them."""
 
@@ -271,8 +273,8 @@ def watched_processes(agent: int) -> set[int]:
     return found
 
 
-@pytest.mark.guarantee("torchrun-process-fails")
-async def test_a_failure_below_torchrun_is_reported_with_its_time(
+@pytest.mark.guarantee("torchrun-process-fails", "failure-below-a-launcher")
+async def test_a_failure_below_torchrun_is_reported_with_its_time_code_and_output(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "torchrun").write_text(f"#!{sys.executable}\n{TORCHRUN}")
@@ -299,7 +301,7 @@ async def test_a_failure_below_torchrun_is_reported_with_its_time(
     await asyncio.sleep(1.5)
     seen.touch()
     exited = await fake_master.exited(1)
-    assert exited.exit_code == 1
+    assert (exited.exit_code, exited.message) == (137, "ValueError: the loss is not a number")
     assert 1500 <= exited.failed_milliseconds_ago <= 1000 * (time.monotonic() - before)
 
 

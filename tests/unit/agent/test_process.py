@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from elasticjob_agent import lifecycle
-from elasticjob_agent.output import TAIL_BYTES, TAIL_LINES, Tail
+from elasticjob_agent.output import TAIL_BYTES, TAIL_LINES, Tail, shown
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,18 +21,17 @@ def test_the_tail_is_the_same_however_the_output_is_split(output: bytes, cuts: l
     borders = [0, *sorted(min(cut, len(output)) for cut in cuts), len(output)]
     for start, end in itertools.pairwise(borders):
         pieces.add(output[start:end])
-    assert whole.text() == pieces.text()
+    assert whole.lines() == pieces.lines()
     assert (
-        len(whole.text().encode()) <= 3 * TAIL_BYTES
+        len(shown(whole.lines()).encode()) <= 3 * TAIL_BYTES
     )  # a broken character becomes one of three bytes
 
 
 def test_the_tail_is_the_last_lines() -> None:
     tail = Tail()
     tail.add(b"".join(b"line %d\n\n" % n for n in range(100)) + b"last")
-    assert tail.text().splitlines() == [f"line {n}" for n in range(101 - TAIL_LINES, 100)] + [
-        "last"
-    ]
+    expected = [*(f"line {n}" for n in range(101 - TAIL_LINES, 100)), "last"]
+    assert shown(tail.lines()).splitlines() == expected
 
 
 WITHOUT_FILES = """
