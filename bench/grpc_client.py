@@ -2,7 +2,7 @@
 
 It writes HTTP/2 frames itself, so that thousands of clients leave a core to the server. It has only
 what a client of our own master needs: literal header fields, a receive window that is never used
-up, and no reading of response headers beyond whether they end the call.
+up or always closed, and no reading of response headers beyond whether they end the call.
 """
 
 from __future__ import annotations
@@ -38,27 +38,40 @@ class ConnectionBroken(Exception):
 class Connection(asyncio.Protocol):
     """One connection, as an agent has one."""
 
-    def __init__(self, token: str | None) -> None:
+    def __init__(self, token: str | None, *, reads: bool = True) -> None:
+        """Prepare a connection. Unless `reads`, the server may send no byte of an answer."""
         self._token = token
+        self._reads = reads
         self._buffer = bytearray()
         self._calls: dict[int, tuple[OnMessage, bytearray]] = {}
         self._next_stream = 1
         self._window = _FIRST_WINDOW
         self._transport: asyncio.Transport | None = None
+        self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the preface and the settings."""
         self._transport = cast(asyncio.Transport, transport)
-        settings = struct.pack("!HI", _INITIAL_WINDOW_SIZE, _WIDEST)
+        settings = struct.pack("!HI", _INITIAL_WINDOW_SIZE, _WIDEST if self._reads else 0)
         wider = struct.pack("!I", _WIDEST - _FIRST_WINDOW)
         self.write(_PREFACE + frame(_SETTINGS, 0, 0, settings) + frame(_WINDOW, 0, 0, wider))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End every call that is under way."""
+        self.lost = True
         calls = self._calls
         self._calls = {}
         for on_message, _ in calls.values():
             on_message(None)
+
+    @property
+    def open_calls(self) -> int:
+        """Return the number of calls that have not ended."""
+        return len(self._calls)
+
+    def takes(self, message: bytes) -> bool:
+        """Return whether the server's window takes a message now."""
+        return self._window >= len(message) + 5
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
@@ -164,12 +177,14 @@ class Connection(asyncio.Protocol):
             del buffer[: 5 + length]
 
 
-async def connect(port: int, *, tls: ssl.SSLContext | None, token: str | None) -> Connection:
+async def connect(
+    port: int, *, tls: ssl.SSLContext | None, token: str | None, reads: bool = True
+) -> Connection:
     """Open a connection to a server on this machine."""
     loop = asyncio.get_running_loop()
     name = "elasticjob-master" if tls is not None else None
     _, connection = await loop.create_connection(
-        lambda: Connection(token), "127.0.0.1", port, ssl=tls, server_hostname=name
+        lambda: Connection(token, reads=reads), "127.0.0.1", port, ssl=tls, server_hostname=name
     )
     return connection
 

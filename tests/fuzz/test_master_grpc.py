@@ -8,8 +8,10 @@ from typing import Any
 
 import grpc
 import pytest
+from elasticjob_api.query_token import query_token
 from elasticjob_api.v1 import job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+from elasticjob_master.core.held_calls import HeldCalls
 from google.protobuf.descriptor import MethodDescriptor
 
 from tests.support.fuzz.attack import Attack, Metadata, methods
@@ -22,6 +24,7 @@ from tests.support.fuzz.bystanders import (
 )
 from tests.support.fuzz.random_messages import RandomMessages
 from tests.support.master_process import TOKEN, Master
+from tests.support.unread_calls import unread_calls
 
 PODS = tuple(f"pod-{number}" for number in range(40))
 DATASETS = ("d", "e", "text", "stream")
@@ -122,6 +125,31 @@ async def test_no_input_of_any_method_harms_the_master_or_a_well_behaved_agent(
             bad, RandomMessages(f"{seed} {options}", knowledge.by_field()), await methods(bad, ())
         )
         await check_inputs(attack, master, inputs=int(inputs * share), knowledge=knowledge)
+
+
+@pytest.mark.guarantee("unread-answers-are-bounded")
+@pytest.mark.parametrize("token", [TOKEN, query_token(TOKEN)], ids=["agent", "reader"])
+async def test_requests_whose_answers_are_not_read_hold_bounded_memory(
+    tmp_path: Path, inputs: int, seed: int, token: str
+) -> None:
+    generator = RandomMessages(f"unread {seed}", Knowledge().by_field())
+    connections = max(4, inputs // 2000)
+    async with master_with_bystanders(tmp_path) as master, master.channel() as channel:
+        every = [method for method in await methods(channel, ()) if not method.client_streaming]
+
+        def draw() -> tuple[str, bytes]:
+            method = generator.rng.choice(every)
+            path = f"/{method.containing_service.full_name}/{method.name}"
+            return path, generator.message(method.input_type).SerializeToString()
+
+        before = rss(master)
+        calls = await unread_calls(master, token, draw, connections=connections, calls=200)
+        print(f"grown by {(rss(master) - before) / MEGABYTE:.1f} MiB")
+        held = HeldCalls(lambda: 2)
+        most = held.most("caller") + connections * held.share("caller")
+        assert rss(master) - before <= most + GROWTH
+        for connection in calls:
+            connection.close()
 
 
 BAD_TOKENS: tuple[Metadata, ...] = (

@@ -8,7 +8,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import grpc
 import grpc.aio
@@ -16,17 +16,21 @@ import psutil
 import pytest
 import pytest_asyncio
 from elasticjob_api import names
-from elasticjob_api.v1 import discovery_pb2, job_pb2
+from elasticjob_api.query_token import query_token
+from elasticjob_api.v1 import discovery_pb2, job_pb2, rendezvous_pb2
 from elasticjob_api.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
+from elasticjob_api.v1.rendezvous_pb2_grpc import RendezvousServiceStub
 from elasticjob_kube.resources import CONFIG_MAPS
 from elasticjob_kube.session import Kube
 from elasticjob_master.core.connection_limits import SPARE_CONNECTIONS
+from elasticjob_master.core.held_calls import CALL_BYTES, REQUEST_COPIES, HeldCalls
 from elasticjob_master.persistence.config_map import ConfigMapStore
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.support.grpc_agent import Agent
-from tests.support.master_process import Master, certificates, run_master
+from tests.support.master_process import TOKEN, Master, certificates, run_master
+from tests.support.unread_calls import unread_calls
 from tests.support.wait import until
 
 STREAMS = 256
@@ -130,6 +134,61 @@ async def test_a_client_that_keeps_http_connections_open_blocks_no_one(master: M
         connections.append((reader, writer))
     for _, writer in connections:
         writer.transport.abort()
+
+
+@pytest.mark.guarantee("unread-answers-are-bounded")
+@pytest.mark.parametrize("holder", ["reader", "caller"])
+async def test_calls_that_stay_open_hold_bounded_memory_and_disturb_no_agent(
+    master: Master, holder: Literal["reader", "caller"]
+) -> None:
+    async with master.channel() as channel:
+        agents = [await Agent(index).join(channel) for index in (0, 1)]
+        await until("a world of two", lambda: all(agent.running for agent in agents))
+        if holder == "reader":
+            calls = await unread_calls(
+                master,
+                query_token(TOKEN),
+                lambda: ("/elasticjob.v1.JobService/GetHistory", b""),
+                connections=40,
+                calls=200,
+            )
+            each = CALL_BYTES
+        else:
+            waiting = rendezvous_pb2.GetValuesRequest(
+                round=agents[0].running,
+                keys=[f"{number:0128}" for number in range(1000)],
+                wait_seconds=3600,
+            ).SerializeToString()
+            calls = await unread_calls(
+                master,
+                TOKEN,
+                lambda: ("/elasticjob.v1.RendezvousService/GetValues", waiting),
+                connections=10,
+                calls=150,
+            )
+            each = CALL_BYTES + REQUEST_COPIES * len(waiting)
+        held = HeldCalls(lambda: 2)
+        most = held.most(holder) + len(calls) * held.share(holder)
+        await until(
+            "bounded memory",
+            lambda: sum(connection.open_calls for connection in calls) * each,
+            lambda open_bytes: open_bytes <= most,
+        )
+        # An agent waits as long as it likes, while the others wait for nothing.
+        stub = RendezvousServiceStub(channel)
+        wanted = rendezvous_pb2.GetValuesRequest(
+            round=agents[0].running, keys=["k"], wait_seconds=20
+        )
+        value = asyncio.ensure_future(stub.GetValues(wanted))
+        await stub.SetValue(
+            rendezvous_pb2.SetValueRequest(round=agents[0].running, key="k", value=b"v")
+        )
+        assert (await value).values == [b"v"]
+        for agent in agents:
+            await agent.heartbeat()
+            assert not agent.stream.done()
+        for connection in calls:
+            connection.close()
 
 
 def open_connections(master: Master, port: int) -> int:

@@ -17,8 +17,10 @@ SPARE_CONNECTIONS = 256
 """Connections beyond those of the job's members: for queries, probes and Prometheus."""
 
 Peer = tuple[str, int]
-Kind = Literal["agent", "caller", "stranger"]
-"""An agent with an open stream, another client that has shown a token, or a client that has not."""
+Kind = Literal["agent", "caller", "stranger", "hoarder"]
+"""An agent with an open stream, another client that has shown a token, a client that has not, or
+one whose calls hold too much.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,10 @@ def connections_to_close(
     strangers = [each for each in by_age if each.kind == "stranger"]
     late = [each for each in strangers if now - each.since > STRANGER_SECONDS]
     callers = [each for each in by_age if each.kind == "caller"]
+    hoarders = [each for each in by_age if each.kind == "hoarder"]
     most = most_connections(members)
-    return [*late, *_beyond(strangers[len(late) :], most), *_beyond(callers, most)]
+    beyond = [*_beyond(strangers[len(late) :], most), *_beyond(callers, most)]
+    return [*hoarders, *late, *beyond]
 
 
 def _beyond(by_age: Sequence[Connection], most: int) -> Sequence[Connection]:

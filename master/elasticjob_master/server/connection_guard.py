@@ -9,19 +9,15 @@ the connection.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
-from urllib.parse import unquote
 
-import grpc
-
-from elasticjob_master.core.connection_limits import Connection, Kind, Peer, connections_to_close
+from elasticjob_master.core.connection_limits import Connection, Peer, connections_to_close
+from elasticjob_master.server.callers import KindOf, normalized
 
 log = logging.getLogger(__name__)
 
@@ -30,100 +26,6 @@ _SHARE_OF_TIME = 0.02
 """The most CPU time that sweeps may use. A sweep reads every open file, so with thousands of files
 sweeps become rarer.
 """
-
-_HANDLERS: Mapping[tuple[bool, bool], Callable[..., Any]] = {
-    (False, False): grpc.unary_unary_rpc_method_handler,
-    (False, True): grpc.unary_stream_rpc_method_handler,
-    (True, False): grpc.stream_unary_rpc_method_handler,
-    (True, True): grpc.stream_stream_rpc_method_handler,
-}
-"""The keys say whether the requests are a stream, and whether the answers are."""
-
-KindOf = Callable[[Peer], Kind]
-Behaviour = Callable[[Any, Any], Awaitable[Any]]
-
-
-class Callers:
-    """Records the clients of gRPC connections that have shown a token."""
-
-    def __init__(self) -> None:
-        self._callers: dict[str, Peer | None] = {}
-        """The clients by their names in gRPC. A name is parsed later (None), to keep calls fast."""
-        self._streams: dict[str, int] = {}
-        """The number of open streams of each agent."""
-
-    def kinds(self) -> KindOf:
-        """Return a function that classifies clients, as of now."""
-        for text in [text for text, peer in self._callers.items() if peer is None]:
-            self._callers[text] = peer_of(text)
-        callers = set(self._callers.values())
-        agents = {self._callers.get(text) for text in self._streams}
-
-        def kind_of(peer: Peer) -> Kind:
-            if peer in agents:
-                return "agent"
-            if peer in callers:
-                return "caller"
-            return "stranger"
-
-        return kind_of
-
-    def forget_all_but(self, present: set[Peer]) -> None:
-        """Forget the clients whose connections are closed."""
-        self._callers = {
-            text: peer for text, peer in self._callers.items() if peer is None or peer in present
-        }
-
-    def noting(self, handler: Any, *, agents: bool) -> Any:
-        """Return a handler like this one that records its callers.
-
-        If `agents`, a caller is an agent for as long as its call lasts.
-        """
-        behave = (
-            handler.unary_unary
-            or handler.unary_stream
-            or handler.stream_unary
-            or handler.stream_stream
-        )
-        make = _HANDLERS[handler.request_streaming, handler.response_streaming]
-        noted = self._noting_agent(behave) if agents else self._noting_caller(behave)
-        return make(noted, handler.request_deserializer, handler.response_serializer)
-
-    def _noting_caller(self, behave: Behaviour) -> Behaviour:
-        async def answer(request: Any, context: Any) -> Any:
-            self._callers.setdefault(context.peer())
-            return await behave(request, context)
-
-        return answer
-
-    def _noting_agent(self, behave: Behaviour) -> Behaviour:
-        async def answer(request: Any, context: Any) -> Any:
-            peer = context.peer()
-            self._callers.setdefault(peer)
-            self._streams[peer] = self._streams.get(peer, 0) + 1
-            try:
-                return await behave(request, context)
-            finally:
-                self._streams[peer] -= 1
-                if not self._streams[peer]:
-                    del self._streams[peer]
-
-        return answer
-
-
-def peer_of(text: str) -> Peer:
-    """Parse a client's name in gRPC, such as `ipv4:10.0.0.1:80` or `ipv6:%5B::1%5D:80`."""
-    address, _, port = unquote(text).partition(":")[2].rpartition(":")
-    return normalized(address.strip("[]"), int(port) if port.isdecimal() else 0)
-
-
-def normalized(address: str, port: int) -> Peer:
-    """Return address and port, with an IPv4-mapped IPv6 address as IPv4."""
-    with suppress(ValueError):
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-        mapped = getattr(parsed, "ipv4_mapped", None)
-        return str(mapped or parsed), port
-    return address, port
 
 
 class ConnectionGuard:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -31,11 +31,11 @@ from grpc_reflection.v1alpha import reflection
 
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
+from elasticjob_master.core.held_calls import Holder
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server.access import OPEN_TO_ALL, READING, Access, Tokens
-from elasticjob_master.server.connection_guard import Callers
+from elasticjob_master.server.callers import Callers
 from elasticjob_master.server.metrics import CallCounts
-from elasticjob_master.server.services.agent_service import NAME as AGENT_SERVICE
 from elasticjob_master.server.services.agent_service import AgentService
 from elasticjob_master.server.services.decoding import refusing_undecodable
 from elasticjob_master.server.services.discovery_service import DiscoveryService
@@ -74,7 +74,11 @@ _SERVICES = tuple(
         (remote_shell_pb2, "RemoteShellService"),
     )
 )
-_AGENTS_STREAM = f"/{AGENT_SERVICE}/Connect"
+_HOLDERS: Mapping[Access, Holder] = {
+    Access.ALL: "caller",
+    Access.READ: "reader",
+    Access.NONE: "stranger",
+}
 _LAST_HEALTH_SECONDS = 0.5
 
 
@@ -85,9 +89,13 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         self._tokens = Tokens(token)
         self._calls = calls
         self._callers = callers
-        self._no_token: Any = grpc.stream_stream_rpc_method_handler(_refuse_stranger)
-        self._no_right: Any = grpc.stream_stream_rpc_method_handler(_refuse_reader)
-        self._handlers: dict[tuple[str, bool], Any] = {}
+        self._no_token: Any = callers.noting(
+            grpc.stream_stream_rpc_method_handler(_refuse_stranger), "stranger"
+        )
+        self._no_right: Any = callers.noting(
+            grpc.stream_stream_rpc_method_handler(_refuse_reader), "reader"
+        )
+        self._handlers: dict[tuple[str, Access], Any] = {}
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -101,16 +109,14 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
         if access is Access.READ and details.method not in (*OPEN_TO_ALL, *READING):
             self._calls.refused["right"] += 1
             return self._no_right
-        key = details.method, access is Access.NONE
+        key = details.method, access
         if key not in self._handlers:
             handler = await continuation(details)
             if handler is None:
                 self._calls.refused["method"] += 1
                 return None  # no such method exists
             handler = refusing_undecodable(handler, details.method)
-            if access is not Access.NONE:
-                handler = self._callers.noting(handler, agents=details.method == _AGENTS_STREAM)
-            self._handlers[key] = handler
+            self._handlers[key] = self._callers.noting(handler, _HOLDERS[access])
         self._calls.accepted[details.method.removeprefix("/")] += 1
         return self._handlers[key]
 
@@ -151,10 +157,10 @@ class GrpcServer:
     def __init__(self, controller: Controller, state_writer: StateWriter, config: Config) -> None:
         self._config = config
         self.calls = CallCounts()
-        self.callers = Callers()
+        self.callers = Callers(controller.expected_members)
         interceptors = [TokenInterceptor(config.token, self.calls, self.callers)]
         self._server = server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
-        server.add_generic_rpc_handlers((AgentService(controller).handler(),))
+        server.add_generic_rpc_handlers((AgentService(controller, self.callers).handler(),))
         discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(
             DiscoveryService(controller), server
         )

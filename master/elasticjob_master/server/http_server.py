@@ -24,7 +24,7 @@ from elasticjob_master.core.connection_limits import Peer
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server.access import Access, Tokens
 from elasticjob_master.server.answers import stored_answers
-from elasticjob_master.server.connection_guard import KindOf, normalized
+from elasticjob_master.server.callers import KindOf, normalized
 from elasticjob_master.server.grpc_server import CannotListen
 from elasticjob_master.server.metrics import Metrics
 

@@ -11,7 +11,7 @@ from elasticjob_master.core.connection_limits import (
     connections_to_close,
     most_connections,
 )
-from elasticjob_master.server.connection_guard import Callers, normalized, peer_of
+from elasticjob_master.server.callers import Callers, normalized, peer_of
 
 
 def connections(
@@ -65,7 +65,7 @@ def test_each_notation_of_a_client_gives_the_same_address(text: str, peer: tuple
 
 
 def test_clients_whose_connections_ended_are_forgotten() -> None:
-    callers = Callers()
+    callers = Callers(lambda: 0)
     callers._callers = {"ipv4:10.0.0.1:80": None, "ipv4:10.0.0.2:80": None}
     callers._streams = {"ipv4:10.0.0.2:80": 1}
     kinds = callers.kinds()

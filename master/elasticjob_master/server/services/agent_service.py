@@ -39,6 +39,7 @@ from elasticjob_master.core.rendezvous.events import (
 )
 from elasticjob_master.core.rendezvous.members import Member
 from elasticjob_master.server import protobuf
+from elasticjob_master.server.callers import Callers
 from elasticjob_master.server.services import errors
 from elasticjob_master.server.services.agent_stream import (
     CONCURRENT_WRITES,
@@ -56,8 +57,9 @@ NAME = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
 class AgentService:
     """Serves the agents' registrations and streams."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, callers: Callers) -> None:
         self._controller = controller
+        self._callers = callers
         self._world_messages: WorldMessages | None = None
         self._turns = asyncio.Semaphore(CONCURRENT_WRITES)
 
@@ -105,7 +107,8 @@ class AgentService:
         async with errors.abort_on_refusal(context):
             member = self._welcome(first, send)
         try:
-            await stream.serve(partial(self._take, member))
+            with self._callers.agent(context):
+                await stream.serve(partial(self._take, member))
         finally:
             self._controller.disconnect(member.uid, send)
 
