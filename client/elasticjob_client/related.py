@@ -6,9 +6,17 @@ import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json, Object, ObjectMeta
-from elasticjob_api.ownership import ELASTIC_JOB, names_owner
+from elasticjob_api.ownership import ELASTIC_JOB, may_be_of_job, names_owner
 from elasticjob_api.pod_identity import member_of_name
-from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_PLANS
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    EVENTS,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    Resource,
+)
 
 from elasticjob_client.cluster import Cluster, ask
 from elasticjob_client.jobs import read
@@ -89,13 +97,29 @@ async def plans_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
 
     Raises `ClientError`.
     """
-    found = await ask(
-        cluster, SCALE_PLANS, "", lambda: cluster.kube.list(SCALE_PLANS, job.metadata.namespace)
-    )
-    plans = (plan for plan in found["items"] if plan["spec"].get("jobName") == job.metadata.name)
-    return sorted(
-        plans, key=lambda plan: (plan["metadata"]["creationTimestamp"], plan["metadata"]["name"])
-    )
+    found = await _all(cluster, SCALE_PLANS, job.metadata.namespace)
+    plans = (plan for plan in found if plan["spec"].get("jobName") == job.metadata.name)
+    return sorted(plans, key=_by_creation)
+
+
+async def requests_without_plan(cluster: Cluster, job: ElasticJob) -> list[Json]:
+    """Return the ScaleIns and ScaleOuts of a job that wait for their plan, or were refused one.
+
+    They have `apiVersion` and `kind`; the oldest come first. Raises `ClientError`.
+    """
+    requests: list[Json] = []
+    for resource in (SCALE_INS, SCALE_OUTS):
+        found = await _all(cluster, resource, job.metadata.namespace)
+        requests += (
+            {"apiVersion": resource.api_version, "kind": resource.kind, **each}
+            for each in found
+            if each["spec"].get("jobName") == job.metadata.name
+            and may_be_of_job(
+                read(each["metadata"], ObjectMeta), job.metadata.name, job.metadata.uid
+            )
+            and not (each.get("status") or {}).get("plan")
+        )
+    return sorted(requests, key=_by_creation)
 
 
 async def events_of(cluster: Cluster, job: ElasticJob) -> list[Event]:
@@ -121,6 +145,16 @@ async def events_of(cluster: Cluster, job: ElasticJob) -> list[Event]:
         )
 
     return sorted(filter(belongs, found.items), key=lambda event: event.time)
+
+
+async def _all(cluster: Cluster, resource: Resource, namespace: str) -> list[Json]:
+    found = await ask(cluster, resource, "", lambda: cluster.kube.list(resource, namespace))
+    items: list[Json] = found["items"]
+    return items
+
+
+def _by_creation(found: Json) -> tuple[str, str]:
+    return found["metadata"]["creationTimestamp"], found["metadata"]["name"]
 
 
 def _created(job: ElasticJob) -> str:

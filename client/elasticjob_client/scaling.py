@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.indices import parse_indices
+from elasticjob_api.job_sizes import size_error, why_not_scaled
 from elasticjob_api.meta import Json
+from elasticjob_api.pod_identity import member_of_name
 from elasticjob_api.scaleplan import FINISHED
 from elasticjob_kube.resources import SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
 from elasticjob_client.cluster import Cluster, ask
-from elasticjob_client.errors import ClientError
-from elasticjob_client.jobs import get_job
+from elasticjob_client.errors import ClientError, JobEnded
+from elasticjob_client.jobs import ENDED, get_job
+from elasticjob_client.related import plans_of, requests_without_plan
 from elasticjob_client.waiting import wait_until
 
 _SIZE = re.compile(r"([+-]?)([0-9]{1,5})")
@@ -94,13 +99,16 @@ async def request_size(cluster: Cluster, job: str, change: SizeChange) -> ScaleR
 
     Raises:
         NoSuchObject: there is no such job.
-        ClientError: the job has no such role, or the API server refuses the request.
+        JobEnded: the job has ended.
+        ClientError: the operator would refuse the request, or the API server does.
     """
-    roles = (await get_job(cluster, job)).spec.replica_specs
-    if change.role not in roles:
-        known = ", ".join(sorted(roles))
+    found = await get_job(cluster, job)
+    why = refusal(found, change)
+    # The result of a difference depends on the requests that are carried out before it.
+    if why and (change.replicas is not None or not await _has_unfinished_requests(cluster, found)):
         where = f"job {cluster.namespace}/{job}"
-        raise ClientError(f"{where} has no role {change.role}; it has {known}")
+        kind = JobEnded if found.status.phase in ENDED else ClientError
+        raise kind(f"{where}: {why}; nothing is requested")
     resource = change.resource
     body = {
         "apiVersion": names.API_VERSION,
@@ -114,6 +122,32 @@ async def request_size(cluster: Cluster, job: str, change: SizeChange) -> ScaleR
         cluster, resource, "", lambda: kube.create(resource, namespace, body), repeatable=False
     )
     return ScaleRequest(resource, made["metadata"]["name"])
+
+
+def refusal(job: ElasticJob, change: SizeChange) -> str:
+    """Return why the operator would refuse a change of the present job; empty if unknown."""
+    role = change.role
+    if role not in (roles := job.spec.replica_specs):
+        return f"{role} is not a role of the job; it has {', '.join(sorted(roles))}"
+    if why := why_not_scaled(job):
+        return f"the job {why}"
+    stored = job.status.replica_statuses.get(role)
+    if stored is None:  # the operator has not handled the job yet
+        return "" if change.replicas is None else size_error(job, role, change.replicas)
+    members = parse_indices(stored.indices)
+    for pod in change.pods:
+        member = member_of_name(job.metadata.name, pod)
+        if member is None or member.role != role or member.index not in members:
+            return f"{pod} is not a member of role {role}; elasticjob describe lists the members"
+    size = change.replicas
+    if size is None:
+        size = len(members) + change.add - (change.remove or len(set(change.pods)))
+    return "" if size == len(members) else size_error(job, role, size)
+
+
+async def _has_unfinished_requests(cluster: Cluster, job: ElasticJob) -> bool:
+    requests = [*await plans_of(cluster, job), *await requests_without_plan(cluster, job)]
+    return any((each.get("status") or {}).get("phase") not in _ENDED for each in requests)
 
 
 async def wait_for_end(

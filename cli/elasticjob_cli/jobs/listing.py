@@ -16,7 +16,7 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import get_job, list_jobs
 from elasticjob_client.members import Ranks, ranks_of
-from elasticjob_client.related import Event, events_of, plans_of, pods_of
+from elasticjob_client.related import Event, events_of, plans_of, pods_of, requests_without_plan
 from elasticjob_client.report import stored_answers
 from elasticjob_client.waiting import parse_phase
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
@@ -77,17 +77,23 @@ def list_(
 
 @for_cluster
 def plans(job: Job, access: Access, output: Format = Output.TABLE) -> None:
-    """List a job's ScalePlans: source, change and outcome."""
+    """List a job's ScalePlans: source, change and outcome.
+
+    ScaleIns and ScaleOuts without a plan, such as refused ones, are listed too.
+    """
 
     async def work(cluster: Cluster) -> list[Json]:
-        return await plans_of(cluster, await get_job(cluster, job))
+        of_job = await get_job(cluster, job)
+        found = [*await plans_of(cluster, of_job), *await requests_without_plan(cluster, of_job)]
+        return sorted(found, key=lambda each: str(each["metadata"]["creationTimestamp"]))
 
     found = run(access, work)
     if output not in TABLES:
         print_objects(SCALE_PLANS, found, output)
         return
     wide = output is Output.WIDE
-    table = tables.plans_table(readable(found, ScalePlan), time.time(), wide=wide)
+    plans = readable(list(map(tables.request_as_plan, found)), ScalePlan)
+    table = tables.plans_table(plans, time.time(), wide=wide)
     print_table(table, none="no plans yet")
 
 

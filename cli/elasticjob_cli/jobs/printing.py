@@ -65,7 +65,8 @@ def print_objects(resource: Resource, found: Sequence[Json], output: Output) -> 
     """Print objects as a List of the API, or their names as kubectl accepts them."""
     if output is Output.NAME:
         for each in found:
-            echo(f"{resource.plural}.{resource.group}/{each['metadata']['name']}")
+            plural = f"{each.get('kind', resource.kind).lower()}s"
+            echo(f"{plural}.{resource.group}/{each['metadata']['name']}")
         return
     items = [{"apiVersion": resource.api_version, "kind": resource.kind, **each} for each in found]
     body = {"apiVersion": "v1", "kind": "List", "items": items}

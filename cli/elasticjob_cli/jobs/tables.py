@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, Progress
+from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
 from elasticjob_client.related import Event
@@ -82,6 +84,21 @@ def plans_table(plans: Iterable[ScalePlan], now: float, *, wide: bool) -> Table:
     for column in (*table.columns[2:3], *table.columns[5:]):
         column.no_wrap = False
     return table
+
+
+def request_as_plan(found: Json) -> Json:
+    """Return a ScaleIn or ScaleOut without a plan as the plan that it asks for."""
+    kind = found.get("kind")
+    if kind not in ("ScaleIn", "ScaleOut"):
+        return found
+    spec = found["spec"]
+    count = spec.get("count") or len(spec.get("podNames") or ())
+    change = f"{spec.get('role', names.ROLE_WORKER)} {'-' if kind == 'ScaleIn' else '+'}{count}"
+    status = found.get("status") or {}
+    phase = {"ScaleFailed": "Failed", "ScaleSucceeded": "Succeeded"}.get(status.get("phase", ""))
+    shown = {"change": change, "phase": phase, "message": status.get("message", "")}
+    plan = {"jobName": spec["jobName"], "source": kind}
+    return {"metadata": found["metadata"], "spec": plan, "status": shown}
 
 
 def events_table(events: Iterable[Event], now: float) -> Table:

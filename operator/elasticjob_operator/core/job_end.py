@@ -5,6 +5,7 @@ from __future__ import annotations
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJobStatus, Phase
 from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.job_sizes import why_not_scaled
 from elasticjob_api.times import parse_time
 from msgspec.structs import replace
 
@@ -82,7 +83,7 @@ def clean_up_job(observed: Observed, now: float) -> Decision:
             or _is_cleaned_up(pod, policy.clean_pod_policy)
         ):
             result.terminate(job, pod, now)
-    reason = f"spec.jobName: ElasticJob {job.metadata.name!r} has ended ({job.status.phase})"
+    reason = f"spec.jobName: ElasticJob {job.metadata.name!r} {why_not_scaled(job)}"
     return decision_with_status(
         observed,
         job_status.with_counts(observed, result.status),

@@ -6,6 +6,8 @@ of its own. It has no phase of its own, because programs that wait for a job kno
 
 from __future__ import annotations
 
+from elasticjob_api.job_sizes import why_not_scaled
+
 from elasticjob_operator.core import job_status
 from elasticjob_operator.core.end_pods import end_pods, with_members_at_rest
 from elasticjob_operator.core.job_end import finish_job
@@ -30,7 +32,7 @@ def stop_job(observed: Observed, now: float) -> Decision:
     if not live:
         return finish_job(observed, status, "Failed", _CAUSE, now, reason="Stopped")
     end_pods(result, job, live, now)
-    reason = f"spec.jobName: ElasticJob {job.metadata.name!r} is being stopped"
+    reason = f"spec.jobName: ElasticJob {job.metadata.name!r} {why_not_scaled(job)}"
     return decision_with_status(
         observed,
         job_status.with_stop(observed, status, _CAUSE, now),

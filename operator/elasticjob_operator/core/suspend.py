@@ -5,6 +5,8 @@ Its pods end; the status keeps the size and the counts with which the job is res
 
 from __future__ import annotations
 
+from elasticjob_api.job_sizes import why_not_scaled
+
 from elasticjob_operator.core import job_status
 from elasticjob_operator.core.end_pods import end_pods, with_members_at_rest
 from elasticjob_operator.core.job_end import end_job
@@ -20,13 +22,14 @@ from elasticjob_operator.core.status_writes import decision_with_status
 def suspend_job(observed: Observed, now: float) -> Decision:
     """Suspend a job as its spec says; when its pods have ended, it gives its quota back."""
     cause = job_status.SUSPENDED_BY_USER
-    return _suspend(observed, now, "Suspended", cause, why_not_scaled="is suspended")
+    why = why_not_scaled(observed.job)
+    return _suspend(observed, now, "Suspended", cause, why_no_plans=why)
 
 
 def wait_for_quota(observed: Observed, why: str, now: float, defaults: Defaults) -> Decision:
     """Suspend a job that has no quota, with a Workload that waits for quota."""
     return _suspend(
-        observed, now, job_status.WAITING_FOR_QUOTA, why, why_not_scaled=why, defaults=defaults
+        observed, now, job_status.WAITING_FOR_QUOTA, why, why_no_plans=why, defaults=defaults
     )
 
 
@@ -36,7 +39,7 @@ def _suspend(
     reason: str,
     cause: str,
     *,
-    why_not_scaled: str,
+    why_no_plans: str,
     defaults: Defaults | None = None,
 ) -> Decision:
     """Delete the pods, and end all plans and requests, after the size to resume with is stored.
@@ -51,7 +54,7 @@ def _suspend(
     status = job_status.with_counts(observed, result.status)
     if has_succeeded(job, status, current_indices(status)):
         return end_job(observed, status, None, now)
-    ended = f"spec.jobName: ElasticJob {job.metadata.name!r} {why_not_scaled}"
+    ended = f"spec.jobName: ElasticJob {job.metadata.name!r} {why_no_plans}"
     actions: list[Action] = [*result.deletes, *end_plans_and_requests(observed, ended, now)]
     if defaults is not None:
         actions += workloads_at_rest(observed, status, now, defaults)

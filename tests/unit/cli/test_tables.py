@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec, ElasticJobStatus
 from elasticjob_api.meta import ObjectMeta
-from elasticjob_cli.jobs.tables import jobs_table
+from elasticjob_api.scaleplan import ScalePlan
+from elasticjob_api.times import parse_time
+from elasticjob_cli.jobs.tables import jobs_table, plans_table, request_as_plan
 from rich.console import Console
 
 
@@ -23,3 +26,20 @@ def test_a_long_message_takes_no_room_from_the_names_on_80_columns() -> None:
     lines = text.get().splitlines()
     assert "crashing-job  Failed" in lines[1]
     assert max(map(len, lines)) <= 80
+
+
+def test_a_refused_request_is_listed_among_the_plans_with_its_change_and_the_reason() -> None:
+    refused = {
+        "apiVersion": "elasticjob.dev/v1alpha1",
+        "kind": "ScaleIn",
+        "metadata": {"name": "a-1", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"jobName": "a", "podNames": ["a-worker-1", "a-worker-2"]},
+        "status": {"phase": "ScaleFailed", "message": "spec.podNames[0]: no"},
+    }
+    plans = [msgspec.convert(request_as_plan(refused), ScalePlan)]
+    shown = Console(width=120)
+    with shown.capture() as text:
+        shown.print(plans_table(plans, parse_time("2026-01-01T00:00:09Z"), wide=False))
+    assert " ".join(text.get().splitlines()[1].split()) == (
+        "a-1 ScaleIn worker -2 Failed 9s spec.podNames[0]: no"
+    )

@@ -12,7 +12,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.frameworks import framework_of
+from elasticjob_api.job_sizes import launcher_of
 
 Json = dict[str, Any]
 _TRAINS_ALONE = re.compile(r"(.*/)?(python[0-9.]*|horovodrun)")
@@ -20,18 +20,13 @@ _TRAINS_ALONE = re.compile(r"(.*/)?(python[0-9.]*|horovodrun)")
 
 def runs_launcher_commands(job: ElasticJob, role: str) -> bool:
     """Return whether members of a role have no command and run the launcher's commands."""
-    launcher = _launcher(job)
+    launcher = launcher_of(job)
     return launcher is not None and role != launcher and not _container(job, role).get("command")
-
-
-def is_launcher(job: ElasticJob, role: str) -> bool:
-    """Return whether a role is the launcher, whose member starts the training in the others."""
-    return role == _launcher(job)
 
 
 def uses_remote_shell(job: ElasticJob, role: str) -> bool:
     """Return whether members of a role use the agents' remote shell to reach others."""
-    return role == _launcher(job) and any(
+    return role == launcher_of(job) and any(
         runs_launcher_commands(job, other) for other in job.spec.replica_specs
     )
 
@@ -41,7 +36,7 @@ def command_error(job: ElasticJob, role: str) -> str | None:
 
     None if they can.
     """
-    launcher = _launcher(job)
+    launcher = launcher_of(job)
     if launcher is None:
         return None
     return _launcher_error(job, role) if role == launcher else _worker_error(job, role, launcher)
@@ -49,7 +44,7 @@ def command_error(job: ElasticJob, role: str) -> str | None:
 
 def has_host_files(job: ElasticJob, role: str) -> bool:
     """Return whether members get the folder: launchers without another volume at its path."""
-    if not is_launcher(job, role):
+    if role != launcher_of(job):
         return False
     pod = job.spec.replica_specs[role].template["spec"]
     mounts = pod["containers"][0].get("volumeMounts") or ()
@@ -108,12 +103,6 @@ def _worker_error(job: ElasticJob, role: str, launcher: str) -> str | None:
             "the launcher starts the training; remove them"
         )
     return None
-
-
-def _launcher(job: ElasticJob) -> str | None:
-    """Return the job's launcher role, if it has members with an agent."""
-    launcher = framework_of(job.spec.framework, job.spec.replica_specs).launcher_role
-    return launcher if launcher is not None and job.spec.replica_specs[launcher].managed else None
 
 
 def _container(job: ElasticJob, role: str) -> dict[str, Any]:

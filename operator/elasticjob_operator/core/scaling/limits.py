@@ -5,12 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_api.job_sizes import size_error
 from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.resources import bounded_resource
 from elasticjob_api.scaleplan import ScalePlan
 
-from elasticjob_operator.core.manifests.launcher import is_launcher
 from elasticjob_operator.core.manifests.pods import with_resources
 from elasticjob_operator.core.model.plan import (
     Indices,
@@ -50,22 +49,8 @@ def check_bounds(job: ElasticJob, role: str, size: int, *, prefix: str) -> None:
     Raises:
         PlanRefused: it is outside.
     """
-    spec = job.spec.replica_specs[role]
-    framework = job.spec.framework
-    if size < spec.min_replicas:
-        raise PlanRefused(
-            f"{prefix}{size} members of role {role} would be below minReplicas {spec.min_replicas}"
-        )
-    if spec.max_replicas is not None and size > spec.max_replicas:
-        raise PlanRefused(
-            f"{prefix}{size} members of role {role} would be above maxReplicas {spec.max_replicas}"
-        )
-    if size > 1 and spec.agent != "None" and role in FRAMEWORKS[framework].single_roles:
-        raise PlanRefused(f"{prefix}framework {framework} has one {role}, not {size}")
-    if size > 1 and is_launcher(job, role):
-        raise PlanRefused(
-            f"{prefix}each {role} would start a training of its own; a job has one, not {size}"
-        )
+    if error := size_error(job, role, size):
+        raise PlanRefused(f"{prefix}{error}")
 
 
 def check_resources(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> None:

@@ -8,7 +8,7 @@ pod ends before the result is known, the plan fails.
 from __future__ import annotations
 
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.frameworks import framework_of
+from elasticjob_api.job_sizes import launcher_of
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec, ScalePlanStatus
 from elasticjob_api.scalers import ScaleInSpec, ScaleOutSpec
 from elasticjob_api.scripts import ScriptRun
@@ -45,12 +45,6 @@ def check(job: ElasticJob, spec: ScaleInSpec | ScaleOutSpec | ScalePlanSpec) -> 
             "that is the role launcher of framework horovod, with an agent; remove script, or give "
             "the job one"
         )
-
-
-def launcher_of(job: ElasticJob) -> str | None:
-    """Return the role that runs scripts, if the job has it with an agent."""
-    role = framework_of(job.spec.framework, job.spec.replica_specs).launcher_role
-    return role if role is not None and job.spec.replica_specs[role].managed else None
 
 
 def is_pending(plan: ScalePlan) -> bool:
