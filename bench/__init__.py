@@ -1,1 +1,1 @@
-"""Measures the operator and the master, as ratios to bare requests of the same run (`make bench`)."""
+"""Measures operator and master, as ratios to bare requests of the same run (`make bench`)."""

@@ -53,9 +53,10 @@ class Outcome:
         plans: those that were made, by search, without those that did not get their pods.
         ratio: the throughput at the end, relative to that of the best size; at most 1.
         excess: members beyond the best size plus one, relative to the best size.
-        below_measured: by which part the throughput at the end is below that of a size that was tried, and is no larger
-            than the best one.
-        first_hour: samples trained in it, relative to those of an oracle, which has the best size from the start.
+        below_measured: the part by which the throughput at the end is below that of a size that
+            was tried and is no larger than the best one.
+        first_hour: samples trained in it, relative to those of an oracle, which has the best size
+            from the start.
         whole: the same for all of the time.
         most_cores: the most that a server had.
         most_servers: the most that there were.
@@ -134,7 +135,6 @@ class SimulatedJob:
         self._begin_round(world.start)
 
     # --- the job
-    # -----------------------------------------------------------------------------------------------------
 
     def _begin_round(self, size: int) -> None:
         """Form a world with this number of workers."""
@@ -249,7 +249,6 @@ class SimulatedJob:
         return WALL + self.now + self.clock_error(self.now)
 
     # --- the auto-scaler
-    # ---------------------------------------------------------------------------------------------
 
     def run(self, hours: float = 4.0) -> Outcome:
         """Train for this time, or until the training has ended."""

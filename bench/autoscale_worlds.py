@@ -22,7 +22,7 @@ class Servers:
     """Two parameter servers.
 
     Attributes:
-        per_core: samples per second that one core serves; without a bound the servers only look busy.
+        per_core: samples/s that one core serves; without a bound the servers only look busy.
         cores: of each at the beginning.
         room: cores that each may get.
         most: how many the job may have.
@@ -171,7 +171,6 @@ def named_worlds() -> list[World]:
 
 
 # --- drawn at random
-# -------------------------------------------------------------------------------------------------
 
 
 def _smooth(rng: random.Random) -> tuple[str, Curve]:
@@ -260,5 +259,8 @@ def drawn(kind: str, number: int) -> World:
     elif kind in ("trend", "disturbed"):
         change, factor = (_trend if kind == "trend" else _disturbed)(rng)
         name = f"{name}, {change}"
-    name = f"{kind} {number}: {name}; from {start} of {maximum}, noise {noise:.1%}, objective {objective}"
+    name = (
+        f"{kind} {number}: {name}; "
+        f"from {start} of {maximum}, noise {noise:.1%}, objective {objective}"
+    )
     return World(kind, name, curve, start, maximum, objective=objective, noise=noise, factor=factor)

@@ -32,7 +32,10 @@ def _jobs(objective: str) -> dict[str, list[Met]]:
 def _mean(
     name: str, unit: str, value: Callable[[Met], float], *, objective: str = "Efficiency"
 ) -> Callable[[], Awaitable[Result]]:
-    """Return a measurement of a mean over all worlds, which prints the mean of every kind to stderr."""
+    """Return a measurement of the mean over all worlds.
+
+    It prints the mean of each kind to stderr.
+    """
 
     async def measure() -> Result:
         jobs = _jobs(objective)
@@ -47,7 +50,7 @@ def _mean(
 
 
 def _harmed(job: Met) -> bool:
-    """Return whether a job had a storm of plans, or ended slower than at a size that it had tried."""
+    """Return whether a job had too many plans, or ended slower than at a size that it had tried."""
     return job.outcome.most_plans > _MOST_PLANS or job.outcome.below_measured > 0.03
 
 

@@ -114,7 +114,10 @@ class BenchCluster:
             yield
 
     async def _empty(self, namespace: str) -> None:
-        """Delete jobs and pods without waiting for the garbage collector, then the namespace in the background."""
+        """Delete jobs and pods without the garbage collector, then the namespace.
+
+        The namespace is deleted in the background.
+        """
         for resource in (SCALE_PLANS, ELASTIC_JOBS, PODS):
             params = {
                 "gracePeriodSeconds": "0",

@@ -22,8 +22,9 @@ _DECISIONS = 20
 
 
 async def decision_10000() -> Result:
-    """The CPU time of one decision about a job of 10,000 members without an agent, one of which has just failed.
+    """Measure the CPU time of one decision about a job of 10,000 members without an agent.
 
+    One member has just failed.
     The limit is that of looking at each member's pod once, which is the least that a decision has
     to do.
     """

@@ -1,5 +1,6 @@
-"""Runs a master that reaches the API server as in a pod, with the service account's files in a folder of the caller.
+"""Runs a master that reaches the API server as in a pod.
 
+The service account's files are in a folder that the caller chooses.
 `python -m bench.master_in_pod FOLDER [OPTION ...]` runs it; in a real pod the folder is fixed.
 """
 

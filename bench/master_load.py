@@ -50,7 +50,10 @@ async def heartbeat_ratio() -> Result:
 
 
 async def cpu_1000() -> Result:
-    """Share of one core that the master uses for 1,000 heartbeats/s from 1,000 agents, all its threads together."""
+    """Measure the part of one core that the master uses for 1,000 heartbeats/s of 1,000 agents.
+
+    All its threads are counted.
+    """
     ours = list[float]()
     raw = list[float]()
     async with _master_and_bare() as sides:
@@ -82,7 +85,10 @@ async def heartbeat_p99() -> Result:
 
 
 async def agent_kib() -> Result:
-    """Memory of the master for each of 10,000 agents after some seconds of 1,000 heartbeats/s, none of them lost."""
+    """Measure the master's memory for each of 10,000 agents.
+
+    The agents have sent 1,000 heartbeats/s for some seconds, of which none was lost.
+    """
     async with servers.bare() as server:
         raw = await _kib_per_agent(server, _BASELINE_AGENTS)
     async with servers.master(workers=_MEMORY_AGENTS + 1) as server:

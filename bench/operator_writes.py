@@ -30,7 +30,10 @@ Counts = dict[tuple[str, str, str], int]
 
 
 async def writes_per_worker(bench: BenchCluster) -> Result:
-    """All writes from the creation of a job with 500 workers until all are ready and nothing is written any more."""
+    """Count all writes from the creation of a job with 500 workers until all are ready.
+
+    The count ends when the operator writes nothing any more.
+    """
     async with (
         bench.namespace() as namespace,
         bench.operator(namespace),

@@ -23,7 +23,7 @@ _NOT_MANAGED = {"managedBy": "bench"}
 
 
 async def create_ratio(bench: BenchCluster) -> Result:
-    """One job of 1,000 workers, from its creation to its last pod, against bare creates of the same pods."""
+    """Compare the creation of a job's 1,000 workers with bare creates of the same pods."""
     workers = 1000
     raw = []
     ours = []
@@ -61,7 +61,7 @@ async def _many(bench: BenchCluster, number: int, workers: int, *, role: str) ->
 async def _seconds_of_jobs(
     bench: BenchCluster, number: int, workers: int, *, role: str = names.ROLE_WORKER
 ) -> float:
-    """Return how long after the first job's creation began the last pod of the role had been created."""
+    """Return the seconds from the first job's creation until the role's last pod is created."""
     async with (
         bench.namespace() as namespace,
         bench.operator(namespace),

@@ -68,7 +68,11 @@ async def create_all(
     Raises:
         RuntimeError: one of them was not created.
     """
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{cluster.port}\r\nContent-Type: application/json\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\n"
+        f"Host: 127.0.0.1:{cluster.port}\r\n"
+        "Content-Type: application/json\r\n"
+    )
     rendered = [msgspec.json.encode(body) for body in bodies]
     waiting = [
         f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body for body in reversed(rendered)

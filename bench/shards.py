@@ -29,8 +29,9 @@ _DATASET = pb.CreateDatasetRequest(
 
 
 async def shards_per_s() -> Result:
-    """64 workers with a connection each lease 128 shards at a time, and report as many, against a bare server.
+    """Compare 64 workers, each with a connection, with the same workers of a bare server.
 
+    Each leases 128 shards at a time, and reports as many.
     The master stores the ledger in a file before it answers a report; the shards are leased in a
     shuffled order.
     """
@@ -52,7 +53,7 @@ async def _rate(start: Callable[[], AbstractAsyncContextManager[Server]]) -> flo
 
 
 async def _train(worker: Agent, until: float) -> int:
-    """Lease the next shards while the last ones are being reported, as the training library does."""
+    """Lease the next shards while reporting the last ones, as the training library does."""
     count = 0
     done = await _lease(worker, 0)
     while time.perf_counter() < until:

@@ -84,7 +84,7 @@ async def agents(master: str, folder: Path) -> AsyncIterator[Run]:
             names.ENV_TERMINATION_LOG: str(folder / "termination"),
             names.ENV_DRAIN_SECONDS: "2",
         }
-        # The address of the test's master, at which no agent of another test listens.
+        # The address of the test's master is used, because it belongs to this test only.
         environment = agent_environment({**defaults, **more}, master=master, address=master)
         process = await asyncio.create_subprocess_exec(
             *program,

@@ -34,7 +34,7 @@ REQUESTS: dict[Fault, int] = {
     "503": 1,
     "slow": 1,
 }
-"""How many of 50 requests meet each fault; "after" means after the request was executed."""
+"""The number of requests in 50 with each fault; "after" means after the request was executed."""
 WATCHES: dict[Fault, int] = {"none": 9, "lost before": 1, "503": 1, "410": 1}
 """The same for 12 watches; a watch without a fault is cut after a while."""
 SLOW_SECONDS = 0.4
@@ -202,7 +202,7 @@ async def chaos_proxy(
 ) -> AsyncIterator[ChaosProxy]:
     """Run a proxy to the cluster's API server while the block lasts.
 
-    Without a seed it injects no faults.
+    It injects no faults if there is no seed.
     """
     proxy = ChaosProxy(directory / "proxy.kubeconfig", None)
     if seed is not None:

@@ -23,8 +23,8 @@ async def kubelet(
 ) -> AsyncIterator[None]:
     """Run pods of one namespace while the block lasts.
 
-    Without agents, no drain is confirmed. On a node, which is created for the block, a deleted pod
-    stays until the test lets it end; without a node it is deleted at once.
+    No drain is confirmed if `agents` is false. A node is created for the block. A deleted pod on a
+    node stays until the test lets it end; without a node it is deleted at once.
     """
     if node:
         taint = {"key": "elasticjob-tests/played", "effect": "NoSchedule"}

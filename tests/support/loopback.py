@@ -1,6 +1,6 @@
 """Assigns loopback networks, so that tests in parallel processes never listen on the same address.
 
-Masters and agents listen on fixed ports. Each test therefore needs addresses of its own.
+Masters and agents listen on fixed ports. Each test therefore needs different addresses.
 """
 
 from __future__ import annotations

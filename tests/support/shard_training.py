@@ -1,7 +1,7 @@
 """Trains without a framework: reads the lines of its shards, and writes a line to a file for each
 shard.
 
-Its environment says what it does: FILES (its data), TRAINED (a folder), and MODE.
+It reads these environment variables: FILES (its data), TRAINED (a folder), and MODE.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ async def cuttable_proxy(
 ) -> AsyncIterator[CuttableProxy]:
     """Run a proxy that forwards a port while in the block.
 
-    Without a target it must be cut until the test has set one.
+    If it has no target, it must be cut until the test has set one.
     """
     made = CuttableProxy(to)
     server = await asyncio.start_server(made.serve, host, port)

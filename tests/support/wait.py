@@ -48,9 +48,9 @@ async def until(
     seconds: float = SECONDS,
     explain: Callable[[], str] = str,
 ) -> Any:
-    """Wait until the result of `look`, awaited if necessary, holds.
+    """Wait until the result of `look`, awaited if necessary, meets the condition.
 
-    By default, until it is true.
+    The default condition is that the result is true.
     """
     last: Any = None
     try:

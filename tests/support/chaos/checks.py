@@ -38,7 +38,7 @@ ALL_KINDS = (
 )
 _OF_KUBERNETES = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
 _MOST_MORE = (30, 20, 5)
-"""How many more MB, open files and tasks an operator may have after the run than a new one."""
+"""The most MB, open files and tasks an operator may have after the run above a new one's."""
 _WAITING_TASKS = 3
 """An operator with at least this number of tasks leads."""
 _LEFT_SECONDS = 60

@@ -35,7 +35,7 @@ class Faults:
     objects: ObjectFaults
 
     async def inject(self, fault: Fault) -> None:
-        """Inject a fault, and undo it after its time; the record says what was hit."""
+        """Inject a fault, record the object that it hit, and undo it after its time."""
         record = self.cluster.record
         verb, _, what = fault.kind.partition("-")
         with contextlib.ExitStack() as undo:

@@ -137,7 +137,7 @@ class ObjectFaults:
     async def tamper(self, fault: Fault, what: str) -> str | None:
         """Falsify a label with all rights, or a status with the rights of the job's master.
 
-        Return what was written.
+        Return a description of the write.
         """
         if what == "labels":
             pod = pick([*self.pods.running(masters=False), *self.copies.masters()], fault.target)

@@ -1,5 +1,6 @@
-"""Trains with TensorFlow as TFJobs were meant to: static cluster, variables on servers, a graph per
-worker.
+"""Trains with TensorFlow in the way of a TFJob.
+
+The cluster is static, the variables are on servers, and each worker has a graph.
 
 Learns y = 3 x. Runs as `python between_graph_training.py FOLDER STEPS`; TF_CONFIG says which
 process this is. The chief, or the first worker if there is no chief, saves when it is asked to

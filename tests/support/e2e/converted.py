@@ -15,7 +15,7 @@ _SOMETHING_IS_LOST = 3
 
 
 def create_converted(sandbox: Sandbox, *documents: Json) -> None:
-    """Convert documents of another operator and create the results in the test's namespace."""
+    """Convert another operator's documents and create the results in the test's namespace."""
     for document in documents:
         document["metadata"].pop("namespace", None)
     done = subprocess.run(

@@ -150,7 +150,7 @@ def _rank(process: psutil.Process) -> int:
 
 @dataclass(frozen=True)
 class World:
-    """What rank 0 has printed of one world: processes, first step, and last step if stopped."""
+    """A world as rank 0 has printed it: processes, first step, and last step if it was stopped."""
 
     round: int
     size: int

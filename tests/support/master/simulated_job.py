@@ -463,7 +463,7 @@ class SimulatedJob:
         self.spawn(self._read_job(self.master))
 
     def give_up_master(self) -> SimulatedMaster:
-        """Start another master beside the present one, which still runs, and return the latter."""
+        """Start another master while the present one still runs; return the present one."""
         assert self.master is not None
         earlier = self.master
         earlier.superseded_at = self.loop.time()

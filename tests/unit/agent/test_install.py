@@ -1,4 +1,4 @@
-"""The installed bytecode is that of the source, also beside outdated bytecode."""
+"""Tests that the installed bytecode matches the source, even if outdated bytecode exists."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The callbacks in the real frameworks, if these are installed.
+"""Tests the callbacks in the real frameworks, if these are installed.
 
-Each runs in a new interpreter: the frameworks start threads, beside which no test may fork.
+Each runs in a new interpreter, because the frameworks start threads and a process with threads must
+not fork.
 """
 
 from __future__ import annotations

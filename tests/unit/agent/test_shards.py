@@ -1,6 +1,6 @@
-"""Data sets of a script that runs without an agent.
+"""Tests data sets of a script that runs without an agent.
 
-The same account, checkpoints, files and streams.
+Accounting, checkpoints, files and streams work as they do with an agent.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_every_line_of_every_file_is_leased_once(
         text = "".join(f"{line}\n" for line in lines)
         paths[-1].write_bytes((text if ended else text.removesuffix("\n")).encode())
     index = folder / "index" if indexed else None
-    for _ in range(2):  # the second time the index is there
+    for _ in range(2):  # the second time the index exists already
         shards = elasticjob.text_shards(
             "text", paths, lines_per_shard=lines_per_shard, shuffle=shuffle, index=index
         )

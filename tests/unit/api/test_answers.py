@@ -1,7 +1,4 @@
-"""The last answers of a master.
-
-Packed within a bound, and read without harm whoever has written them.
-"""
+"""Tests a master's stored last answers: their size is bounded, and invalid ones do no harm."""
 
 from __future__ import annotations
 

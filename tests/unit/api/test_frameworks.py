@@ -1,7 +1,4 @@
-"""The environment that each framework gets for a world.
-
-Consistent between all members, for every world.
-"""
+"""Tests that each framework gets an environment that all members of a world agree on."""
 
 from __future__ import annotations
 
@@ -106,9 +103,7 @@ def test_jobs_of_the_embedded_cluster_meet_at_ports_of_their_own(framework: str)
 
 
 @pytest.mark.guarantee("shared-network-stack")
-def test_tensorflows_jobs_of_the_embedded_cluster_have_ports_of_their_own_and_servers_keep_theirs() -> (
-    None
-):
+def test_tensorflow_jobs_of_one_host_have_different_ports_and_servers_keep_theirs() -> None:
     def ports(job: str, *members: tuple[str, int]) -> dict[str, list[str]]:
         def address(role: str, index: int) -> str:
             return derive_address(NetworkIdentity("default", job, f"{role}-{index}"))
@@ -175,10 +170,8 @@ def test_tensorflow_tasks_are_unique_without_holes_and_find_themselves_in_the_cl
             assert "evaluator" not in one["cluster"]
         else:
             address = one["cluster"][one["task"]["type"]][one["task"]["index"]]
-            assert (
-                address
-                == f"{peer.address}:{FIRST_PORTS[peer.role] + peer.index * peer.slots + peer.local_rank}"
-            )
+            port = FIRST_PORTS[peer.role] + peer.index * peer.slots + peer.local_rank
+            assert address == f"{peer.address}:{port}"
 
 
 @pytest.mark.guarantee("mxnet-samples-count-once")

@@ -1,6 +1,6 @@
-"""References to the variables of a world.
+"""Tests references to the variables of a world.
 
-By Kubernetes' rules, although the kubelet has read them before.
+They follow Kubernetes' rules, although the kubelet has expanded the text before.
 """
 
 from __future__ import annotations

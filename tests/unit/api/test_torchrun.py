@@ -1,4 +1,4 @@
-"""How torchrun is recognised, and which of its options a job must not set."""
+"""Tests how torchrun is recognised, and which of its options a job must not set."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def test_options_that_the_agent_sets_are_found_but_not_those_of_the_script(
 def test_a_refusal_names_all_options_and_what_to_set_in_place_of_them() -> None:
     command = ["torchrun", "--nnodes=2", "--rdzv_id=1", "--max_restarts", "3", "train.py"]
     assert torchrun.fixed_options(command, REMEDIES) == (
-        "the agent sets '--nnodes=2', '--rdzv_id=1', '--max_restarts' for torchrun in each world; remove them, and "
+        "the agent sets '--nnodes=2', '--rdzv_id=1', '--max_restarts' for torchrun in each world; "
+        "remove them, and "
         "set replicas in place of --nnodes, limit in place of --max_restarts"
     )

@@ -1,9 +1,9 @@
-"""What another version may speak.
+"""Tests that masters and agents of different versions understand each other.
 
-Masters and agents of two versions meet in one job during an upgrade. So no field, value or method
-that either of them reads is removed, renumbered or given another type. `wire.txt` lists them all,
-one a line. Add the lines of what is new. A field that no version reads may be removed if its number
-is reserved.
+During an upgrade a job has a master and agents of two versions. Therefore no field, value or method
+that one of them reads may be removed, renumbered or given another type. `wire.txt` lists each of
+them on a line. Add a line for each new one. A field that no version reads may be removed if its
+number is reserved.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ def of_file(file: FileDescriptor) -> Iterator[str]:
         for method in service.methods:
             asked = method.input_type.full_name
             answered = method.output_type.full_name
-            streams = f"{'stream ' * method.client_streaming}{asked} -> {'stream ' * method.server_streaming}{answered}"
-            yield f"{method.full_name}: {streams}"
+            request = f"{'stream ' * method.client_streaming}{asked}"
+            response = f"{'stream ' * method.server_streaming}{answered}"
+            yield f"{method.full_name}: {request} -> {response}"
 
 
 def of_message(message: Descriptor) -> Iterator[str]:

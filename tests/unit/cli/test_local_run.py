@@ -326,8 +326,10 @@ def test_torchruns_own_world_is_refused_with_the_options_of_a_run() -> None:
     with pytest.raises(ClientError) as refused:
         check_command("pytorch", command)
     assert str(refused.value) == (
-        "torchrun: the agent sets '--nnodes=1:4', '--max_restarts=3' for torchrun in each world; remove them, and set "
-        "--workers of elasticjob run in place of --nnodes, --restart-limit of elasticjob run in place of --max_restarts"
+        "torchrun: the agent sets '--nnodes=1:4', '--max_restarts=3' for torchrun in each world; "
+        "remove them, and set "
+        "--workers of elasticjob run in place of --nnodes, --restart-limit of elasticjob run in "
+        "place of --max_restarts"
     )
 
 

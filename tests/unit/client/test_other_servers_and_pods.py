@@ -1,4 +1,4 @@
-"""A server or pod of another user, which poses as a part of the job, gets no more than the token."""
+"""Tests that another user's server or pod that poses as part of the job gets only the token."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_every_problem_of_a_pod_is_reported_at_once() -> None:
 
 
 def test_a_pod_that_must_not_run_as_root_runs_as_the_nodes_user() -> None:
-    """The setting is about the image's user, and images are not used."""
+    """`runAsNonRoot` refers to the image's user, and the node uses no images."""
     asked = pod({"securityContext": {"runAsNonRoot": True}})
     assert rejection(asked, ROOT) is None
     assert rejection(asked, USER) is None

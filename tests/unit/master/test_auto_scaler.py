@@ -1,7 +1,4 @@
-"""The auto-scaler in a controller.
-
-What it measures, which plans it requests, and what it learns from their ends.
-"""
+"""Tests the auto-scaler in a controller: measurements, requested plans, and the plans' results."""
 
 from __future__ import annotations
 
@@ -80,7 +77,7 @@ class Job:
         )
 
     def limit_memory(self, limit: int, *, cpu: float = 1.0) -> None:
-        """Give every member so many bytes and cores; the size may not change."""
+        """Give every member this limit in bytes and these cores; the size may not change."""
         assert self.scaling.job_scaling is not None
         roles = {"worker": RoleResources(ContainerResources(cpu, limit), most_memory=64 * GIB)}
         size = self.scaling.job_scaling.desired
@@ -89,17 +86,17 @@ class Job:
         )
 
     def use(self, *, memory: int, cpu: float = 0.9) -> None:
-        """Let every member use so many bytes and cores from now on."""
+        """Let every member use these bytes and cores from now on."""
         for member in self.controller.members:
             member.usage = Usage(cpu_cores=cpu, memory_bytes=memory)
 
     def train(self, start: int, end: int, rate: float) -> None:
-        """Let time pass, second by second, with so many samples a second."""
+        """Let the job train from second `start` to second `end` with `rate` samples/s."""
         for second in range(start, end):
             self.train_step(second, rate)
 
     def train_step(self, second: int, samples: float, *, seconds: float = 1.0) -> None:
-        """Let every member report a step of so many seconds, with so many samples in all."""
+        """Let every member report a step of this duration, with this sum of samples."""
         self.second = second
         for uid in self.uids:
             report = Report(
@@ -173,7 +170,7 @@ def a_checkpoint_every_half_hour(second: int) -> tuple[float, int]:
 
 
 def an_evaluation_every_40_minutes(second: int) -> tuple[float, int]:
-    """A member that uses less than one of its 8 cores, and six of them for two minutes now and then."""
+    """A member that uses less than one of its 8 cores, but six of them for 2 of 40 minutes."""
     return 6.0 if second % 2400 >= 2280 else 0.8, int(6 * GIB)
 
 
@@ -258,7 +255,7 @@ def test_a_plan_that_is_found_counts_as_asked_for() -> None:
     assert (search.direction, search.turned) == (-1, True)
 
 
-# --- what people are told
+# --- published reasons
 
 
 def known(job: Job) -> job_pb2.Autoscaling:

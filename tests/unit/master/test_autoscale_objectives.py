@@ -1,7 +1,4 @@
-"""The objectives of the auto-scaler.
-
-What each asks of a size, and what becomes of jobs that have it.
-"""
+"""Tests the objectives of the auto-scaler: the sizes each prefers, and jobs that have it."""
 
 from __future__ import annotations
 
@@ -54,24 +51,22 @@ def inputs(size: int, objective: Objective, *, high: int = 64, **more: Any) -> S
 
 
 def until(hours: float, samples: float, **more: float) -> Objective:
-    """A finish time so many hours after noon, with so many samples left at noon."""
+    """Return a finish time these hours after noon, with these samples left at noon."""
     return Objective("Deadline", finish_at=NOON + hours * HOUR, rest=Rest(samples, NOON, **more))
 
 
 def outcome_of(
     objective: Objective, *, hours: float = 3.0, total: float = 0.0, start: int = 2
 ) -> Outcome:
-    """How a job goes that saturates at 5 % serial work, from a few members of at most 64."""
+    """Simulate a job with 5 % serial work, which starts small and may have up to 64 members."""
     world = World("objective", "saturating", saturating(0.05), start)
     return SimulatedJob(world, objective=objective, total=total).run(hours=hours)
 
 
-# --- what each asks of a size
+# --- the size that each prefers
 
 
-def test_throughput_takes_more_members_than_efficiency_and_the_smaller_of_two_sizes_that_are_as_fast() -> (
-    None
-):
+def test_throughput_takes_more_members_than_efficiency_and_the_smallest_of_equal_sizes() -> None:
     assert outcome_of(Objective("Efficiency", 0.5)).sizes[-1][-1] < 32
     assert outcome_of(Objective("Throughput")).sizes[-1][-1] == 64
     plateau = measured((2, 200.0), (4, 400.0), (8, 800.0), (32, 803.0), (16, 800.0))
@@ -200,9 +195,7 @@ def test_a_settled_size_is_not_left_soon_nor_for_a_finish_time_that_could_not_be
     assert size_for(settled(needed=900.0), 950.0) is None
 
 
-def test_a_larger_maximum_is_used_for_a_finish_time_that_could_not_be_made_with_the_former_one_and_for_no_other() -> (
-    None
-):
+def test_a_raised_maximum_is_used_only_for_a_finish_time_that_the_old_one_would_miss() -> None:
     assert (size_for(changed(settled(needed=900.0), bounded=True), 900.0) or 0) > 8
     assert (
         size_for(changed(settled(needed=900.0), bounded=True), 900.0, bounds=Bounds(1, 8)) is None
@@ -212,10 +205,8 @@ def test_a_larger_maximum_is_used_for_a_finish_time_that_could_not_be_made_with_
     assert decide(made, inputs(8, until(10.0, 700.0 * 10 * HOUR))).memory.search.settled_size == 8
 
 
-def test_a_size_that_was_measured_too_slow_is_not_tried_for_a_finish_time_whatever_the_curves_say() -> (
-    None
-):
-    """Five members share a node with nobody: they are slower than four."""
+def test_a_size_measured_as_too_slow_for_a_finish_time_is_not_tried_despite_the_curves() -> None:
+    """Five members are slower than four, although the fitted curves say otherwise."""
     objective = until(10.0, 350.0 * 10 * HOUR)
     memory = measured((4, 417.0), (5, 301.0), (8, 775.0))
     at_eight = changed(
@@ -320,9 +311,9 @@ def test_a_rate_that_comes_and_goes_makes_no_storm_of_plans() -> None:
     ids=str,
 )
 def met(request: pytest.FixtureRequest) -> tuple[str, str, list[Met]]:
-    """How some jobs with an objective went in drawn worlds of one kind.
+    """Return the results of some jobs with an objective in random worlds of one kind.
 
-    `make simulate` looks at many more.
+    `make simulate` runs many more.
     """
     objective, kind = request.param
     return (
@@ -358,7 +349,7 @@ def test_a_deadline_that_cannot_be_made_costs_few_plans_in_every_kind_of_world(k
     assert sum(map(len, outcome.plans)) <= 2 * MOST_PLANS, outcome
 
 
-# --- how a job says what it wants
+# --- the fields of a job's objective
 
 
 def test_the_objective_of_a_job() -> None:

@@ -1,6 +1,6 @@
-"""What earlier jobs of a profile needed.
+"""Tests profiles, which record the needs of earlier jobs.
 
-How it is kept, how far it is believed, and with what a job begins by it.
+They cover the stored form, the bounds on invalid values, and the first plan of a job.
 """
 
 from __future__ import annotations
@@ -151,9 +151,7 @@ def begun(
     )
 
 
-def test_the_first_plan_has_the_size_and_the_resources_of_all_roles_with_the_numbers_as_its_reason() -> (
-    None
-):
+def test_the_first_plan_has_the_size_and_resources_of_all_roles_and_gives_the_numbers() -> None:
     plan = begun(profiled_job())
     assert (plan.size, sorted(plan.replace)) == (8, [("ps", 0), ("worker", 0)])
     assert plan.resources == {
@@ -161,7 +159,8 @@ def test_the_first_plan_has_the_size_and_the_resources_of_all_roles_with_the_num
         "ps": {"cpu": 0.6, "memory": 512 * MIB},
     }
     assert plan.reason.startswith(
-        "as digits needed on 2026-11-20T10:00:00Z, which settled at 8 with 800.0 samples/s: begin with 8; ps requests"
+        "as digits needed on 2026-11-20T10:00:00Z, which settled at 8 with 800.0 samples/s: begin "
+        "with 8; ps requests"
     )
 
 

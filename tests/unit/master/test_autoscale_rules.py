@@ -48,9 +48,9 @@ HUNDRED: Any = pytest.approx(100.0)
 
 
 def measured(*rates: tuple[int, float], windows: int = 4) -> ScalingMemory:
-    """A memory with these sizes and rates.
+    """Return a memory with these sizes and rates.
 
-    The last one is the present size, as somebody else chose it.
+    The last one is the present size, which the auto-scaler did not choose.
     """
     weights = {size: float(windows) for size, _ in rates}
     return memory_of(rates=dict(rates), weights=weights, asked=rates[-1][0])
@@ -82,14 +82,16 @@ def test_two_measured_sizes_decide_both_ways(third: float, target: int) -> None:
 
 def test_the_reason_contains_the_numbers() -> None:
     assert decide(measured((2, 200.0), (3, 210.0)), scaling_inputs(3, high=5)).reason == (
-        "2 members: 200.0 samples/s, 3 members: 210.0 samples/s; by the fitted curve the last member adds 9% of an "
-        "average one, below minMarginalEfficiency 50%; a larger size is better with a likelihood of 0%, a smaller one "
+        "2 members: 200.0 samples/s, 3 members: 210.0 samples/s; by the fitted curve the last "
+        "member adds 9% of an "
+        "average one, below minMarginalEfficiency 50%; a larger size is better with a likelihood "
+        "of 0%, a smaller one "
         "with 88%: back to 2, 200.4 samples/s expected"
     )
 
 
 def test_the_best_size_between_two_measured_ones_is_found() -> None:
-    """A hard bound at 12 between 8 and 16, when smaller sizes have shown that all is linear below."""
+    """Throughput grows linearly up to 12 members, and smaller sizes have shown the linear part."""
     memory = measured((2, 200.0), (4, 400.0), (8, 800.0), (16, 1200.0), (32, 1200.0))
     decision = decide(changed(memory, heading=1, moves=4), scaling_inputs(32))
     assert decision.size in range(12, 17)
@@ -164,9 +166,7 @@ def test_a_throughput_that_changes_again_and_again_is_searched_for_less_and_less
 
 
 @pytest.mark.guarantee("rough-or-changing-throughput")
-def test_a_change_in_the_middle_of_a_search_begins_another_one_without_what_was_measured_before() -> (
-    None
-):
+def test_a_change_during_a_search_begins_another_one_without_earlier_measurements() -> None:
     memory = changed(measured((2, 200.0), (4, 210.0), (2, 200.0)), heading=-1, turned=True, moves=2)
     memory = with_measurement(memory, 2, Measurement(100.0))
     assert memory.rates.mean(4) == 210.0, "one window may be noise"
@@ -439,7 +439,7 @@ PEAKS = RolePeaks(cpu=0.5, memory=200 * MIB, since=0.0)
 def lowered(
     role: RoleUsage, peaks: RolePeaks = PEAKS, *, settled: bool = True, **more: Any
 ) -> ScalingDecision:
-    """Return the decision about a role whose peaks are known, an hour after the first look at it."""
+    """Return the decision about a role with known peaks, an hour after its first observation."""
     memory = changed(measured((2, 200.0), (4, 400.0)), peaks={"worker": peaks})
     memory = changed(memory, settled=4, reference=400.0) if settled else memory
     return decide(memory, scaling_inputs(4, roles={"worker": role}, **{"wall": HOUR, **more}))
@@ -754,7 +754,7 @@ def test_what_came_of_more_cpu_is_measured_before_anything_else_is_tried() -> No
 
 
 def crowded(*loads: float, most: int = 4, **more: Any) -> ScalingInputs:
-    """Return the inputs with servers that can get no more CPU, and may be so many."""
+    """Return inputs with at most `most` servers, which can get no more CPU."""
     given = {
         "server_counts": {"ps": len(loads)},
         "most_servers": {"ps": most},
@@ -802,9 +802,7 @@ def test_servers_that_have_not_helped_are_removed_and_not_added_again() -> None:
         assert not decide(measured_at(after, size), again).servers
 
 
-def test_servers_that_have_helped_stay_and_those_that_others_have_removed_are_not_removed_again() -> (
-    None
-):
+def test_servers_that_helped_stay_and_servers_removed_by_a_user_are_not_removed_again() -> None:
     helped = changed(measured((2, 200.0), (4, 500.0)), relief=MORE, setting="ps 4 x 16")
     decision = decide(helped, crowded(0.7, 0.7, 0.7, 0.7, setting="ps 4 x 16"))
     assert (decision.size, decision.servers, list(decision.memory.rates.by_size)) == (8, {}, [4])
@@ -844,7 +842,7 @@ def test_idle_servers_change_nothing() -> None:
     assert lowering.lower_requests(measured((4, 400.0)), served(0.5)) is None
 
 
-# --- what is stored
+# --- stored state
 
 
 def test_a_state_of_an_earlier_version_is_read_and_stored_under_the_same_names() -> None:

@@ -1,6 +1,6 @@
-"""The auto-scaler in simulated jobs.
+"""Tests the auto-scaler in simulated jobs.
 
-It ends near the best size, early, in few plans, and harms no job on the way.
+It must reach a size near the best one early and in few plans, and must not slow down any job.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from tests.support.thorough import some_of
 
 MOST_PLANS = 10
 MOST_TURNS = 3
-"""Of one search: after the step up that asks whether there are too few members, up again, and back
-to the best.
+"""The most changes of direction in one search.
+
+After a first step up, which tests whether more members help, the search may go down, up again, and
+back to the best size.
 """
 SMOOTH = [world for world in named_worlds() if world.kind == "smooth"]
 
@@ -51,7 +53,7 @@ def test_on_a_smooth_curve_the_best_size_is_found_in_few_plans(world: World) -> 
 
 @pytest.fixture(scope="module", params=KINDS)
 def outcomes(request: pytest.FixtureRequest) -> list[Outcome]:
-    """How some jobs went in drawn worlds of one kind; `make simulate` looks at many more."""
+    """Return the results of some jobs in random worlds of one kind; `make simulate` runs more."""
     numbers = range(UNSEEN, UNSEEN + 4)
     return [SimulatedJob(drawn(request.param, number)).run() for number in numbers]
 

@@ -1,4 +1,4 @@
-"""The auto-scaler in simulated jobs of which a straggler is replaced in the middle of the search."""
+"""Tests the auto-scaler in simulated jobs in which a straggler is replaced during the search."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.autoscale_job import SimulatedJob
 from bench.autoscale_worlds import UNSEEN, World, drawn
 
 SLOWED = 0.4
-"""What is left of the throughput while one member needs 2.5 times as long as the others."""
+"""The relative throughput while one member needs 2.5 times as long as the others."""
 LASTS = 400.0
 """Seconds until a straggler is found and has been slow for long enough to be replaced."""
 

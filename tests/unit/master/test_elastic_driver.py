@@ -1,6 +1,6 @@
-"""Horovod's elastic driver.
+"""Tests the ranks that Horovod's elastic driver gives to members.
 
-Places in worlds under random joins, drains, losses, crashes and restarts of the master.
+Random joins, drains, losses, crashes and restarts of the master change the worlds.
 """
 
 from __future__ import annotations

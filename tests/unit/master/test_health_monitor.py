@@ -134,7 +134,9 @@ async def test_on_a_stall_all_processes_are_started_anew_once_if_the_job_says_so
 async def test_a_process_that_goes_on_from_world_to_world_keeps_its_steps() -> None:
     job = Job("horovod")
     job.train(15)
-    job.rendezvous.round = 2  # beside the running world, as when a member joins
+    job.rendezvous.round = (
+        2  # the next round begins while the world still runs, as when a member joins
+    )
     job.train(5)
     assert job.progress.step == 20
     assert job.progress.reporter_count() == 2

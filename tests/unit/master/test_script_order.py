@@ -1,4 +1,4 @@
-"""Which script a master orders, from whom, how often, and whose result it takes."""
+"""Tests that a master orders each script once from one agent, and accepts only its result."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ def test_the_member_of_a_slow_node_is_replaced_once_with_a_reason_in_numbers(
     assert member.identity.node_name == "node-2"
     assert 360 <= at <= 420
     assert reason == (
-        f"{member.identity.pod_name} needs 2.4 s for a step, the median of its role 1 s, for 5 min: a pod as fast as "
+        f"{member.identity.pod_name} needs 2.4 s for a step, the median of its role 1 s, for 5 "
+        "min: a pod as fast as "
         "the others saves 35 min of the next 60 min, and the change costs 30 s; replacement 1 of 3"
     )
     assert "spare" in {each.identity.node_name for each in job.world()}
@@ -263,7 +264,7 @@ def test_in_no_history_are_more_replaced_than_allowed_or_one_that_is_not_slow(
     with pytest.MonkeyPatch.context() as monkeypatch:
         health = Health(on_straggler="Replace", max_straggler_replacements=most)
         job = StragglingJob(monkeypatch, members, health=health)
-        # A plan may fail, and the member then trains on under another rank: so by second and member.
+        # By second and member, because a plan may fail, and the member then trains with a new rank.
         was_slow: dict[tuple[float, str], bool] = {}
 
         def own(member: Member, its: int) -> float:
@@ -293,7 +294,7 @@ def test_in_no_history_are_more_replaced_than_allowed_or_one_that_is_not_slow(
 
 
 def straggler(own: float, *, other: float = 1.0, waits: bool = True, members: int = 8) -> Straggler:
-    """Return one of so many members, of which the slowest other one takes `other` for a step."""
+    """Return a straggler among `members`; the slowest other member takes `other` for a step."""
     member = Member(Identity("p", "u", "worker", 3, node_name="n"), 1, disconnected_since=None)
     times = member.step_times
     times.steps = 1.0

@@ -1,6 +1,6 @@
-"""Two masters of one job at a time.
+"""Tests two masters of one job at the same time.
 
-The earlier one starts no world any more, and ends when it finds the later one.
+The earlier one starts no more worlds, and exits when it finds the later one.
 """
 
 from __future__ import annotations

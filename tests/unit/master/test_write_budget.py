@@ -1,6 +1,6 @@
-"""When the state is written.
+"""Tests when the state is written.
 
-Soon if a request waits for it, rarely otherwise, and bounded in the long run.
+It is written soon if a request waits for it, and rarely otherwise. The rate is bounded.
 """
 
 from __future__ import annotations

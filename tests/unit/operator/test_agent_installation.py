@@ -1,4 +1,4 @@
-"""How the agent is installed into a member's pod, and which names of a template are reserved for it."""
+"""Tests how the agent is installed into a member's pod, and the names that it reserves there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles that are added to a job, and removed from it, while it runs."""
+"""Tests roles that are added to a running job or removed from it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def uids(cluster: Cluster, of: str = "worker") -> list[str]:
 
 
 def check_roles(cluster: Cluster) -> None:
-    """The job has exactly the pods of the roles of its spec, and its status tells of no other role."""
+    """Check that the job's pods and its status belong to exactly the roles of its spec."""
     spec = cluster.kube.objects[ELASTIC_JOBS, JOB]["spec"]
     status = status_of(cluster)
     assert status["replicaStatuses"].keys() == spec["replicaSpecs"].keys()
@@ -85,9 +85,7 @@ async def test_a_role_that_is_added_gets_its_pods_by_a_plan_and_the_others_keep_
     check_roles(cluster)
 
 
-async def test_a_role_that_is_removed_loses_its_pods_and_its_status_and_the_others_keep_theirs() -> (
-    None
-):
+async def test_a_removed_role_loses_its_pods_and_status_and_other_roles_keep_theirs() -> None:
     cluster = await started(store=role(2))
     before = uids(cluster)
     change_roles(cluster, remove=("store",))
@@ -108,9 +106,7 @@ async def test_a_role_that_is_renamed_is_removed_and_added() -> None:
     check_roles(cluster)
 
 
-async def test_pods_of_a_removed_role_are_told_to_end_by_their_deletion_and_have_their_own_time_to_drain() -> (
-    None
-):
+async def test_pods_of_a_removed_role_are_deleted_with_the_roles_own_time_to_drain() -> None:
     cluster = await started(extra=role(1, agent="Managed", drainSeconds=300))
     (pod,) = cluster.kube.pods("extra")
     assert pod["spec"]["terminationGracePeriodSeconds"] > 300
@@ -124,7 +120,7 @@ async def test_pods_of_a_removed_role_are_told_to_end_by_their_deletion_and_have
 
 
 @pytest.mark.guarantee("changed-roles")
-async def test_a_role_of_the_same_name_begins_when_the_former_one_has_gone_and_with_names_never_used() -> (
+async def test_a_role_added_again_starts_after_its_old_pods_are_deleted_with_new_pod_names() -> (
     None
 ):
     cluster = await started(store=role(1))
@@ -216,20 +212,36 @@ async def test_requests_that_name_a_removed_role_are_refused_while_its_pods_end(
 @pytest.mark.parametrize(
     ("added", "error"),
     [
-        (role(template={}), "spec.replicaSpecs.bad.template.spec.containers: must have at least one container"),
-        (role(template={"spec": {"containers": 3}}), "spec.replicaSpecs.bad.template: Expected `array"),
+        (
+            role(template={}),
+            "spec.replicaSpecs.bad.template.spec.containers: must have at least one container",
+        ),
+        (
+            role(template={"spec": {"containers": 3}}),
+            "spec.replicaSpecs.bad.template: Expected `array",
+        ),
         (
             role(agent="Managed", template={"spec": {"containers": [{"name": "x", "image": "x"}]}}),
             "spec.replicaSpecs.bad.template.spec.containers[0].command: must be set",
         ),
-        (role(dependsOn=["none"]), "spec.replicaSpecs.bad.dependsOn: 'none' is not one of replicaSpecs"),
-        (role(restartRules=[{"messagePattern": "(", "action": "Restart"}]), "spec.replicaSpecs.bad.restartRules[0]"),
         (
-            role(template={"spec": {"hostNetwork": True, "containers": [{"name": "x", "image": "x"}]}}),
+            role(dependsOn=["none"]),
+            "spec.replicaSpecs.bad.dependsOn: 'none' is not one of replicaSpecs",
+        ),
+        (
+            role(restartRules=[{"messagePattern": "(", "action": "Restart"}]),
+            "spec.replicaSpecs.bad.restartRules[0]",
+        ),
+        (
+            role(
+                template={
+                    "spec": {"hostNetwork": True, "containers": [{"name": "x", "image": "x"}]}
+                }
+            ),
             "spec.replicaSpecs.bad.template.spec.hostNetwork: a job that was created without it",
         ),
     ],
-)  # fmt: skip
+)
 async def test_a_role_that_could_never_run_gets_no_members_and_the_job_runs_on(
     added: Json, error: str
 ) -> None:
@@ -313,7 +325,7 @@ async def test_roles_that_a_status_has_no_room_for_wait_until_removed_ones_have_
 ) -> None:
     monkeypatch.setattr("elasticjob_operator.core.members.changed_roles.MAX_ROLE_STATUSES", room)
     cluster = await started()
-    for number in range(rounds):  # nobody ends the pods meanwhile
+    for number in range(rounds):  # no kubelet ends the pods meanwhile
         old = tuple(f"r{number - 1}x{n}" for n in range(roles)) if number else ()
         change_roles(cluster, {f"r{number}x{n}": role(1) for n in range(roles)}, remove=old)
         await cluster.run_operator()
@@ -358,7 +370,8 @@ async def test_any_history_of_roles_and_deaths_of_the_operator_ends_with_the_pod
             for each, replica in roles_of(cluster).items()
             if each in gone
         ):
-            await cluster.run_operator()  # what it has never missed was never removed
+            # The operator must see the removal before the role is added again.
+            await cluster.run_operator()
         if rng.random() < 0.4:
             cluster.kube.crash_in = rng.randint(1, 6)
         for _ in range(rng.randint(0, 4)):

@@ -1,4 +1,7 @@
-"""Restart rules of the whole cluster stand behind each job's own, and what is wrong with them harms no job."""
+"""Tests the restart rules of the whole cluster, which apply after each job's own rules.
+
+Invalid rules must not affect any job.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +132,6 @@ def test_what_is_no_rule_is_named_with_its_place(found: Any, why: str) -> None:
 
 
 # --- the ConfigMap
-# --------------------------------------------------------------------------------------------------
 
 
 class Rules:
@@ -174,11 +176,20 @@ async def test_rules_are_read_again_when_they_change_and_none_are_left_without_t
 @pytest.mark.parametrize(
     "text",
     [
-        "", "a: b", "[" * 30_000, "- &a [*a]", "- {action: FailJob", "- !!python/object:os.system {}", "- " * 9000,
-        "x" * 32_769, "- {action: FailJob, exitCodes: [" + "9" * 5000 + "]}", "- {action: FailJob, exitCodes: &c [*c]}",
-        "- 2026-99-99", "\x00",
+        "",
+        "a: b",
+        "[" * 30_000,
+        "- &a [*a]",
+        "- {action: FailJob",
+        "- !!python/object:os.system {}",
+        "- " * 9000,
+        "x" * 32_769,
+        "- {action: FailJob, exitCodes: [" + "9" * 5000 + "]}",
+        "- {action: FailJob, exitCodes: &c [*c]}",
+        "- 2026-99-99",
+        "\x00",
     ],
-)  # fmt: skip
+)
 async def test_the_last_good_rules_stay_whatever_is_written_there(
     text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,7 +210,7 @@ async def test_another_key_is_named() -> None:
     assert rules.store.rules_refused
 
 
-async def test_an_operator_that_may_not_read_it_works_without_and_one_that_gets_no_answer_waits() -> (
+async def test_the_operator_works_without_permission_to_read_rules_but_waits_for_an_answer() -> (
     None
 ):
     rules = Rules()

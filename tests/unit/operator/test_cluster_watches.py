@@ -1,4 +1,4 @@
-"""Nodes at the operator's first decision, and kinds that the cluster does not serve."""
+"""Tests the nodes known at the operator's first decision, and kinds the cluster does not serve."""
 
 from __future__ import annotations
 

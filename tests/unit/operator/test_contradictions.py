@@ -1,6 +1,6 @@
-"""Jobs that contradict themselves.
+"""Tests that manifests are refused whose fields contradict each other or the operator.
 
-Ports of one pod, variables of the operator, bounds below what the members need.
+Examples are ports used twice in a pod, and limits below the members' requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONTAINERS = "spec.replicaSpecs.worker.template.spec.containers"
 def job(
     *containers: Json, framework: str = "pytorch", limits: Json | None = None, **more: Any
 ) -> ElasticJob:
-    """Return a job with one role, whose containers have what is given beside their names and commands."""
+    """Return a job with one role and these fields in its containers."""
     made = [
         {"name": f"c{n}", "image": "i:1", "command": ["a"], **each}
         for n, each in enumerate(containers or ({},))
@@ -95,7 +95,8 @@ def test_ports_that_clash_with_none_are_the_users(made: ElasticJob) -> None:
 @pytest.mark.parametrize("name", ["ELASTICJOB_INDEX", "ELASTICJOB_TOKEN", "ELASTICJOB_SLOTS"])
 def test_a_variable_that_the_operator_sets_is_refused(name: str) -> None:
     assert validation_error(job({"env": [{"name": name, "value": "9"}]})) == (
-        f"{CONTAINERS}[0].env[0].name: {name!r} is set by the operator, and says what member this is; remove it"
+        f"{CONTAINERS}[0].env[0].name: {name!r} is set by the operator, and says what member this "
+        "is; remove it"
     )
     assert validation_error(job({}, {"env": [{"name": name, "value": "9"}]})) is None, (
         "in a sidecar nothing sets it"
@@ -140,7 +141,8 @@ def test_bounds_below_what_the_fewest_members_request_are_refused(
     [
         (
             {"npu": 4},
-            ": 'npu' is not cpu, memory or an extended resource <domain>/<name> of at most 63 characters, ",
+            ": 'npu' is not cpu, memory or an extended resource <domain>/<name> of at most 63 "
+            "characters, ",
         ),
         ({"a/b/c": 4}, ": 'a/b/c' is not cpu, memory or an extended resource"),
         ({"amd.com/gpu": "2500m"}, ".amd.com/gpu: 2500m must be a whole number"),

@@ -1,4 +1,7 @@
-"""A job that misses a deadline fails with a message that has the field, the bound and why a pod is pending."""
+"""Tests that a job that misses a deadline fails.
+
+The message has the field, its value and why a pod is pending.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ Json = dict[str, Any]
 def deadline_result(
     policy: Json, *pods: Json, now: float, ready: int = 0, running: bool = False
 ) -> tuple[str | None, float | None]:
-    """What is due for a job of two workers, of which one is enough, when so many of them are ready."""
+    """Return the message about a missed deadline, and the seconds until the next deadline.
+
+    The job has two workers, of which one is enough, and `ready` of them are ready.
+    """
     started = [{"type": "Running", "status": str(running)}]
     worker = {"template": {}, "replicas": 2, "minReplicas": 1}
     job = msgspec.convert(

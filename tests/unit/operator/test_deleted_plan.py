@@ -1,6 +1,6 @@
-"""A plan is deleted in mid-run while the spec has an edit that is refused.
+"""Tests that members added by a plan are removed if the plan is deleted while it runs.
 
-Whoever the plan has added still leaves.
+In these tests the spec also has an edit that is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ limit.
 
 
 async def migrating() -> Nodes:
-    """Return a job with a chief and three workers, of which a plan replaces one by a pod that finds no node."""
+    """Return a job in which a plan replaces one of three workers by a pod that finds no node."""
     nodes = Nodes(
         Cluster(replicas=3, framework="tensorflow", autoscaling={"resourceLimits": {"cpu": "6"}})
     )

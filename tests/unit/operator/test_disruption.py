@@ -1,4 +1,7 @@
-"""Members on a node that is about to go are drained and replaced once, in the same queue as every other change."""
+"""Tests that members on a node that will be removed are drained and replaced once.
+
+This is a plan in the same queue as every other change.
+"""
 
 from __future__ import annotations
 
@@ -154,9 +157,7 @@ def test_a_pod_that_is_the_target_of_a_disruption_is_concerned_wherever_it_runs(
     assert "EvictionByEvictionAPI" in spec["reason"]
 
 
-def test_a_pod_deleted_for_a_taint_of_its_node_is_left_to_repair_for_nobody_may_be_there_to_drain() -> (
-    None
-):
+def test_a_pod_deleted_for_a_taint_of_its_node_is_restarted_without_a_drain() -> None:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
     assert plans_for_disruptions(observe(pod(0), pod(1, conditions=[condition]))) == []
 
@@ -272,7 +273,6 @@ def test_a_node_s_news_concerns_the_jobs_with_pods_there_and_nothing_else() -> N
 
 
 # --- with the whole engine
-# ------------------------------------------------------------------------------------------
 
 
 async def world_on_nodes(replicas: int = 3, **spec: Any) -> Cluster:
@@ -356,7 +356,7 @@ async def test_a_notice_waits_its_turn_and_repair_is_not_undone_by_it() -> None:
 
 
 async def test_the_plan_of_a_pod_that_is_still_there_is_not_pruned() -> None:
-    """Without it the pod would get another plan, and so on without end."""
+    """The operator would otherwise create another plan for the pod, again and again."""
     cluster = await world_on_nodes(replicas=2, runPolicy={"planHistoryLimit": 0})
     # A plan that is refused leaves its pod where it is.
     cluster.kube.objects[ELASTIC_JOBS, JOB]["spec"]["replicaSpecs"]["worker"]["minReplicas"] = 3

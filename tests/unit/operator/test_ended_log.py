@@ -1,4 +1,4 @@
-"""Each pod and each job that ends gets a line of JSON, even if the object is deleted."""
+"""Tests that the operator logs a JSON line for each ended pod and job, even a deleted one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ from elasticjob_operator.ended_log import EndedLog
 
 Json = dict[str, Any]
 OWNER = {
-    "apiVersion": names.API_VERSION, "kind": "ElasticJob", "name": "job", "uid": "j", "controller": True,
-}  # fmt: skip
+    "apiVersion": names.API_VERSION,
+    "kind": "ElasticJob",
+    "name": "job",
+    "uid": "j",
+    "controller": True,
+}
 
 
 def pod(name: str = "job-worker-1-4", **ends: Any) -> Pod:
@@ -26,7 +30,8 @@ def pod(name: str = "job-worker-1-4", **ends: Any) -> Pod:
         {
             "metadata": {
                 "name": name, "namespace": "ns", "uid": "p", "ownerReferences": [OWNER],
-                "labels": {names.LABEL_ROLE: "somebody's"}, "annotations": {names.ANNOTATION_RESTARTS: "2"},
+                "labels": {names.LABEL_ROLE: "edited"},
+                "annotations": {names.ANNOTATION_RESTARTS: "2"},
             },
             "spec": {"containers": [{"name": "train"}], "nodeName": "node-1"},
             "status": {"containerStatuses": [{"name": "train", "state": state}]},
@@ -69,9 +74,10 @@ def test_the_line_of_a_pod_has_its_member_node_times_and_end() -> None:
     )
     assert written.lines == [
         {
-            "kind": "Pod", "namespace": "ns", "job": "job", "jobUid": "j", "uid": "p", "role": "worker", "index": 1,
-            "attempt": 2, "pod": "job-worker-1-4", "node": "node-1", "container": "train", "exitCode": 139,
-            "signal": 11, "reason": "Error", "message": "first\nlast", **times,
+            "kind": "Pod", "namespace": "ns", "job": "job", "jobUid": "j", "uid": "p",
+            "role": "worker", "index": 1, "attempt": 2, "pod": "job-worker-1-4",
+            "node": "node-1", "container": "train", "exitCode": 139, "signal": 11,
+            "reason": "Error", "message": "first\nlast", **times,
         }
     ]  # fmt: skip
 
@@ -141,8 +147,9 @@ def test_the_line_of_a_job_has_steps_restarts_and_members() -> None:
     (line,) = written.lines
     assert len(line.pop("message")) == 1024
     assert line == {
-        "kind": "Job", "namespace": "ns", "job": "job", "uid": "j", "phase": "Succeeded", "reason": "Succeeded",
-        "createdAt": "2026-01-01T00:00:00Z", "startedAt": "2026-01-01T00:00:01Z", "finishedAt": "2026-01-01T02:00:00Z",
+        "kind": "Job", "namespace": "ns", "job": "job", "uid": "j",
+        "phase": "Succeeded", "reason": "Succeeded", "createdAt": "2026-01-01T00:00:00Z",
+        "startedAt": "2026-01-01T00:00:01Z", "finishedAt": "2026-01-01T02:00:00Z",
         "restarts": 3, "uncountedRestarts": 0, "retries": 0, "step": 70, "totalSteps": 70,
         "members": {"worker": {"desired": 2, "succeeded": 2, "failed": 0}},
     }  # fmt: skip

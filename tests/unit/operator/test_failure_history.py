@@ -1,4 +1,7 @@
-"""The status has the last failures in fields that a script can read, whatever anybody writes into a pod's status."""
+"""Tests the last failures in the job's status, which scripts can read field by field.
+
+They stay valid when another client writes arbitrary values into a pod's status.
+"""
 
 from __future__ import annotations
 

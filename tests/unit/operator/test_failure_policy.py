@@ -1,6 +1,6 @@
-"""How a failed pod is classified.
+"""Tests that a failed pod is classified by its job's rules, then by the default rules.
 
-By the rules of its job, then by the default rules that docs/failures.md lists.
+docs/failures.md lists the default rules.
 """
 
 from __future__ import annotations
@@ -138,12 +138,12 @@ EXAMPLES: list[tuple[str, list[Pod]]] = [
     ("Ignore", [pod()]),
     ("Restart", [pod(1), pod(2), pod(255), pod(250), pod(why="SomethingNew"), pod(0)]),
 ]
-"""For every row of the default table, in its order: what is done, and ends it is about."""
+"""The action of each row of the default table, in its order, and pods that match the row."""
 
 
 @pytest.mark.guarantee("uncounted-failures")
 @pytest.mark.parametrize("row", range(len(DEFAULT_RULES)))
-def test_every_row_of_the_default_table_decides_the_ends_it_is_about(row: int) -> None:
+def test_every_row_of_the_default_table_decides_the_ends_that_it_matches(row: int) -> None:
     action, ends = EXAMPLES[row]
     assert DEFAULT_RULES[row].rule.action == action
     for end in ends:
@@ -155,7 +155,7 @@ def test_there_are_examples_for_every_row() -> None:
 
 
 def _conditions_text(row: DefaultRule) -> str:
-    """A row's conditions as text."""
+    """Return a row's conditions as text."""
     rule = row.rule
     parts = [
         f"reason {', '.join(f'`{reason}`' for reason in rule.reasons)}" if rule.reasons else "",
@@ -178,7 +178,7 @@ def test_the_documented_table_is_the_one_in_force() -> None:
         for row in DEFAULT_RULES
     ]
     lines = DOC.read_text().splitlines()
-    begin = lines.index("| How the pod ended | What is done | Why |")
+    begin = lines.index("| How the pod ended | Action | Why |")
     documented = [line for line in lines[begin + 2 :] if line.startswith("|")][: len(table)]
     assert documented == table, "docs/failures.md must have these rows:\n" + "\n".join(table)
     first = backoff.FIRST_DELAY_SECONDS
@@ -189,7 +189,6 @@ def test_the_documented_table_is_the_one_in_force() -> None:
 
 
 # --- the rules of a job
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.guarantee("first-matching-rule-decides")
@@ -245,7 +244,10 @@ def job_with(pattern: str) -> ElasticJob:
 def test_a_pattern_that_is_no_regular_expression_is_refused_with_its_field(pattern: str) -> None:
     problem = restart_rules_error(job_with(pattern))
     assert problem is not None
-    field = f"spec.replicaSpecs.worker.restartRules[1].messagePattern: {pattern!r} is not a regular expression: "
+    field = (
+        f"spec.replicaSpecs.worker.restartRules[1].messagePattern: {pattern!r} "
+        "is not a regular expression: "
+    )
     assert problem.startswith(field)
     assert problem.removeprefix(field)
     assert (
@@ -276,7 +278,6 @@ def test_any_text_is_a_pattern_or_is_refused(pattern: str, message: str) -> None
 
 
 # --- messages for people
-# -------------------------------------------------------------------------------------------
 
 
 def test_the_termination_message_of_the_container_is_shown() -> None:
@@ -312,7 +313,6 @@ def test_a_pod_that_waits_says_why() -> None:
 
 
 # --- back-off
-# -------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_restart_is_at_once_and_later_ones_wait_ever_longer() -> None:
@@ -395,7 +395,6 @@ def test_a_kubelet_whose_clock_is_ahead_does_not_make_anybody_wait_longer() -> N
 
 
 # --- memory
-# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The health conditions follow the master's progress report, with one event for each change."""
+"""Tests that the health conditions follow the master's report, with one event for each change."""
 
 from __future__ import annotations
 
@@ -142,9 +142,7 @@ async def test_a_new_operator_reports_nothing_that_was_reported_before() -> None
     assert cluster.condition("TrainingStalled") is not None
 
 
-async def test_with_the_jobs_suspension_the_conditions_end_and_no_event_says_that_training_goes_on() -> (
-    None
-):
+async def test_a_suspension_ends_the_conditions_without_an_event_that_training_continues() -> None:
     cluster = await running()
     await cluster.report(step=7, stalledSince=SINCE, stragglers=["job-worker-0"])
     cluster.kube.edit(

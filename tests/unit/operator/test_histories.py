@@ -1,7 +1,4 @@
-"""Histories of a job on a cluster in memory.
-
-Faults, requests, and an operator that is killed at any write.
-"""
+"""Tests jobs on a cluster in memory with faults, requests and an operator killed at any write."""
 
 from __future__ import annotations
 
@@ -112,7 +109,7 @@ async def test_an_edit_of_replicas_is_a_plan_and_a_refused_edit_is_tried_once() 
 
 
 async def begun(cluster: Cluster, count: int) -> None:
-    """Begin to add so many members, which do not get ready yet."""
+    """Begin to add members, which do not become ready yet."""
     await cluster.start()
     await cluster.apply(SCALE_OUTS, "a", count=count)
     for _ in range(3):
@@ -121,7 +118,7 @@ async def begun(cluster: Cluster, count: int) -> None:
 
 
 @pytest.mark.guarantee("plan-runs-once-in-order")
-async def test_an_edit_while_a_plan_runs_is_a_plan_at_once_and_is_carried_out_before_later_requests() -> (
+async def test_an_edit_during_a_plan_becomes_a_plan_at_once_and_runs_before_later_requests() -> (
     None
 ):
     cluster = Cluster(replicas=2)
@@ -471,9 +468,7 @@ async def test_a_lost_answer_changes_nothing(write: int) -> None:
     assert cluster.job().status.replica_statuses["worker"].desired == 4
 
 
-async def test_a_plan_whose_answer_was_lost_and_that_is_not_observed_yet_is_not_made_a_second_time() -> (
-    None
-):
+async def test_a_plan_is_created_once_if_its_answer_is_lost_and_it_is_not_observed_yet() -> None:
     cluster = Cluster(replicas=2)
     await cluster.start()
     await cluster.apply(SCALE_OUTS, "more", count=1)

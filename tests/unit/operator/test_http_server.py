@@ -1,6 +1,6 @@
-"""The operator's probes and metrics, whether it leads or waits.
+"""Tests the probes and metrics of a leading and of a waiting operator.
 
-Docs/install.md lists the metrics.
+docs/install.md lists the metrics.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A job's infrastructure is created and corrected.
+"""Tests that the operator creates and corrects a job's infrastructure.
 
-Its PodGroup and its pods have what gang schedulers read.
+The PodGroup and the pods must have the fields that gang schedulers read.
 """
 
 from __future__ import annotations
@@ -198,7 +198,6 @@ def test_a_correction_is_the_difference_and_leaves_alone_what_it_does_not_know()
 
 
 # --- with the engine
-# ------------------------------------------------------------------------------------------------
 
 
 async def _again(cluster: Cluster) -> None:
@@ -232,7 +231,7 @@ async def test_the_pod_group_comes_before_the_pods_and_follows_min_replicas() ->
     assert (VOLCANO_POD_GROUPS, JOB) in cluster.kube.objects, "a suspended job keeps its PodGroup"
 
 
-async def test_rights_and_gang_that_follow_an_edit_of_the_job_are_not_said_to_be_restored_and_what_others_change_is(
+async def test_only_changes_by_other_clients_are_reported_as_restored_and_not_those_of_the_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said: list[str] = []
@@ -395,7 +394,8 @@ async def test_an_object_of_somebody_else_is_left_alone_and_named(
     body = {**cluster._body, "status": {"master": {"incarnations": incarnations}}}
     with pytest.raises(
         Refused,
-        match=f"{resource.kind} {name} exists and does not belong to this job; delete it, or rename",
+        match=f"{resource.kind} {name} exists and does not belong to this job; "
+        "delete it, or rename",
     ):
         await ensure_infrastructure(cluster.operator.session, job(body))
     assert cluster.kube.raw[resource, name] == before[resource, name]
@@ -469,8 +469,8 @@ async def test_objects_of_an_earlier_job_that_stay_for_long_are_reported(
     await cluster.operator.watch()
     with pytest.raises(Retry):
         await cluster.operator.reconciler.reconcile(KEY)
-    message = f"Secret {name} belongs to an earlier ElasticJob {JOB} until the garbage collector has deleted it"
-    assert f"Refused {message}" in said
+    owner = f"an earlier ElasticJob {JOB} until the garbage collector has deleted it"
+    assert f"Refused Secret {name} belongs to {owner}" in said
 
 
 @pytest.mark.parametrize(

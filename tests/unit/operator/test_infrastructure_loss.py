@@ -1,4 +1,4 @@
-"""What a job needs besides pods is changed or deleted by somebody else while the job runs."""
+"""Tests that the operator restores the objects of a running job after changes by other clients."""
 
 from __future__ import annotations
 

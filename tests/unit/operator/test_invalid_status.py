@@ -1,6 +1,6 @@
-"""Statuses that other programs have written.
+"""Tests statuses that other clients have written.
 
-While a status is invalid, the operator leaves the job alone and says which field is wrong. It never
+While a status is invalid, the operator does not touch the job and reports the wrong field. It never
 creates more pods than the spec allows.
 """
 
@@ -49,7 +49,7 @@ async def run(cluster: Cluster) -> None:
 
 
 async def is_left_alone(cluster: WatchedCluster, reason: str) -> None:
-    """Check that the operator says what is wrong, once, and changes nothing else."""
+    """Check that the operator reports the error once, and changes nothing else."""
     await run(cluster)
     before = {key: item["metadata"] for key, item in cluster.kube.objects.items()}
     stalled = next(each for each in cluster.job().status.conditions if each.type == "Stalled")

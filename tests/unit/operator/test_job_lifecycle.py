@@ -1,4 +1,4 @@
-"""How a job starts, misses its deadlines, succeeds or fails, and is cleaned up."""
+"""Tests the start, the deadlines, the success or failure, and the clean-up of a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ WITH_SIDECAR = {
 }
 
 # --- the start and the deadlines
-# ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,6 @@ async def test_a_job_without_room_for_its_members_fails_with_the_schedulers_mess
 
 
 # --- completion
-# -----------------------------------------------------------------------------------------------------
 
 
 async def test_a_member_has_succeeded_when_its_training_has_whatever_its_sidecars_do() -> None:
@@ -180,7 +178,7 @@ async def test_a_job_without_members_waits_for_some() -> None:
 
 @pytest.mark.guarantee("success-during-scale-in")
 @pytest.mark.parametrize("write", range(1, 12))
-async def test_members_that_succeed_while_others_are_drained_neither_end_the_job_early_nor_run_again(
+async def test_members_that_succeed_during_a_drain_neither_end_the_job_early_nor_run_again(
     write: int,
 ) -> None:
     cluster = new_cluster(replicas=3)
@@ -242,7 +240,6 @@ async def test_where_a_number_of_successes_is_needed_none_is_taken_away() -> Non
 
 
 # --- the end
-# --------------------------------------------------------------------------------------------------------
 
 
 async def finish(cluster: Cluster) -> None:

@@ -1,6 +1,6 @@
-"""A job that waits for quota of Kueue.
+"""Tests a job that waits for quota from Kueue.
 
-It starts, grows, shrinks, is evicted and ends with a Workload.
+Its start, growth, shrinking, eviction and end follow its Workload.
 """
 
 from __future__ import annotations
@@ -71,7 +71,6 @@ def edit_labels(cluster: Cluster, **labels: str | None) -> None:
 
 
 # --- start and end
-# ------------------------------------------------------------------------------------------------
 
 
 async def test_a_job_has_no_pods_before_it_has_quota_and_says_which_queue_it_waits_for() -> None:
@@ -162,7 +161,6 @@ async def test_the_priority_is_that_of_the_class_that_the_job_names() -> None:
 
 
 # --- other sizes
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("elastic", "quota"), [(True, 5), (False, 8)])
@@ -357,7 +355,6 @@ async def test_pods_run_on_in_the_moment_between_two_workloads_and_not_for_ever(
 
 
 # --- eviction, suspension, and what others do
-# -----------------------------------------------------------------------
 
 
 @pytest.mark.guarantee("preempted-by-kueue")
@@ -462,7 +459,7 @@ async def test_a_running_job_goes_on_when_kueue_is_gone(monkeypatch: pytest.Monk
 
 
 @pytest.mark.guarantee("kueue-not-installed")
-async def test_jobs_that_wait_for_a_kueue_that_is_not_there_are_not_in_the_log_and_start_when_it_is_installed(
+async def test_jobs_wait_without_log_lines_until_kueue_is_installed_and_then_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

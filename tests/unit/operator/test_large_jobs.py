@@ -1,4 +1,4 @@
-"""A job as large as one may be: what the operator does for it is bounded by what has to be done."""
+"""Tests that the operator's requests for the largest job are bounded by its changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.simulator.cluster import JOB, Cluster
 
 Calls = Counter[tuple[str, str]]
 _FEW = 10
-"""Writes of a status for one change, whatever its size."""
+"""The most writes of a status for one change of any size."""
 
 
 def counted(cluster: Cluster) -> Calls:
@@ -60,9 +60,7 @@ async def resize(cluster: Cluster, replicas: int) -> None:
 
 @pytest.mark.guarantee("very-large-jobs")
 @pytest.mark.thorough
-async def test_ten_thousand_members_without_an_agent_are_created_counted_scaled_and_ended_by_one_write_each() -> (
-    None
-):
+async def test_ten_thousand_members_without_an_agent_need_one_write_each() -> None:
     size = MAX_REPLICAS
     other = MAX_REPLICAS - MAX_CREATES
     cluster = new_cluster(replicas=size, most=None, framework="custom", worker={"agent": "None"})
@@ -95,6 +93,6 @@ async def test_ten_thousand_members_without_an_agent_are_created_counted_scaled_
         "Succeeded",
         size,
     )
-    check_bounded(calls, deleted=1)  # the master; what has succeeded stays for its logs
+    check_bounded(calls, deleted=1)  # the master; pods that succeeded stay for their logs
     assert len(cluster.kube.all(PODS)) >= size
     cluster.check()

@@ -1,6 +1,6 @@
-"""Jobs whose launcher starts the training.
+"""Tests jobs whose launcher starts the training.
 
-Who has a remote shell, and what would train alone or never scale.
+Manifests are refused whose members would train alone or could never scale.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_workers_without_a_command_wait_for_what_the_launcher_starts() -> None:
 
 
 def host_folder(made: ElasticJob, role: str) -> list[str]:
-    """Return where a pod of the role has the files with the hosts, by its mounts, volumes and variables."""
+    """Return the folders with the host files in a pod of the role, and check their volumes."""
     pod = member_pod(made, role, 0, 0, resources={}, restarts=0, defaults=Defaults("m:1", "a:1"))
     first = pod["spec"]["containers"][0]
     mounts = [
@@ -112,7 +112,8 @@ def test_workers_that_would_train_alone_beside_a_launcher_are_refused_by_field_a
     error = validation_error(job({"command": [program, "train.py"]}))
     assert error is not None
     assert error.startswith(
-        f"spec.replicaSpecs.worker.template.spec.containers[0].command: {program!r} would train alone in each member, "
+        f"spec.replicaSpecs.worker.template.spec.containers[0].command: {program!r} would train "
+        "alone in each member, "
     )
     assert validation_error(job({"command": [program, "train.py"]}, framework="custom")) is None
 

@@ -1,4 +1,8 @@
-"""What a plan has taken of a role's memory costs its members no restart, and what they were given they keep."""
+"""Tests members whose memory a plan has lowered.
+
+A kill for lack of the removed memory is not counted as a restart. The member then keeps the memory
+that it gets.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +125,7 @@ async def test_another_end_after_a_lowering_is_counted(code: int, reason: str) -
 
 
 @pytest.mark.guarantee("unset-resources")
-async def test_where_the_template_says_nothing_a_kill_after_a_first_request_is_not_counted_once() -> (
+async def test_without_a_request_in_the_template_the_first_kill_after_a_plan_is_not_counted() -> (
     None
 ):
     nodes = Nodes(Cluster(worker={"restartLimit": 1}, replicas=1))

@@ -1,7 +1,4 @@
-"""Members replaced by new ones.
-
-Because a plan names them, or because their resources cannot change in place.
-"""
+"""Tests that members are replaced if a plan names them or cannot resize them in place."""
 
 from __future__ import annotations
 
@@ -67,9 +64,7 @@ async def test_a_migrated_member_leaves_when_its_replacement_is_ready() -> None:
 
 
 @pytest.mark.guarantee("straggler-replaced")
-async def test_a_replacement_prefers_other_nodes_to_that_of_the_member_it_replaces_if_the_plan_says_so() -> (
-    None
-):
+async def test_a_replacement_prefers_another_node_if_the_plan_says_so() -> None:
     nodes = await started(replicas=3)
     kube = nodes.cluster.kube
     for index in range(3):
@@ -138,7 +133,8 @@ async def test_a_replacement_that_does_not_get_ready_is_taken_back_and_the_membe
     status = nodes.plan("m")
     assert status["phase"] == "PartiallySucceeded"
     assert status["message"] == (
-        "1 of 2 members are not replaced: worker 0 (its replacement is not ready after timeoutSeconds 20: "
+        "1 of 2 members are not replaced: worker 0 (its replacement is not ready after "
+        "timeoutSeconds 20: "
         "Unschedulable: 0/3 nodes are available)"
     )
     assert [move["phase"] for move in status["migrations"]] == ["Undone", "Done"]
@@ -268,7 +264,7 @@ async def check_rolling_replacement(nodes: Nodes, spec: dict[str, Any]) -> None:
     assert set(nodes.requests("cpu").values()) == {"2"}
 
 
-async def test_a_rolling_change_stops_at_the_first_that_fails_and_the_others_keep_what_they_had() -> (
+async def test_a_rolling_change_stops_at_the_first_failure_and_other_members_stay_unchanged() -> (
     None
 ):
     nodes = await started(replicas=3)
@@ -319,9 +315,7 @@ async def test_a_replacement_that_fails_is_the_plans_failure_and_the_member_stay
 
 
 @pytest.mark.guarantee("plan-with-too-little-memory")
-async def test_a_member_that_runs_out_of_a_plans_memory_gets_more_while_the_plan_runs_and_keeps_it() -> (
-    None
-):
+async def test_a_member_killed_for_memory_during_a_plan_gets_more_memory_and_keeps_it() -> None:
     nodes = await started(replicas=2)
     nodes.resizes = "Infeasible"
     await nodes.cluster.apply(SCALE_PLANS, "p", timeoutSeconds=600, **LESS_MEMORY)

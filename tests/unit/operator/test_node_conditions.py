@@ -1,4 +1,7 @@
-"""Members on nodes with a condition that their job names are replaced, and a false alarm costs nothing."""
+"""Tests that members are replaced on nodes with a condition that their job names.
+
+A condition that passes in time must not cost anything.
+"""
 
 from __future__ import annotations
 
@@ -70,9 +73,7 @@ def required(pod: Json) -> list[str]:
     return [field["values"][0] for field in term["matchFields"]]
 
 
-async def test_a_member_leaves_a_sick_node_when_its_replacement_is_ready_elsewhere_and_nothing_is_counted() -> (
-    None
-):
+async def test_a_member_leaves_a_sick_node_when_its_replacement_is_ready_without_a_count() -> None:
     nodes = await world()
     set_condition(nodes, "n1")
     await pass_time(nodes)
@@ -104,7 +105,7 @@ async def test_where_every_node_is_said_to_be_sick_the_members_stay_and_are_not_
     assert len(nodes.plans()) == 1, "each pod is tried once"
 
 
-async def test_a_replacement_that_starts_again_avoids_sick_nodes_also_when_the_member_it_replaces_has_gone() -> (
+async def test_a_restarted_replacement_avoids_sick_nodes_also_after_the_old_pod_is_deleted() -> (
     None
 ):
     nodes = await world()
@@ -119,9 +120,7 @@ async def test_a_replacement_that_starts_again_avoids_sick_nodes_also_when_the_m
     assert required(nodes.cluster.kube.objects[PODS, "job-worker-3-2"]) == ["n1"]
 
 
-async def test_when_one_replacement_has_failed_another_that_starts_again_still_avoids_sick_nodes() -> (
-    None
-):
+async def test_a_restarted_replacement_avoids_sick_nodes_also_after_another_one_failed() -> None:
     nodes = await world()
     nodes.stuck = lambda pod: "no node is left" if pod["spec"].get("affinity") else ""
     set_condition(nodes, "n1", "n2")

@@ -1,6 +1,6 @@
-"""The conditions Unreadable and ReconcileFailed.
+"""Tests the conditions Unreadable and ReconcileFailed.
 
-Written once each, taken back, and tried again when refused.
+The operator writes each once, removes it later, and repeats a refused write.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ PLAN = Subject(SCALE_PLANS, "ns", "plan", "plan-uid")
 
 
 class Session:
-    """Records what is applied and which events are sent.
-
-    Answers with `error` as long as there is one.
-    """
+    """Records applied objects and sent events, and answers with `error` while it is set."""
 
     def __init__(self) -> None:
         self.applied: list[tuple[str, str, list[str]]] = []

@@ -1,4 +1,4 @@
-"""The merge patches of the operator's writes, and the free indices that new members get."""
+"""Tests the merge patches of the operator's writes, and the indices of new members."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""ScalePlans, ScaleIns and ScaleOuts from the queue to their end.
+"""Tests ScalePlans, ScaleIns and ScaleOuts from the queue to their end.
 
-Refusals, rollbacks, messages and deletion.
+Refusals, rollbacks, messages and deletion are included.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
     (
         SCALE_PLANS,
         {"removePods": [{"name": "job-worker-0"}, {"name": "job-worker-1"}]},
-        "spec.removePods: 0 more and 2 fewer than 2: 0 members of role worker would be below minReplicas 1",
+        "spec.removePods: 0 more and 2 fewer than 2: 0 members of role worker would be below "
+        "minReplicas 1",
     ),
     (
         SCALE_PLANS,
@@ -134,7 +135,8 @@ REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
     (
         SCALE_PLANS,
         {"createPods": [{}] * 5},
-        "spec.createPods: 5 more and 0 fewer than 2: 7 members of role worker would be above maxReplicas 6",
+        "spec.createPods: 5 more and 0 fewer than 2: 7 members of role worker would be above "
+        "maxReplicas 6",
     ),
     (
         SCALE_PLANS,
@@ -184,7 +186,8 @@ REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
     (
         SCALE_PLANS,
         {"createPods": [{"resource": {"hugepages-2Mi": "4Mi"}}]},
-        "spec.createPods[0].resource: 'hugepages-2Mi' is not cpu, memory or an extended resource <domain>/<name> of at "
+        "spec.createPods[0].resource: 'hugepages-2Mi' is not cpu, memory or an extended resource "
+        "<domain>/<name> of at "
         "most 63 characters, such as nvidia.com/gpu or rdma/hca",
     ),
     (
@@ -198,7 +201,8 @@ REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
     (
         SCALE_PLANS,
         {"createPods": [{"resource": {f"{'x' * 50}/{'y' * 9}{n}": 1 for n in range(8)}}] * 1000},
-        "spec: the resources of single members would take 496000 characters to store, above 400000; give those of all "
+        "spec: the resources of single members would take 496000 characters to store, above "
+        "400000; give those of all "
         "members in spec.replicaResourceSpecs",
     ),
     (
@@ -212,17 +216,20 @@ REFUSED: list[tuple[Resource, dict[str, Any], str]] = [
             "migratePods": [{"name": "job-worker-0", "resource": {"cpu": "2"}}],
             **plan_of(worker={"resource": {"cpu": 1}}),
         },
-        "spec.migratePods[0].resource.cpu: 2, but spec.replicaResourceSpecs.worker.resource.cpu is 1 for every member",
+        "spec.migratePods[0].resource.cpu: 2, but spec.replicaResourceSpecs.worker.resource.cpu is "
+        "1 for every member",
     ),
     (
         SCALE_PLANS,
         plan_of(worker={"replicas": 7}),
-        "spec.replicaResourceSpecs.worker.replicas: 7 members of role worker would be above maxReplicas 6",
+        "spec.replicaResourceSpecs.worker.replicas: 7 members of role worker would be above "
+        "maxReplicas 6",
     ),
     (
         SCALE_PLANS,
         {"createPods": [{}, {}], **plan_of(worker={"replicas": 1})},
-        "spec.replicaResourceSpecs.worker.replicas: 1 is below the 2 members that spec.createPods adds",
+        "spec.replicaResourceSpecs.worker.replicas: 1 is below the 2 members that spec.createPods "
+        "adds",
     ),
     (
         SCALE_PLANS,
@@ -272,7 +279,6 @@ def status_of(nodes: Nodes, resource: Resource, name: str) -> dict[str, Any]:
 
 
 # --- bad input
-# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.guarantee("refusals-name-the-bound")
@@ -385,7 +391,7 @@ async def test_what_names_a_job_that_does_not_exist_is_refused_and_deleted_when_
 
 
 @pytest.mark.guarantee("finished-objects-are-pruned")
-async def test_plans_of_a_job_that_does_not_exist_are_kept_up_to_a_number_but_not_those_an_earlier_job_has_left(
+async def test_plans_of_a_missing_job_are_kept_up_to_a_limit_but_not_those_of_a_deleted_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster()
@@ -435,7 +441,6 @@ async def test_a_plan_that_has_succeeded_says_what_it_has_changed_and_in_what_ti
 
 
 # --- draining, time-outs, messages
-# ----------------------------------------------------------------------------------
 
 
 async def test_the_status_shows_who_is_draining_who_is_gone_and_who_was_forced() -> None:
@@ -642,7 +647,6 @@ async def test_a_mixture_that_is_out_of_time_begins_nothing_more(on_timeout: str
 
 
 # --- resources
-# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.guarantee("unset-resources")
@@ -654,7 +658,7 @@ async def test_a_mixture_that_is_out_of_time_begins_nothing_more(on_timeout: str
             ("1Gi", "8Gi"),
             "2Gi",
             "8Gi",
-        ),  # only the namespace has given the limit: nobody wanted it to be less
+        ),  # a default of the namespace: the user did not want a lower limit
         ({}, ("1Gi", "8Gi"), "9Gi", "9Gi"),
         ({}, ("8Gi", "8Gi"), "2Gi", "2Gi"),  # else its quality-of-service class would change
         ({"limits": {"memory": "8Gi"}}, ("1Gi", "8Gi"), "2Gi", "2Gi"),
@@ -703,7 +707,7 @@ async def test_a_plan_for_all_members_outlives_what_was_set_for_one() -> None:
     assert set(nodes.requests("memory").values()) == {"5Gi"}
 
 
-async def test_a_plan_that_asks_for_what_is_there_does_nothing() -> None:
+async def test_a_plan_that_asks_for_the_present_state_changes_nothing() -> None:
     nodes = await started(replicas=2)
     nodes.resizes = "Silent"
     before = nodes.live_pods()
@@ -738,7 +742,6 @@ async def test_a_resize_is_done_when_the_limits_are_in_force_too() -> None:
 
 
 # --- the queue
-# ------------------------------------------------------------------------------------------------------
 
 
 async def test_what_waits_is_simply_gone_when_it_is_deleted() -> None:

@@ -1,6 +1,6 @@
-"""Pod manifests.
+"""Tests the manifests of members' and the master's pods.
 
-The user's template stays as written, and what a member's and the master's pod get besides.
+The user's template stays as written; the operator only adds to it.
 """
 
 from __future__ import annotations
@@ -106,9 +106,7 @@ def test_a_member_gets_a_token_only_where_its_template_asks_for_one(
 
 
 @pytest.mark.guarantee("master-hangs")
-def test_a_masters_probes_find_one_that_hangs_within_a_minute_and_its_template_takes_precedence() -> (
-    None
-):
+def test_probes_find_a_hanging_master_within_a_minute_and_its_template_takes_precedence() -> None:
     [container] = master_pod(of_job({}), 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"][
         "containers"
     ]
@@ -134,7 +132,7 @@ def test_a_masters_probes_find_one_that_hangs_within_a_minute_and_its_template_t
 
 @pytest.mark.guarantee("flood-of-connections")
 def test_a_master_has_a_memory_limit_unless_its_job_says_otherwise() -> None:
-    """Whatever makes its memory grow, it costs the master and not its node."""
+    """A master that uses too much memory must be killed before its node runs out of memory."""
     limits = []
     for spec in (
         {},

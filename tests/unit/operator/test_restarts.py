@@ -1,6 +1,6 @@
-"""Members and masters that end are counted and restarted.
+"""Tests that ends of members and masters are counted.
 
-At once, after a back-off, or not any more.
+A restart follows at once, after a back-off, or never.
 """
 
 from __future__ import annotations

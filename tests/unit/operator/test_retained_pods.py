@@ -1,6 +1,6 @@
-"""Failed pods stay, when they have been replaced, for `kubectl logs`.
+"""Tests that some replaced failed pods are retained for `kubectl logs`.
 
-A few, and nothing counts them.
+No count of members includes them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def test_a_failed_pod_stays_when_it_is_replaced_and_counts_as_no_member() 
 
 
 async def test_it_stays_also_when_its_containers_end_before_its_phase_says_so() -> None:
-    """As a kubelet reports it."""
+    """A kubelet reports the two in this order."""
     cluster = new_cluster(replicas=2)
     await cluster.start()
     end_training(cluster, "job-worker-0", 1, ran=100.0)

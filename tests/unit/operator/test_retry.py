@@ -1,4 +1,4 @@
-"""A job that has ended begins anew, with new pods of all members, when the last of the old ones is gone."""
+"""Tests that a retried job gets new pods for all members after its old pods are deleted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 def cluster_with(retry: Json, **policy: Any) -> Cluster:
-    """Return a cluster whose job begins anew by this policy."""
+    """Return a cluster whose job has this retry policy."""
     return new_cluster(replicas=2, runPolicy={"retry": retry, **policy})
 
 
@@ -147,9 +147,7 @@ async def test_a_suspended_job_begins_anew_when_it_is_resumed() -> None:
     assert len(live(cluster)) == 2
 
 
-async def test_a_job_whose_policy_is_taken_back_meanwhile_goes_on_with_the_restarts_it_has_left() -> (
-    None
-):
+async def test_a_job_whose_retry_policy_is_removed_continues_with_its_remaining_restarts() -> None:
     cluster = cluster_with({"minDelaySeconds": 60})
     await cluster.start()
     end_training(cluster, "job-worker-0", 210)
@@ -220,7 +218,7 @@ async def test_a_program_can_know_by_its_pods_annotations_which_attempt_it_is() 
     await cluster.start()
 
     async def numbers(*codes: int) -> list[tuple[str, str]]:
-        """Return (retry, attempt) of the first worker's pods, each of which ends with the next code."""
+        """Return (retry, attempt) of the first worker's pods; each ends with the next code."""
         found = []
         for code in codes:
             (pod,) = [

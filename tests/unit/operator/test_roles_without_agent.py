@@ -1,6 +1,6 @@
-"""Roles without an agent, such as a store or a dashboard.
+"""Tests roles without an agent, such as a store or a dashboard.
 
-Containers run as written, and only Kubernetes ends them.
+Their containers run as written, and only Kubernetes ends them.
 """
 
 from __future__ import annotations
@@ -100,9 +100,7 @@ async def test_nobody_waits_for_it_to_drain_as_its_deletion_is_what_tells_it() -
     assert len(pod_names(cluster, "store")) == 1
 
 
-async def test_one_that_is_deleted_and_ends_with_0_as_it_is_told_to_has_not_succeeded_and_gets_a_new_pod() -> (
-    None
-):
+async def test_a_deleted_pod_that_exits_with_0_has_not_succeeded_and_is_replaced() -> None:
     cluster = await started(restartLimit=0)
     cluster.kube.mark_deleted(PODS, "job-store-0")
     end_training(cluster, "job-store-0", 0)
@@ -129,9 +127,7 @@ async def test_a_suspended_job_stops_it_after_those_who_may_save_something_to_it
 
 
 @pytest.mark.guarantee("roles-without-agent")
-async def test_a_member_that_has_succeeded_runs_again_where_its_role_says_so_and_its_restart_is_not_counted() -> (
-    None
-):
+async def test_a_member_that_succeeded_restarts_uncounted_if_its_role_says_so() -> None:
     cluster = await started(restartOnSuccess=True, restartLimit=0)
     for number in range(3):
         (name,) = pod_names(cluster, "store")

@@ -1,6 +1,6 @@
-"""Scripts of ScaleIns and ScaleOuts.
+"""Tests the scripts of ScaleIns and ScaleOuts.
 
-When the launcher runs them, once, and what their end does to the request.
+The launcher runs each once, and the request succeeds only if its script does.
 """
 
 from __future__ import annotations
@@ -39,11 +39,16 @@ ALLOWED = {"allowScripts": True}
 
 async def started(*, run_policy: dict[str, Any] | None = None) -> Nodes:
     roles = {
-        "launcher": {"template": {"spec": {"containers": [{**CONTAINER, "command": ["horovodrun"]}]}}},
-        "worker": {
-            "replicas": 3, "maxReplicas": 5, "template": {"spec": {"containers": [CONTAINER]}}, "drainSeconds": 30,
+        "launcher": {
+            "template": {"spec": {"containers": [{**CONTAINER, "command": ["horovodrun"]}]}}
         },
-    }  # fmt: skip
+        "worker": {
+            "replicas": 3,
+            "maxReplicas": 5,
+            "template": {"spec": {"containers": [CONTAINER]}},
+            "drainSeconds": 30,
+        },
+    }
     policy = ALLOWED if run_policy is None else run_policy
     nodes = Nodes(Cluster(framework="horovod", replicaSpecs=roles, runPolicy=policy))
     await nodes.cluster.create(ELASTIC_JOBS, nodes.cluster._body)

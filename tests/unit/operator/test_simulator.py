@@ -1,4 +1,4 @@
-"""Random histories of a job under every fault, whose invariants are checked after every single write.
+"""Runs random histories of a job with every kind of fault, and checks invariants at each write.
 
 `python -m pytest tests/unit -k simulator --histories=20000` runs more of them, `--history-seed=N`
 repeats one.
@@ -28,7 +28,8 @@ def test_simulator_any_history_keeps_the_promises_and_comes_to_rest(
             random_history.run(seed)
         except AssertionError as error:
             pytest.fail(
-                f"{error}\nrepeat with: python -m pytest tests/unit -k simulator --history-seed={seed}",
+                f"{error}\nrepeat with: python -m pytest tests/unit -k simulator "
+                f"--history-seed={seed}",
                 False,
             )
 

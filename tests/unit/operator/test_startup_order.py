@@ -1,4 +1,4 @@
-"""Roles wait for those they depend on, at the start only, and never for ever without a word."""
+"""Tests that starting roles wait for the roles they depend on, and that the status says so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def body(roles: dict[str, Json], **spec: Any) -> Json:
-    """Return a job of framework custom with these roles, of one member each if they do not say it."""
+    """Return a job of framework custom with these roles, by default of one member each."""
     made = job_body(1, 1, None, framework="custom", **spec)
     template = made["spec"]["replicaSpecs"].pop("worker")["template"]
     for role, fields in roles.items():
@@ -55,7 +55,8 @@ async def test_each_role_gets_its_pods_when_those_it_depends_on_are_ready() -> N
         [],
     )
     assert cluster.job().status.message == (
-        "waiting: 0 of 1 workers ready, 0 of 2 pss ready, 0 of 1 etcds ready; ps waits for etcd; worker waits for ps"
+        "waiting: 0 of 1 workers ready, 0 of 2 pss ready, 0 of 1 etcds ready; ps waits for etcd; "
+        "worker waits for ps"
     )
     cluster.kube.set_status(
         PODS, "job-etcd-0", phase="Running", conditions=[{"type": "Ready", "status": "True"}]
@@ -126,7 +127,8 @@ async def test_a_role_that_has_succeeded_is_ready() -> None:
         (
             {"a": {"dependsOn": ["b"]}, "b": {}},
             {"schedulingPolicy": {"gang": "volcano"}},
-            "a.dependsOn: with schedulingPolicy.gang volcano no pod starts before all of them are there; remove one of "
+            "a.dependsOn: with schedulingPolicy.gang volcano no pod starts before all of them are "
+            "there; remove one of "
             "the two",
         ),
         (CHAIN, {}, None),

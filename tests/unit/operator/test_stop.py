@@ -1,4 +1,4 @@
-"""A job that its user stops is drained as in a suspension and ends for good, whatever it is doing."""
+"""Tests that a stopped job is drained as in a suspension and ends for good, in every phase."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RETRY = {"policy": "Always", "minDelaySeconds": 60}
 
 
 def check_stopped(cluster: Cluster) -> None:
-    """Check that the job has ended as one that its user has stopped, and that nothing of it runs."""
+    """Check that the job has failed with the reason Stopped, and that none of its pods runs."""
     status = status_of(cluster)
     assert (status["phase"], status["message"]) == ("Failed", "spec.runPolicy.stop is true")
     assert condition(cluster, "Failed") == ("True", "Stopped")
@@ -36,7 +36,7 @@ def check_stopped(cluster: Cluster) -> None:
     ] == []
 
 
-async def test_a_stopped_job_drains_its_members_before_its_master_and_has_failed_with_a_reason_of_its_own() -> (
+async def test_a_stopped_job_drains_members_before_its_master_and_fails_with_reason_stopped() -> (
     None
 ):
     cluster = new_cluster(replicas=2)
@@ -134,9 +134,7 @@ async def test_a_stopped_job_is_not_scaled() -> None:
     )
 
 
-async def test_a_job_whose_training_ends_while_it_is_stopped_has_succeeded_and_does_not_begin_anew() -> (
-    None
-):
+async def test_a_job_whose_training_ends_during_its_stop_succeeds_and_is_not_retried() -> None:
     cluster = await in_state("Running")
     set_stop(cluster)
     for name in pod_names(cluster):

@@ -1,4 +1,4 @@
-"""The store separates the objects of a job from those of an earlier job of its name."""
+"""Tests that the store separates a job's objects from those of an earlier job of its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods on lost nodes, pods of others that have our names, and pods that the API server refuses."""
+"""Tests pods on lost nodes, other pods with a member's name, and pods the API server refuses."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_lost_nodes_do_not_keep_a_job_from_being_suspended_or_cleaned_up(
 
 
 async def foreign_pod(cluster: Cluster, name: str) -> str:
-    """Somebody else's pod, which happens to have a name of ours; return its UID."""
+    """Create a pod of another owner with a name that the job may need; return its UID."""
     labels = {names.LABEL_ROLE: "foreign", names.LABEL_INDEX: name}
     made = await cluster.kube.create(
         PODS, NAMESPACE, {"metadata": {"name": name, "labels": labels}}
@@ -171,7 +171,7 @@ async def test_while_a_quota_is_used_up_one_pod_at_a_time_is_tried_and_names_are
     await cluster.apply(SCALE_OUTS, "more", count=20)
     for _ in range(3):
         await cluster.operator.watch()
-        with suppress(AssertionError):  # it would go on and on, after a pause each time
+        with suppress(AssertionError):  # each pause is followed by another attempt
             await cluster.operator.work(cluster.now, rounds=10)
     assert cluster.job().status.replica_statuses["worker"].incarnations < 50
     assert "exceeded quota" in cluster.job().status.message
@@ -204,8 +204,8 @@ async def test_one_pod_that_is_refused_keeps_no_other_from_being_created(refused
         await cluster.operator.watch()
         with suppress(Retry):
             await cluster.operator.reconciler.reconcile(JobKey(NAMESPACE, JOB))
-    found = sorted(f"job-{p['metadata']['labels'][names.LABEL_ROLE]}-{p['metadata']['labels'][names.LABEL_INDEX]}"
-                   for p in (*cluster.kube.pods("ps"), *cluster.kube.pods()))  # fmt: skip
+    labels = [pod["metadata"]["labels"] for pod in (*cluster.kube.pods("ps"), *cluster.kube.pods())]
+    found = sorted(f"job-{each[names.LABEL_ROLE]}-{each[names.LABEL_INDEX]}" for each in labels)
     every = ["job-ps-0", "job-ps-1", "job-worker-0", "job-worker-1", "job-worker-2"]
     assert found == [name for name in every if not name.startswith(refused)]
     assert "maximum memory" in cluster.job().status.message

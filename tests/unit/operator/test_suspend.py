@@ -1,4 +1,4 @@
-"""A job is suspended and resumed, also in the middle of a change of its size."""
+"""Tests that a job is suspended and resumed, also while a plan changes its size."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A pod whose labels or owner are edited.
+"""Tests that a pod with edited labels or owner is replaced.
 
-It is replaced, one live pod per member, also where no operator saw it.
+A member never has two live pods, even if the edit happened while no operator ran.
 """
 
 from __future__ import annotations
@@ -180,9 +180,7 @@ async def test_an_edited_pod_of_a_member_that_is_not_needed_any_more_is_no_orpha
 
 
 @pytest.mark.guarantee("edited-pod-labels")
-async def test_the_last_name_of_a_member_is_known_to_a_new_operator_however_often_it_was_replaced() -> (
-    None
-):
+async def test_a_new_operator_knows_a_members_last_pod_name_after_any_number_of_restarts() -> None:
     cluster = ByName()
     await cluster.start()
     for name in ("job-worker-0", "job-worker-0-1", "job-worker-1"):
@@ -215,8 +213,12 @@ async def test_a_pod_of_somebody_else_that_has_a_members_name_is_left_alone() ->
 
 def pod(name: str = "job-worker-0", *, namespace: str = "ns", **owner: Any) -> Pod:
     reference = {
-        "apiVersion": names.API_VERSION, "kind": "ElasticJob", "name": "job", "uid": "job-uid", "controller": True,
-    }  # fmt: skip
+        "apiVersion": names.API_VERSION,
+        "kind": "ElasticJob",
+        "name": "job",
+        "uid": "job-uid",
+        "controller": True,
+    }
     labels = {
         names.LABEL_JOB_NAME: "job",
         names.LABEL_JOB_UID: "job-uid",

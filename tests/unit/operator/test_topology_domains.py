@@ -1,6 +1,6 @@
-"""The status says in which topology domain each member runs.
+"""Tests that the status has the topology domain of each member.
 
-The master makes neighbouring ranks of that.
+The master gives members of one domain neighbouring ranks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEY = "example.com/rack"
 
 
 async def job_in_racks(*racks: str, **spec: Any) -> Cluster:
-    """Return a running job whose worker i is on a node of its own, in the i-th of these racks."""
+    """Return a running job whose worker i has its own node in the i-th of these racks."""
     cluster = Cluster(replicas=len(racks), **spec)
     for index, rack in enumerate(racks):
         put_node(cluster, f"n{index}", rack)
@@ -85,7 +85,7 @@ def test_there_are_at_most_so_many_domains() -> None:
 
 
 def observed(node_labels: dict[str, dict[str, str]], *, members: int = 2) -> Observed:
-    """Return a job with members 0 and 1 stored as in racks r1 and r2, each member on a node of its own."""
+    """Return a job with members 0 and 1 recorded in racks r1 and r2, each on its own node."""
     body = job_body(members, 1, members, topologyKey=KEY)
     stored = {
         "desired": members,

@@ -1,4 +1,4 @@
-"""How many processes a member's agent is to start, and what of a template contradicts that."""
+"""Tests the number of processes that a member's agent starts, and templates that contradict it."""
 
 from __future__ import annotations
 
@@ -87,8 +87,10 @@ def test_gpus_that_a_plan_has_changed_count() -> None:
 @pytest.mark.parametrize("slots", [3, 8])
 def test_processes_that_cannot_divide_the_gpus_are_refused(slots: int) -> None:
     assert validation_error(job(gpus=4, slots=slots)) == (
-        f"spec.replicaSpecs.worker.slotsPerReplica: {slots} processes cannot divide the 4 of nvidia.com/gpu in the "
-        "limits of the first container: set a number that divides it, or none for a process per GPU where the "
+        f"spec.replicaSpecs.worker.slotsPerReplica: {slots} processes cannot divide the 4 of "
+        "nvidia.com/gpu in the "
+        "limits of the first container: set a number that divides it, or none for a process per "
+        "GPU where the "
         "framework has that"
     )
 
@@ -114,7 +116,8 @@ def test_a_variable_that_differs_from_world_to_world_is_refused_by_field_and_rea
 ) -> None:
     made = job(framework, env=[{"name": "MINE", "value": "1"}, {"name": name, "value": "0"}])
     assert validation_error(made) == (
-        f"{TEMPLATE}.env[1].name: {name!r} is set by the agent, for each process of each world (slotsPerReplica is their "
+        f"{TEMPLATE}.env[1].name: {name!r} is set by the agent, for each process of each world "
+        "(slotsPerReplica is their "
         "number, processRestartLimit how often a failed one restarts); remove it"
     )
     without = job(framework, agent="None", env=[{"name": name, "value": "0"}])
@@ -135,8 +138,10 @@ def test_options_of_torchrun_that_the_agent_sets_are_refused_all_at_once() -> No
         args=["--standalone", "train.py"],
     )
     assert validation_error(fixed) == (
-        f"{TEMPLATE}.command: the agent sets '--nproc_per_node=2', '--max_restarts=3', '--standalone' for torchrun in "
-        "each world; remove them, and set slotsPerReplica in place of --nproc_per_node, processRestartLimit in "
+        f"{TEMPLATE}.command: the agent sets '--nproc_per_node=2', '--max_restarts=3', "
+        "'--standalone' for torchrun in "
+        "each world; remove them, and set slotsPerReplica in place of --nproc_per_node, "
+        "processRestartLimit in "
         "place of --max_restarts"
     )
     assert validation_error(job(command=["torchrun"], args=["train.py", "--nnodes=2"])) is None

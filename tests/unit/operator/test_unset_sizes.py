@@ -1,4 +1,4 @@
-"""A job whose manifest leaves `replicas` out: its size is its own."""
+"""Tests a job without `replicas` in its manifest, which keeps the size that its plans give it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each member has its own volume claims, which outlive its pods."""
+"""Tests that each member has its own volume claims, which stay when its pods are deleted."""
 
 from __future__ import annotations
 
@@ -175,7 +175,8 @@ def owned(name: str) -> Json:
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "data-job-worker-0 is being deleted"),
         (
             owned("another"),
-            "data-job-worker-0 exists and does not belong to this job; the member waits until it is deleted",
+            "data-job-worker-0 exists and does not belong to this job; the member waits until it "
+            "is deleted",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""A plan that is being executed says what it waits for, in few writes however many members it is about."""
+"""Tests that a running plan reports why it waits, in few writes for any number of members."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def waits_for(nodes: Nodes) -> str:
 
 
 async def texts(nodes: Nodes, *, turns: int = 60) -> list[str]:
-    """Let the only plan go on to its end; return what it has waited for, in this order."""
+    """Run the only plan to its end; return its messages while it waited, in their order."""
     found: list[str] = []
     for _ in range(turns):
         await nodes.run_operator()

@@ -1,6 +1,6 @@
-"""The operator's work queue.
+"""Tests the operator's work queue.
 
-One worker at a time for a key, pauses after failures, and two ways to end.
+A key has one worker at a time, failures are followed by pauses, and the queue ends in two ways.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from elasticjob_operator.work_queue import (
 
 
 class Work:
-    """Work that waits at a gate, and records what was done."""
+    """Work that waits at a gate, and records the keys that are done."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()

@@ -104,16 +104,15 @@ class History:
         )
 
     # --- what the master does
-    # ----------------------------------------------------------------------------------------
 
     def store(self) -> None:
         kept = stored_state.encode(stored_state.StoredState(ledgers=[store_ledger(self.ledger)]))
         self.stored = (kept, self.model.copy(), dict(self.processes))
 
     def kill_the_master(self) -> None:
-        """The next one knows what was stored last.
+        """Start the next master with the last stored state.
 
-        The agents tell which processes have ended, and what they have.
+        The agents report the shards that their processes hold, and the processes that have ended.
         """
         kept, model, processes = self.stored
         self.model = model.copy()
@@ -144,7 +143,6 @@ class History:
             )
 
     # --- what workers do
-    # ---------------------------------------------------------------------------------------------
 
     def lease(self) -> None:
         worker = self.worker()
@@ -282,7 +280,6 @@ class History:
         )
 
     # --- choices and checks
-    # -------------------------------------------------------------------------------------------
 
     def worker(self) -> str:
         return self.rng.choice(WORKERS)

@@ -85,15 +85,15 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
     ),
     DefaultRule(
         RestartRule(action="Ignore", pod_conditions=["DisruptionTarget"]),
-        "Preempted, evicted, drained from its node, or its node is lost: Kubernetes says so "
-        "itself.",
+        "Kubernetes reports that the pod was preempted or evicted, or that its node was drained "
+        "or lost.",
     ),
     DefaultRule(
         RestartRule(
             action="Ignore",
             reasons=["Evicted", "Preempting", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"],
         ),
-        "The node was short of resources, was needed for others, shut down or got lost.",
+        "The node ran out of resources, was needed for other pods, shut down, or was lost.",
     ),
     DefaultRule(
         RestartRule(
@@ -106,15 +106,15 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
                 "InvalidNodeInfo",
             ],
         ),
-        "The node has not taken the pod; the scheduler will find another place.",
+        "The node rejected the pod; the scheduler will choose another node.",
     ),
     DefaultRule(
         RestartRule(action="Ignore", reasons=["ContainerStatusUnknown"]),
-        "The node does not know any more what became of the container.",
+        "The node has lost the state of the container.",
     ),
     DefaultRule(
         RestartRule(action="RestartWithMoreMemory", reasons=["OOMKilled"]),
-        "It was killed for the memory it used.",
+        "The kernel killed the container because it used too much memory.",
     ),
     DefaultRule(
         RestartRule(
@@ -122,16 +122,16 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
             exit_codes=[_SIGKILL],
             message_pattern=names.KILLED_FOR_MEMORY,
         ),
-        "The same, as its agent has seen: about 1 in 90 such kills is not reported as OOMKilled.",
+        "The same, reported by the agent: about 1 in 90 such kills is not reported as OOMKilled.",
     ),
     DefaultRule(
         RestartRule(action="Ignore", exit_codes=[_SIGKILL]),
-        "Somebody has deleted the pod, and it was not done when its grace period was over.",
+        "The pod was deleted, and still ran when its grace period ended.",
         state=BEING_DELETED,
     ),
     DefaultRule(
         RestartRule(action="FailJob", reasons=["DeadlineExceeded"]),
-        "The template's own activeDeadlineSeconds is over; a new pod would run for as long again.",
+        "The pod reached its template's activeDeadlineSeconds, as a new pod would.",
     ),
     DefaultRule(
         RestartRule(
@@ -144,7 +144,7 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
                 "PodFeatureUnsupported",
             ],
         ),
-        "No node will take such a pod.",
+        "No node accepts such a pod.",
     ),
     DefaultRule(
         RestartRule(
@@ -158,36 +158,36 @@ DEFAULT_RULES: tuple[DefaultRule, ...] = (
     ),
     DefaultRule(
         RestartRule(action="FailJob", signals=[4, 8, 31]),
-        "SIGILL, SIGFPE, SIGSYS: the program is not made for this machine, or would do the same "
-        "again.",
+        "SIGILL, SIGFPE, SIGSYS: the program does not fit this machine, or would fail again in "
+        "the same way.",
     ),
     DefaultRule(
         RestartRule(action="FailJob", exit_codes=[210]),
-        "The program says so: an error that is there to stay.",
+        "The program reports a permanent error by this code.",
     ),
     DefaultRule(
         RestartRule(action="Ignore", exit_codes=[names.EXIT_DRAINED]),
-        "SIGTERM: it was asked to leave, or has drained.",
+        "SIGTERM: the program was terminated, or the member has drained.",
     ),
     DefaultRule(
         RestartRule(action="Ignore", signals=[1, 2, 3]),
-        "SIGHUP, SIGINT, SIGQUIT: somebody has interrupted it.",
+        "SIGHUP, SIGINT, SIGQUIT: the program was interrupted.",
     ),
     DefaultRule(
         RestartRule(action="Ignore", exit_codes=[200, names.EXIT_UNFIT]),
-        "The program says so: an error that passes.",
+        "The program or its agent reports a temporary error by this code.",
     ),
     DefaultRule(
         RestartRule(action="Restart", exit_codes=[_SIGKILL]),
-        "SIGKILL, and nobody says why.",
+        "SIGKILL, and no reason is reported.",
     ),
     DefaultRule(
         RestartRule(action="Restart", signals=[6, 7, 11, 13]),
-        "SIGABRT, SIGBUS, SIGSEGV, SIGPIPE: often the fault of a device or of a peer.",
+        "SIGABRT, SIGBUS, SIGSEGV, SIGPIPE: the cause is often a device or another member.",
     ),
     DefaultRule(
         RestartRule(action="Ignore"),
-        "The node lost the pod before it could tell anything, not even a reason.",
+        "The node lost the pod before it reported an exit code or a reason.",
         state=NOTHING_REPORTED,
     ),
     DefaultRule(
