@@ -190,6 +190,9 @@ class Agent:
             sys.stderr.write(
                 f"elasticjob-agent: the training process has failed{_how(event)} and is restarted\n"
             )
+            if isinstance(event, events.ProcessEnded):
+                restarts = self._config.process_restart_limit - self._state.restarts_left
+                self._connection.send(agent_messages.restarted(event, restarts))
         for action in actions:
             self._execute(action)
 

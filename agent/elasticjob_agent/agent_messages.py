@@ -7,7 +7,7 @@ import time
 
 from elasticjob_api.v1 import agent_pb2 as pb
 
-from elasticjob_agent.events import Exited
+from elasticjob_agent.events import Exited, ProcessEnded
 from elasticjob_agent.gpu import GpuUsage
 from elasticjob_agent.usage import Usage
 
@@ -38,5 +38,15 @@ def exited(process: Exited) -> pb.AgentMessage:
             message=process.message,
             retry=process.retry,
             failed_milliseconds_ago=min(int(1000 * seconds_ago), _UINT32),
+        )
+    )
+
+
+def restarted(process: ProcessEnded, restarts: int) -> pb.AgentMessage:
+    """Return the message that the crashed training process is restarted in this pod."""
+    lines = process.message.strip().splitlines()
+    return pb.AgentMessage(
+        restarted=pb.ProcessRestarted(
+            restarts=max(1, restarts), exit_code=process.code, message=lines[-1] if lines else ""
         )
     )

@@ -274,6 +274,14 @@ class Progress(Object, frozen=True):
             max_length=100,
         ),
     ] = {}
+    process_restarted: Annotated[
+        str,
+        Meta(
+            description="The last training process that was restarted in its pod, with the "
+            "number of such restarts of the pod and the reason.",
+            max_length=256,
+        ),
+    ] = ""
     script: Annotated[
         ScriptEnd | None, Meta(description="Result of the script of the present ScalePlan.")
     ] = None

@@ -21,7 +21,7 @@ from elasticjob_shards import LeasesOfRound, Ledgers
 
 from elasticjob_master.agent_streams import AgentStreams, Send
 from elasticjob_master.core.accounting import Accounting
-from elasticjob_master.core.history import History
+from elasticjob_master.core.history import PROCESS_RESTARTED, History
 from elasticjob_master.core.progress import Progress, Report
 from elasticjob_master.core.rendezvous.advance import advance
 from elasticjob_master.core.rendezvous.commands import Command, MemberRemoved, ReleaseLeases
@@ -175,6 +175,11 @@ class Controller:
             message = f"{pod} in round {event.round}: exit code {event.exit_code}"
             self.record_event("ProcessFailed", message)
         self.handle(event)
+
+    def restarted(self, member: Member, restarts: int, exit_code: int, message: str) -> None:
+        """Handle that a member's agent restarts a crashed process in its pod."""
+        text = f"{member.identity.pod_name}: restart {restarts}, after exit code {exit_code}"
+        self.record_event(PROCESS_RESTARTED, f"{text}: {message}" if message else text)
 
     def handle(self, event: Event) -> None:
         """Apply an event, and decide soon."""

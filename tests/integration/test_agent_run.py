@@ -196,12 +196,18 @@ async def test_orphans_are_reaped(fake_master: FakeMaster, run: Run) -> None:
     await until("the orphan has ended", lambda: not Path(f"/proc/{orphan}").exists())
 
 
-async def test_a_crash_is_retried_in_place_up_to_the_limit(
+@pytest.mark.guarantee("process-restarts-are-shown")
+async def test_a_crash_is_retried_in_place_up_to_the_limit_and_each_is_reported(
     fake_master: FakeMaster, run: Run, tmp_path: Path
 ) -> None:
-    agent = await run("sh", "-c", "echo try; exit 9", **{names.ENV_PROCESS_RESTART_LIMIT: "2"})
+    script = "echo try; echo 'no such file' >&2; exit 9"
+    agent = await run("sh", "-c", script, **{names.ENV_PROCESS_RESTART_LIMIT: "2"})
     await fake_master.begin(1)
     assert (await fake_master.exited(1)).exit_code == 9
+    assert fake_master.received.of_kind("restarted") == [
+        pb.ProcessRestarted(restarts=restarts, exit_code=9, message="no such file")
+        for restarts in (1, 2)
+    ]
     await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[:2] == (9, "try\ntry\ntry\n")
 
@@ -219,6 +225,7 @@ async def test_a_crash_among_several_members_is_retried_in_the_next_world(
         )
         exited = await fake_master.exited(round_)
         assert (exited.exit_code, exited.retry) == (9, retry)
+    assert [each.restarts for each in fake_master.received.of_kind("restarted")] == [1]
     await fake_master.order(exit=pb.Exit())
     assert (await agent.end())[:2] == (9, "1\n2\n")
 

@@ -161,6 +161,21 @@ async def test_the_history_names_members_that_joined_failed_and_left(
     assert lost.startswith(f"{third.name}: last heard of")
 
 
+@pytest.mark.guarantee("process-restarts-are-shown")
+async def test_the_history_names_restarts_of_processes_in_their_pods(
+    channel: grpc.aio.Channel,
+) -> None:
+    first, _ = await world_of_two(channel)
+    restarted = pb.ProcessRestarted(restarts=2, exit_code=9, message="ValueError:\nno")
+    await first.send(restarted=restarted)
+    await first.send(restarted=pb.ProcessRestarted(restarts=3, exit_code=137))
+    expected = {
+        ("ProcessRestarted", f"{first.name}: restart 2, after exit code 9: ValueError: no"),
+        ("ProcessRestarted", f"{first.name}: restart 3, after exit code 137"),
+    }
+    await until("both", lambda: events(channel), lambda found: expected <= set(found))
+
+
 @pytest.mark.guarantee("master-can-be-replaced")
 async def test_the_history_outlives_a_killed_master(tmp_path: Path) -> None:
     options = (*STANDALONE, f"--state-file={tmp_path / 'state'}")

@@ -49,9 +49,13 @@ async def test_findings_of_the_master_become_conditions_and_events_and_disappear
 
         unfit = {"job-worker-1": "no GPU answers"}
         await report(
-            step=7, stalledSince="2026-01-01T12:00:00Z", stragglers=["job-worker-0"], unfit=unfit
+            step=7,
+            stalledSince="2026-01-01T12:00:00Z",
+            stragglers=["job-worker-0"],
+            unfit=unfit,
+            processRestarted="job-worker-0: restart 1, after exit code 9",
         )
-        every = ("TrainingStalled", "Stragglers", "UnfitNodes")
+        every = ("TrainingStalled", "Stragglers", "UnfitNodes", "ProcessRestarted")
         await until(
             "the conditions are true",
             conditions,
@@ -64,8 +68,19 @@ async def test_findings_of_the_master_become_conditions_and_events_and_disappear
             lambda found: found == dict.fromkeys(every, "False"),
         )
         wanted = {
-            *(("Warning", reason) for reason in ("Stalled", "StragglersFound", "NodeCheckFailed")),
-            *(("Normal", reason) for reason in ("Resumed", "NoStragglers", "AllFit")),
+            *(
+                ("Warning", reason)
+                for reason in (
+                    "Stalled",
+                    "StragglersFound",
+                    "NodeCheckFailed",
+                    "TrainingProcessRestarted",
+                )
+            ),
+            *(
+                ("Normal", reason)
+                for reason in ("Resumed", "NoStragglers", "AllFit", "NoneRestarted")
+            ),
         }
 
         async def all_reported() -> bool:

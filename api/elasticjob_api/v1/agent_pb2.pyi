@@ -138,6 +138,7 @@ class AgentMessage(_message.Message):
     CHECK_FIELD_NUMBER: _builtins.int
     JOINED_FIELD_NUMBER: _builtins.int
     SCRIPT_FIELD_NUMBER: _builtins.int
+    RESTARTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -156,6 +157,8 @@ class AgentMessage(_message.Message):
     def joined(self) -> Global___Joined: ...
     @_builtins.property
     def script(self) -> Global___ScriptResult: ...
+    @_builtins.property
+    def restarted(self) -> Global___ProcessRestarted: ...
     def __init__(
         self,
         *,
@@ -168,12 +171,13 @@ class AgentMessage(_message.Message):
         check: Global___CheckResult | None = ...,
         joined: Global___Joined | None = ...,
         script: Global___ScriptResult | None = ...,
+        restarted: Global___ProcessRestarted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "restarted", b"restarted", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "restarted", b"restarted", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "leaving", "check", "joined", "script"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "leaving", "check", "joined", "script", "restarted"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -432,6 +436,36 @@ class ProcessExited(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProcessExited: _TypeAlias = ProcessExited  # noqa: Y015
+
+@_typing.final
+class ProcessRestarted(_message.Message):
+    """ProcessRestarted reports that the agent restarts its crashed training process in this pod, now or in the next world."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESTARTS_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    restarts: _builtins.int
+    """The number of such restarts in the life of the pod, with this one."""
+    exit_code: _builtins.int
+    """Of the crashed process, as a shell reports it."""
+    message: _builtins.str
+    """The last line of its standard error."""
+    def __init__(
+        self,
+        *,
+        restarts: _builtins.int = ...,
+        exit_code: _builtins.int = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit_code", b"exit_code", "message", b"message", "restarts", b"restarts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcessRestarted: _TypeAlias = ProcessRestarted  # noqa: Y015
 
 @_typing.final
 class Joined(_message.Message):

@@ -25,6 +25,7 @@ def progress_status(
     why_not_replaced: str = "",
     unfit: Mapping[str, str] | None = None,
     script: ScriptResult | None = None,
+    process_restarted: str = "",
 ) -> dict[str, Any]:
     """Return `status.progress`. Before the first reported step it contains findings only."""
     problems: dict[str, Any] = {}
@@ -38,6 +39,8 @@ def progress_status(
         problems["unfit"] = {
             pod: unfit[pod][:_LONGEST_PROBLEM] for pod in sorted(unfit)[:_MOST_PODS]
         }
+    if process_restarted:
+        problems["processRestarted"] = process_restarted[:_LONGEST_REASON]
     if script is not None:
         problems["script"] = {
             "plan": script.plan,

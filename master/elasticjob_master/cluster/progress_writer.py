@@ -14,6 +14,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_master.cluster.progress_status import progress_status
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
+from elasticjob_master.core.history import PROCESS_RESTARTED
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class ProgressWriter:
             "why_not_replaced": controller.scaling.replacer.why_not,
             "unfit": controller.unfit_pods(),
             "script": controller.scripts.result,
+            "process_restarted": controller.history.latest(PROCESS_RESTARTED),
         }
 
     async def write(self) -> None:

@@ -22,6 +22,8 @@ MOST_SERIES = 8
 """The most metrics recorded with the samples. Those reported first are recorded."""
 LONGEST_REASON = 40
 LONGEST_MESSAGE = 200
+PROCESS_RESTARTED = "ProcessRestarted"
+"""The reason of a restart of a training process in its pod."""
 """In bytes. The bound keeps the master's stored state small."""
 
 
@@ -120,6 +122,11 @@ class History:
             self._metrics[new.number] = recorded
         if len(self._samples) > MOST_SAMPLES:
             self._thin_out()
+
+    def latest(self, reason: str) -> str:
+        """Return the message of the last event with this reason, or an empty text."""
+        kept = self._events.get(reason)
+        return kept[-1].message if kept else ""
 
     def has_event(self, reason: str, message: str) -> bool:
         """Return whether an event with this reason and message is in the history."""

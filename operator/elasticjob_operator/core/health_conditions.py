@@ -1,4 +1,4 @@
-"""Computes the conditions TrainingStalled, Stragglers and UnfitNodes, and their events.
+"""Computes the conditions about the health of the training, and their events.
 
 The master writes its findings into `status.progress`, and nothing else. The conditions are computed
 from these, so the operator writes nothing while they stay the same. A condition that was never true
@@ -30,14 +30,20 @@ class HealthCondition:
 TRAINING_STALLED = "TrainingStalled"
 STRAGGLERS = "Stragglers"
 UNFIT_NODES = "UnfitNodes"
-CONDITION_TYPES = (TRAINING_STALLED, STRAGGLERS, UNFIT_NODES)
+PROCESS_RESTARTED = "ProcessRestarted"
+CONDITION_TYPES = (TRAINING_STALLED, STRAGGLERS, UNFIT_NODES, PROCESS_RESTARTED)
 
 
 def health_conditions(status: ElasticJobStatus) -> list[HealthCondition]:
     """Return the conditions by the master's report, without those that were never true."""
     progress = status.progress or Progress()
     existing = {condition.type for condition in status.conditions}
-    desired = (_stalled(progress), _stragglers(progress), _unfit_nodes(progress))
+    desired = (
+        _stalled(progress),
+        _stragglers(progress),
+        _unfit_nodes(progress),
+        _process_restarted(progress),
+    )
     return [condition for condition in desired if condition.holds or condition.type in existing]
 
 
@@ -62,6 +68,7 @@ _RESOLVED_NOTES = {
     TRAINING_STALLED: "steps are finished again",
     STRAGGLERS: "no member is much slower than the others any more",
     UNFIT_NODES: "no member's node fails its check any more",
+    PROCESS_RESTARTED: "no training process has been restarted in its pod",
 }
 
 
@@ -90,6 +97,14 @@ def _unfit_nodes(progress: Progress) -> HealthCondition:
         [f"{pod}: {problem}" for pod, problem in sorted(progress.unfit.items())], "; "
     )
     return HealthCondition(UNFIT_NODES, True, "NodeCheckFailed", message)
+
+
+def _process_restarted(progress: Progress) -> HealthCondition:
+    if not progress.process_restarted:
+        return HealthCondition(PROCESS_RESTARTED, False, "NoneRestarted")
+    return HealthCondition(
+        PROCESS_RESTARTED, True, "TrainingProcessRestarted", progress.process_restarted
+    )
 
 
 def _join_first(texts: Sequence[str], separator: str = ", ") -> str:

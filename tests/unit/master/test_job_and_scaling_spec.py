@@ -464,8 +464,14 @@ def test_findings_are_written_within_the_bounds_of_the_schema() -> None:
     progress.add_report("a", Report(1, 5, seconds=1.0), now=0.0, wall=60.0)
     pods = [f"j-worker-{n:03}" for n in range(200)]
     written = progress_status(
-        progress, 0.0, stalled_since=60.0, stragglers=pods, unfit=dict.fromkeys(pods, "x" * 5000)
+        progress,
+        0.0,
+        stalled_since=60.0,
+        stragglers=pods,
+        unfit=dict.fromkeys(pods, "x" * 5000),
+        process_restarted="j-worker-0: restart 1" * 100,
     )
+    assert written["processRestarted"].startswith("j-worker-0: restart 1")
     assert (written["step"], written["stalledSince"]) == (5, "1970-01-01T00:01:00Z")
     assert written["stragglers"] == list(written["unfit"]) == pods[:100]
     assert len(written["unfit"][pods[0]]) == 1024

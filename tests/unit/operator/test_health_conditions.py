@@ -63,7 +63,7 @@ async def running() -> Watched:
 async def test_a_healthy_job_has_no_such_conditions_and_no_such_events() -> None:
     cluster = await running()
     await cluster.report(step=5)
-    assert [cluster.condition(kind) for kind in CONDITION_TYPES] == [None, None, None]
+    assert [cluster.condition(kind) for kind in CONDITION_TYPES] == [None] * 4
     assert cluster.events == []
 
 
@@ -115,9 +115,28 @@ async def test_a_node_that_failed_its_check_is_named_with_what_is_wrong() -> Non
     assert cluster.condition("UnfitNodes") == ("False", "AllFit", "")
 
 
+@pytest.mark.guarantee("process-restarts-are-shown")
+async def test_each_restart_of_a_training_process_in_its_pod_is_an_event() -> None:
+    cluster = await running()
+    for restart in ("job-worker-0: restart 1, after exit code 9", "job-worker-0: restart 2"):
+        await cluster.report(processRestarted=restart)
+        assert cluster.condition("ProcessRestarted") == (
+            "True",
+            "TrainingProcessRestarted",
+            restart,
+        )
+        assert cluster.events == [("Warning", "TrainingProcessRestarted", restart)]
+
+
 @pytest.mark.guarantee("no-writes-at-rest")
 @pytest.mark.parametrize(
-    "progress", [{"stalledSince": SINCE}, {"stragglers": ["a", "b"]}, {"unfit": {"a": "b"}}]
+    "progress",
+    [
+        {"stalledSince": SINCE},
+        {"stragglers": ["a", "b"]},
+        {"unfit": {"a": "b"}},
+        {"processRestarted": "a: restart 1"},
+    ],
 )
 async def test_what_stays_as_it_is_costs_no_write_and_no_event(progress: Json) -> None:
     cluster = await running()

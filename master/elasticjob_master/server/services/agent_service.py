@@ -146,6 +146,9 @@ class AgentService:
                 controller.handle(ProcessStarted(member.uid, message.started.round))
             case "exited":
                 controller.exited(member, _process_exited(member, message.exited))
+            case "restarted":
+                report = message.restarted
+                controller.restarted(member, report.restarts, report.exit_code, report.message)
             case "joined":
                 controller.handle(PlaceTaken(member.uid, message.joined.round))
             case "leaving":
