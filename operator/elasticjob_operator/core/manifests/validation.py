@@ -29,6 +29,8 @@ _IN_PLACE_OF_OPTIONS = MappingProxyType(
     }
 )
 """Fields of the role by options of torchrun."""
+MAX_SPEC_BYTES = 512 * 1024
+"""Bytes of a job's spec as JSON. Each pod of a role is a copy of a part of it."""
 
 
 class _Resources(Object, frozen=True):
@@ -71,6 +73,12 @@ class _Template(Object, frozen=True):
 
 def validation_error(job: ElasticJob) -> str | None:
     """Return why the job could never run, naming the field and the remedy; None if it is valid."""
+    size = len(msgspec.json.encode(job.spec))
+    if size > MAX_SPEC_BYTES:
+        return (
+            f"spec: has {size} bytes as JSON, above the {MAX_SPEC_BYTES} of a job; keep files and "
+            "long values in a ConfigMap or in the image, and refer to them"
+        )
     if error := gang.scheduling_policy_error(job):
         return error
     for role, spec in job.spec.replica_specs.items():

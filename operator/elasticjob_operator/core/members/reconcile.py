@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+import msgspec
 from elasticjob_api.elasticjob import (
     MAX_REPLICAS,
     ElasticJob,
@@ -29,6 +30,11 @@ MAX_CREATES = 500
 """Pods created by one decision.
 
 Few enough to react to a change, many enough for few status writes.
+"""
+MAX_CREATED_BYTES = 4 * 2**20
+"""Size of the templates, as JSON, of which one decision makes pods; one pod may be larger.
+
+So large templates make a decision neither long nor large.
 """
 
 
@@ -174,7 +180,9 @@ def _create_pods(
             missing -= {index}
     highest = replica.highest_index
     incarnations = replica.incarnations
-    chosen = sorted(missing)[: max(min(MAX_CREATES - len(result.creates), room), 0)]
+    chosen = sorted(missing)
+    size = len(msgspec.json.encode(spec.template)) if missing else 0
+    chosen = chosen[: max(min(_creates_left(result, size), room), 0)]
     if observed.last_refusal and chosen:
         # After a refusal, as by a quota, one pod is enough to find out whether it still holds, so
         # that no names are used up. It is another one each time, because the API server may refuse
@@ -205,12 +213,20 @@ def _create_pods(
         )
         by_index = by_index if first_use else {**by_index, str(index): incarnations}
         result.creates.append(CreatePod(body, member_claims(observed.job, role, index)))
+        result.created_bytes += size
     result.set_replica_status(
         role,
         replace(
             replica, highest_index=highest, incarnations=incarnations, incarnation_by_index=by_index
         ),
     )
+
+
+def _creates_left(result: ReconcileResult, size: int) -> int:
+    """Return how many pods the decision may still create from a template of this size."""
+    by_size = (MAX_CREATED_BYTES - result.created_bytes) // max(size, 1)
+    least = 0 if result.creates else 1
+    return min(MAX_CREATES - len(result.creates), max(by_size, least))
 
 
 def _incarnations(

@@ -37,6 +37,7 @@ class ReconcileResult:
     Attributes:
         status: the job's status with the counters that must be stored before the pods are created.
         creates: pods to create.
+        created_bytes: the size of their templates as JSON.
         deletes: pods to delete.
         confirm: names of pods to look for before others can be created.
         events: events to emit.
@@ -46,6 +47,7 @@ class ReconcileResult:
 
     status: ElasticJobStatus
     creates: list[CreatePod] = field(default_factory=list)
+    created_bytes: int = 0
     deletes: list[DeletePod] = field(default_factory=list)
     confirm: list[str] = field(default_factory=list)
     events: list[EmitEvent] = field(default_factory=list)

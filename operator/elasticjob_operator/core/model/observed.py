@@ -12,6 +12,7 @@ from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.limits import MAX_COUNTER
 from elasticjob_api.meta import Object, ObjectMeta
+from elasticjob_api.ownership import is_of_kind
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec import field
@@ -206,6 +207,24 @@ MemberKey = tuple[str, int]
 """Role and index of a member; the index of a master is -1."""
 
 
+RequestKey = tuple[str, str, str]
+"""Kind, name and UID of a ScaleIn or ScaleOut."""
+
+
+def key_of_request(request: ScaleIn | ScaleOut) -> RequestKey:
+    """Return the key of a ScaleIn or ScaleOut."""
+    return type(request).__name__, request.metadata.name, request.metadata.uid
+
+
+def controllers_of(plan: ScalePlan) -> list[RequestKey]:
+    """Return the keys of the ScaleIns and ScaleOuts that control a plan; usually at most one."""
+    return [
+        (owner.kind, owner.name, owner.uid)
+        for owner in plan.metadata.owner_references
+        if owner.controller and (is_of_kind(owner, "ScaleIn") or is_of_kind(owner, "ScaleOut"))
+    ]
+
+
 @dataclass(frozen=True)
 class Observed:
     """One job and what belongs to it.
@@ -273,6 +292,21 @@ class Observed:
     def pods_of(self, role: str) -> list[Pod]:
         """Return the pods of one role; a member may have none, or two for a time."""
         return [pod for pod in self.pods if pod.role == role]
+
+    @cached_property
+    def requests(self) -> Mapping[RequestKey, ScaleIn | ScaleOut]:
+        """The ScaleIns and ScaleOuts."""
+        every: list[ScaleIn | ScaleOut] = [*self.scale_ins, *self.scale_outs]
+        return {key_of_request(each): each for each in every}
+
+    @cached_property
+    def plan_by_request(self) -> Mapping[RequestKey, ScalePlan]:
+        """The plan that was created for a ScaleIn or ScaleOut."""
+        found: dict[RequestKey, ScalePlan] = {}
+        for plan in self.plans:
+            for key in controllers_of(plan):
+                found.setdefault(key, plan)
+        return found
 
     @property
     def masters(self) -> list[Pod]:

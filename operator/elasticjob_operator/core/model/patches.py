@@ -8,7 +8,6 @@ from typing import Any, Literal
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.limits import MAX_MESSAGE_CHARACTERS
-from elasticjob_api.ownership import names_owner
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanStatus
 from elasticjob_api.scalers import ScaleIn, ScaleOut, ScalerStatus
 
@@ -64,17 +63,6 @@ def adoption(job: ElasticJob, item: ScalePlan | ScaleIn | ScaleOut) -> list[Adop
     metadata = item.metadata
     owner = owner_reference(job, controller=False)
     return [Adopt(kind, metadata.name, metadata.uid, metadata.resource_version, (owner,))]
-
-
-def is_plan_of(plan: ScalePlan, scaler: ScaleIn | ScaleOut) -> bool:
-    """Return whether the plan is controlled by this ScaleIn or ScaleOut."""
-    kind = type(scaler).__name__
-    name = scaler.metadata.name
-    uid = scaler.metadata.uid
-    return any(
-        owner.controller and names_owner(owner, kind, name, uid)
-        for owner in plan.metadata.owner_references
-    )
 
 
 def _patch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from decimal import Decimal
 
 from elasticjob_api.elasticjob import ElasticJob
@@ -10,7 +11,6 @@ from elasticjob_api.quantity import parse_quantity, requested
 from elasticjob_api.resources import bounded_resource
 from elasticjob_api.scaleplan import ScalePlan
 
-from elasticjob_operator.core.manifests.pods import with_resources
 from elasticjob_operator.core.model.plan import (
     Indices,
     PlanRefused,
@@ -59,10 +59,15 @@ def check_resources(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> N
     Raises:
         PlanRefused: they would.
     """
-    for field, limit in job.spec.autoscaling.resource_limits.items():
+    limits = job.spec.autoscaling.resource_limits
+    if not limits:
+        return
+    sizes_before = _sizes_before(job, change.before)
+    sizes_after = _sizes_after(job, plan, change)
+    for field, limit in limits.items():
         name = bounded_resource(field)
-        before = _total_before(job, change.before, name)
-        after = _total_after(job, plan, change, name)
+        before = _total(job, sizes_before, name)
+        after = _total(job, sizes_after, name)
         # A job that is over the limit already may still shrink.
         if after > parse_quantity(limit) and after > before:
             raise PlanRefused(
@@ -71,35 +76,44 @@ def check_resources(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> N
             )
 
 
-def _total_before(job: ElasticJob, before: Indices, name: str) -> Decimal:
-    return sum(
-        (
-            _requested(job, role, member_resources(job.status, role, index), name)
-            for role, members in before.items()
-            for index in members
-        ),
-        Decimal(0),
-    )
+Sizes = dict[str, Counter[tuple[tuple[str, int | str], ...]]]
+"""By role, the different resources of its members, and how many members have them."""
 
 
-def _total_after(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan, name: str) -> Decimal:
-    total = Decimal(0)
+def _sizes_before(job: ElasticJob, before: Indices) -> Sizes:
+    return {
+        role: Counter(tuple(member_resources(job.status, role, index).items()) for index in members)
+        for role, members in before.items()
+    }
+
+
+def _sizes_after(job: ElasticJob, plan: ScalePlan, change: ResolvedPlan) -> Sizes:
     replacements = {(move.role, move.index): move.replacement for move in change.migrations}
-    for role, members in change.targets.items():
-        for index in members:
-            wanted = {
-                **member_resources(job.status, role, index),
-                **resources_of(job.status, plan, role, index),
-                **change.resources_by_index.get(role, {}).get(
-                    replacements.get((role, index), index), {}
-                ),
-            }
-            total += _requested(job, role, wanted, name)
+
+    def wanted(role: str, index: int) -> Quantities:
+        return {
+            **member_resources(job.status, role, index),
+            **resources_of(job.status, plan, role, index),
+            **change.resources_by_index.get(role, {}).get(
+                replacements.get((role, index), index), {}
+            ),
+        }
+
+    return {
+        role: Counter(tuple(wanted(role, index).items()) for index in members)
+        for role, members in change.targets.items()
+    }
+
+
+def _total(job: ElasticJob, sizes: Sizes, name: str) -> Decimal:
+    """Return the requests of all members; each container of a role is read once."""
+    total = Decimal(0)
+    for role, numbers in sizes.items():
+        first, *others = job.spec.replica_specs[role].template["spec"]["containers"]
+        by_first = requested([first], name)
+        by_others = requested(others, name)
+        for resources, number in numbers.items():
+            wanted = dict(resources).get(name)
+            own = by_first if wanted is None else parse_quantity(wanted)
+            total += number * (own + by_others)
     return total
-
-
-def _requested(job: ElasticJob, role: str, wanted: Quantities, name: str) -> Decimal:
-    """Return the request of a member whose first container has these resources."""
-    first, *others = job.spec.replica_specs[role].template["spec"]["containers"]
-    first = {"resources": with_resources(first.get("resources") or {}, wanted)}
-    return requested([first, *others], name)

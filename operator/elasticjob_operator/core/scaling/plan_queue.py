@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, CreatePlan, shortest_wait
-from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.observed import Observed, controllers_of
 from elasticjob_operator.core.model.plan import (
     ACTIVE_PHASES,
     PlanRefused,
@@ -39,6 +39,8 @@ from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_membership import without_plan
 from elasticjob_operator.core.scaling.resolve import resolve
 
+MAX_WAITING = 500
+"""Entries of one job's queue, which the operator reads for each decision about the job."""
 QueueItem = ScalePlan | ScaleIn | ScaleOut
 """An entry of the queue: a plan that has not begun, or a ScaleIn or ScaleOut without a plan."""
 WhyPlanWaits = Callable[[ResolvedPlan], str]
@@ -59,18 +61,20 @@ def advance_scaling(
     """
     active = _active_plan(observed)
     orphans = request_status.delete_orphaned_plans(observed)
+    waiting, refusals = _refuse_newest(observed, _waiting(observed), now)
     if active is not None and all(action.uid != active.metadata.uid for action in orphans):
-        result = _advance_active(observed, status, active, now)
+        result = _advance_active(observed, status, active, waiting, now)
     elif orphans:
         result = _without_active_plan(status)
     else:
-        result = _start_next(observed, without_plan(status), now, why_waits)
+        result = _start_next(observed, without_plan(status), waiting, now, why_waits)
     expired, expiry_due = request_status.delete_expired(request_status.all_scalers(observed), now)
     replacements, condition_due = node_conditions.plans_for_node_conditions(observed, now)
     actions = (
         # A ScaleIn or ScaleOut names its plan before the plan begins, so that deleting the plan
         # from then on cancels it.
         *request_status.copy_plan_status(observed, now),
+        *refusals,
         *result.actions,
         *orphans,
         *disruption.plans_for_disruptions(observed),
@@ -148,11 +152,14 @@ def _active_plan(observed: Observed) -> ScalePlan | None:
 
 
 def _advance_active(
-    observed: Observed, status: ElasticJobStatus, active: ScalePlan, now: float
+    observed: Observed,
+    status: ElasticJobStatus,
+    active: ScalePlan,
+    waiting: Sequence[QueueItem],
+    now: float,
 ) -> ScalingResult:
     name = active.metadata.name
     result = execution.advance(observed, replace(status, current_plan=name), active, now)
-    waiting = _waiting(observed)
     return _with_actions(
         result,
         [
@@ -164,14 +171,17 @@ def _advance_active(
 
 
 def _start_next(
-    observed: Observed, status: ElasticJobStatus, now: float, why_waits: WhyPlanWaits
+    observed: Observed,
+    status: ElasticJobStatus,
+    waiting: Sequence[QueueItem],
+    now: float,
+    why_waits: WhyPlanWaits,
 ) -> ScalingResult:
     """Begin the first plan of the queue.
 
     Or create the ScalePlan for an edit of the spec, or for the ScaleIn or ScaleOut that is first.
     """
     result = _without_active_plan(status)
-    waiting = _waiting(observed)
     existing = {item.metadata.name for item in observed.plans}
     if status.current_plan is not None and status.current_plan not in existing:
         status, actions = deleted_plan.return_to_former_size(observed, status)
@@ -338,6 +348,27 @@ def _waiting(observed: Observed) -> list[QueueItem]:
     return sorted(waiting, key=lambda item: _position(observed, item))
 
 
+def _refuse_newest(
+    observed: Observed, waiting: Sequence[QueueItem], now: float
+) -> tuple[Sequence[QueueItem], list[Action]]:
+    """End the newest entries beyond the bound of the queue.
+
+    Return the queue without them, and the actions.
+    """
+    job = observed.job
+    message = (
+        f"spec.jobName: {MAX_WAITING} plans and requests of ElasticJob {job.metadata.name!r} wait "
+        "already, and no more can wait; create it again when some of them have ended"
+    )
+    actions: list[Action] = []
+    for item in waiting[MAX_WAITING:]:
+        if isinstance(item, ScalePlan):
+            actions += plan_phases.end(item, "Failed", message, now)
+        else:
+            actions += request_status.finish(item, "ScaleFailed", message, now)
+    return waiting[:MAX_WAITING], actions
+
+
 def _position(observed: Observed, item: QueueItem) -> tuple[str, str]:
     """Return the sort key: the time of creation.
 
@@ -345,14 +376,14 @@ def _position(observed: Observed, item: QueueItem) -> tuple[str, str]:
     """
     first: QueueItem = item
     if isinstance(item, ScalePlan):
-        owners = (s for s in request_status.all_scalers(observed) if patches.is_plan_of(item, s))
-        first = next(owners, item)
+        owners = (observed.requests.get(key) for key in controllers_of(item))
+        first = next((owner for owner in owners if owner is not None), item)
     return first.metadata.creation_timestamp, first.metadata.uid
 
 
 def _supersede_auto_plans(
-    waiting: list[QueueItem], now: float
-) -> tuple[list[Action], list[QueueItem]]:
+    waiting: Sequence[QueueItem], now: float
+) -> tuple[list[Action], Sequence[QueueItem]]:
     """End all waiting Auto plans but the newest, which has the newest measurements.
 
     Return the queue without them.
@@ -361,7 +392,8 @@ def _supersede_auto_plans(
     actions: list[Action] = []
     for old in auto[:-1]:
         actions += plan_phases.end(old, "Superseded", f"by ScalePlan {auto[-1].metadata.name}", now)
-    return actions, [item for item in waiting if item not in auto[:-1]]
+    superseded = {old.metadata.uid for old in auto[:-1]}
+    return actions, [item for item in waiting if item.metadata.uid not in superseded]
 
 
 def _mark_pending(waiting: Sequence[QueueItem], message: str, active: ScalePlan) -> list[Action]:

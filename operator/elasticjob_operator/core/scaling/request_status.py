@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from elasticjob_api.ownership import is_of_kind
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut, ScalerPhase, ScalerStatus
 from elasticjob_api.times import format_time, parse_time
@@ -19,9 +18,11 @@ from elasticjob_operator.core.model.actions import (
     PatchStatus,
     shortest_wait,
 )
-from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.observed import Observed, controllers_of, key_of_request
 
 Scaler = ScaleIn | ScaleOut
+MAX_ENDED = 1000
+"""Ended requests of one job that are kept until their `ttlSecondsAfterFinished` has passed."""
 FINISHED_PHASES: tuple[ScalerPhase, ...] = ("ScaleSucceeded", "ScaleFailed")
 
 
@@ -32,22 +33,25 @@ def all_scalers(observed: Observed) -> list[Scaler]:
 
 def unfinished_scalers(observed: Observed) -> list[Scaler]:
     """Return the ScaleIns and ScaleOuts that have no final phase and are not being deleted."""
-    return [
-        s
-        for s in all_scalers(observed)
-        if s.status.phase not in FINISHED_PHASES and s.metadata.deletion_timestamp is None
-    ]
+    return [scaler for scaler in all_scalers(observed) if _is_unfinished(scaler)]
+
+
+def _is_unfinished(scaler: Scaler) -> bool:
+    is_deleted = scaler.metadata.deletion_timestamp is not None
+    return scaler.status.phase not in FINISHED_PHASES and not is_deleted
 
 
 def plan_of(observed: Observed, scaler: Scaler) -> ScalePlan | None:
     """Return the plan that was created for a ScaleIn or ScaleOut, if it exists."""
-    return next((item for item in observed.plans if patches.is_plan_of(item, scaler)), None)
+    return observed.plan_by_request.get(key_of_request(scaler))
 
 
 def is_unrecorded(observed: Observed, plan: ScalePlan) -> bool:
     """Return whether this is the plan of a request whose status does not name it yet."""
+    owners = [observed.requests.get(key) for key in controllers_of(plan)]
     return any(
-        s.status.plan is None and patches.is_plan_of(plan, s) for s in unfinished_scalers(observed)
+        owner is not None and owner.status.plan is None and _is_unfinished(owner)
+        for owner in owners
     )
 
 
@@ -94,21 +98,24 @@ def finish(
 def delete_expired(
     scalers: Iterable[Scaler], now: float
 ) -> tuple[list[DeleteScaler], float | None]:
-    """Return the deletions of expired requests, and the seconds until the next one is due."""
+    """Return the deletions of expired requests, and the seconds until the next one is due.
+
+    Those that ended first are also deleted if there are more than `MAX_ENDED`.
+    """
     actions: list[DeleteScaler] = []
     due: float | None = None
-    for scaler in scalers:
-        if (
-            scaler.status.phase not in FINISHED_PHASES
-            or scaler.metadata.deletion_timestamp is not None
-        ):
-            continue
-        if scaler.status.completion_time is None:
-            continue
-        left = (
-            parse_time(scaler.status.completion_time) + scaler.spec.ttl_seconds_after_finished - now
-        )
-        if left <= 0:
+    ended = [
+        (parse_time(scaler.status.completion_time), scaler)
+        for scaler in scalers
+        if scaler.status.phase in FINISHED_PHASES
+        and scaler.metadata.deletion_timestamp is None
+        and scaler.status.completion_time is not None
+    ]
+    ended.sort(key=lambda each: (each[0], each[1].metadata.uid))
+    surplus = len(ended) - MAX_ENDED
+    for position, (completed, scaler) in enumerate(ended):
+        left = completed + scaler.spec.ttl_seconds_after_finished - now
+        if left <= 0 or position < surplus:
             kind: Literal["ScaleIn", "ScaleOut"] = (
                 "ScaleIn" if isinstance(scaler, ScaleIn) else "ScaleOut"
             )
@@ -139,10 +146,5 @@ def delete_orphaned_plans(observed: Observed) -> list[DeletePlan]:
         DeletePlan(item.metadata.name, item.metadata.uid)
         for item in observed.plans
         if item.status.phase not in FINISHED
-        and any(
-            o.controller
-            and (is_of_kind(o, "ScaleIn") or is_of_kind(o, "ScaleOut"))
-            and o.uid not in present
-            for o in item.metadata.owner_references
-        )
+        and any(uid not in present for _, _, uid in controllers_of(item))
     ]
