@@ -89,10 +89,10 @@ def _remove(role: str, draft: Draft, task_roles: Mapping[str, str], report: Repo
         return
     if not others:
         mounts = [mount for each in inits for mount in _maps(each.get("volumeMounts"))]
-        _remove_volumes(pod, {mount.get("name") for mount in mounts})
+        _remove_volumes(pod, [mount.get("name") for mount in mounts])
 
 
-def _remove_volumes(pod: Json, mounted: set[object]) -> None:
+def _remove_volumes(pod: Json, mounted: list[object]) -> None:
     """Remove the empty folders in which a barrier left its script."""
     unused = [
         volume.get("name")
