@@ -595,7 +595,7 @@ def pid_of_large_process(script: str) -> int:
 
 
 @pytest.mark.thorough
-def test_a_resize_that_requires_a_restart_restarts_whatever_the_exit_code_is(space: Space) -> None:
+def test_a_resize_that_requires_a_restart_restarts_after_any_exit_code(space: Space) -> None:
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     script = "trap 'exit 0' TERM; touch trapped; while :; do sleep 0.05; done"
     probe = {"exec": {"command": ["test", "-e", "trapped"]}, "periodSeconds": 1}

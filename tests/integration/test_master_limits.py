@@ -121,7 +121,9 @@ def _http(master: Master) -> Any:
     )
 
 
-async def test_a_client_that_keeps_http_connections_open_blocks_no_one(master: Master) -> None:
+async def test_a_client_that_keeps_http_connections_open_does_not_block_others(
+    master: Master,
+) -> None:
     connections = [await _http(master) for _ in range(CONNECTIONS)]
     for number in range(3):
         reader, writer = await _http(master)

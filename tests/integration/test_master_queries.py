@@ -199,7 +199,9 @@ async def test_the_history_outlives_a_killed_master(tmp_path: Path) -> None:
     assert [sample.step for sample in after.samples if sample.round == 1]
 
 
-async def test_watches_are_bounded_and_one_that_ends_makes_room(master: Master) -> None:
+async def test_the_number_of_watches_is_bounded_and_an_ended_one_frees_its_place(
+    master: Master,
+) -> None:
     async with _connection(master, 1) as one, _connection(master, 2) as two:
         watches = [
             JobServiceStub(connection).WatchPlans(job_pb2.WatchPlansRequest())

@@ -134,7 +134,7 @@ def test_a_command_that_cannot_run_is_not_retried() -> None:
 
 
 @pytest.mark.guarantee("process-retried-in-its-pod")
-def test_beside_others_a_crashed_process_is_started_again_in_the_next_world_only() -> None:
+def test_with_other_members_a_crashed_process_restarts_only_in_the_next_world() -> None:
     beside = Launch(1, restart_in_place=False)
     crashed = Exited(1, 1, asked=False, message="", retry=True)
     state, actions = after(beside, ProcessEnded(1, ""), restarts=1)

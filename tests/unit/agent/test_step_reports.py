@@ -97,7 +97,7 @@ def test_samples_of_a_members_processes_add_up_and_its_steps_and_seconds_count_o
 
 
 @given(st.integers(2, 4), st.integers(1, 20), st.randoms(use_true_random=False))
-def test_steps_count_once_whichever_process_is_ahead(
+def test_steps_count_once_in_every_order_of_the_processes(
     processes: int, steps: int, random: Random
 ) -> None:
     pending = PendingReports()

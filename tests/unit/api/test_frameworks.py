@@ -84,7 +84,7 @@ def test_jax_ranks_are_unique_and_all_meet_at_rank_0(world: list[Peer]) -> None:
 
 @pytest.mark.guarantee("shared-network-stack")
 @pytest.mark.parametrize("framework", ["jax", "mxnet", "pytorch"])
-def test_jobs_of_the_embedded_cluster_meet_at_ports_of_their_own(framework: str) -> None:
+def test_jobs_of_the_embedded_cluster_use_different_ports(framework: str) -> None:
     def port(address: str) -> int:
         member = Peer("job-0", FRAMEWORKS[framework].roles[0], 0, address)
         (variables,) = environments(framework, FRAMEWORKS[framework].processes([member]))

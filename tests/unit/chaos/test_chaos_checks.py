@@ -127,7 +127,7 @@ def test_a_plan_without_its_requested_effect_is_found() -> None:
     assert wrong(plan("", "", "Failed", message="no room"), None) == []
 
 
-def test_two_pods_of_one_member_are_found_whatever_their_labels() -> None:
+def test_two_pods_of_one_member_are_found_with_any_labels() -> None:
     assert pod("a").member == pod("b").member != pod("c", index="1").member
 
 

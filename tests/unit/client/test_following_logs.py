@@ -108,7 +108,7 @@ async def test_a_reader_that_has_enough_ends_it_although_many_lines_wait(tmp_pat
                 await asyncio.sleep(0)
 
 
-async def test_who_may_not_list_pods_is_told_so_once(tmp_path: Path) -> None:
+async def test_a_user_without_permission_to_list_pods_gets_one_message(tmp_path: Path) -> None:
     async with ApiServer(lists_pods=False) as url, open_cluster(access(tmp_path, url)) as cluster:
         followed = job_logs(cluster, "a", Choice(), LogOptions(), follow=True, notify=print)
         with pytest.raises(ClientError, match="pods of ns"):

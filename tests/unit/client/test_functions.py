@@ -103,7 +103,7 @@ def test_a_job_is_named_after_the_function() -> None:
     assert function_name(lambda: None) == "function"
 
 
-def test_what_would_not_be_called_as_meant_is_refused() -> None:
+def test_a_target_that_cannot_be_called_with_its_arguments_is_refused() -> None:
     async def train() -> None: ...
 
     with pytest.raises(ClientError, match="is asynchronous"):
@@ -113,7 +113,7 @@ def test_what_would_not_be_called_as_meant_is_refused() -> None:
             pack(print, arguments)  # type: ignore[arg-type]
 
 
-def test_a_class_can_be_what_is_called() -> None:
+def test_a_class_can_be_called() -> None:
     class Trainer:
         pass
 

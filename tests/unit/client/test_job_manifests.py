@@ -123,7 +123,7 @@ def test_files_that_are_too_large_are_refused_with_bound_and_remedy() -> None:
         ("a" * 90, f"{'a' * (MAX_JOB_NAME - 2)}-x"),
     ],
 )
-def test_a_job_is_named_after_what_it_runs(source: str, name: str) -> None:
+def test_a_job_is_named_after_its_program(source: str, name: str) -> None:
     assert job_name(source, "x") == name
 
 

@@ -41,7 +41,7 @@ RANKS = {"ps0": 0, "worker10": 1, "worker2": 2}
         (Choice(pod="a-master"), ["a-master"]),
     ],
 )
-def test_members_are_meant_by_their_ranks_in_the_present_world(
+def test_members_are_selected_by_their_ranks_in_the_present_world(
     choice: Choice, meant: list[str]
 ) -> None:
     assert [each.name for each in choice.of(PODS, RANKS)] == meant
@@ -81,7 +81,7 @@ def test_without_ranks_the_indices_count(choice: Choice, meant: list[str]) -> No
         ),
     ],
 )
-def test_where_nobody_is_meant_it_is_said_why(
+def test_a_selection_without_members_reports_why(
     phase: str | None, pods: list[JobPod], choice: Choice, why: str
 ) -> None:
     job = ElasticJob(

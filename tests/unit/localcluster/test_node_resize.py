@@ -52,7 +52,7 @@ def test_more_than_is_free_now_is_deferred() -> None:
 
 
 @given(st.integers(1, 1 << 30), st.integers(0, 1 << 30))
-def test_a_memory_limit_is_never_lowered_below_what_is_used(limit: int, used: int) -> None:
+def test_a_memory_limit_is_never_lowered_below_the_used_memory(limit: int, used: int) -> None:
     now = {"limits": {"memory": "2Gi"}}
     wanted = {"limits": {"memory": str(limit)}}
     resources, conditions = resized(wanted, now, used=used)

@@ -269,7 +269,7 @@ def test_of_a_job_without_a_role_to_scale_nothing_is_told() -> None:
 
 
 @pytest.mark.guarantee("auto-scaler-explains-itself")
-def test_what_it_measures_when_it_decides_and_why_is_told_at_every_moment() -> None:
+def test_measurements_next_decision_and_reason_are_published_at_every_moment() -> None:
     job = Job(members=2, desired=2)
     waiting = known(job)
     assert (waiting.enabled, waiting.role, waiting.size) == (True, "worker", 2)
@@ -294,7 +294,7 @@ def test_what_it_measures_when_it_decides_and_why_is_told_at_every_moment() -> N
     assert size.samples_per_second == pytest.approx(100.0)
 
 
-def test_a_finish_time_is_compared_with_what_is_left_of_the_reported_steps() -> None:
+def test_a_finish_time_is_compared_with_the_remaining_reported_steps() -> None:
     job = Job(members=2, desired=2)
     assert job.scaling.job_scaling is not None
     objective = Objective("Deadline", finish_at=time.time() + 10_000.0)
@@ -314,7 +314,7 @@ def test_a_finish_time_is_compared_with_what_is_left_of_the_reported_steps() -> 
     assert "ends " not in unknown.reason
 
 
-def test_a_decision_that_changes_nothing_is_told_with_its_reason() -> None:
+def test_a_decision_that_changes_nothing_is_published_with_its_reason() -> None:
     job = Job(members=4, desired=4)
     job.scaling.autoscaler.restore(memory_of(rates={2: 100.0}, asked=4, heading=1))
     job.train(0, 12, 141.0)
@@ -344,7 +344,7 @@ def test_why_a_size_was_settled_stays_known_while_nothing_changes(
     assert caplog.text.count("auto-scaling: ") == 1
 
 
-def test_while_it_is_off_it_tells_what_it_has_measured() -> None:
+def test_while_it_is_off_its_measurements_are_published() -> None:
     job = Job(members=2, desired=2)
     assert job.scaling.job_scaling is not None
     job.scaling.job_scaling = replace(job.scaling.job_scaling, enabled=False)
@@ -365,7 +365,7 @@ def test_what_is_missing_for_a_measurement_is_told() -> None:
     assert known(silent).waiting_for == "samples, of which the training reports none"
 
 
-def test_a_pause_after_pods_that_could_not_be_had_is_told_until_it_is_over() -> None:
+def test_a_pause_after_pods_that_did_not_become_ready_is_published_until_it_ends() -> None:
     job = Job(members=2, desired=2)
     job.scaling.autoscaler.restore(
         memory_of(had=2, retry_at=1e9 + 60, resources_at=1e9 + 30, costs=(12.0,))

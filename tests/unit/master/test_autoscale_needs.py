@@ -117,7 +117,7 @@ def test_what_a_template_says_is_never_overridden(written: ContainerResources) -
 
 
 @pytest.mark.guarantee("unset-resources")
-def test_a_burst_at_the_start_is_no_need_of_cpu_and_later_peaks_of_memory_kill_nobody() -> None:
+def test_a_burst_at_the_start_requests_no_cpu_and_later_memory_peaks_kill_no_member() -> None:
     class Bursting(BareJob):
         def uses(self, role: str) -> Usage:
             if self.now < 45:

@@ -104,7 +104,7 @@ def test_what_no_master_has_written_is_ignored_with_a_reason(text: str) -> None:
         read_profile(text)
 
 
-def test_a_job_is_kept_with_what_it_used_and_the_size_at_which_it_settled() -> None:
+def test_the_profile_has_the_used_resources_and_the_settled_size_of_a_job() -> None:
     peaks = {
         "worker": RolePeaks(cpu=60.0, window_cpu=1.634, memory=1000 * MIB),
         "gone": RolePeaks(window_cpu=1.0, memory=1),

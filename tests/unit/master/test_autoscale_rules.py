@@ -113,7 +113,7 @@ def test_a_rescale_that_does_not_pay_in_the_time_left_is_not_made() -> None:
     assert "a rescale costs 60 s" in refused.reason
 
 
-def test_what_has_settled_stays_and_somebody_elses_size_opens_the_question_again() -> None:
+def test_a_settled_size_stays_and_a_size_set_by_a_user_begins_a_new_search() -> None:
     memory = changed(measured((2, 200.0), (4, 400.0)), settled=4, reference=400.0)
     assert decide(memory, scaling_inputs(4)).changes_nothing
     memory = with_measurement(adjusted_to(memory, size=8, setting=""), 8, Measurement(800.0))
@@ -250,7 +250,7 @@ def test_it_goes_back_to_a_size_that_was_clearly_better_than_where_it_would_sett
     assert "back to 8, the best that was measured" in decision.reason
 
 
-def test_only_so_many_sizes_are_remembered() -> None:
+def test_the_number_of_remembered_sizes_is_bounded() -> None:
     memory = ScalingMemory()
     for size in range(1, 3 * THRESHOLDS.stored_sizes):
         memory = with_measurement(memory, size, Measurement(1.0))
@@ -445,7 +445,7 @@ def lowered(
     return decide(memory, scaling_inputs(4, roles={"worker": role}, **{"wall": HOUR, **more}))
 
 
-def test_what_nobody_uses_is_given_back_once_the_size_has_settled_and_if_it_pays() -> None:
+def test_unused_resources_are_released_after_the_size_has_settled_if_it_pays() -> None:
     roomy = used(200, 4096, 0.0, cpu_peak=0.5, cpu_request=4.0)
     assert lowered(roomy, settled=False).resources == {}
     short = lowered(roomy, horizon=2_000.0)
@@ -667,7 +667,7 @@ RELIEVED = ServerTrial(role="ps", size=4, rate=380.0, cores_before=2.0)
 
 
 @pytest.mark.guarantee("fruitless-resources-are-taken-back")
-def test_cpu_that_has_not_helped_is_taken_back_and_not_given_again_at_this_size() -> None:
+def test_cpu_that_did_not_help_is_removed_and_not_added_again_at_this_size() -> None:
     memory = changed(measured((2, 200.0), (4, 390.0)), relief=RELIEVED, setting="ps 2 x 4")
     decision = decide(memory, served(0.95, 0.95, setting="ps 2 x 4"))
     assert decision.resources == {"ps": {"cpu": 2.0}}
@@ -684,7 +684,7 @@ def test_cpu_that_has_not_helped_is_taken_back_and_not_given_again_at_this_size(
 
 
 @pytest.mark.guarantee("fruitless-resources-are-taken-back")
-def test_cpu_that_has_helped_one_server_is_not_taken_back_with_that_of_another() -> None:
+def test_cpu_that_helped_one_server_stays_when_that_of_another_is_removed() -> None:
     def servers(cores: float, name: str = "job-ps-1") -> ScalingInputs:
         uses = (
             MemberUsage("job-ps-0", cpu=8.0, cpu_request=16.0),
@@ -712,7 +712,7 @@ def test_servers_get_no_more_cpu_than_a_node_has() -> None:
 
 
 @pytest.mark.parametrize(("cores", "helped"), [(2.0, True), (16.0, False)])
-def test_more_cpu_must_help_as_much_as_the_objective_asks_of_so_many_members(
+def test_more_cpu_must_help_as_much_as_the_objective_requires_of_as_many_members(
     cores: float, helped: bool
 ) -> None:
     trial = ServerTrial("ps", 4, 330.0, cores, cores_given=2 * cores)
@@ -734,7 +734,7 @@ def measured_at(memory: ScalingMemory, size: int) -> ScalingMemory:
     return with_measurement(changed(memory, asked=size), size, Measurement(390.0))
 
 
-def test_cpu_that_has_helped_stays_and_the_search_begins_anew() -> None:
+def test_cpu_that_helped_stays_and_a_new_search_begins() -> None:
     memory = changed(measured((2, 200.0), (4, 500.0)), relief=RELIEVED, setting="ps 2 x 4")
     decision = decide(memory, served(0.7, 0.7, setting="ps 2 x 4"))
     assert decision.size == 8
@@ -811,7 +811,7 @@ def test_servers_that_helped_stay_and_servers_removed_by_a_user_are_not_removed_
 
 
 @pytest.mark.guarantee("fruitless-resources-are-taken-back")
-def test_a_program_that_fills_whatever_memory_it_gets_gets_more_once() -> None:
+def test_a_program_that_fills_any_memory_gets_more_only_once() -> None:
     memory = measured((2, 200.0), (4, 400.0))
     first = decide(memory, scaling_inputs(4, roles={"worker": used(950, 1024, 1.0)}))
     given = int(first.resources["worker"]["memory"]) // MIB

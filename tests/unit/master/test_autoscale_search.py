@@ -84,7 +84,7 @@ def test_no_question_takes_more_than_ten_plans(outcomes: list[Outcome]) -> None:
     st.lists(st.floats(1.0, 1e6), min_size=40, max_size=40),
     st.floats(0.0, 0.2),
 )
-def test_whatever_the_curve_it_stays_in_bounds_and_ends_a_search_in_few_plans(
+def test_on_every_curve_it_stays_in_bounds_and_ends_a_search_in_few_plans(
     start: int, low: int, high: int, objective: float, rates: list[float], noise: float
 ) -> None:
     low, high = sorted((low, high))
@@ -225,7 +225,7 @@ def test_a_size_that_fills_its_nodes_is_not_left_for_one_that_does_not() -> None
         assert outcome.sizes[-1][-1] % 8 == 0, outcome
 
 
-def test_a_single_member_that_communicates_with_nobody_says_nothing_about_many() -> None:
+def test_a_single_member_without_communication_does_not_predict_larger_sizes() -> None:
     world = World("onset", "from 1", lambda size: 100.0 * size * (0.5 if size > 1 else 1.0), 1, 32)
     assert SimulatedJob(world).run().sizes == [[1, 2, 4, 8, 16, 32]]
 

@@ -111,7 +111,7 @@ def test_a_longer_range_than_the_measured_one_is_doubted_more() -> None:
 
 
 @pytest.mark.guarantee("auto-scaler-explains-itself")
-def test_at_most_so_many_sizes_are_listed_and_the_present_one_is_among_them() -> None:
+def test_the_number_of_listed_sizes_is_bounded_and_includes_the_present_one() -> None:
     rates = {size: saturating(size) for size in range(1, THRESHOLDS.stored_sizes + 1)}
     for size in (1, 20, 100):
         sizes = [each.size for each in form_belief(evidence(rates, size=size, high=100_000)).sizes]

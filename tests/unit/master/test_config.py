@@ -72,7 +72,7 @@ def test_in_a_pod_the_elasticjob_says_what_is_healthy() -> None:
         ("localhost", ()),
     ],
 )
-def test_a_master_with_a_network_of_its_own_can_be_forwarded_to(
+def test_a_master_on_another_address_also_listens_for_port_forwarding(
     address: str, more: tuple[str, ...]
 ) -> None:
     assert load((*ALONE, f"--address={address}"), {}).more_addresses == more

@@ -21,7 +21,7 @@ def test_a_later_round_begins_without_values_and_an_earlier_one_is_over() -> Non
         values.delete(1, "global/0")
 
 
-def test_values_are_bounded_and_what_is_deleted_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_bounded_and_deleted_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gloo_values, "MOST_BYTES", 20)
     monkeypatch.setattr(gloo_values, "MOST_KEYS", 2)
     values = GlooValues()

@@ -114,7 +114,7 @@ async def test_a_finished_training_is_no_stall() -> None:
 
 
 @pytest.mark.parametrize("framework", ["jax", "horovod"])
-async def test_on_a_stall_all_processes_are_started_anew_once_if_the_job_says_so(
+async def test_on_a_stall_all_processes_restart_once_if_the_job_says_so(
     framework: str,
 ) -> None:
     job = Job(framework, Health(stall_seconds=20, on_stall="Restart"))
@@ -131,7 +131,7 @@ async def test_on_a_stall_all_processes_are_started_anew_once_if_the_job_says_so
     ]
 
 
-async def test_a_process_that_goes_on_from_world_to_world_keeps_its_steps() -> None:
+async def test_a_process_that_continues_in_the_next_world_keeps_its_steps() -> None:
     job = Job("horovod")
     job.train(15)
     job.rendezvous.round = (

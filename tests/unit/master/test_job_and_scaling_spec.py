@@ -208,7 +208,7 @@ WITH_SIDECAR = {
 }
 
 
-def test_a_role_that_requests_nothing_is_bounded_by_what_its_members_will_need() -> None:
+def test_a_role_that_requests_nothing_is_bounded_by_the_expected_needs_of_its_members() -> None:
     limits = {"resourceLimits": {"cpu": 8}}
     bare = job(autoscaling=limits, template=BARE)
     found = scaling_spec.bounds(bare, "worker")
@@ -258,7 +258,7 @@ def test_servers_are_added_only_if_their_variables_can_be_distributed_again(
     assert found.most_servers == ({"ps": most} if most else {})
 
 
-def test_requests_of_other_containers_count_beside_the_needs_of_a_member() -> None:
+def test_requests_of_other_containers_are_added_to_the_needs_of_a_member() -> None:
     found = scaling_spec.job_scaling(job(template=WITH_SIDECAR), plan_unfinished=False)
     assert found is not None
     role = found.roles["worker"]

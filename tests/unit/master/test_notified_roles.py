@@ -86,7 +86,7 @@ def test_a_notified_process_is_sent_each_world_once_and_is_not_restarted() -> No
     assert job.stops() == []
 
 
-def test_roles_with_restart_beside_them_are_started_again() -> None:
+def test_other_roles_with_restart_are_started_again() -> None:
     job = Job(trainer=RoleSize(1, 1))
     job.join(2)
     job.run_until_quiet()

@@ -351,7 +351,7 @@ def test_members_that_a_forgotten_world_had_lost_already_do_not_break_it() -> No
     )
 
 
-def test_a_crash_beside_a_lost_member_is_not_blamed_on_the_crashed() -> None:
+def test_a_crash_after_the_loss_of_another_member_is_not_counted_against_the_crashed_one() -> None:
     job, agents = world_of(3)
     job.kill(agents[0])
     job.end_process(agents[1], 134, asked=False)

@@ -127,7 +127,7 @@ def test_a_pod_that_cannot_be_had_costs_no_replacement_and_is_asked_for_ever_mor
     assert not job.controller.health_monitor.stragglers
 
 
-def test_a_restarted_master_knows_what_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restarted_master_knows_earlier_replacements(monkeypatch: pytest.MonkeyPatch) -> None:
     job = StragglingJob(monkeypatch, 4)
     job.next_node = "node-2"
     for _ in range(20):
@@ -181,7 +181,7 @@ def test_a_failed_replacement_is_no_failed_plan_of_the_auto_scaler(
     assert job.controller.scaling.autoscaler.memory == before
 
 
-def test_while_another_plan_is_under_way_nobody_is_replaced(
+def test_no_member_is_replaced_while_another_plan_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = StragglingJob(monkeypatch, 4)
@@ -207,7 +207,7 @@ def slow_at(begin: int, end: int, every: int) -> Callable[[int], bool]:
     return lambda second: begin <= second % every < end
 
 
-def test_a_slow_checkpoint_of_rank_0_and_a_slow_storage_replace_nobody(
+def test_a_slow_checkpoint_of_rank_0_or_slow_storage_causes_no_replacement(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = StragglingJob(monkeypatch, 4)

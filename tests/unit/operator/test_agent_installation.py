@@ -40,7 +40,7 @@ def pod(made: ElasticJob, resources: Json | None = None) -> Json:
     return spec
 
 
-def test_the_agent_comes_first_as_nobody_with_no_rights_and_is_read_only_for_the_user() -> None:
+def test_the_agent_is_installed_first_without_rights_and_is_read_only_for_the_user() -> None:
     mine = {"name": "mine", "image": "i:1"}
     made = pod(job({"initContainers": [mine], "securityContext": {"runAsUser": 0}}))
     install, other = made["initContainers"]
@@ -144,7 +144,7 @@ def test_a_template_that_takes_the_agents_names_is_refused_by_its_field(
     )
 
 
-def test_a_mount_beside_the_agents_directory_is_the_users_own() -> None:
+def test_a_mount_next_to_the_agents_directory_belongs_to_the_user() -> None:
     assert validation_error(job(volumeMounts=[{"name": "v", "mountPath": "/elasticjobs"}])) is None
 
 

@@ -152,9 +152,7 @@ async def test_a_role_that_waits_to_be_removed_and_is_added_again_gets_new_pods(
     check_roles(cluster)
 
 
-async def test_nobody_of_a_removed_role_is_replaced_while_its_removal_waits_for_another_plan() -> (
-    None
-):
+async def test_no_pod_of_a_removed_role_is_replaced_while_its_removal_waits_for_a_plan() -> None:
     cluster = await started(store=role(2))
     await cluster.apply(SCALE_PLANS, "slow", replicaResourceSpecs={"worker": {"replicas": 1}})
     await cluster.run_operator()
@@ -173,7 +171,7 @@ async def test_nobody_of_a_removed_role_is_replaced_while_its_removal_waits_for_
 
 @pytest.mark.guarantee("changed-roles")
 @pytest.mark.parametrize("replicas", [1, 4])
-async def test_a_plan_in_progress_goes_on_without_a_role_that_is_removed_meanwhile(
+async def test_a_running_plan_continues_without_a_role_that_is_removed_meanwhile(
     replicas: int,
 ) -> None:
     cluster = await started(store=role(2, minReplicas=0))
@@ -258,7 +256,7 @@ async def test_a_role_that_could_never_run_gets_no_members_and_the_job_runs_on(
     check_roles(cluster)
 
 
-async def test_roles_change_while_a_job_is_suspended_and_have_their_pods_when_it_goes_on() -> None:
+async def test_roles_change_while_a_job_is_suspended_and_get_their_pods_when_it_resumes() -> None:
     cluster = await started(store=role(2))
     set_suspend(cluster, True)
     await cluster.settle()
@@ -270,9 +268,7 @@ async def test_roles_change_while_a_job_is_suspended_and_have_their_pods_when_it
     check_roles(cluster)
 
 
-async def test_a_job_that_has_ended_keeps_what_its_status_says_whatever_becomes_of_its_spec() -> (
-    None
-):
+async def test_an_ended_job_keeps_its_status_after_any_change_of_its_spec() -> None:
     cluster = await started(store=role(1))
     for name in pod_names(cluster):
         end_training(cluster, name, 0)
@@ -284,7 +280,7 @@ async def test_a_job_that_has_ended_keeps_what_its_status_says_whatever_becomes_
     assert {pod["status"]["phase"] for pod in cluster.kube.all(PODS)} == {"Succeeded"}
 
 
-async def test_the_role_that_kubectl_scales_and_prints_is_one_that_there_is() -> None:
+async def test_the_role_that_kubectl_scales_and_prints_exists() -> None:
     cluster = new_cluster(framework="custom")
     cluster._body["spec"]["replicaSpecs"] = {
         "a": role(1, agent="Managed"),

@@ -190,7 +190,7 @@ async def test_rules_are_read_again_when_they_change_and_none_are_left_without_t
         "\x00",
     ],
 )
-async def test_the_last_good_rules_stay_whatever_is_written_there(
+async def test_the_last_valid_rules_stay_in_effect_after_any_invalid_text(
     text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     rules = Rules()

@@ -162,7 +162,7 @@ def test_a_pod_deleted_for_a_taint_of_its_node_is_restarted_without_a_drain() ->
     assert plans_for_disruptions(observe(pod(0), pod(1, conditions=[condition]))) == []
 
 
-def test_nobody_else_is_concerned() -> None:
+def test_other_pods_get_no_plan() -> None:
     assert plans_for_disruptions(observe(pod(0), pod(1))) == []
     others = (
         pod(0, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
@@ -174,7 +174,7 @@ def test_nobody_else_is_concerned() -> None:
     assert plans_for_disruptions(observe(*others, n1=CORDONED)) == []
 
 
-def test_a_pod_gets_one_notice_whatever_becomes_of_its_plan() -> None:
+def test_a_pod_gets_one_notice_for_any_end_of_its_plan() -> None:
     first = drain_plan(observe(pod(0), n1=CORDONED))
     for phase in ("Pending", "Draining", "Succeeded", "Failed", "Cancelled"):
         plan = msgspec.structs.replace(
@@ -235,9 +235,7 @@ def test_more_members_than_a_plan_can_list_get_several_plans() -> None:
     assert (len(first.spec.remove_pods), len(rest.spec.remove_pods)) == (1000, 500)
 
 
-def test_at_its_turn_a_plan_leaves_out_the_pods_that_have_gone_with_what_was_to_replace_them() -> (
-    None
-):
+def test_a_plan_that_begins_omits_deleted_pods_and_their_replacements() -> None:
     plan = drain_plan(observe(pod(0), pod(1), pod(2), n1=CORDONED))
     rest = disruption.without_gone_pods(observe(pod(1), pod(2, phase="Failed")), plan)
     assert [wish.name for wish in rest.spec.remove_pods] == ["job-worker-1"]

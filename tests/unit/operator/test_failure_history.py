@@ -22,9 +22,7 @@ async def failed_with(code: int, reason: str = "Error") -> Cluster:
     return cluster
 
 
-async def test_a_failure_is_told_by_role_index_container_code_signal_reason_action_and_times() -> (
-    None
-):
+async def test_a_failure_has_role_index_container_code_signal_reason_action_and_times() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
     end_training(cluster, "job-worker-1", 137, "OOMKilled", ran=5)
@@ -110,7 +108,7 @@ async def test_a_pod_without_any_report_of_a_container_has_the_pods_reason() -> 
 
 
 @pytest.mark.guarantee("log-of-ended-jobs")
-async def test_whatever_a_pod_says_it_fits_into_the_status_or_is_left_out() -> None:
+async def test_any_text_of_a_pod_fits_into_the_status_or_is_omitted() -> None:
     cluster = new_cluster(replicas=1)
     await cluster.start()
     odd = {

@@ -363,7 +363,7 @@ def ended(*, ran: float, at: float) -> Pod:
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=12))
-def test_a_long_run_begins_a_row_anew_and_nothing_else_does(runs: list[int]) -> None:
+def test_only_a_long_run_resets_the_row_of_failures(runs: list[int]) -> None:
     before = None
     row = 0
     now = 1_800_000_000.0
@@ -389,7 +389,7 @@ def test_the_end_of_a_pod_that_has_vanished_is_when_it_is_missed() -> None:
     assert late == BackOff(failures=1, until=format_time(1010))
 
 
-def test_a_kubelet_whose_clock_is_ahead_does_not_make_anybody_wait_longer() -> None:
+def test_a_kubelet_whose_clock_is_ahead_does_not_lengthen_a_wait() -> None:
     found, _ = backoff.after_termination(None, ended(ran=5, at=99_000), 1000, from_outside=False)
     assert found.until == format_time(1000)
 

@@ -103,7 +103,7 @@ async def test_why_a_straggler_is_not_replaced_is_said() -> None:
     assert cluster.condition("Stragglers") == ("True", "StragglersFound", text)
 
 
-async def test_a_node_that_failed_its_check_is_named_with_what_is_wrong() -> None:
+async def test_a_node_that_failed_its_check_is_named_with_the_error() -> None:
     cluster = await running()
     await cluster.report(unfit={"job-worker-1": "no GPU answers"})
     assert cluster.condition("UnfitNodes") == (

@@ -30,7 +30,7 @@ def pod_names(cluster: Cluster) -> list[str]:
     return [pod["metadata"]["name"] for pod in cluster.kube.pods()]
 
 
-async def test_a_job_gets_its_master_and_its_workers_and_then_is_left_alone() -> None:
+async def test_a_job_gets_its_master_and_workers_and_is_then_not_changed() -> None:
     cluster = Cluster(replicas=3)
     await cluster.start()
     assert pod_names(cluster) == ["job-worker-0", "job-worker-1", "job-worker-2"]
@@ -143,7 +143,7 @@ async def test_an_edit_during_a_plan_becomes_a_plan_at_once_and_runs_before_late
 
 @pytest.mark.guarantee("plan-runs-once-in-order")
 @pytest.mark.parametrize("suspended_after", [0, 1, 2, 3, 4, 5, 6, 8, 10, 12, None])
-async def test_no_plan_writes_its_size_over_one_that_a_user_has_written(
+async def test_no_plan_overwrites_a_size_that_a_user_has_set(
     suspended_after: int | None,
 ) -> None:
     cluster = Cluster(replicas=3)

@@ -150,7 +150,7 @@ def test_the_queue_label_of_kueue_is_passed_on_unless_the_template_has_its_own()
 
 
 @pytest.mark.parametrize("kind", ["none", "coscheduling"])
-async def test_a_queue_that_nobody_would_read_is_refused(kind: str) -> None:
+async def test_a_queue_that_no_scheduler_would_read_is_refused(kind: str) -> None:
     cluster = Cluster(**policy(kind, queue="q"))
     await cluster.start()
     assert cluster.job().status.phase == "Failed"
@@ -178,7 +178,7 @@ def test_a_member_is_ready_when_its_agent_says_so_unless_the_user_knows_better()
     )
 
 
-def test_a_correction_is_the_difference_and_leaves_alone_what_it_does_not_know() -> None:
+def test_a_correction_is_the_difference_and_does_not_change_unknown_fields() -> None:
     manifest = {
         "kind": "X",
         "metadata": {"labels": {"a": "b"}},
@@ -302,7 +302,7 @@ async def test_without_the_definition_the_job_says_which_one_and_starts_when_it_
     assert cluster.job().status.message == ""
 
 
-async def test_a_namespace_that_is_gone_is_not_taken_for_a_missing_definition(
+async def test_a_deleted_namespace_is_not_taken_for_a_missing_definition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(replicas=1, **policy("volcano"))
@@ -379,7 +379,7 @@ async def test_before_another_master_is_made_it_is_checked_that_it_can_run() -> 
 
 @pytest.mark.parametrize("resource", [SECRETS, SERVICES, VOLCANO_POD_GROUPS])
 @pytest.mark.parametrize("incarnations", [0, 1])
-async def test_an_object_of_somebody_else_is_left_alone_and_named(
+async def test_an_object_of_another_owner_is_not_changed_but_named(
     resource: Resource, incarnations: int
 ) -> None:
     cluster = Cluster(**policy("volcano"))
@@ -476,9 +476,7 @@ async def test_objects_of_an_earlier_job_that_stay_for_long_are_reported(
 @pytest.mark.parametrize(
     ("kind", "group"), [("ElasticJob", "else.example/v1"), ("Other", names.API_VERSION)]
 )
-async def test_an_object_of_another_kinds_owner_is_nobodys_that_is_collected(
-    kind: str, group: str
-) -> None:
+async def test_an_object_owned_by_another_kind_of_object_is_refused(kind: str, group: str) -> None:
     cluster = Cluster()
     name = names.master_service(JOB)
     await cluster.kube.create(SECRETS, NAMESPACE, {"metadata": of_earlier_job(name, kind, group)})

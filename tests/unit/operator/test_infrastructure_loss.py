@@ -58,7 +58,7 @@ def metadata_of(cluster: Cluster, resource: Resource, name: str) -> Metadata:
 
 
 @pytest.mark.guarantee("infrastructure-deleted-or-changed")
-async def test_no_member_is_made_before_what_was_deleted_is_there_again() -> None:
+async def test_no_member_is_created_before_deleted_objects_are_restored() -> None:
     cluster = await running(replicas=2)
     service = metadata_of(cluster, SERVICES, MASTER)
     cluster.kube.remove(SERVICES, MASTER)
@@ -92,9 +92,7 @@ async def test_a_master_whose_account_was_made_again_is_replaced_at_once_and_not
 
 
 @pytest.mark.guarantee("secret-lost-for-good")
-async def test_a_secret_whose_contents_nobody_knows_any_more_replaces_all_pods_members_first() -> (
-    None
-):
+async def test_a_lost_secret_replaces_all_pods_members_first() -> None:
     cluster = await running(replicas=2)
     cluster.kube.remove(SECRETS, MASTER)
     cluster.kube.version += 10  # each is a second of the API server's clock
@@ -116,7 +114,7 @@ async def test_a_secret_whose_contents_nobody_knows_any_more_replaces_all_pods_m
 
 
 @pytest.mark.guarantee("infrastructure-deleted-or-changed")
-async def test_a_change_by_somebody_else_is_noticed_and_the_operators_own_is_not() -> None:
+async def test_a_change_by_another_client_is_noticed_and_the_operators_own_is_not() -> None:
     cluster = await running()
     changed: list[JobKey] = []
     on_change = watch(cluster, changed)._handler(SERVICES)
@@ -140,7 +138,7 @@ async def test_a_change_by_somebody_else_is_noticed_and_the_operators_own_is_not
 
 
 @pytest.mark.guarantee("infrastructure-deleted-or-changed")
-async def test_whoever_deletes_again_and_again_is_answered_with_pauses(
+async def test_repeated_deletions_are_answered_with_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(infrastructure_watch, "CORRECTION_SECONDS", 0.2)

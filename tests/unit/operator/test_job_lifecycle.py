@@ -86,7 +86,7 @@ async def test_a_job_without_room_for_its_members_fails_with_the_schedulers_mess
 # --- completion
 
 
-async def test_a_member_has_succeeded_when_its_training_has_whatever_its_sidecars_do() -> None:
+async def test_a_member_succeeds_with_its_training_container_despite_its_sidecars() -> None:
     cluster = new_cluster(replicas=1, worker={"template": WITH_SIDECAR})
     await cluster.start()
     done = {"name": "train", "state": {"terminated": {"exitCode": 0}}}
@@ -150,7 +150,7 @@ async def test_a_role_can_do_without_some_members_and_the_job_succeeds_with_the_
     assert cluster.job().status.phase == "Succeeded"
 
 
-async def test_the_job_fails_when_nobody_is_left_who_could_succeed() -> None:
+async def test_the_job_fails_when_no_member_is_left_that_could_succeed() -> None:
     cluster = new_cluster(replicas=2, worker={"restartLimit": 0, "completion": {"minFailed": 5}})
     await cluster.start()
     end_training(cluster, "job-worker-0", 1)

@@ -101,7 +101,7 @@ async def test_pods_run_on_the_nodes_of_their_flavour_and_are_not_counted_a_seco
         assert KUEUE_QUEUE not in pod["metadata"]["labels"]
 
 
-async def test_a_workload_says_what_its_pods_request_and_names_its_job_as_its_controller() -> None:
+async def test_a_workload_has_the_requests_of_its_pods_and_its_job_as_its_controller() -> None:
     cluster, kueue = queued_cluster(9, replicas=2)
     await kueue.start()
     (workload,) = kueue.workloads()
@@ -131,7 +131,7 @@ async def test_the_workload_of_a_job_that_has_ended_is_finished() -> None:
     assert [(each["status"], each["reason"]) for each in finished] == [("True", "Succeeded")]
 
 
-async def test_kueue_is_told_whether_the_job_runs() -> None:
+async def test_the_workload_shows_kueue_whether_the_job_runs() -> None:
     _, kueue = queued_cluster(9, replicas=1)
     await kueue.start()
     (workload,) = kueue.workloads()
@@ -214,7 +214,7 @@ async def test_an_edit_that_waits_for_quota_is_given_up_by_another_edit() -> Non
     assert counts(kueue) == [{"master": 1, "worker": 3}]
 
 
-async def test_quota_of_members_that_are_gone_or_have_succeeded_is_given_back() -> None:
+async def test_quota_of_removed_and_of_succeeded_members_is_released() -> None:
     cluster, kueue = queued_cluster(5, replicas=4)
     await kueue.start()
     await cluster.apply(SCALE_INS, "fewer", count=2)
@@ -277,9 +277,7 @@ async def test_a_workload_that_replaces_another_is_smaller_in_no_role_and_gives_
     assert cluster.kube.objects[SCALE_PLANS, "both"]["status"]["phase"] == "Succeeded"
 
 
-async def test_a_role_that_is_added_waits_for_quota_and_one_that_is_removed_gives_its_back() -> (
-    None
-):
+async def test_an_added_role_waits_for_quota_and_a_removed_one_releases_it() -> None:
     cluster, kueue = queued_cluster(4, replicas=2)
     cluster._body["spec"]["framework"] = "custom"
     await kueue.start()
@@ -307,7 +305,7 @@ async def test_a_role_that_is_added_waits_for_quota_and_one_that_is_removed_give
     "template", [{}, {"spec": {"containers": 3}}, {"spec": {"containers": [{"name": "a"}]}}]
 )
 @pytest.mark.parametrize("gang", ["none", "volcano"])
-async def test_a_role_that_is_added_and_of_which_no_pod_can_be_made_harms_nobody(
+async def test_an_added_role_whose_pods_cannot_be_created_does_not_affect_other_roles(
     template: Json, gang: str
 ) -> None:
     cluster, kueue = queued_cluster(4, replicas=2)
@@ -432,7 +430,9 @@ async def test_a_deactivated_workload_stops_its_job_until_it_is_active_again() -
 
 
 @pytest.mark.guarantee("kueue-removed")
-async def test_a_running_job_goes_on_when_kueue_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_running_job_continues_when_kueue_is_uninstalled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster, kueue = queued_cluster(3, replicas=2)
     await kueue.start()
     before = uids(cluster)
@@ -504,7 +504,7 @@ async def test_jobs_wait_without_log_lines_until_kueue_is_installed_and_then_sta
         await queue.abort()
 
 
-async def test_a_new_operator_goes_on_with_the_workloads_that_it_finds() -> None:
+async def test_a_new_operator_continues_with_the_existing_workloads() -> None:
     cluster, kueue = queued_cluster(4, replicas=2)
     await kueue.start()
     await cluster.apply(SCALE_OUTS, "more", count=3)
@@ -550,7 +550,7 @@ async def test_a_workload_that_is_not_the_jobs_changes_nothing_for_it(lie: str) 
     assert condition(cluster, "Suspended") == ("True", "WaitingForQuota")
 
 
-async def test_a_job_with_more_roles_than_a_workload_has_pod_sets_is_told_so() -> None:
+async def test_a_job_with_more_roles_than_pod_sets_of_a_workload_gets_a_message() -> None:
     cluster, kueue = queued_cluster(99, replicas=1)
     worker = cluster._body["spec"]["replicaSpecs"]["worker"]
     cluster._body["spec"]["framework"] = "custom"

@@ -77,7 +77,7 @@ def host_folder(made: ElasticJob, role: str) -> list[str]:
 
 @pytest.mark.guarantee("host-files")
 @pytest.mark.parametrize("worker", [{}, {"command": ["/usr/sbin/sshd", "-D"]}])
-def test_a_launcher_has_a_folder_with_the_hosts_and_nobody_else_has(worker: dict[str, Any]) -> None:
+def test_only_a_launcher_has_a_folder_with_the_hosts(worker: dict[str, Any]) -> None:
     made = job(worker)
     assert validation_error(made) is None
     assert host_folder(made, "launcher") == ["/etc/edl"]
@@ -97,7 +97,7 @@ def test_what_a_template_has_at_that_place_stays() -> None:
     ) == ["/etc/edl"]
 
 
-def test_workers_with_a_server_of_their_own_have_no_other_remote_shell() -> None:
+def test_workers_that_run_their_own_server_get_no_other_remote_shell() -> None:
     made = job({"command": ["/usr/sbin/sshd", "-D"]})
     assert validation_error(made) is None
     assert container(made, "worker")["args"] == ["/usr/sbin/sshd", "-D"]
@@ -106,7 +106,7 @@ def test_workers_with_a_server_of_their_own_have_no_other_remote_shell() -> None
 
 @pytest.mark.guarantee("stock-horovodrun")
 @pytest.mark.parametrize("program", ["python", "python3.11", "/usr/bin/python3", "horovodrun"])
-def test_workers_that_would_train_alone_beside_a_launcher_are_refused_by_field_and_reason(
+def test_workers_that_would_train_alone_despite_a_launcher_are_refused_by_field(
     program: str,
 ) -> None:
     error = validation_error(job({"command": [program, "train.py"]}))

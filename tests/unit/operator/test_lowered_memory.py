@@ -174,7 +174,7 @@ async def test_lowering_it_again_takes_nothing_back_so_that_no_further_kill_is_f
 
 
 @pytest.mark.guarantee("lowered-memory-is-uncounted")
-async def test_whoever_takes_the_memory_from_its_pods_only_one_kill_is_not_counted() -> None:
+async def test_only_one_kill_is_not_counted_if_another_controller_lowers_the_memory() -> None:
     nodes = await started(replicas=1, worker={"restartLimit": 10})
     create = nodes.cluster.kube.create
 
@@ -202,7 +202,7 @@ async def test_whoever_takes_the_memory_from_its_pods_only_one_kill_is_not_count
         ("768Mi", "512Mi", "1024Mi"),
     ],
 )
-async def test_it_gets_twice_what_it_had_where_that_is_more_than_the_templates(
+async def test_it_gets_twice_its_last_memory_if_that_is_more_than_the_templates(
     lowered: str, most: str | None, given: str
 ) -> None:
     nodes = await started(replicas=1, worker=NO_RESTARTS | ({"maxMemory": most} if most else {}))
@@ -309,7 +309,7 @@ async def test_what_members_keep_counts_for_the_limit_of_all() -> None:
 
 @pytest.mark.guarantee("lowered-memory-is-uncounted")
 @pytest.mark.parametrize("most", [None, "3Gi"])
-async def test_memory_that_restarts_have_given_stays_though_plans_may_not_request_so_much(
+async def test_memory_added_by_restarts_stays_although_plans_may_not_request_it(
     most: str | None,
 ) -> None:
     more = {"maxMemory": most} if most else {}

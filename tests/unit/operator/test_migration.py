@@ -89,7 +89,7 @@ async def test_a_replacement_prefers_another_node_if_the_plan_says_so() -> None:
     }
 
 
-def test_what_the_template_prefers_is_preferred_beside_other_nodes() -> None:
+def test_a_replacement_prefers_other_nodes_in_addition_to_the_templates_preferences() -> None:
     mine = {"weight": 1, "preference": {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}}
     required: Json = {"nodeSelectorTerms": []}
     of_nodes = {
@@ -124,7 +124,7 @@ async def test_the_members_of_one_plan_migrate_all_at_once_and_free_indices_are_
     cluster.check_final_state()
 
 
-async def test_a_replacement_that_does_not_get_ready_is_taken_back_and_the_member_stays() -> None:
+async def test_a_replacement_that_does_not_become_ready_is_removed_and_the_member_stays() -> None:
     nodes = await started(replicas=2)
     nodes.stuck = lambda pod: "0/3 nodes are available" if index_of(pod) == 2 else ""
     members = [{"name": "job-worker-0"}, {"name": "job-worker-1"}]
@@ -333,7 +333,7 @@ async def test_a_member_killed_for_memory_during_a_plan_gets_more_memory_and_kee
     assert nodes.requests("memory")[again] == "1024Mi"
 
 
-async def test_the_job_succeeds_when_its_members_have_whatever_the_surplus_does() -> None:
+async def test_the_job_succeeds_when_its_members_have_despite_a_pending_replacement() -> None:
     nodes = await started(replicas=2)
     nodes.stuck = lambda pod: "no room" if index_of(pod) == 2 else ""
     await nodes.cluster.apply(SCALE_PLANS, "m", migratePods=[{"name": "job-worker-0"}])
@@ -458,7 +458,7 @@ TWO = {
 
 @pytest.mark.guarantee("operator-can-be-killed")
 @pytest.mark.parametrize("fault", ["crash_in", "lose_answer_in"])
-async def test_a_migration_is_carried_on_whatever_write_the_operator_dies_at(fault: str) -> None:
+async def test_a_migration_continues_after_a_crash_of_the_operator_at_any_write(fault: str) -> None:
     writes = await writes_of(TWO, "InPlace")
     assert writes > 12
     for write in range(1, writes + 1):
@@ -466,7 +466,7 @@ async def test_a_migration_is_carried_on_whatever_write_the_operator_dies_at(fau
 
 
 @pytest.mark.parametrize("fault", ["crash_in", "lose_answer_in"])
-async def test_a_rolling_change_is_carried_on_whatever_write_the_operator_dies_at(
+async def test_a_rolling_change_continues_after_a_crash_of_the_operator_at_any_write(
     fault: str, thorough: bool
 ) -> None:
     writes = await writes_of(MORE_CPU, "Infeasible")

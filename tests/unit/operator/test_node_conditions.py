@@ -180,7 +180,7 @@ async def test_a_member_that_was_not_replaced_still_leaves_a_node_that_is_cordon
     assert "job-worker-1" not in nodes.live_pods()
 
 
-def test_what_the_template_requires_is_required_beside_other_nodes() -> None:
+def test_a_replacement_avoids_the_node_in_addition_to_the_templates_requirements() -> None:
     mine = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
     of_nodes = {KEY: {"nodeSelectorTerms": [mine, {"matchFields": [{"key": "x"}]}]}}
     pod = {"spec": {"affinity": {"nodeAffinity": of_nodes}}}

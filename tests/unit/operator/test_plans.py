@@ -425,7 +425,7 @@ async def test_nothing_that_names_a_job_ends_before_the_api_server_has_said_that
     assert cluster.operator.store.job(JobKey(NAMESPACE, JOB)) is not None
 
 
-async def test_a_plan_that_has_succeeded_says_what_it_has_changed_and_in_what_time() -> None:
+async def test_a_plan_that_succeeded_reports_its_changes_and_its_duration() -> None:
     nodes = await started(replicas=2)
     await nodes.cluster.apply(SCALE_OUTS, "more", count=2)
     await nodes.settle()
@@ -443,7 +443,7 @@ async def test_a_plan_that_has_succeeded_says_what_it_has_changed_and_in_what_ti
 # --- draining, time-outs, messages
 
 
-async def test_the_status_shows_who_is_draining_who_is_gone_and_who_was_forced() -> None:
+async def test_the_status_lists_draining_removed_and_forced_pods() -> None:
     nodes = await started(replicas=4)
     cluster = nodes.cluster
     nodes.agents = False
@@ -696,7 +696,7 @@ async def test_a_resize_keeps_what_earlier_plans_have_set() -> None:
     assert set(nodes.requests("cpu").values()) == {"2"}
 
 
-async def test_a_plan_for_all_members_outlives_what_was_set_for_one() -> None:
+async def test_a_plan_for_all_members_replaces_the_resources_of_a_single_one() -> None:
     nodes = await started(replicas=1)
     await nodes.cluster.apply(SCALE_PLANS, "a", createPods=[{"resource": {"memory": "2Gi"}}])
     await nodes.settle()
@@ -821,7 +821,7 @@ async def test_the_way_back_from_a_deleted_plan_is_a_plan_that_goes_before_all_o
     assert size(nodes) == (4, 4)
 
 
-async def test_deleting_a_scale_out_that_is_executed_cancels_it_whoever_deletes_its_plan() -> None:
+async def test_deleting_a_running_scale_out_cancels_it_also_without_a_garbage_collector() -> None:
     nodes = await started(replicas=2)
     nodes.stuck = lambda pod: "no room" if index_of(pod) > 1 else ""
     await nodes.cluster.apply(SCALE_OUTS, "more", count=2)
@@ -833,7 +833,7 @@ async def test_deleting_a_scale_out_that_is_executed_cancels_it_whoever_deletes_
     assert [plan["spec"]["source"] for plan in nodes.plans()] == ["Spec"]
 
 
-async def test_a_deletion_is_carried_on_whatever_write_the_operator_dies_at() -> None:
+async def test_a_deletion_continues_after_a_crash_of_the_operator_at_any_write() -> None:
     for write in range(1, 20):
         nodes = await started(replicas=2)
         await nodes.cluster.apply(SCALE_PLANS, "p", **plan_of(worker={"replicas": 5}))

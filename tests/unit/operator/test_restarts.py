@@ -17,7 +17,7 @@ from tests.support.job_cluster import end_training, new_cluster, pod_names, reco
 NOON = 1_767_268_800.0
 
 
-async def test_a_member_that_goes_on_failing_is_restarted_after_ever_longer_waits() -> None:
+async def test_a_member_that_keeps_failing_is_restarted_after_ever_longer_waits() -> None:
     cluster = new_cluster(replicas=1, worker={"restartLimit": 10})
     await cluster.start()
     for number, wait in enumerate((0, 10, 20, 40)):
@@ -105,7 +105,7 @@ async def test_a_failure_after_a_long_run_is_restarted_at_once() -> None:
 
 @pytest.mark.guarantee("uncounted-failures")
 @pytest.mark.parametrize("ending", ["vanished", "drained", "evicted", "deleted"])
-async def test_what_is_nobodys_fault_is_replaced_at_once_uncounted_and_later_if_it_repeats(
+async def test_an_interrupted_pod_is_replaced_uncounted_at_once_and_later_if_it_repeats(
     ending: str,
 ) -> None:
     cluster = new_cluster(replicas=2, worker={"restartLimit": 0}, runPolicy={"backoffLimit": 0})
@@ -207,7 +207,7 @@ async def test_a_pattern_that_is_no_regular_expression_fails_the_job_at_once() -
     assert cluster.kube.all(PODS) == []
 
 
-async def test_a_master_that_goes_on_failing_waits_and_in_the_end_fails_the_job() -> None:
+async def test_a_master_that_keeps_failing_waits_and_in_the_end_fails_the_job() -> None:
     cluster = new_cluster(replicas=1, master={"restartLimit": 2})
     await cluster.start()
     for wait in (0, 10):

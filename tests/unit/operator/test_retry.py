@@ -41,7 +41,9 @@ def live(cluster: Cluster, role: str = "worker") -> list[str]:
 
 
 @pytest.mark.guarantee("job-retry")
-async def test_after_a_failure_all_pods_go_and_after_the_delay_all_members_begin_anew() -> None:
+async def test_after_a_failure_all_pods_are_deleted_and_after_the_delay_all_members_restart() -> (
+    None
+):
     cluster = cluster_with({"minDelaySeconds": 60})
     await cluster.start()
     end_training(cluster, "job-worker-0", 210)
@@ -102,7 +104,7 @@ async def test_on_transient_a_failure_that_would_come_again_is_final(code: int, 
 
 
 @pytest.mark.parametrize(("policy", "phase"), [("OnFailure", "Succeeded"), ("Always", "Running")])
-async def test_only_always_begins_anew_after_success_with_members_that_had_succeeded(
+async def test_only_always_retries_after_success_also_members_that_had_succeeded(
     policy: str, phase: str
 ) -> None:
     cluster = cluster_with({"policy": policy, "minDelaySeconds": 0, "limit": 1})
@@ -129,7 +131,7 @@ async def test_the_time_a_job_may_be_active_is_that_of_all_attempts_together() -
     assert "activeDeadlineSeconds" in status_of(cluster)["message"]
 
 
-async def test_a_suspended_job_begins_anew_when_it_is_resumed() -> None:
+async def test_a_suspended_job_is_retried_when_it_is_resumed() -> None:
     cluster = cluster_with({"minDelaySeconds": 60})
     await cluster.start()
     end_training(cluster, "job-worker-0", 210)
@@ -162,7 +164,9 @@ async def test_a_job_whose_retry_policy_is_removed_continues_with_its_remaining_
 @pytest.mark.guarantee("job-retry")
 @pytest.mark.parametrize("time", ["2999-01-01T00:00:00Z", "2026-02-31T00:00:00Z"])
 @pytest.mark.parametrize("policy", [{}, {"retry": {}}])
-async def test_a_time_that_somebody_else_writes_holds_up_no_job(time: str, policy: Json) -> None:
+async def test_a_retry_time_written_by_another_client_does_not_delay_a_job(
+    time: str, policy: Json
+) -> None:
     cluster = new_cluster(replicas=2, runPolicy=policy)
     await cluster.start()
     pods = live(cluster)

@@ -85,7 +85,7 @@ async def test_one_that_fails_gets_a_new_pod_and_the_workers_keep_theirs() -> No
     assert status_of(cluster)["replicaStatuses"]["store"]["restarts"] == 1
 
 
-async def test_nobody_waits_for_it_to_drain_as_its_deletion_is_what_tells_it() -> None:
+async def test_no_drain_is_awaited_because_its_deletion_terminates_it() -> None:
     cluster = await started()
     await scale_store(cluster, 3)
     assert len(pod_names(cluster, "store")) == 3
@@ -112,7 +112,7 @@ async def test_a_deleted_pod_that_exits_with_0_has_not_succeeded_and_is_replaced
 
 
 @pytest.mark.guarantee("kept-processes")
-async def test_a_suspended_job_stops_it_after_those_who_may_save_something_to_it() -> None:
+async def test_a_suspended_job_stops_it_after_the_roles_that_may_save_data_to_it() -> None:
     cluster = await started()
     set_suspend(cluster, True)
     await cluster.run_operator()

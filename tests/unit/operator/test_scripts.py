@@ -175,7 +175,9 @@ async def test_a_scale_out_whose_script_fails_takes_the_new_members_back() -> No
 
 @pytest.mark.guarantee("script-runs-once")
 @pytest.mark.parametrize("resource", [SCALE_INS, SCALE_OUTS])
-async def test_it_is_ordered_once_whatever_write_the_operator_dies_at(resource: Resource) -> None:
+async def test_it_is_ordered_once_despite_a_crash_of_the_operator_at_any_write(
+    resource: Resource,
+) -> None:
     for write in range(1, 14):
         nodes = await started()
         await nodes.cluster.apply(resource, "r", **REQUEST)
@@ -192,7 +194,7 @@ async def test_it_is_ordered_once_whatever_write_the_operator_dies_at(resource: 
 
 @pytest.mark.parametrize("resource", [SCALE_INS, SCALE_OUTS])
 @pytest.mark.parametrize("code", [0, 1])
-async def test_its_end_counts_once_whatever_write_the_operator_dies_at(
+async def test_its_end_counts_once_despite_a_crash_of_the_operator_at_any_write(
     resource: Resource, code: int
 ) -> None:
     for write in range(1, 10):

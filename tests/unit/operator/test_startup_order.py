@@ -74,7 +74,7 @@ async def test_each_role_gets_its_pods_when_those_it_depends_on_are_ready() -> N
     assert not cluster.job().status.message
 
 
-async def test_a_running_job_replaces_members_though_those_they_depend_on_are_gone() -> None:
+async def test_a_running_job_replaces_members_although_their_dependencies_are_lost() -> None:
     cluster = await created(CHAIN)
     await cluster.settle()
     for name in ("job-etcd-0", "job-worker-0"):
@@ -150,9 +150,7 @@ async def test_a_refused_order_fails_the_job_without_a_pod() -> None:
 
 
 @pytest.mark.guarantee("foreign-status-writes")
-async def test_a_refused_order_makes_no_pod_although_somebody_writes_that_the_job_is_active() -> (
-    None
-):
+async def test_a_refused_order_creates_no_pod_even_if_another_client_sets_the_job_active() -> None:
     cluster = await created({"worker": {"dependsOn": ["ps"]}})
     await cluster.run_operator()
     cluster.kube.set_status(ELASTIC_JOBS, JOB, phase="Running")

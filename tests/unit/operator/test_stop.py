@@ -91,7 +91,7 @@ async def in_state(state: str) -> Cluster:
 @pytest.mark.parametrize(
     "state", ["New", "Pending", "Running", "Scaling", "Suspending", "Suspended", "Retrying"]
 )
-async def test_a_job_can_be_stopped_whatever_it_is_doing_and_is_not_retried(state: str) -> None:
+async def test_a_job_can_be_stopped_in_every_state_and_is_not_retried(state: str) -> None:
     cluster = await in_state(state)
     set_stop(cluster)
     await cluster.settle()
@@ -106,7 +106,7 @@ async def test_a_job_can_be_stopped_whatever_it_is_doing_and_is_not_retried(stat
 
 @pytest.mark.guarantee("job-stopped-for-good")
 @pytest.mark.parametrize("write", range(1, 10))
-async def test_a_stop_is_carried_on_whatever_write_the_operator_dies_at(write: int) -> None:
+async def test_a_stop_continues_after_a_crash_of_the_operator_at_any_write(write: int) -> None:
     cluster = await in_state("Scaling")
     cluster.kube.crash_in = write
     set_stop(cluster)
@@ -145,7 +145,7 @@ async def test_a_job_whose_training_ends_during_its_stop_succeeds_and_is_not_ret
 
 
 @pytest.mark.parametrize("how", ["stop", "suspend"])
-async def test_without_an_agent_a_member_that_ends_with_0_because_it_is_told_to_has_not_succeeded(
+async def test_a_terminated_member_without_an_agent_has_not_succeeded_with_exit_code_0(
     how: str,
 ) -> None:
     cluster = new_cluster(replicas=2, framework="custom", worker={"agent": "None"})

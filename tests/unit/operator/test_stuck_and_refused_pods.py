@@ -120,7 +120,7 @@ async def foreign_pod(cluster: Cluster, name: str) -> str:
 
 
 @pytest.mark.guarantee("foreign-object-with-our-name")
-async def test_a_foreign_pod_of_our_name_is_left_alone_and_another_name_is_taken() -> None:
+async def test_a_foreign_pod_with_a_members_name_is_not_touched_and_another_name_is_used() -> None:
     cluster = new_cluster(replicas=2)
     theirs = await foreign_pod(cluster, "job-worker-1")
     await cluster.start()

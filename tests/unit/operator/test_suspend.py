@@ -235,7 +235,7 @@ async def test_a_job_whose_last_member_succeeds_while_it_is_suspended_has_succee
     assert cluster.job().status.phase == "Succeeded"
 
 
-async def test_suspending_is_taken_back_in_the_middle() -> None:
+async def test_a_suspension_is_undone_before_it_is_complete() -> None:
     cluster = new_cluster(replicas=2)
     await cluster.start()
     set_suspend(cluster, True)

@@ -100,7 +100,7 @@ EDITED = [
 @pytest.mark.guarantee("edited-pod-labels")
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "while no operator runs"])
 @pytest.mark.parametrize(("what", "pod"), EDITED)
-async def test_a_pod_whose_labels_or_owner_are_edited_is_replaced_when_it_is_gone(
+async def test_a_pod_whose_labels_or_owner_are_edited_is_replaced_after_its_deletion(
     what: str, pod: str, seen: bool
 ) -> None:
     cluster = ByName()
@@ -132,7 +132,7 @@ async def test_a_pod_without_an_agent_which_has_no_environment_is_known_by_its_o
 
 @pytest.mark.guarantee("edited-pod-labels")
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "while no operator runs"])
-async def test_until_an_edited_pod_is_gone_its_member_gets_no_other(seen: bool) -> None:
+async def test_until_an_edited_pod_is_deleted_its_member_gets_no_other(seen: bool) -> None:
     cluster = ByName()
     await cluster.start()
     cluster.edit("job-worker-0", without_anything)
@@ -194,7 +194,7 @@ async def test_a_new_operator_knows_a_members_last_pod_name_after_any_number_of_
     assert cluster.running() == ["job-master", "job-worker-0-4", "job-worker-1-5"]
 
 
-async def test_a_pod_of_somebody_else_that_has_a_members_name_is_left_alone() -> None:
+async def test_a_pod_of_another_owner_with_a_members_name_is_not_touched() -> None:
     cluster = ByName()
     await cluster.start()
     labels = copied(cluster.kube.objects[PODS, "job-worker-0"])["metadata"]["labels"]

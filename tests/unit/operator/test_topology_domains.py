@@ -47,9 +47,7 @@ def of_workers(cluster: Cluster) -> dict[str, str]:
     return cluster.job().status.replica_statuses["worker"].topology_domains
 
 
-async def test_members_are_told_apart_by_the_label_of_their_nodes_and_the_master_reads_it_so() -> (
-    None
-):
+async def test_members_get_the_domain_in_their_nodes_label_and_the_master_reads_it() -> None:
     cluster = await job_in_racks("r1", "r2", "r1", "", topologyKey=KEY)
     assert of_workers(cluster) == {"r1": "0,2", "r2": "1"}
     assert domains(cluster.job()) == {("worker", 0): "r1", ("worker", 2): "r1", ("worker", 1): "r2"}
@@ -75,7 +73,7 @@ def test_an_operator_that_has_not_seen_the_nodes_yet_keeps_what_is_stored() -> N
     assert status.replica_statuses["worker"].topology_domains == {"r9": "0", "r2": "1"}
 
 
-def test_there_are_at_most_so_many_domains() -> None:
+def test_the_number_of_domains_is_bounded() -> None:
     found = observed(
         {f"n{index}": {KEY: f"r{index}"} for index in range(2 * MAX_DOMAINS)},
         members=2 * MAX_DOMAINS,

@@ -73,7 +73,7 @@ def variables(made: ElasticJob, **resources: Any) -> dict[str, str]:
         ),
     ],
 )
-def test_a_pod_is_told_how_many_processes_it_has_and_which_gpus_they_divide(
+def test_a_pod_gets_the_number_of_its_processes_and_the_gpus_that_they_divide(
     made: ElasticJob, told: dict[str, str]
 ) -> None:
     assert validation_error(made) is None

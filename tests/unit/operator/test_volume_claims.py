@@ -137,7 +137,7 @@ async def test_a_claim_takes_the_place_of_a_volume_of_its_name_and_others_stay()
     assert not any("persistentVolumeClaim" in each for each in master["spec"].get("volumes") or ())
 
 
-async def test_a_claim_that_somebody_has_made_is_used_as_it_is() -> None:
+async def test_a_claim_created_by_a_user_is_used_unchanged() -> None:
     cluster = with_claims(new_cluster(replicas=1), "data")
     mine = {
         "metadata": {"name": "data-job-worker-0", "namespace": NAMESPACE},
@@ -180,7 +180,7 @@ def owned(name: str) -> Json:
         ),
     ],
 )
-async def test_no_pod_is_made_with_a_claim_that_is_about_to_go(
+async def test_no_pod_is_created_with_a_claim_that_is_being_deleted(
     metadata: Json, message: str
 ) -> None:
     cluster = with_claims(new_cluster(replicas=1), "data")

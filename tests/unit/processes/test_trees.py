@@ -28,7 +28,7 @@ def test_every_process_is_counted_for_the_nearest_watched_ancestor(
     assert len(counted) == len(set(counted))
 
 
-def test_a_process_of_the_session_is_counted_after_its_parent_is_gone() -> None:
+def test_a_process_of_the_session_is_counted_after_its_parent_has_exited() -> None:
     table = {
         10: ProcessEntry(1, 10, 5),
         11: ProcessEntry(1, 10, 7),

@@ -138,7 +138,7 @@ def test_the_agent_replaces_the_barrier_and_tasks_train_in_one_world() -> None:
         assert "volumeMounts" not in pod["containers"][0]
 
 
-def test_volumes_with_uses_beside_the_barrier_stay() -> None:
+def test_volumes_with_other_uses_than_the_barrier_stay() -> None:
     [document] = sample(SERVERS)
     pod = document["spec"]["taskRoles"][0]["task"]["pod"]["spec"]
     data = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
