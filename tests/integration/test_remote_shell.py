@@ -27,10 +27,19 @@ from elasticjob_api.v1.remote_shell_pb2_grpc import (
     RemoteShellServiceStub,
     add_RemoteShellServiceServicer_to_server,
 )
+from elasticjob_master.config import load
 from elasticjob_master.controller import Controller
+from elasticjob_master.core.rendezvous.rules import RoleSize
+from elasticjob_master.job_facts import JobFacts
+from elasticjob_master.persistence import snapshot
+from elasticjob_master.persistence.state_writer import StateWriter
+from elasticjob_master.persistence.store import NoStore
+from elasticjob_master.server.callers import Callers
+from elasticjob_master.server.grpc_server import GrpcServer
 from elasticjob_master.server.services.remote_shell_service import RemoteShellService
 
 from tests.support.agent_process import alive
+from tests.support.grpc_agent import Agent
 from tests.support.wait import until
 
 SECONDS = 60.0
@@ -65,10 +74,11 @@ class Master(DiscoveryServiceServicer):
         controller = SimpleNamespace(
             framework=FRAMEWORKS["horovod"], members=members, hosts=self._published
         )
+        callers = SimpleNamespace(is_agent_of=lambda _uid, _peer: True)
         self._server = grpc.aio.server()
         add_DiscoveryServiceServicer_to_server(self, self._server)
         add_RemoteShellServiceServicer_to_server(
-            RemoteShellService(cast(Controller, controller)), self._server
+            RemoteShellService(cast(Controller, controller), cast(Callers, callers)), self._server
         )
         self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self._server.start()
@@ -308,3 +318,28 @@ async def test_a_worker_whose_training_process_fails_fails(job: Job) -> None:
     assert (await result(await job.ssh("HOROVOD_RANK=0; kill -9 $$")))[0] == 137
     async with asyncio.timeout(SECONDS):
         assert await worker.wait() == 137
+
+
+async def test_only_the_agent_of_a_launcher_sends_in_its_name() -> None:
+    sizes = {role: RoleSize(minimum=1, desired=1) for role in ("launcher", "worker")}
+    controller = Controller(framework="horovod", facts=JobFacts(sizes=sizes))
+    writer = StateWriter(NoStore(), lambda: snapshot.encode(controller, job_uid=""))
+    config = load(["--standalone", "--insecure", "--framework=horovod", "--grpc-port=0"], {})
+    server = GrpcServer(controller, writer, config)
+    target = f"127.0.0.1:{await server.start()}"
+    separate = [("grpc.use_local_subchannel_pool", 1)]
+    async with (
+        grpc.aio.insecure_channel(target, options=separate) as own,
+        grpc.aio.insecure_channel(target, options=separate) as another,
+    ):
+        launcher = await Agent(0, role="launcher").join(own)
+        await until("its stream", lambda: len(controller.streams) == 1)
+        message = remote_shell_pb2.SendRequest(
+            pod_uid=launcher.uid, host=HOST, session="s", id="i", wait_seconds=0.01
+        )
+        assert not (await RemoteShellServiceStub(own).Send(message)).taken
+        with pytest.raises(grpc.aio.AioRpcError, match="only its agent") as refused:
+            await RemoteShellServiceStub(another).Send(message)
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        launcher.stream.cancel()
+    await server.stop()

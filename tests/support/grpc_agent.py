@@ -27,6 +27,7 @@ class Agent:
     index: int
     incarnation: int = 0
     slots: int = 1
+    role: str = "worker"
     running: int = 0
     commands: list[pb.MasterMessage] = field(default_factory=list)
     started: list[pb.Start] = field(default_factory=list)
@@ -44,14 +45,14 @@ class Agent:
     @property
     def name(self) -> str:
         """Return its pod's name."""
-        return names.member_pod("job", "worker", self.index, self.incarnation)
+        return names.member_pod("job", self.role, self.index, self.incarnation)
 
     def registration(self) -> pb.RegisterRequest:
         """Return its registration."""
         return pb.RegisterRequest(
             pod_name=self.name,
             pod_uid=self.uid,
-            role="worker",
+            role=self.role,
             index=self.index,
             incarnation=self.incarnation,
             address=f"127.0.1.{self.index + 1}",

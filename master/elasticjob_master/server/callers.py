@@ -33,8 +33,8 @@ class Callers:
     def __init__(self, members: Callable[[], int]) -> None:
         self._callers: dict[str, Peer | None] = {}
         """The clients by their names in gRPC. A name is parsed later (None), to keep calls fast."""
-        self._streams: dict[str, int] = {}
-        """The number of open streams of each agent."""
+        self._streams: dict[str, list[str]] = {}
+        """The UIDs of the members whose agents' streams are open, by the agents' connections."""
         self.held = HeldCalls(members)
 
     def kinds(self) -> KindOf:
@@ -63,17 +63,21 @@ class Callers:
         }
 
     @contextmanager
-    def agent(self, context: Any) -> Iterator[None]:
-        """Count a client as an agent, and the call of its stream no longer."""
+    def agent(self, context: Any, uid: str) -> Iterator[None]:
+        """Count a client as the agent of a member, and the call of its stream no longer."""
         context.stop_counting()
         peer = context.peer()
-        self._streams[peer] = self._streams.get(peer, 0) + 1
+        self._streams.setdefault(peer, []).append(uid)
         try:
             yield
         finally:
-            self._streams[peer] -= 1
+            self._streams[peer].remove(uid)
             if not self._streams[peer]:
                 del self._streams[peer]
+
+    def is_agent_of(self, uid: str, peer: str) -> bool:
+        """Return whether the stream of a member's agent is open on a client's connection."""
+        return uid in self._streams.get(peer, ())
 
     def noting(self, handler: Any, holder: Holder) -> Any:
         """Return a handler like this one that records its callers and what their calls hold.

@@ -172,7 +172,7 @@ class GrpcServer:
         )
         horovod_pb2_grpc.add_HorovodServiceServicer_to_server(HorovodService(controller), server)
         remote_shell_pb2_grpc.add_RemoteShellServiceServicer_to_server(
-            RemoteShellService(controller), server
+            RemoteShellService(controller, self.callers), server
         )
         self._job_service = JobService(controller, config)
         job_pb2_grpc.add_JobServiceServicer_to_server(self._job_service, server)

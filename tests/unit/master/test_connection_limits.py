@@ -67,7 +67,7 @@ def test_each_notation_of_a_client_gives_the_same_address(text: str, peer: tuple
 def test_clients_whose_connections_ended_are_forgotten() -> None:
     callers = Callers(lambda: 0)
     callers._callers = {"ipv4:10.0.0.1:80": None, "ipv4:10.0.0.2:80": None}
-    callers._streams = {"ipv4:10.0.0.2:80": 1}
+    callers._streams = {"ipv4:10.0.0.2:80": ["uid"]}
     kinds = callers.kinds()
     ends = [("10.0.0.1", 80), ("10.0.0.2", 80), ("10.0.0.3", 80)]
     assert [kinds(end) for end in ends] == ["caller", "agent", "stranger"]

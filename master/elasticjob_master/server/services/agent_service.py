@@ -107,7 +107,7 @@ class AgentService:
         async with errors.abort_on_refusal(context):
             member = self._welcome(first, send)
         try:
-            with self._callers.agent(context):
+            with self._callers.agent(context, member.uid):
                 await stream.serve(partial(self._take, member))
         finally:
             self._controller.disconnect(member.uid, send)

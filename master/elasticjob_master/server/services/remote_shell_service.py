@@ -16,6 +16,7 @@ from elasticjob_api.v1 import remote_shell_pb2 as pb
 from elasticjob_api.v1.remote_shell_pb2_grpc import RemoteShellServiceServicer
 
 from elasticjob_master.controller import Controller
+from elasticjob_master.server.callers import Callers
 from elasticjob_master.server.services import errors
 from elasticjob_master.server.services.waiters import Waiters
 
@@ -40,8 +41,9 @@ class _Message:
 class RemoteShellService(RemoteShellServiceServicer):
     """Passes messages on. A message exists while its Send call waits for the receiver."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, callers: Callers) -> None:
         self._controller = controller
+        self._callers = callers
         self._messages: dict[_Direction, dict[str, _Message]] = {}
         """The messages of each direction, by their IDs."""
         self._waiters = Waiters(MOST_WAITING)
@@ -58,7 +60,7 @@ class RemoteShellService(RemoteShellServiceServicer):
                 raise BadRequest(
                     f"id must be set, and data has {size} bytes of at most {LONGEST_DATA}"
                 )
-            to_worker = self._is_launcher(request.pod_uid, request.host)
+            to_worker = self._is_launcher(request.pod_uid, request.host, context)
             if to_worker and not request.session and not self._is_listed(request.host):
                 raise UnknownName(f"host {request.host!r} is not in the job's host list")
             if self._bytes + len(request.data) > MOST_DATA:
@@ -70,7 +72,7 @@ class RemoteShellService(RemoteShellServiceServicer):
     async def Receive(self, request: pb.ReceiveRequest, context: Any) -> pb.ReceiveResponse:
         async with errors.abort_on_refusal(context):
             _check(request.host, request.session, request.taken, wait_seconds=request.wait_seconds)
-            from_worker = self._is_launcher(request.pod_uid, request.host)
+            from_worker = self._is_launcher(request.pod_uid, request.host, context)
             direction = (not from_worker, request.host, request.session)
             received = self._remove(direction, request.taken)
             if received is not None:
@@ -82,8 +84,11 @@ class RemoteShellService(RemoteShellServiceServicer):
                 return pb.ReceiveResponse(id=name, data=message.data)
             return pb.ReceiveResponse()
 
-    def _is_launcher(self, uid: str, host: str) -> bool:
-        """Return whether the caller is a launcher. Another member may only name its own host."""
+    def _is_launcher(self, uid: str, host: str, context: Any) -> bool:
+        """Return whether the caller is a launcher. Another member may only name its own host.
+
+        A caller is the member whose agent's stream is open on the same connection.
+        """
         role = self._controller.framework.launcher_role
         if role is None:
             raise NotCurrent(
@@ -92,6 +97,11 @@ class RemoteShellService(RemoteShellServiceServicer):
         member = self._controller.members.get(uid)
         if member is None:
             raise NotReadyYet(f"pod {uid!r} is not a member of this job")
+        if not self._callers.is_agent_of(uid, context.peer()):
+            raise NotReadyYet(
+                f"pod {uid!r} has no agent's stream on this connection; "
+                "only its agent may send and receive in its name"
+            )
         if member.identity.role != role and member.identity.pod_name != host:
             raise BadRequest(
                 f"host is {host!r}; only a member of role {role} may name another host than its own"
