@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from elasticjob_api import names
+from elasticjob_api import file_digests, names
 from elasticjob_api.references import TooLongError
 from elasticjob_processes.exec_child import dying_with_parent
 from elasticjob_processes.killing import kill_descendants
@@ -55,8 +55,19 @@ class ProcessSupervisor:
             process.not_started(
                 CannotStart(126, f"elasticjob-agent: cannot run {self._command[0]!r}: {error}")
             )
-        else:
-            self.start_other(process, command, environment)
+            return
+        digests = self._container.get(names.ENV_FILES_SHA256)
+        changed = digests and file_digests.difference(digests, command)
+        if changed:
+            process.not_started(
+                CannotStart(
+                    126,
+                    f"elasticjob-agent: not started: {changed}. Another user may have made or "
+                    "replaced the ConfigMap of the job's files; submit the job again",
+                )
+            )
+            return
+        self.start_other(process, command, environment)
 
     def start_other(
         self, process: TrainingProcess, command: Sequence[str], environment: Mapping[str, str]

@@ -129,6 +129,8 @@ ENV_RANK_PREFIX = "ELASTICJOB_RANK_PREFIX"
 """Set if the output of all members is merged: the agent puts the rank in front of each line."""
 ENV_AGENT_FILES = "ELASTICJOB_AGENT_FILES"
 """The folder for the agent's own files; unset means the folder for temporary files."""
+ENV_FILES_SHA256 = "ELASTICJOB_FILES_SHA256"
+"""The digests of the job's submitted files; the agent starts no process with other files."""
 ENV_CONTAINER = "ELASTICJOB_CONTAINER"
 """The container of a process, in the embedded cluster and in `elasticjob run`."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
-from elasticjob_api import names
+from elasticjob_api import file_digests, names
 from elasticjob_api.elasticjob import MAX_REPLICAS
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.meta import Json
@@ -139,17 +139,27 @@ def script_command(file: str, arguments: Sequence[str] = ()) -> list[str]:
     return ["python", "-u", f"{SCRIPT_DIRECTORY}/{file}", *arguments]
 
 
-def job_manifest(name: str, training: Training, *, config_map: str | None = None) -> Json:
+def job_manifest(
+    name: str,
+    training: Training,
+    *,
+    config_map: str | None = None,
+    files: Mapping[str, bytes] | None = None,
+) -> Json:
     """Return the job.
 
     Args:
         name: of the job.
         training: its command and resources.
         config_map: with the files that are mounted at `SCRIPT_DIRECTORY`; None: no files.
+        files: their contents by name, whose digests the job carries.
 
     Raises:
         ClientError: there is no such framework.
     """
+    if files:
+        digests = {names.ENV_FILES_SHA256: file_digests.encoded(files)}
+        training = replace(training, env={**training.env, **digests})
     framework = FRAMEWORKS.get(training.framework)
     if framework is None:
         raise ClientError(

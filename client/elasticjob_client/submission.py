@@ -3,6 +3,9 @@
 The job is created before the ConfigMap of its files, which names the job as its owner. Containers
 wait for the ConfigMap. Both are first checked by dry runs. If the ConfigMap cannot be created, the
 job is deleted again, so that a refused job leaves nothing.
+
+The job carries the digests of its files, since another user may create a ConfigMap of that name
+first, or replace it.
 """
 
 from __future__ import annotations
@@ -155,7 +158,8 @@ def of_files(
     name = name or job_name(source, _suffix())
     config_map = f"{name}-script-{_suffix()}"
     config_map_manifest(config_map, files)  # raises if they are too large
-    return Submission(job_manifest(name, training, config_map=config_map), files, config_map)
+    job = job_manifest(name, training, config_map=config_map, files=files)
+    return Submission(job, files, config_map)
 
 
 async def submit(cluster: Cluster, submission: Submission, *, dry_run: bool = False) -> Json:

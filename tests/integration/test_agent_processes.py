@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elasticjob_api import names
+from elasticjob_api import file_digests, names
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from tests.support.agent_process import Run, python
@@ -312,3 +312,27 @@ def test_processes_of_all_members_meet_and_share_the_data_through_a_real_master(
     assert re.search(
         r"late: after 0.3 s: barrier 'alone': \d of \d processes of this pod have not arrived", log
     ), log
+
+
+@pytest.mark.guarantee("submitted-files-are-those-of-their-author")
+async def test_a_replaced_file_is_not_run_and_the_reason_is_reported(
+    fake_master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    script = files / "train.sh"
+    script.write_text("echo submitted")
+    digests = file_digests.encoded({script.name: script.read_bytes()})
+    agent = await run("sh", str(script), **{names.ENV_FILES_SHA256: digests})
+    await begin(fake_master, 1)
+    assert (await fake_master.exited(1)).exit_code == 0
+    assert await line(agent) == "submitted"
+    script.write_text("echo replaced")
+    await begin(fake_master, 1, round_=2)
+    exited = await fake_master.exited(2)
+    assert exited.exit_code == 126
+    await fake_master.order(exit=pb.Exit())
+    code, out, err = await agent.end()
+    assert (code, out) == (126, "")
+    assert "train.sh has SHA-256" in err
+    assert "replaced the ConfigMap" in agent.termination

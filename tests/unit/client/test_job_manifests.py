@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elasticjob_api import file_digests, names
 from elasticjob_client.aio import AsyncClient
 from elasticjob_client.errors import ClientError
 from elasticjob_client.manifests import (
@@ -91,6 +92,8 @@ def test_files_are_where_the_command_names_them() -> None:
     assert (mount["name"], mount["readOnly"]) == (volume["name"], True)
     assert volume["configMap"] == {"name": submission.config_map}
     assert submission.config_map.startswith("job-script-")
+    digests = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+    assert digests == {names.ENV_FILES_SHA256: file_digests.encoded({"a.py": b"x"})}
 
 
 def test_a_file_that_is_no_text_arrives_as_it_is() -> None:
