@@ -30,6 +30,8 @@ _TIMES = (
     ("suspended", "suspended"),
 )
 """Fields of the report's `time`, with the texts that are shown."""
+_WITHOUT_STEPS = "in worlds whose program reports no steps (elasticjob.report_step does)"
+"""In place of starting: a program without the library may train all the time."""
 _CSV_COLUMNS = ("time", "round", "worldSize", "step", "samplesPerSecond")
 _CSV_EVENT_COLUMNS = ("event", "message")
 
@@ -75,7 +77,10 @@ def restarts(counted: int, uncounted: int) -> str:
 
 def summary(report: job_pb2.Report) -> list[tuple[str, str]]:
     """Return the lines about the costs of the training: goodput, time, and resources."""
-    times = [(text, getattr(report.time, field)) for field, text in _TIMES]
+    texts = dict(_TIMES)
+    if report.goodput < 0:
+        texts["starting"] = _WITHOUT_STEPS
+    times = [(text, getattr(report.time, field)) for field, text in texts.items()]
     goodput = f"{UNKNOWN}: no step was reported"
     if report.goodput >= 0:
         counted = sum(seconds for _, seconds in times) - report.time.suspended

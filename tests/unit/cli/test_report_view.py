@@ -70,6 +70,16 @@ def test_unknown_values_are_dashes() -> None:
         assert line in shown, shown
 
 
+def test_a_program_that_reports_no_steps_is_not_shown_as_starting() -> None:
+    without = job_pb2.Report(goodput=-1)
+    without.time.starting = 600
+    without.time.waiting = 60
+    shown = " ".join(lines(render_report(without)))
+    assert "Time 10m 00s in worlds whose program reports no steps" in shown
+    assert "1m 00s waiting for members" in shown
+    assert "changing worlds" not in shown
+
+
 def history() -> job_pb2.History:
     found = job_pb2.History()
     found.samples.add(
