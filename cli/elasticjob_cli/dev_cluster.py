@@ -22,7 +22,13 @@ from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import state_dir
 
-from elasticjob_cli.dev_operator import OPERATOR, apply_definitions, check_source, start_operator
+from elasticjob_cli.dev_operator import (
+    OPERATOR,
+    apply_definitions,
+    check_source,
+    own_definitions,
+    start_operator,
+)
 
 StateOption = Annotated[
     Path | None,
@@ -80,8 +86,11 @@ def up(
         typer.Option("--operator", help="Apply the definitions of jobs, and start the operator."),
     ] = False,
     source: Annotated[
-        Path, typer.Option(metavar="DIR", help="A checkout of the project, for the definitions.")
-    ] = Path(),
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="A checkout with other definitions; default: those of this package."
+        ),
+    ] = None,
     state: StateOption = None,
 ) -> None:
     """Start a Kubernetes cluster on this machine.
@@ -94,7 +103,8 @@ def up(
         progress = ProgressDisplay()
         directory = state or state_dir(os.environ)
         if operator:
-            check_source(source)
+            definitions = source or own_definitions()
+            check_source(definitions)
         cluster = clusters.up(
             directory,
             control_plane_only=control_plane_only,
@@ -109,7 +119,7 @@ def up(
         else:
             progress.write(f"already up: https://127.0.0.1:{cluster.port}")
         if operator:
-            asyncio.run(apply_definitions(cluster, source))
+            asyncio.run(apply_definitions(cluster, definitions))
             start_operator(cluster)
             hints = with_operator(cluster)
         else:

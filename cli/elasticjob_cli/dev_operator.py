@@ -1,4 +1,4 @@
-"""Brings the definitions of jobs and the operator to an embedded cluster, from a checkout."""
+"""Brings the definitions of jobs and the operator to an embedded cluster."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from elasticjob_localcluster.errors import LocalClusterError
 
 OPERATOR = "operator"
 """The name of the operator's process among those of the cluster."""
+
+
+def own_definitions() -> Path:
+    """Return the folder with the definitions and policies of this package, or of its checkout."""
+    packaged = Path(__file__).parent / "definitions"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2]
 
 
 def check_source(source: Path, *needed: str) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from elasticjob_kube.access import pod_namespace, uses_service_account
-from elasticjob_kube.errors import Cause, KubeError, NoAccess, NotFound, TryLater
+from elasticjob_kube.errors import AlreadyExists, Cause, KubeError, NoAccess, NotFound, TryLater
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube, connect
 
-from elasticjob_client.errors import ClientError, Invalid, NoSuchObject
+from elasticjob_client.errors import ClientError, Invalid, NameTaken, NoSuchObject
 
 T = TypeVar("T")
 _CONNECTIONS = 8
@@ -69,6 +69,7 @@ def explained(cluster: Cluster, resource: Resource, name: str) -> Iterator[None]
 
     Raises:
         NoSuchObject: the object or its kind does not exist.
+        NameTaken: another object has the name.
         Invalid: fields of the object are wrong.
         ClientError: any other error.
     """
@@ -79,6 +80,8 @@ def explained(cluster: Cluster, resource: Resource, name: str) -> Iterator[None]
         yield
     except NotFound as error:
         raise NoSuchObject(f"{what}: {_missing(error, resource, cluster)}") from error
+    except AlreadyExists as error:
+        raise NameTaken(f"{what}: {error.message}") from error
     except KubeError as error:
         if problems := [_problem(cause) for cause in error.causes if cause.field not in _NO_FIELD]:
             raise Invalid(what, problems) from error

@@ -13,6 +13,10 @@ class NoSuchObject(ClientError):
     """There is no job, plan or request with this name."""
 
 
+class NameTaken(ClientError):
+    """Another object has the name."""
+
+
 class JobEnded(ClientError):
     """The job has ended without reaching the awaited phase or step."""
 

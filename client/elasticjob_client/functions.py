@@ -1,7 +1,8 @@
 """Packs a function and its arguments as files that `run_function.py` runs in a container.
 
 The function is pickled by value, with the values that it closes over. The files include
-cloudpickle, so that an image needs only Python, and the source of the function, for tracebacks.
+cloudpickle, so that an image needs only Python, the modules beside the function's that it imports,
+and the source of the function, for tracebacks.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import resources
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import msgspec
 
 from elasticjob_client.errors import ClientError
+from elasticjob_client.local_modules import local_modules
 from elasticjob_client.manifests import Training, script_command
 from elasticjob_client.run_function import EXIT_OTHER_PYTHON
 
@@ -62,7 +64,7 @@ def pack(function: Callable[..., object], arguments: Sequence[object] = ()) -> d
             "inside of it, or submit a script"
         ) from error
     about = {"python": list(sys.version_info[:2]), "source": _source(function)}
-    return {
+    return _local_modules(function) | {
         MAIN: resources.files("elasticjob_client").joinpath("run_function.py").read_bytes(),
         "function.pickle": pickled,
         "function.json": msgspec.json.encode(about),
@@ -82,6 +84,16 @@ def function_name(function: Callable[..., object]) -> str:
     """Return the name of a function, after which its job is named."""
     name: str = getattr(function, "__name__", "")
     return PurePath(name).name if name.isidentifier() else "function"
+
+
+def _local_modules(function: Any) -> dict[str, bytes]:
+    """Return the modules that the function's own module imports, unless that is installed."""
+    module = sys.modules.get(getattr(inspect.unwrap(function), "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or _is_installed(file):
+        return {}
+    path = Path(file)
+    return local_modules(path, path.parents[module.__name__.count(".")])
 
 
 @contextmanager

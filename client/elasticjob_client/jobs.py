@@ -40,6 +40,31 @@ async def get_job(cluster: Cluster, name: str) -> ElasticJob:
     return read(found, ElasticJob)
 
 
+async def full_name(cluster: Cluster, name: str) -> str:
+    """Return the name of the job that has this name, or else of the only one that begins with it.
+
+    Raises:
+        NoSuchObject: there is no such job, or there are several.
+        ClientError: another error.
+    """
+    try:
+        await get_job(cluster, name)
+    except NoSuchObject as error:
+        try:
+            found = [str(job["metadata"]["name"]) for job in await list_jobs(cluster)]
+        except ClientError:
+            raise error from None
+        matching = [each for each in found if each.startswith(name)]
+        if not matching:
+            raise
+        if len(matching) > 1:
+            several = ", ".join(matching[:5]) + (", …" if len(matching) > 5 else "")
+            where = f"{ELASTIC_JOBS.kind} {cluster.namespace}/{name}"
+            raise NoSuchObject(f"{where}: {several} begin with this; give one of them") from error
+        return matching[0]
+    return name
+
+
 async def has_ended(cluster: Cluster, name: str) -> bool:
     """Return whether a job has ended, or is deleted. Raises `ClientError`."""
     try:

@@ -16,6 +16,7 @@ from elasticjob_api import file_digests, names
 from elasticjob_api.elasticjob import MAX_REPLICAS
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.meta import Json
+from elasticjob_api.quantity import parse_quantity
 
 from elasticjob_client.errors import ClientError
 
@@ -27,6 +28,7 @@ MAX_JOB_NAME = 40
 MAX_GPUS = 64
 """Bound of the GPUs of each worker."""
 CONTAINER = "train"
+_LEAST_MEMORY = 1024 * 1024
 _VOLUME = "script"
 _WORKERS = re.compile(r"([0-9]{1,5})(?::([0-9]{1,5}))?")
 _OTHER_THAN_NAME = re.compile(r"[^a-z0-9]+")
@@ -82,6 +84,16 @@ class Training:
             )
         if type(self.gpus) is not int or not 0 <= self.gpus <= MAX_GPUS:
             raise ClientError(f"gpus: {self.gpus!r:.40} is not a whole number from 0 to {MAX_GPUS}")
+        for name, amount in (("cpu", self.cpu), ("memory", self.memory)):
+            if amount is not None and not isinstance(amount, str):
+                example = "500m or 2" if name == "cpu" else "500Mi or 4Gi"
+                raise ClientError(
+                    f"{name}: {amount!r:.40} is not a text; give a quantity such as {example}"
+                )
+        if self.memory is not None and _is_too_little(self.memory):
+            raise ClientError(
+                f"memory: {self.memory:.40} is less than 1Mi; give a unit, such as 500Mi or 4Gi"
+            )
         if not isinstance(self.env, Mapping):
             raise ClientError(
                 f"env: {self.env!r:.40} is not a mapping; give one such as {{'NAME': 'value'}}"
@@ -127,11 +139,12 @@ def parse_env(assignments: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def job_name(source: str, suffix: str) -> str:
-    """Return a unique name for a job that runs this file or function."""
+def job_name(source: str, suffix: str = "") -> str:
+    """Return a name for a job that runs this file or function; a suffix makes it unique."""
     base = _OTHER_THAN_NAME.sub("-", PurePath(source).stem.lower()).strip("-")
     base = base.lstrip("0123456789-") or "job"
-    return f"{base[: MAX_JOB_NAME - len(suffix) - 1].rstrip('-')}-{suffix}"
+    end = f"-{suffix}" if suffix else ""
+    return f"{base[: MAX_JOB_NAME - len(end)].rstrip('-')}{end}"
 
 
 def script_command(file: str, arguments: Sequence[str] = ()) -> list[str]:
@@ -265,6 +278,14 @@ def _template(training: Training, config_map: str | None, *, gpus: int) -> Json:
         ]
         spec["volumes"] = [{"name": _VOLUME, "configMap": {"name": config_map}}]
     return {"spec": spec}
+
+
+def _is_too_little(memory: str) -> bool:
+    """Return whether this is less than any program needs, such as 4 without a unit: 4 bytes."""
+    try:
+        return parse_quantity(memory) < _LEAST_MEMORY
+    except ValueError:
+        return False  # the API server names what is wrong
 
 
 def _given(amounts: Mapping[str, str | None]) -> Json:

@@ -30,6 +30,8 @@ def main() -> int:
     for name, text in about["source"].items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     _provide_cloudpickle(here / "cloudpickle.py")
+    if str(here) not in sys.path:
+        sys.path.insert(0, str(here))  # the modules that the function's module imports
     # The default hook reads source lines from files that do not exist here.
     sys.excepthook = traceback.print_exception
     function, arguments = pickle.loads((here / "function.pickle").read_bytes())  # noqa: S301 - the user's own

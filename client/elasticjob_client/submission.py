@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,8 @@ from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS
 
 from elasticjob_client.cluster import Cluster, ask
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, NameTaken
+from elasticjob_client.local_modules import local_modules
 from elasticjob_client.manifests import (
     Training,
     config_map_manifest,
@@ -52,11 +53,13 @@ class Submission:
         job: its manifest.
         files: contents by name.
         config_map: name of the ConfigMap with the files.
+        other: returns the same submission with a unique name, if the user has chosen no name.
     """
 
     job: Json
     files: Mapping[str, bytes] = field(default_factory=dict)
     config_map: str = ""
+    other: Callable[[], Submission] | None = None
 
     def manifests(self) -> list[Json]:
         """Return the objects, without the owner of the ConfigMap, which does not exist yet."""
@@ -116,12 +119,12 @@ def of_job_file(text: str, *, source: str) -> Submission:
 
 
 def of_script(path: Path, training: Training, *, name: str | None = None) -> Submission:
-    """Return the submission of a Python script.
+    """Return the submission of a Python script, with the modules beside it that it imports.
 
     Args:
         path: of the script.
         training: its command has the script's arguments.
-        name: of the job; None: a name that begins with the script's name.
+        name: of the job; None: the script's name, with a suffix if another job has it.
 
     Raises:
         ClientError: the script cannot be read, is too large, or has a name that is invalid in a
@@ -136,9 +139,8 @@ def of_script(path: Path, training: Training, *, name: str | None = None) -> Sub
     except OSError as error:
         raise ClientError(f"{path} cannot be read: {error.strerror or error}") from error
     command = script_command(path.name, training.command)
-    return of_files(
-        {path.name: content}, replace(training, command=command), source=path.name, name=name
-    )
+    files = {path.name: content} | local_modules(path, path.parent)
+    return of_files(files, replace(training, command=command), source=path.name, name=name)
 
 
 def of_files(
@@ -149,17 +151,22 @@ def of_files(
     Args:
         files: contents by name.
         training: its command runs the files.
-        source: the first part of the job's name if `name` is None.
+        source: the job's name if `name` is None; if another job has it, with a suffix.
         name: of the job.
 
     Raises:
         ClientError: the files are too large, or there is no such framework.
     """
-    name = name or job_name(source, _suffix())
-    config_map = f"{name}-script-{_suffix()}"
-    config_map_manifest(config_map, files)  # raises if they are too large
-    job = job_manifest(name, training, config_map=config_map, files=files)
-    return Submission(job, files, config_map)
+
+    def named(name: str, other: Callable[[], Submission] | None) -> Submission:
+        config_map = f"{name}-script-{_suffix()}"
+        config_map_manifest(config_map, files)  # raises if they are too large
+        job = job_manifest(name, training, config_map=config_map, files=files)
+        return Submission(job, files, config_map, other)
+
+    if name is not None:
+        return named(name, None)
+    return named(job_name(source), lambda: named(job_name(source, _suffix()), None))
 
 
 async def submit(cluster: Cluster, submission: Submission, *, dry_run: bool = False) -> Json:
@@ -170,10 +177,21 @@ async def submit(cluster: Cluster, submission: Submission, *, dry_run: bool = Fa
         submission: the job and its files.
         dry_run: let the API server check both, and create nothing.
 
+    If another job has the name, and the user has chosen none, the job gets a unique name.
+
     Raises:
         Invalid: fields are wrong; the message has a line for each.
         ClientError: the API server refuses the job for another reason. Nothing is created.
     """
+    try:
+        return await _submit(cluster, submission, dry_run=dry_run)
+    except NameTaken:
+        if submission.other is None:
+            raise
+    return await _submit(cluster, submission.other(), dry_run=dry_run)
+
+
+async def _submit(cluster: Cluster, submission: Submission, *, dry_run: bool) -> Json:
     if not submission.files:
         return await _create_job(cluster, submission, dry_run=dry_run)
     checked = await _create_job(cluster, submission, dry_run=True)

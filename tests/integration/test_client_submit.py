@@ -22,7 +22,8 @@ from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.cluster import Access
 from elasticjob_client.cluster import Cluster as Session
 from elasticjob_client.diagnosis import POLICIES, Finding, diagnose
-from elasticjob_client.errors import ClientError, Invalid
+from elasticjob_client.errors import ClientError, Invalid, NoSuchObject
+from elasticjob_client.jobs import full_name
 from elasticjob_client.manifests import Training, script_command
 from elasticjob_client.rights import NEEDS
 from elasticjob_client.starter import OPTION, starter
@@ -55,6 +56,26 @@ _OPTION_LINE = re.compile(rf"^( *){OPTION}(?! \S)(.*)$", re.MULTILINE)
 
 def training(**options: Any) -> Training:
     return Training(script_command("train.py"), "registry.example/train:1", **options)
+
+
+async def test_a_job_of_a_script_gets_a_suffix_if_another_job_has_its_name(
+    kube: Kube, namespace: str
+) -> None:
+    session = Session(kube, namespace)
+    made = [
+        (await submit(session, of_files(SCRIPT, training(), source="train.py", name=None)))[
+            "metadata"
+        ]["name"]
+        for _ in range(2)
+    ]
+    assert made[0] == "train"
+    assert re.fullmatch("train-[a-z0-9]{5}", made[1])
+    assert await full_name(session, made[1][:7]) == made[1]
+    assert await full_name(session, "train") == "train"
+    with pytest.raises(NoSuchObject, match=f"train, {made[1]} begin with this; give one of them"):
+        await full_name(session, "trai")
+    with pytest.raises(NoSuchObject, match="not found"):
+        await full_name(session, "trainer")
 
 
 async def left_in(kube: Kube, namespace: str) -> list[str]:

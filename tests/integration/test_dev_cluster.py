@@ -124,7 +124,7 @@ def test_the_commands_printed_for_a_new_user_run_a_job(state: Path) -> None:
 
 def test_a_cluster_with_an_operator_accepts_jobs_at_once(state: Path) -> None:
     for _ in range(2):  # the second start changes nothing
-        answer = dev("up", "--operator", "--source", CHECKOUT, "--state", state)
+        answer = dev("up", "--operator", "--state", state)
         assert answer.returncode == 0, answer.stderr
     script = "\n".join(
         (

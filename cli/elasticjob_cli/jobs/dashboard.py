@@ -13,7 +13,7 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.dashboard import serve_dashboard
 
 from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs.options import Job, for_cluster, run
+from elasticjob_cli.jobs.options import Job, for_cluster, run_on_job
 
 
 @for_cluster
@@ -34,15 +34,15 @@ def dashboard(
     the last answers that a master has stored.
     """
 
-    async def work(cluster: Cluster) -> None:
-        async with serve_dashboard(cluster, job, port=port) as url:
-            echo(f"the dashboard of {job} is at {url}; Ctrl-C ends it")
+    async def work(cluster: Cluster, name: str) -> None:
+        async with serve_dashboard(cluster, name, port=port) as url:
+            echo(f"the dashboard of {name} is at {url}; Ctrl-C ends it")
             sys.stdout.flush()
             if browser and _has_browser():
                 await asyncio.to_thread(webbrowser.open, url)
             await asyncio.Event().wait()
 
-    run(access, work)
+    run_on_job(access, job, work)
 
 
 def _has_browser() -> bool:

@@ -21,7 +21,7 @@ from elasticjob_client.members import Choice, JobPod, chosen_pods
 
 from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.completion import complete_pod
-from elasticjob_cli.jobs.options import AnyRole, Job, for_cluster, run
+from elasticjob_cli.jobs.options import AnyRole, Job, for_cluster, run_on_job
 
 _CHUNK = 1 << 15
 
@@ -59,11 +59,11 @@ def exec_(
     with_terminal = at_terminal if terminal is None else terminal
     with_input = stdin or at_terminal
 
-    async def work(cluster: Cluster) -> int:
+    async def work(cluster: Cluster, name: str) -> int:
         if pod is not None and (rank is not None or role is not None):
             raise ClientError("give either --pod or --rank and --role")
         ranks = () if rank is None else (rank,)
-        member = await _member(cluster, job, Choice(ranks=ranks, role=role, pod=pod))
+        member = await _member(cluster, name, Choice(ranks=ranks, role=role, pod=pod))
         async with execute(
             cluster,
             member.name,
@@ -75,7 +75,7 @@ def exec_(
             with _raw_terminal(with_terminal and sys.stdin.isatty()):
                 return await _attend(execution, stdin=with_input, terminal=with_terminal)
 
-    raise typer.Exit(run(access, work))
+    raise typer.Exit(run_on_job(access, job, work))
 
 
 async def _member(cluster: Cluster, name: str, choice: Choice) -> JobPod:

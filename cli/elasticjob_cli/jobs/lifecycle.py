@@ -11,7 +11,16 @@ from elasticjob_client.jobs import delete_job, set_run_policy
 from elasticjob_client.waiting import wait_for
 
 from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs.options import Job, Timeout, Wait, for_cluster, reported, run
+from elasticjob_cli.jobs.options import (
+    ExactJob,
+    Job,
+    Timeout,
+    Wait,
+    for_cluster,
+    reported,
+    run,
+    run_on_job,
+)
 from elasticjob_cli.run.lookup import local_run
 
 
@@ -42,7 +51,7 @@ def resume(job: Job, access: Access, wait: Wait = False, timeout: Timeout = None
 
 
 @for_cluster
-def stop(job: Job, access: Access, wait: Wait = False, timeout: Timeout = None) -> None:
+def stop(job: ExactJob, access: Access, wait: Wait = False, timeout: Timeout = None) -> None:
     """End a job for good, after its members have saved.
 
     The job is then Failed, with the reason Stopped, and is not retried.
@@ -55,11 +64,11 @@ def stop(job: Job, access: Access, wait: Wait = False, timeout: Timeout = None) 
             echo(stop_run(local, wait=wait, timeout=timeout))
             return
     outcome = _Outcome("ended", "is stopped", "will be stopped")
-    _change(access, job, {"stop": True}, outcome, wait=wait, timeout=timeout)
+    _change(access, job, {"stop": True}, outcome, wait=wait, timeout=timeout, exact=True)
 
 
 @for_cluster
-def delete(job: Job, access: Access) -> None:
+def delete(job: ExactJob, access: Access) -> None:
     """Delete a job and its pods.
 
     Checkpoints on storage of your own are kept.
@@ -84,11 +93,13 @@ def wait(
 
     Exit code 3: the job has ended without reaching it; 4: not in time.
     """
-    reached = run(access, lambda cluster: wait_for(cluster, job, milestone, seconds=timeout))
+    reached = run_on_job(
+        access, job, lambda cluster, name: wait_for(cluster, name, milestone, seconds=timeout)
+    )
     steps = ""
     if reached.status.progress is not None:
         steps = f", step {reached.status.progress.steps}"
-    echo(f"job {job} is {reached.status.phase}{steps}")
+    echo(f"job {reached.metadata.name} is {reached.status.phase}{steps}")
 
 
 def _change(
@@ -99,14 +110,21 @@ def _change(
     *,
     wait: bool,
     timeout: float | None,
+    exact: bool = False,
 ) -> None:
-    """Set fields of a job's run policy, wait for the outcome if asked to, and print it."""
+    """Set fields of a job's run policy, wait for the outcome if asked to, and print it.
 
-    async def work(cluster: Cluster) -> str:
-        await set_run_policy(cluster, job, **policy)
+    With `exact`, `job` is the whole name.
+    """
+
+    async def work(cluster: Cluster, name: str) -> str:
+        await set_run_policy(cluster, name, **policy)
         if not wait:
-            return outcome.requested
-        await wait_for(cluster, job, outcome.milestone, seconds=timeout)
-        return outcome.reached
+            return f"job {name} {outcome.requested}"
+        await wait_for(cluster, name, outcome.milestone, seconds=timeout)
+        return f"job {name} {outcome.reached}"
 
-    echo(f"job {job} {run(access, work)}")
+    if exact:
+        echo(run(access, lambda cluster: work(cluster, job)))
+    else:
+        echo(run_on_job(access, job, work))

@@ -24,7 +24,7 @@ from rich.console import RenderableType
 
 from elasticjob_cli.jobs import tables
 from elasticjob_cli.jobs.description import describe as page
-from elasticjob_cli.jobs.options import Job, for_cluster, run
+from elasticjob_cli.jobs.options import Job, for_cluster, run, run_on_job
 from elasticjob_cli.jobs.printing import (
     TABLES,
     Output,
@@ -82,12 +82,12 @@ def plans(job: Job, access: Access, output: Format = Output.TABLE) -> None:
     ScaleIns and ScaleOuts without a plan, such as refused ones, are listed too.
     """
 
-    async def work(cluster: Cluster) -> list[Json]:
-        of_job = await get_job(cluster, job)
+    async def work(cluster: Cluster, name: str) -> list[Json]:
+        of_job = await get_job(cluster, name)
         found = [*await plans_of(cluster, of_job), *await requests_without_plan(cluster, of_job)]
         return sorted(found, key=lambda each: str(each["metadata"]["creationTimestamp"]))
 
-    found = run(access, work)
+    found = run_on_job(access, job, work)
     if output not in TABLES:
         print_objects(SCALE_PLANS, found, output)
         return
@@ -104,10 +104,11 @@ def events(job: Job, access: Access) -> None:
     The oldest come first. Most clusters keep events for an hour.
     """
 
-    async def work(cluster: Cluster) -> list[Event]:
-        return await events_of(cluster, await get_job(cluster, job))
+    async def work(cluster: Cluster, name: str) -> list[Event]:
+        return await events_of(cluster, await get_job(cluster, name))
 
-    print_table(tables.events_table(run(access, work), time.time()), none="no events")
+    found = run_on_job(access, job, work)
+    print_table(tables.events_table(found, time.time()), none="no events")
 
 
 @for_cluster
@@ -117,8 +118,8 @@ def describe(job: Job, access: Access) -> None:
     The page shows why a pod does not run, and the unfinished plans. `elasticjob plans` lists all.
     """
 
-    async def work(cluster: Cluster) -> RenderableType:
-        found = await get_job(cluster, job)
+    async def work(cluster: Cluster, name: str) -> RenderableType:
+        found = await get_job(cluster, name)
         pods, plans, events, report, ranks = await gather(
             pods_of(cluster, found),
             plans_of(cluster, found),
@@ -128,7 +129,7 @@ def describe(job: Job, access: Access) -> None:
         )
         return page(found, pods, readable(plans, ScalePlan), events, time.time(), report, ranks)
 
-    console().print(run(access, work))
+    console().print(run_on_job(access, job, work))
 
 
 async def _ranks(cluster: Cluster, job: ElasticJob) -> Ranks:

@@ -18,7 +18,7 @@ from elasticjob_client.logs import LogLine, LogOptions, parse_duration
 from elasticjob_client.members import Choice, parse_ranks
 
 from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs.options import AnyRole, Job, for_cluster, run
+from elasticjob_cli.jobs.options import AnyRole, Job, for_cluster, run_on_job
 from elasticjob_cli.main import discard
 
 _COLORS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
@@ -55,7 +55,7 @@ def logs(
     and ends with the job.
     """
 
-    async def work(cluster: Cluster) -> None:
+    async def work(cluster: Cluster, name: str) -> None:
         if previous and follow:
             raise ClientError("give either --previous or --follow: a previous container has ended")
         if every and rank is not None:
@@ -63,10 +63,10 @@ def logs(
         ranks = () if rank is None else parse_ranks(rank)
         seconds = None if since is None else parse_duration(since)
         options = LogOptions(tail, seconds, previous, timestamps)
-        await print_logs(cluster, job, Choice(ranks, role, every), options, follow=follow)
+        await print_logs(cluster, name, Choice(ranks, role, every), options, follow=follow)
 
     try:
-        run(access, work)
+        run_on_job(access, job, work)
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         sys.stdout = discard(1)
 

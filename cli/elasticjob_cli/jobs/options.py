@@ -15,6 +15,7 @@ import typer
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.cluster import Access, Cluster, open_cluster
 from elasticjob_client.errors import ClientError, JobEnded, NotInTime
+from elasticjob_client.jobs import full_name
 
 from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.completion import complete_job, complete_role
@@ -22,8 +23,17 @@ from elasticjob_cli.jobs.completion import complete_job, complete_role
 T = TypeVar("T")
 Framework = StrEnum("Framework", {name: name for name in FRAMEWORKS})  # type: ignore[misc]
 Job = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the ElasticJob, or its unique beginning.",
+        metavar="JOB",
+        autocompletion=complete_job,
+    ),
+]
+ExactJob = Annotated[
     str, typer.Argument(help="Name of the ElasticJob.", metavar="JOB", autocompletion=complete_job)
 ]
+"""Of a command that cannot be undone: a job of a similar name must not take its place."""
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
 Timeout = Annotated[
     float | None, typer.Option(help="Seconds to wait at most; default: no bound.", min=0.0)
@@ -80,6 +90,21 @@ def run(access: Access, work: Callable[[Cluster], Awaitable[T]]) -> T:
 
     with reported():
         return asyncio.run(with_cluster())
+
+
+def run_on_job(access: Access, job: str, work: Callable[[Cluster, str], Awaitable[T]]) -> T:
+    """Like `run`, for a job that is given by its name, or by the unique beginning of its name.
+
+    `work` gets the name.
+    """
+
+    async def with_name(cluster: Cluster) -> T:
+        name = await full_name(cluster, job)
+        if name != job:
+            echo(f"job {name}", err=True)
+        return await work(cluster, name)
+
+    return run(access, with_name)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait
 
 from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.completion import complete_pod, complete_role
-from elasticjob_cli.jobs.options import Job, Timeout, Wait, for_cluster, reported, run
+from elasticjob_cli.jobs.options import Job, Timeout, Wait, for_cluster, reported, run_on_job
 from elasticjob_cli.run.lookup import local_run
 
 
@@ -52,14 +52,14 @@ def scale(
             echo(scale_run(local, change, wait=wait, timeout=timeout))
             return
 
-    async def work(cluster: Cluster) -> str:
-        request = await request_size(cluster, job, change)
+    async def work(cluster: Cluster, found: str) -> str:
+        request = await request_size(cluster, found, change)
         name = f"{request.resource.kind} {request.name}"
         if not wait:
             return f"{name} is requested; kubectl get {request.resource.plural} shows it"
         return f"{name}: {await wait_for_end(cluster, request, seconds=timeout)}"
 
-    echo(run(access, work))
+    echo(run_on_job(access, job, work))
 
 
 def _change(size: str | None, remove: list[str], role: str) -> SizeChange:

@@ -17,7 +17,7 @@ from elasticjob_client.master_queries import Master, open_master
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 
-from elasticjob_cli.jobs.options import for_cluster, run
+from elasticjob_cli.jobs.options import for_cluster, run, run_on_job
 from elasticjob_cli.jobs.printing import console, readable
 from elasticjob_cli.jobs.top_view import job_view, jobs_view
 from elasticjob_cli.query.formatting import plain_text
@@ -43,7 +43,10 @@ def top(
     For one job it shows each member's rank, step time, CPU, memory and GPU.
     """
     live = not once and sys.stdout.isatty()
-    run(access, lambda cluster: _top(cluster, job, live=live))
+    if job is None:
+        run(access, lambda cluster: _top(cluster, None, live=live))
+    else:
+        run_on_job(access, job, lambda cluster, name: _top(cluster, name, live=live))
 
 
 async def _top(cluster: Cluster, job: str | None, *, live: bool) -> None:

@@ -23,7 +23,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs.options import Job, for_cluster, reported, run
+from elasticjob_cli.jobs.options import Job, for_cluster, reported, run_on_job
 from elasticjob_cli.jobs.printing import console
 from elasticjob_cli.query import topics
 from elasticjob_cli.query.job_view import as_json, as_text
@@ -115,8 +115,10 @@ def ask_master(
             from elasticjob_cli.run.local import open_run_master
 
             return asyncio.run(_awaited(work(lambda: open_run_master(local))))
-    return run(
-        access, lambda cluster: work(lambda: open_master_or_report(cluster, job, address=address))
+    return run_on_job(
+        access,
+        job,
+        lambda cluster, name: work(lambda: open_master_or_report(cluster, name, address=address)),
     )
 
 

@@ -46,6 +46,30 @@ def test_a_function_runs_with_its_arguments_and_all_that_it_names(tmp_path: Path
     assert (done.stdout, done.stderr, done.returncode) == ("closed over ['<41>', '<42>']\n", "", 0)
 
 
+def test_modules_beside_the_script_of_a_function_come_with_it(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    there = tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    (here / "helper.py").write_text("from deeper import WORD\n")
+    (here / "deeper.py").write_text("WORD = 'deep'\n")
+    (here / "other.py").write_text("raise ValueError\n")
+    (here / "script.py").write_text(
+        "import json, pathlib, sys\n"
+        "from elasticjob_client.functions import pack\n"
+        "import helper\n"
+        "def train():\n"
+        "    import deeper\n"
+        "    print(helper.WORD, deeper.WORD)\n"
+        "for name, content in pack(train).items():\n"
+        "    pathlib.Path(sys.argv[1], name).write_bytes(content)\n"
+    )
+    subprocess.run([sys.executable, here / "script.py", there], check=True, timeout=60)
+    assert "other.py" not in {each.name for each in there.iterdir()}
+    files = {each.name: each.read_bytes() for each in there.iterdir()}
+    assert run(files, there).stdout == "deep deep\n"
+
+
 def test_a_traceback_shows_the_lines_of_a_file_that_is_not_there(tmp_path: Path) -> None:
     source = tmp_path / "mine.py"
     source.write_text("def train():\n    wrong = 1\n    raise ValueError(wrong)\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,43 @@ def test_files_that_are_too_large_are_refused_with_bound_and_remedy() -> None:
 )
 def test_a_job_is_named_after_its_program(source: str, name: str) -> None:
     assert job_name(source, "x") == name
+
+
+def test_a_job_has_its_scripts_own_name_and_another_one_only_if_that_is_taken() -> None:
+    assert job_name("a" * 90) == "a" * MAX_JOB_NAME
+    training = Training(script_command("train.py"), "i")
+    chosen = of_files({"train.py": b""}, training, source="train.py", name="mine")
+    assert (chosen.job["metadata"]["name"], chosen.other) == ("mine", None)
+    free = of_files({"train.py": b""}, training, source="train.py", name=None)
+    assert free.job["metadata"]["name"] == "train"
+    assert free.other is not None
+    assert re.fullmatch("train-[a-z0-9]{5}", free.other().job["metadata"]["name"])
+
+
+@pytest.mark.parametrize("memory", ["4", "4k", "900Ki", " 16 "])
+def test_an_amount_of_memory_without_its_unit_is_refused(memory: str) -> None:
+    with pytest.raises(ClientError, match=r"memory: .* is less than 1Mi; give a unit, such as"):
+        worker(memory=memory)
+    for amount in ("4Gi", "4294967296", "1X"):
+        assert worker(memory=amount)
+
+
+def test_amounts_are_texts() -> None:
+    with pytest.raises(ClientError, match="memory: 4 is not a text; give a quantity such as 500Mi"):
+        worker(memory=4)
+    with pytest.raises(ClientError, match="cpu: 2 is not a text; give a quantity such as 500m"):
+        worker(cpu=2)
+
+
+def test_modules_beside_a_script_that_it_imports_are_submitted_with_it(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("import os, helper.x, package\nfrom . import other\n")
+    (tmp_path / "helper.py").write_text("def f():\n    from deeper import x\n    import main\n")
+    (tmp_path / "deeper.py").write_text("import helper\nthis is not Python\n")
+    (tmp_path / "other.py").write_text("")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    submission = of_script(tmp_path / "main.py", Training((), "i"))
+    assert sorted(submission.files) == ["deeper.py", "helper.py", "main.py"]
 
 
 def test_variables_have_a_name_and_a_value() -> None:
