@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import get_args
+
+import msgspec
 
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale import scaling_memory
@@ -15,6 +18,8 @@ from elasticjob_master.persistence.store import Store
 from elasticjob_master.persistence.stored_ledger import restore_ledger, store_ledger
 from elasticjob_master.persistence.stored_member import restore_member, store_member
 from elasticjob_master.persistence.stored_state import StoredKeyValue, StoredState
+
+log = logging.getLogger(__name__)
 
 
 def take(controller: Controller, *, job_uid: str) -> StoredState:
@@ -83,11 +88,20 @@ def restore(controller: Controller, state: StoredState) -> None:
     )
     for each in state.ledgers:
         controller.ledgers.restore(restore_ledger(each, controller.members))
-    controller.scaling.autoscaler.restore(scaling_memory.restored(state.memory))
+    controller.scaling.autoscaler.restore(_scaling_memory(state))
     controller.scaling.replacer.restore(state.replacements)
     controller.scaling.use_number(state.plans_emitted)
     controller.history.restore(state.samples, state.events, state.series)
     controller.accounting.restore(state.accounting)
+
+
+def _scaling_memory(state: stored_state.StoredState) -> scaling_memory.ScalingMemory:
+    """Return the auto-scaler's memory; an empty one if it cannot be read, as it can be measured."""
+    try:
+        return scaling_memory.restored(state.memory)
+    except msgspec.ValidationError as error:
+        log.warning("the auto-scaler measures anew, as its stored memory cannot be read: %s", error)
+        return scaling_memory.ScalingMemory()
 
 
 def _phase(stored: str) -> Phase:

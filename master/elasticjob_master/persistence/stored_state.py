@@ -14,7 +14,6 @@ import msgspec
 from msgspec.structs import replace
 
 from elasticjob_master.core.accounting import StoredAccounting
-from elasticjob_master.core.autoscale import scaling_memory
 from elasticjob_master.core.history import Event, Sample
 from elasticjob_master.core.progress import StoredProgress
 from elasticjob_master.core.stall import StoredStall
@@ -155,7 +154,6 @@ def decode(data: bytes) -> StoredState:
                 f"the stored state has version {version}; this master reads version {VERSION}"
             )
         state = msgspec.json.decode(text, type=StoredState)
-        scaling_memory.restored(state.memory)  # refuses values of a wrong type
         return _with_uids(
             state, {f":{number}": member.pod_uid for number, member in enumerate(state.members)}
         )

@@ -868,6 +868,12 @@ def test_a_state_without_most_fields_or_with_former_ones_is_read() -> None:
     assert scaling_memory.restored({}) == ScalingMemory()
 
 
+def test_all_parts_of_the_memory_come_back_as_they_were() -> None:
+    peaks = RolePeaks(memory=5, memory_by_size={2: 5, 4: 3})
+    memory = measured((2, 200.0)).with_peaks("worker", peaks)
+    assert scaling_memory.restored(json.loads(json.dumps(scaling_memory.stored(memory)))) == memory
+
+
 @pytest.mark.parametrize(
     "damaged", [{"rates": 5}, {"rates": {"x": 1.0}}, {"asked": "4"}, {"peaks": [1]}]
 )

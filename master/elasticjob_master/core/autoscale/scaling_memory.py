@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import field
 from msgspec.structs import replace
 
 from elasticjob_master.core.autoscale.thresholds import THRESHOLDS
+
+T = TypeVar("T")
 
 
 class MeasuredRate(msgspec.Struct, frozen=True):
@@ -298,11 +300,15 @@ def restored(flat: Mapping[str, Any]) -> ScalingMemory:
         size: MeasuredRate(mean, columns.weights.get(size, 1.0), columns.times.get(size, 0.0))
         for size, mean in columns.rates.items()
     }
+
+    def part(kind: type[T]) -> T:
+        return msgspec.convert(flat, kind, str_keys=True)
+
     return ScalingMemory(
-        rates=replace(msgspec.convert(flat, MeasuredRates), by_size=by_size),
-        search=msgspec.convert(flat, SizeSearch),
-        plans=msgspec.convert(flat, PlanResults),
-        servers=msgspec.convert(flat, ServerTrials),
-        resources=msgspec.convert(flat, ResourceUse),
-        inheritance=msgspec.convert(flat, Inheritance),
+        rates=replace(part(MeasuredRates), by_size=by_size),
+        search=part(SizeSearch),
+        plans=part(PlanResults),
+        servers=part(ServerTrials),
+        resources=part(ResourceUse),
+        inheritance=part(Inheritance),
     )
