@@ -57,6 +57,7 @@ class PlanInvariants:
         if old.get("phase") in FINISHED_PLAN_PHASES:
             assert new == old, f"{name} has ended and is changed"
             return
+        self._check_removals(after, new)
         if old.get("startTime"):
             for field in ("startTime", "before", "specReplicas"):
                 assert new.get(field) == old.get(field), f"{field} of {name} changes while it runs"
@@ -80,6 +81,22 @@ class PlanInvariants:
             if new["phase"] == "Cancelled" and old.get("startTime"):
                 self._check_size_restored(after)
             assert new.get("completionTime"), f"{name} has ended without a completionTime"
+
+    def _check_removals(self, plan: Json, status: Json) -> None:
+        """A plan waits for the removal of its own members only."""
+        _, _, waits_for = status.get("waitingFor", "").partition("removed pods to be gone: ")
+        own = {
+            (role, index)
+            for role, text in status.get("before", {}).items()
+            for index in parsed(text)
+        }
+        for move in status.get("migrations", ()):
+            own |= {(move["role"], index) for index in (move["index"], move["replacement"])}
+        starts = {f"{plan['spec']['jobName']}-{role}-{index}-" for role, index in own}
+        for pod in filter(None, waits_for.split(", ")):
+            assert any(f"{pod}-".startswith(start) for start in starts), (
+                f"{plan['metadata']['name']} waits for {pod}, which it did not remove"
+            )
 
     def _check_size_restored(self, plan: Json) -> None:
         """Check that a plan cancelled by a suspension leaves the members from before it."""

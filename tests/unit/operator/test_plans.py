@@ -480,6 +480,10 @@ async def test_a_removed_pod_that_does_not_end_is_reported_and_its_index_not_use
     await nodes.settle()
     assert "job-worker-3" in nodes.live_pods()
     assert size(nodes) == (3, 3)
+    assert status_of(nodes, SCALE_OUTS, "more")["phase"] == "ScaleSucceeded"
+    await nodes.cluster.apply(SCALE_INS, "other", podNames=["job-worker-3"])
+    await nodes.settle()
+    assert status_of(nodes, SCALE_INS, "other")["phase"] == "ScaleSucceeded"
 
 
 REASONS = [

@@ -325,13 +325,13 @@ class _Execution:
         return parse_time(since) + allowed - self.now
 
     def _removed_pods_left(self) -> list[str]:
-        """Return the pods of members that the plan has removed or replaced."""
-        indices = self.members.indices
-        return sorted(
-            pod.name
-            for pod in self.observed.pods
-            if pod.role in indices and pod.index not in indices[pod.role]
-        )
+        """Return the pods of members that this plan, not an earlier one, removed or replaced."""
+        left: set[MemberKey] = set()
+        for role, indices in self.members.indices.items():
+            moves = [move for move in self.plan.status.migrations if move.role == role]
+            named = {index for move in moves for index in (move.index, move.replacement)}
+            left |= {(role, index) for index in (self.members.before[role] | named) - indices}
+        return sorted(pod.name for pod in self.observed.pods if (pod.role, pod.index) in left)
 
     def _write(
         self, status: ScalePlanStatus, *, requeue_after: float | None = None
