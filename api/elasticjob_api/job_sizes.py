@@ -11,6 +11,8 @@ def why_not_scaled(job: ElasticJob) -> str:
     policy = job.spec.run_policy
     if job.status.phase in ("Succeeded", "Failed"):
         return f"has ended ({job.status.phase})"
+    if job.metadata.deletion_timestamp is not None:
+        return "is being deleted"
     if policy.stop:
         return "is being stopped"
     return "is suspended" if policy.suspend else ""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
 
+from elasticjob_api import names
 from elasticjob_api.limits import MAX_GENERATION, MAX_MESSAGE_CHARACTERS
 
 Json = dict[str, Any]
@@ -74,6 +76,15 @@ class ObjectMeta(Object, frozen=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: list[OwnerReference] = []
+    finalizers: list[str] = []
+
+    def main_container(self, containers: Sequence[str]) -> str:
+        """Return which of a pod's containers trains; empty for none.
+
+        It is the one that the operator has named, or the first one of an older operator's pod.
+        """
+        named = self.annotations.get(names.ANNOTATION_CONTAINER, "")
+        return named if named in containers else next(iter(containers), "")
 
 
 QUANTITY_SCHEMA: Json = {

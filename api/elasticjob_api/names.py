@@ -37,6 +37,10 @@ retry.
 ANNOTATION_RETRY = f"{GROUP}/retry"
 """On a member's pod, for programs: the number of the job's retries."""
 
+ANNOTATION_CONTAINER = f"{GROUP}/container"
+"""On each pod: the name of the container that trains, or of the master's. A webhook may inject
+another container before it.
+"""
 ANNOTATION_STATE_OF = f"{GROUP}/state-of"
 """On the ConfigMap with a master's state: the master that it belongs to."""
 

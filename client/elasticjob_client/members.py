@@ -76,8 +76,8 @@ class JobPod(Object, frozen=True):
 
     @property
     def container(self) -> str:
-        """The container that trains: the first one."""
-        return self.spec.containers[0].name if self.spec.containers else ""
+        """The container that trains, or the master's."""
+        return self.metadata.main_container([each.name for each in self.spec.containers])
 
     @property
     def incarnation(self) -> tuple[str, int]:

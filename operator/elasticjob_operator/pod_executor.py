@@ -190,7 +190,7 @@ class PodExecutor:
         pod = self.pods.get(action.uid)
         if pod is None:
             raise StaleState
-        containers = [{"name": pod.spec.containers[0].name, "resources": action.resources}]
+        containers = [{"name": pod.container.name, "resources": action.resources}]
         body = {"metadata": {"uid": action.uid}, "spec": {"containers": containers}}
         try:
             answer = await self.kube.patch(

@@ -46,8 +46,6 @@ class Reconciler:
             job = self.store.job(key)
             if job is None:
                 return await self._end_requests_without_job(key)
-            if job.metadata.deletion_timestamp is not None:
-                return None  # the watch reports the end of the deletion
             decision = decide(self.store.observed(job), time.time(), self.defaults)
             if not decision.actions:
                 return decision.requeue_after

@@ -35,8 +35,11 @@ from elasticjob_operator.core.model.actions import Decision, EnsureInfrastructur
 from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.next_attempt import retry_job
 from elasticjob_operator.core.quota.waiting import why_no_pods
-from elasticjob_operator.core.stop import stop_job
+from elasticjob_operator.core.stop import stop_job, why_stopped
 from elasticjob_operator.core.suspend import suspend_job, wait_for_quota
+
+_ORPHAN = "orphan"
+"""The finalizer of a deletion that leaves the job's pods to the user (`--cascade=orphan`)."""
 
 
 def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
@@ -72,11 +75,12 @@ def decide(observed: Observed, now: float, defaults: Defaults) -> Decision:
 
 
 def _is_left_alone(observed: Observed) -> bool:
-    """Return whether the job is being deleted, or another controller manages it."""
+    """Return whether another controller manages the job, or it is deleted without its pods."""
     job = observed.job
     manager = job.spec.run_policy.managed_by
     is_ours = manager is None or manager == names.MANAGED_BY
-    return job.metadata.deletion_timestamp is not None or not is_ours
+    is_deleted = job.metadata.deletion_timestamp is not None
+    return not is_ours or (is_deleted and _ORPHAN in job.metadata.finalizers)
 
 
 def _begin(observed: Observed, now: float, defaults: Defaults) -> Decision | None:
@@ -87,7 +91,7 @@ def _begin(observed: Observed, now: float, defaults: Defaults) -> Decision | Non
     status = job_status.initialized(observed, now)
     if error := validation_error(job) or restart_rules_error(job):
         return finish_job(observed, status, "Failed", error, now)
-    waits = job.spec.run_policy.suspend or job.spec.run_policy.stop or why_no_pods(observed, now)
+    waits = job.spec.run_policy.suspend or why_stopped(job) or why_no_pods(observed, now)
     if observed.masters or observed.last_refusal or waits:
         return Decision((*patches.job_status(job, status),))
     # Of many jobs that are created together, each gets its master before any gets what its members
@@ -104,7 +108,7 @@ def _clean_up(observed: Observed, now: float, defaults: Defaults) -> Decision | 
 
 
 def _stop(observed: Observed, now: float, defaults: Defaults) -> Decision | None:
-    return stop_job(observed, now) if observed.job.spec.run_policy.stop else None
+    return stop_job(observed, now) if why_stopped(observed.job) else None
 
 
 def _suspend(observed: Observed, now: float, defaults: Defaults) -> Decision | None:

@@ -66,21 +66,28 @@ def finish_job(
 
 
 def clean_up_job(observed: Observed, now: float) -> Decision:
-    """Delete a finished job's pods by its policy, end its plans, and delete the job when due."""
+    """Delete a finished job's pods by its policy, end its plans, and delete the job when due.
+
+    If the job is being deleted, no pod of it is kept.
+    """
     job = observed.job
     policy = observed.job.spec.run_policy
+    is_deleted = job.metadata.deletion_timestamp is not None
+    clean_pod_policy = "All" if is_deleted else policy.clean_pod_policy
     ttl_left = None
     if policy.ttl_seconds_after_finished is not None and job.status.completion_time is not None:
         ttl_left = parse_time(job.status.completion_time) + policy.ttl_seconds_after_finished - now
-        if ttl_left <= 0:
-            return Decision((DeleteJob(),))
+    if is_deleted:
+        ttl_left = None
+    elif ttl_left is not None and ttl_left <= 0:
+        return Decision((DeleteJob(),))
     result = ReconcileResult(_with_present_pods(observed))
     too_many = excess(observed)
     for pod in (*observed.pods, *observed.retained):
         if (
             pod.role == names.ROLE_MASTER
             or pod in too_many
-            or _is_cleaned_up(pod, policy.clean_pod_policy)
+            or _is_cleaned_up(pod, clean_pod_policy)
         ):
             result.terminate(job, pod, now)
     reason = f"spec.jobName: ElasticJob {job.metadata.name!r} {why_not_scaled(job)}"

@@ -278,13 +278,14 @@ def with_suspension(
 def with_stop(
     observed: Observed, status: ElasticJobStatus, cause: str, now: float
 ) -> ElasticJobStatus:
-    """Return the status of a job that a user stops, until its pods have ended."""
+    """Return the status of a job that a user stops or deletes, until its pods have ended."""
     status = without_conditions(observed.job, status, _ACTIVE, "Stopping", cause, now)
     status = with_condition(observed.job, status, READY, False, "Stopping", cause, now)
     return replace(
         status,
         phase=_RUNNING if status.phase == "Scaling" else status.phase,
-        message=f"stopping: {sum(not pod.finished for pod in observed.pods)} pods are draining",
+        message=f"stopping: {sum(not pod.finished for pod in observed.pods)} pods are draining; "
+        f"{cause}",
         current_plan=None,
         retry_time=None,
         observed_generation=observed.job.metadata.generation,

@@ -246,7 +246,7 @@ class ClusterReactions:
             owner["metadata"]["uid"]
             for kind in OWNERS
             for owner in self.kube.all(kind)
-            if kind is not ELASTIC_JOBS or not is_terminating(owner)
+            if kind is not ELASTIC_JOBS or not is_terminating(owner) or _is_kept(owner)
         }
         for (resource, name), item in list(self.kube.objects.items()):
             if not owners(item) or (resource is PODS and is_terminating(item)):
@@ -259,7 +259,7 @@ class ClusterReactions:
                 self.kube.remove(resource, name)
         self._collect_claims()
         for job in self.kube.all(ELASTIC_JOBS):
-            if not is_terminating(job):
+            if not is_terminating(job) or _is_kept(job):
                 continue
             uid = job["metadata"]["uid"]
             if any(
@@ -423,6 +423,10 @@ class ClusterReactions:
                 self._after_random_delay(self._start, name, uid)
             elif pod["status"].get("phase") == "Running":
                 self._after_random_delay(self._get_ready, name, uid)
+
+
+def _is_kept(item: Json) -> bool:
+    return bool(item["metadata"].get("finalizers"))
 
 
 def _uid(raw: bytes) -> str:

@@ -41,8 +41,12 @@ def check_final_state(kube: FakeKube, now: float) -> None:
         assert not owners(pod) or controller(pod) in jobs, f"{pod['metadata']['name']} is left over"
     for uid, job in jobs.items():
         pods = [pod for pod in kube.all(PODS) if controller(pod) == uid]
-        assert not is_terminating(job), "the job still exists"
-        _check_job(kube, job, pods)
+        if is_terminating(job):
+            assert job["metadata"].get("finalizers"), "the job is not gone"
+            assert not _watched(pods), f"a deleted job has pods: {pods}"
+            assert job["status"].get("phase") in FINISHED_JOB_PHASES
+        else:
+            _check_job(kube, job, pods)
 
 
 def _check_job(kube: FakeKube, job: Json, pods: list[Json]) -> None:

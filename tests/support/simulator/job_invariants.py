@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from elasticjob_api import names
@@ -39,6 +40,8 @@ class JobInvariants:
         policies = [item["spec"].get("runPolicy", {}) for item in (before, after) if item]
         if any(policy.get("suspend") or policy.get("stop") for policy in policies):
             self.history.suspended_at[uid] = self.history.now()
+        if is_terminating(after):
+            self.history.suspended_at[uid] = math.inf  # its pods are deleted in the same way
         for role, spec in after["spec"]["replicaSpecs"].items():
             least = spec.get("minReplicas", 1)
             most = spec.get("maxReplicas", 10_000)
@@ -68,7 +71,8 @@ class JobInvariants:
                 may_go_back = begins_anew and counter in ("restarts", "uncountedRestarts")
                 assert may_go_back or not goes_back, f"{counter} of {role} goes back"
             counted = replica.get("restarts", 0)
-            assert counted <= self.history.failures[uid, role], (
+            by_index = sum(replica.get("restartsByIndex", {}).values())
+            assert max(counted, by_index) <= self.history.failures[uid, role], (
                 f"a failure of {role} is counted twice"
             )
             if after["spec"]["replicaSpecs"].get(role, {}).get("restartOnSuccess"):

@@ -141,7 +141,8 @@ class PodInvariants:
         index = pod_index(failed)
         policy = last.job.spec.run_policy
         if (
-            policy.suspend
+            is_terminating(job)
+            or policy.suspend
             or policy.stop
             or job["status"].get("phase")
             in (

@@ -65,8 +65,9 @@ class Users:
             (3, self._scale_out), (3, self._scale_in), (6, self._scale_plan),
             (4, self._edit_replicas), (0.4, self._edit_bounds), (0.8, self._suspend),
             (3, self._resume), (0.1, self._stop), (1.5, self._cancel), (0.2, self._delete_job),
-            (3, self.apply_job), (0.5, self._occupy_name), (0.5, self._replace_with_copy),
-            (0.2, self._unknown_job), (0.7, self._edit_labels), (0.7, self._write_invalid_status),
+            (1, self._release_job), (3, self.apply_job), (0.5, self._occupy_name),
+            (0.5, self._replace_with_copy), (0.2, self._unknown_job), (0.7, self._edit_labels),
+            (0.3, self._edit_counters), (0.7, self._write_invalid_status),
             (1.5, self._correct_status),
             (0.5, self._delete_failed_pod), (0.4, self._edit_policy), (0.4, self._delete_claim),
             (0.5 * self._edits_rules, self._edit_rules),
@@ -303,9 +304,19 @@ class Users:
     def _delete_job(self) -> None:
         job = self.kube.objects.get((ELASTIC_JOBS, JOB))
         if job is not None and not is_terminating(job):
-            foreground = self.rng.random() < 0.4
-            self.note("user: delete the job,", "foreground" if foreground else "background")
-            (self.kube.mark_deleted if foreground else self.kube.remove)(ELASTIC_JOBS, JOB)
+            how = self.rng.choice(("foreground", "foreground", "background", "background", "kept"))
+            self.note("user: delete the job,", how)
+            if how == "kept":
+                finalizers = {"finalizers": ["example.com/kept"]}
+                self.kube.edit_metadata(ELASTIC_JOBS, JOB, lambda meta: meta.update(finalizers))
+            (self.kube.remove if how == "background" else self.kube.mark_deleted)(ELASTIC_JOBS, JOB)
+
+    def _release_job(self) -> None:
+        """Remove the finalizer that keeps a deleted job."""
+        job = self.kube.objects.get((ELASTIC_JOBS, JOB))
+        if job is not None and job["metadata"].get("finalizers"):
+            self.note("user: releases the job")
+            self.kube.edit_metadata(ELASTIC_JOBS, JOB, lambda meta: meta.pop("finalizers"))
 
     async def _occupy_name(self) -> None:
         """Create an object with a name that the job may need."""
@@ -352,6 +363,22 @@ class Users:
         def edit(metadata: Json) -> None:
             metadata["labels"].pop(label, None)
             metadata["labels"] |= {} if value is None else {label: value}
+
+        self.kube.edit_metadata(PODS, name, edit)
+
+    def _edit_counters(self) -> None:
+        """Edit or remove the counters of restarts that a pod has as annotations."""
+        pods = [pod for pod in self.kube.all(PODS) if owners(pod)]
+        if not pods:
+            return
+        name = self.rng.choice(pods)["metadata"]["name"]
+        key = self.rng.choice((names.ANNOTATION_RESTARTS, names.ANNOTATION_UNCOUNTED))
+        value = self.rng.choice((None, "0", "1", "999999999"))
+        self.note("user: annotation", key, "of", name, "becomes", value)
+
+        def edit(metadata: Json) -> None:
+            metadata.setdefault("annotations", {}).pop(key, None)
+            metadata["annotations"] |= {} if value is None else {key: value}
 
         self.kube.edit_metadata(PODS, name, edit)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec, ElasticJobStatus
@@ -26,6 +27,18 @@ MASTER = JobPod(
 )
 PODS = [pod("worker", 10), pod("worker", 2), pod("ps", 0), MASTER]
 RANKS = {"ps0": 0, "worker10": 1, "worker2": 2}
+
+
+@pytest.mark.guarantee("injected-container")
+def test_the_container_of_a_pod_is_the_one_that_trains_wherever_it_is() -> None:
+    spec = {"containers": [{"name": "proxy"}, {"name": "train"}]}
+    named = {"annotations": {names.ANNOTATION_CONTAINER: "train"}}
+    foreign = {"annotations": {names.ANNOTATION_CONTAINER: "gone"}}
+    found = [
+        msgspec.convert({"metadata": metadata, "spec": spec}, JobPod).container
+        for metadata in (named, foreign, {})
+    ]
+    assert found == ["train", "proxy", "proxy"]
 
 
 @pytest.mark.parametrize(

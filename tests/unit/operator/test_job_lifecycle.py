@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from elasticjob_api import names
 from elasticjob_api.times import format_time, parse_time
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_INS, SCALE_OUTS, SCALE_PLANS
+from elasticjob_kube.resources import (
+    ELASTIC_JOBS,
+    PODS,
+    SCALE_INS,
+    SCALE_OUTS,
+    SCALE_PLANS,
+    Resource,
+)
 
-from tests.support.job_cluster import end_training, new_cluster, pod_names, set_suspend, status_of
+from tests.support.job_cluster import (
+    end_training,
+    new_cluster,
+    pod_names,
+    reconcile_now,
+    set_suspend,
+    status_of,
+)
 from tests.support.simulator.cluster import JOB, NAMESPACE, Cluster
 
+Json = dict[str, Any]
 WITH_SIDECAR = {
     "spec": {
         "containers": [
@@ -106,6 +123,65 @@ async def test_a_member_whose_training_has_failed_is_replaced_although_a_sidecar
     )
     await cluster.settle()
     assert pod_names(cluster) == ["job-worker-0-1"]
+
+
+def inject_sidecars(cluster: Cluster) -> None:
+    """Let a webhook put another container in front of those of each pod, as Istio does."""
+    create = cluster.kube.create
+
+    async def injecting(resource: Resource, namespace: str | None, body: Any) -> Json:
+        if resource is PODS:
+            containers = [{"name": "proxy"}, *body["spec"]["containers"]]
+            body = {**body, "spec": {**body["spec"], "containers": containers}}
+        return await create(resource, namespace, body)
+
+    cluster.kube.create = injecting  # type: ignore[method-assign]
+
+
+def end_beside_sidecar(cluster: Cluster, name: str, container: str, code: int) -> None:
+    """End one container of a pod, in which the injected container runs on."""
+    now = format_time(cluster.now)
+    end = {"exitCode": code, "startedAt": now, "finishedAt": now}
+    statuses = [
+        {"name": "proxy", "state": {"running": {}}},
+        {"name": container, "state": {"terminated": end}},
+    ]
+    cluster.kube.set_status(PODS, name, conditions=[], containerStatuses=statuses)
+
+
+@pytest.mark.guarantee("injected-container")
+async def test_a_job_succeeds_although_a_container_was_injected_in_front_of_its_training() -> None:
+    cluster = new_cluster(replicas=2)
+    inject_sidecars(cluster)
+    await cluster.start()
+    for name in pod_names(cluster):
+        end_beside_sidecar(cluster, name, "train", 0)
+    await cluster.settle()
+    assert cluster.job().status.phase == "Succeeded"
+
+
+@pytest.mark.guarantee("injected-container")
+@pytest.mark.parametrize(
+    ("role", "container"), [(names.ROLE_WORKER, "train"), (names.ROLE_MASTER, "master")]
+)
+async def test_a_pod_that_fails_beside_an_injected_container_is_replaced_after_its_wait(
+    role: str, container: str
+) -> None:
+    cluster = new_cluster(replicas=1)
+    inject_sidecars(cluster)
+    await cluster.start()
+    for _ in range(2):
+        (name,) = pod_names(cluster, role)
+        end_beside_sidecar(cluster, name, container, 1)
+        await reconcile_now(cluster)
+        if pod_names(cluster, role) == [name]:
+            await cluster.operator.watch()
+            wait = await cluster.operator.work(cluster.now)
+            assert wait is not None
+            assert wait <= 10, "the operator decides again when the wait is over"
+            cluster.now += 10
+        await reconcile_now(cluster)
+        assert pod_names(cluster, role) not in ([], [name])
 
 
 @pytest.mark.guarantee("success-during-scale-in")

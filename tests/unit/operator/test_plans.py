@@ -852,6 +852,36 @@ async def test_a_deletion_continues_after_a_crash_of_the_operator_at_any_write()
 
 
 @pytest.mark.guarantee("plan-runs-once-in-order")
+@pytest.mark.parametrize("before_request_is_seen", [True, False])
+async def test_a_plan_of_a_user_that_names_a_scale_in_as_its_owner_is_not_the_plan_of_it(
+    before_request_is_seen: bool,
+) -> None:
+    nodes = await started(replicas=3)
+    cluster = nodes.cluster
+    await cluster.apply(SCALE_PLANS, "first", **plan_of(worker={"replicas": 4}))
+    if not before_request_is_seen:
+        await nodes.run_operator()
+    await cluster.apply(SCALE_INS, "less", podNames=["job-worker-1"])
+    owner = {
+        "apiVersion": names.API_VERSION,
+        "kind": "ScaleIn",
+        "name": "less",
+        "uid": cluster.kube.objects[SCALE_INS, "less"]["metadata"]["uid"],
+        "controller": True,
+    }
+    body = {
+        "kind": "ScalePlan",
+        "metadata": {"name": "own", "namespace": NAMESPACE, "ownerReferences": [owner]},
+        "spec": {"jobName": JOB, **plan_of(worker={"replicas": 4})},
+    }
+    await cluster.create(SCALE_PLANS, body)
+    await nodes.settle()
+    assert nodes.plan("own")["phase"] in ("Succeeded", "Failed")
+    assert status_of(nodes, SCALE_INS, "less")["phase"] == "ScaleSucceeded"
+    assert status_of(nodes, SCALE_INS, "less")["pods"] == ["job-worker-1"]
+    assert "job-worker-1" not in nodes.live_pods()
+
+
 async def test_requests_created_at_the_same_time_go_in_the_order_of_their_uid() -> None:
     nodes = await started(replicas=2)
     for name, replicas in (("b", 3), ("a", 4)):

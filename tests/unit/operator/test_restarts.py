@@ -223,3 +223,28 @@ async def test_a_master_that_keeps_failing_waits_and_in_the_end_fails_the_job() 
         "the master failed and spec.master.restartLimit 2 is used up"
         in status_of(cluster)["message"]
     )
+
+
+@pytest.mark.guarantee("uncounted-failures")
+@pytest.mark.parametrize("counters", ["0", "2", "999999999"])
+@pytest.mark.parametrize("role", [names.ROLE_WORKER, names.ROLE_MASTER])
+async def test_counters_that_a_user_writes_on_a_pod_change_no_count(
+    role: str, counters: str
+) -> None:
+    cluster = new_cluster(replicas=1)
+    await cluster.start()
+    end_training(cluster, pod_names(cluster, role)[0], 1)
+    await cluster.settle()
+    (name,) = pod_names(cluster, role)
+    annotations = {names.ANNOTATION_RESTARTS: counters, names.ANNOTATION_UNCOUNTED: counters}
+    cluster.kube.edit_metadata(PODS, name, lambda found: found["annotations"].update(annotations))
+    await cluster.settle()
+    end_training(cluster, name, 137)
+    await cluster.settle()
+    status = status_of(cluster)
+    assert status["phase"] == "Running"
+    assert pod_names(cluster, role) not in ([], [name])
+    if role == names.ROLE_WORKER:
+        assert status["replicaStatuses"]["worker"]["restartsByIndex"] == {"0": 2}
+    else:
+        assert status["master"]["restarts"] <= 2

@@ -51,7 +51,7 @@ async def test_a_stopped_job_drains_members_before_its_master_and_fails_with_rea
     assert gone == ["job-worker-0", "job-worker-1"], "the master last"
     assert (status_of(cluster)["phase"], status_of(cluster)["message"]) == (
         "Running",
-        "stopping: 3 pods are draining",
+        "stopping: 3 pods are draining; spec.runPolicy.stop is true",
     )
     await cluster.settle()
     check_stopped(cluster)
@@ -168,3 +168,65 @@ async def test_pods_that_had_ended_stay_as_the_policy_says(policy: str, kept: in
     await cluster.settle()
     check_stopped(cluster)
     assert len(pod_names(cluster)) == kept
+
+
+def delete_job(cluster: Cluster, *finalizers: str) -> None:
+    """Delete the job as a user does, while these finalizers keep the object."""
+    cluster.kube.edit_metadata(
+        ELASTIC_JOBS, "job", lambda found: found.update(finalizers=list(finalizers))
+    )
+    cluster.kube.mark_deleted(ELASTIC_JOBS, "job")
+
+
+@pytest.mark.guarantee("deleted-job-kept")
+@pytest.mark.parametrize("state", ["Running", "Pending", "Suspended", "Scaling"])
+async def test_a_deleted_job_that_a_finalizer_keeps_ends_and_says_what_keeps_it(state: str) -> None:
+    cluster = await in_state(state)
+    delete_job(cluster, "example.com/audit")
+    await cluster.settle()
+    assert cluster.kube.all(PODS) == []
+    status = status_of(cluster)
+    assert (status["phase"], status["message"]) == (
+        "Failed",
+        "it is being deleted; metadata.finalizers keep it: example.com/audit",
+    )
+    assert condition(cluster, "Failed") == ("True", "Deleted")
+    writes = cluster.kube.writes
+    await cluster.run_operator()
+    assert cluster.kube.writes == writes
+
+
+async def test_members_of_a_deleted_job_drain_before_its_master_and_are_not_replaced() -> None:
+    cluster = new_cluster(replicas=2)
+    await cluster.start()
+    delete_job(cluster, "example.com/audit")
+    cluster.end("job-worker-0", 1)
+    await cluster.run_operator()
+    deleted = [pod for pod in cluster.kube.all(PODS) if "deletionTimestamp" in pod["metadata"]]
+    assert [pod["metadata"]["name"] for pod in deleted] == ["job-worker-1"]
+    assert status_of(cluster)["message"] == (
+        "stopping: 2 pods are draining; it is being deleted; metadata.finalizers keep it: "
+        "example.com/audit"
+    )
+    await cluster.settle()
+    assert cluster.kube.all(PODS) == []
+
+
+async def test_an_ended_job_that_is_deleted_keeps_no_pod() -> None:
+    cluster = new_cluster(replicas=2, runPolicy={"cleanPodPolicy": "None"})
+    await cluster.start()
+    end_training(cluster, "job-worker-0", 210)
+    await cluster.settle()
+    assert pod_names(cluster) == ["job-worker-0", "job-worker-1"]
+    delete_job(cluster, "example.com/audit")
+    await cluster.settle()
+    assert cluster.kube.all(PODS) == []
+
+
+async def test_the_pods_of_a_job_that_is_deleted_without_them_run_on() -> None:
+    cluster = new_cluster(replicas=2)
+    await cluster.start()
+    delete_job(cluster, "orphan")
+    await cluster.settle()
+    assert pod_names(cluster) == ["job-worker-0", "job-worker-1"]
+    assert status_of(cluster)["phase"] == "Running"

@@ -10,6 +10,7 @@ from elasticjob_api.elasticjob import (
     Failure,
     FailureAction,
 )
+from elasticjob_api.limits import MAX_COUNTER
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
@@ -44,7 +45,7 @@ def failure_of(pod: Pod, action: FailureAction, now: float) -> Failure:
     return Failure(
         role=pod.role,
         index=None if pod.role == names.ROLE_MASTER else pod.index,
-        attempt=pod.restarts + pod.uncounted_restarts,
+        attempt=min(pod.restarts + pod.uncounted_restarts, MAX_COUNTER),
         pod=pod.name,
         node=pod.spec.node_name,
         container=container.name if container is not None else "",

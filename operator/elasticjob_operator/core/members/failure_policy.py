@@ -261,10 +261,9 @@ def last_line(text: str) -> str:
 
 def failed_container(pod: Pod) -> ContainerStatus | None:
     """Return the training container if it has ended, else the first container that has failed."""
-    first = pod.spec.containers[0].name if pod.spec.containers else ""
     statuses = pod.status.container_statuses
     for status in statuses:
-        if status.name == first and status.state.terminated is not None:
+        if status.name == pod.container.name and status.state.terminated is not None:
             return status
     for status in (*pod.status.init_container_statuses, *statuses):
         if status.state.terminated is not None and status.state.terminated.exit_code:

@@ -38,10 +38,10 @@ def reconcile_master(
     live = [pod for pod in masters if not pod.finished]
     for pod in masters:
         counted = result.status.master
-        if (
-            pod.finished
-            and counted.restarts <= pod.restarts
-            and counted.uncounted_restarts <= pod.uncounted_restarts
+        # Until its end is counted, a pod has the counters of the status as annotations.
+        if pod.training_ended and (pod.restarts, pod.uncounted_restarts) == (
+            counted.restarts,
+            counted.uncounted_restarts,
         ):
             _count_termination(result, job, pod, now)
     for pod in live:
@@ -59,11 +59,11 @@ def reconcile_master(
                 job.spec.master.pod_force_delete_seconds, LEAST_MASTER_FORCE_DELETE_SECONDS
             )
             result.force_delete_if_stuck(pod, seconds, now)
-        elif (pod.finished and not wait and not may_be_retained(job, pod)) or (
+        elif (pod.training_ended and not wait and not may_be_retained(job, pod)) or (
             not pod.finished and pod is not live[-1]
         ):
             result.delete(pod)
-    if not live and wait:
+    if wait and all(pod.training_ended for pod in live):
         result.requeue(wait)
     elif not live and not result.failure:
         master = result.status.master
@@ -111,10 +111,12 @@ def _count_termination(result: ReconcileResult, job: ElasticJob, pod: Pod, now: 
     )
     notes = [f"{pod.name}: {failure.reason}; {consequence}"]
     if not counted:
-        master = replace(master, uncounted_restarts=pod.uncounted_restarts + 1, back_off=back_off)
+        master = replace(
+            master, uncounted_restarts=master.uncounted_restarts + 1, back_off=back_off
+        )
         result.record_event("MasterInterrupted", notes)
     else:
-        master = replace(master, restarts=pod.restarts + 1, back_off=back_off)
+        master = replace(master, restarts=master.restarts + 1, back_off=back_off)
         result.status = replace(result.status, last_failure=f"{pod.name}: {failure.summary}")
         result.record_event("MasterFailed", notes, warning=True)
         limit = job.spec.master.restart_limit

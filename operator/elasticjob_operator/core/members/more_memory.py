@@ -62,9 +62,7 @@ def _template_memory(spec: ReplicaSpec) -> Decimal | None:
 
 
 def _pod_memory(pod: Pod) -> Decimal | None:
-    if not pod.spec.containers:
-        return None
-    resources = pod.spec.containers[0].resources
+    resources = pod.container.resources
     return _memory(resources.requests, resources.limits)
 
 

@@ -144,17 +144,13 @@ def _delete_pods(
     for index, pod in indexed:
         if pod.terminating:
             result.force_delete_if_stuck(pod, spec.pod_force_delete_seconds, now)
-        elif (
-            index not in members
-            or (not pod.finished and pod is not newest[index])
-            or (
-                pod.training_ended
-                and index in replaceable
-                and not _back_off_seconds(spec, replica, index, now)
-                and not may_be_retained(job, pod)
-            )
-        ):
+        elif index not in members or (not pod.finished and pod is not newest[index]):
             result.delete(pod)
+        elif pod.training_ended and index in replaceable and not may_be_retained(job, pod):
+            if wait := _back_off_seconds(spec, replica, index, now):
+                result.requeue(wait)
+            else:
+                result.delete(pod)
 
 
 def _create_pods(

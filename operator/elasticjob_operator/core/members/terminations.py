@@ -1,17 +1,19 @@
 """Counts each end of a member's pod once in the job's status.
 
-The new count is one more than the pod's annotation says, so a pod that is observed again changes
-nothing. A pod that has vanished has no annotation. `started_indices` in the status lists the
-members that have a pod, and loses a member when the end of its pod is counted.
+The counters are those of the status; users can edit the pods. `started_indices` in the status lists
+the members that have a pod, and loses a member when the end of its pod is counted. A pod that ends
+before the operator has listed it has the counters of the status as annotations, until its end is
+counted. So a pod that is observed again changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import BackOff, ElasticJob, ReplicaSpec, ReplicaStatus
 from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.limits import MAX_COUNTER
 from elasticjob_api.meta import Quantity
 from msgspec.structs import replace
 
@@ -27,6 +29,7 @@ class _Counters:
     """A role's counters by member index, with a note for each end that is counted."""
 
     succeeded: set[int]
+    started: set[int]
     restarts: dict[str, int]
     uncounted_restarts: dict[str, int]
     back_off: dict[str, BackOff]
@@ -34,14 +37,28 @@ class _Counters:
     counted_notes: list[str] = field(default_factory=list)
     uncounted_notes: list[str] = field(default_factory=list)
 
-    def include(self, index: int, pod: Pod) -> bool:
+    def include(self, pod: Pod) -> bool:
         """Return whether the end of this pod is counted already."""
-        if not self.restarts and not self.uncounted_restarts:
-            return False
-        key = str(index)
-        return (key in self.restarts and self.restarts[key] > pod.restarts) or (
-            key in self.uncounted_restarts and self.uncounted_restarts[key] > pod.uncounted_restarts
+        key = str(pod.index)
+        has_counters = (pod.restarts, pod.uncounted_restarts) == (
+            self.restarts.get(key, 0),
+            self.uncounted_restarts.get(key, 0),
         )
+        return pod.training_ended and pod.index not in self.started and not has_counters
+
+    def count(self, index: int) -> None:
+        """Count an end of this member's pod against its limit."""
+        _increment(self.restarts, index)
+        self.started.discard(index)
+
+    def count_uncounted(self, index: int) -> None:
+        """Record an end of this member's pod that does not count against its limit."""
+        _increment(self.uncounted_restarts, index)
+        self.started.discard(index)
+
+
+def _increment(counts: dict[str, int], index: int) -> None:
+    counts[str(index)] = min(counts.get(str(index), 0) + 1, MAX_COUNTER)
 
 
 def count_terminations(
@@ -57,24 +74,30 @@ def count_terminations(
     replica = result.status.replica_statuses[role]
     counters = _Counters(
         set(parse_indices(replica.succeeded_indices)),
+        set(parse_indices(replica.started_indices)),
         dict(replica.restarts_by_index),
         dict(replica.uncounted_by_index),
         dict(replica.back_off),
         dict(replica.resources_by_index),
     )
-    newest = {pod.index: pod for pod in sorted(pods, key=lambda pod: pod.incarnation)}
+    # An older pod's end was counted before the newer one was created, maybe for a member since
+    # removed.
+    latest = replica.incarnation_by_index
+    newest = {
+        pod.index: pod
+        for pod in sorted(pods, key=lambda pod: pod.incarnation)
+        if pod.incarnation >= latest.get(str(pod.index), 0)
+    }
     for pod in pods:
         if pod.training_ended and pod.index in staying and pod.index not in counters.succeeded:
             if is_done(spec, pod):
                 counters.succeeded.add(pod.index)
-            # An older pod's end was counted before the newer one was created, maybe for a member
-            # since removed.
-            elif pod is newest[pod.index] and not counters.include(pod.index, pod):
+            elif pod is newest.get(pod.index) and not counters.include(pod):
                 if pod.training_succeeded:
                     _count_success_to_repeat(counters, spec, pod, now)
                 else:
                     _count_failure(result, counters, spec, role, pod, now)
-    started = _count_vanished(counters, replica, pods, staying, now)
+    started = _count_vanished(counters, replica, newest, staying, now)
     result.record_event("MemberFailed", counters.counted_notes, warning=True)
     result.record_event("MemberInterrupted", counters.uncounted_notes)
     result.set_replica_status(
@@ -120,7 +143,7 @@ def _count_success_to_repeat(counters: _Counters, spec: ReplicaSpec, pod: Pod, n
     counters.back_off[key], consequence = backoff.after_termination(
         before, pod, now, from_outside=True
     )
-    counters.uncounted_restarts[key] = pod.uncounted_restarts + 1
+    counters.count_uncounted(pod.index)
     why = (
         "has succeeded; restartOnSuccess is true"
         if spec.restart_on_success
@@ -156,10 +179,10 @@ def _count_failure(
         if memory:
             counters.resources[key] = {**own, **memory}
     if failure.action == "Ignore":
-        counters.uncounted_restarts[key] = pod.uncounted_restarts + 1
+        counters.count_uncounted(pod.index)
         counters.uncounted_notes.append(f"{pod.name}: {failure.reason}; not counted, {consequence}")
         return
-    counters.restarts[key] = pod.restarts + 1
+    counters.count(pod.index)
     if counters.restarts[key] > spec.restart_limit:
         consequence = f"restartLimit {spec.restart_limit} is used up"
         _fail_job_above_limit(result, counters, spec, role, pod, failure)
@@ -186,7 +209,7 @@ def _fail_job_above_limit(
 def _count_vanished(
     counters: _Counters,
     replica: ReplicaStatus,
-    pods: Sequence[Pod],
+    newest: Mapping[int, Pod],
     staying: frozenset[int],
     now: float,
 ) -> frozenset[int]:
@@ -195,11 +218,10 @@ def _count_vanished(
     Return the members with a pod whose end is not counted yet.
     """
     started = parse_indices(replica.started_indices)
-    indexed = [(pod.index, pod) for pod in pods]
-    vanished = (started & staying) - {index for index, _ in indexed} - counters.succeeded
+    vanished = (started & staying) - newest.keys() - counters.succeeded
     for index in sorted(vanished):
         key = str(index)
-        counters.uncounted_restarts[key] = counters.uncounted_restarts.get(key, 0) + 1
+        counters.count_uncounted(index)
         before = counters.back_off.get(key)
         counters.back_off[key], consequence = backoff.after_termination(
             before, None, now, from_outside=True
@@ -208,6 +230,6 @@ def _count_vanished(
             f"the pod of index {index} has vanished; not counted, {consequence}"
         )
     not_counted_yet = frozenset(
-        index for index, pod in indexed if index in staying and not counters.include(index, pod)
+        index for index, pod in newest.items() if index in staying and not counters.include(pod)
     )
     return not_counted_yet | (started - staying)

@@ -135,7 +135,7 @@ class ConfirmGone:
 
 @dataclass(frozen=True)
 class ResizePod:
-    """Change the resources of the training container (the first one) in place."""
+    """Change the resources of the training container in place."""
 
     name: str
     uid: str

@@ -164,12 +164,17 @@ class Pod(Object, frozen=True, dict=True):
         """Return whether it has the condition Ready and is not being deleted."""
         return not self.terminating and self.condition("Ready") is not None
 
+    @cached_property
+    def container(self) -> Container:
+        """The training container, or the master's; one without a name if the pod has none."""
+        by_name = {each.name: each for each in self.spec.containers}
+        return by_name.get(self.metadata.main_container(list(by_name)), Container())
+
     @property
     def terminated(self) -> Terminated | None:
-        """The end of the training container (the first one); None while it runs."""
-        first = self.spec.containers[0].name if self.spec.containers else ""
+        """The end of the training container; None while it runs."""
         for status in self.status.container_statuses:
-            if status.name == first:
+            if status.name == self.container.name:
                 return status.state.terminated
         return None
 
@@ -207,6 +212,11 @@ MemberKey = tuple[str, int]
 """Role and index of a member; the index of a master is -1."""
 
 
+_UID_CHARACTERS = 10
+"""Hexadecimal characters of a request's UID in its plan's name.
+
+40 bits are unique in a namespace.
+"""
 RequestKey = tuple[str, str, str]
 """Kind, name and UID of a ScaleIn or ScaleOut."""
 
@@ -214,6 +224,13 @@ RequestKey = tuple[str, str, str]
 def key_of_request(request: ScaleIn | ScaleOut) -> RequestKey:
     """Return the key of a ScaleIn or ScaleOut."""
     return type(request).__name__, request.metadata.name, request.metadata.uid
+
+
+def request_plan_name(request: ScaleIn | ScaleOut) -> str:
+    """Return the name of a request's plan, which derives from the request's UID."""
+    verb = "in" if isinstance(request, ScaleIn) else "out"
+    uid = request.metadata.uid.replace("-", "")[:_UID_CHARACTERS]
+    return f"{request.spec.job_name}-{verb}-{uid}"
 
 
 def controllers_of(plan: ScalePlan) -> list[RequestKey]:
@@ -304,9 +321,26 @@ class Observed:
         """The plan that was created for a ScaleIn or ScaleOut."""
         found: dict[RequestKey, ScalePlan] = {}
         for plan in self.plans:
-            for key in controllers_of(plan):
-                found.setdefault(key, plan)
+            if (request := self.request_of(plan)) is not None:
+                found.setdefault(key_of_request(request), plan)
         return found
+
+    def request_of(self, plan: ScalePlan) -> ScaleIn | ScaleOut | None:
+        """Return the ScaleIn or ScaleOut for which the operator has created this plan.
+
+        A user's own plan may name a request as its owner. So the plan must also have the name that
+        the request's status, or at first its UID, gives it.
+        """
+        owners = (self.requests.get(key) for key in controllers_of(plan))
+        return next(
+            (
+                owner
+                for owner in owners
+                if owner is not None
+                and plan.metadata.name == (owner.status.plan or request_plan_name(owner))
+            ),
+            None,
+        )
 
     @property
     def masters(self) -> list[Pod]:

@@ -102,7 +102,7 @@ def with_role_resources(
         has = {
             (
                 str(pod.index),
-                parse_quantity(pod.spec.containers[0].resources.requests.get("memory", 0)),
+                parse_quantity(pod.container.resources.requests.get("memory", 0)),
             )
             for pod in pods
             if pod.role == role and pod.spec.containers

@@ -14,7 +14,11 @@ from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec import to_builtins
 
 from elasticjob_operator.core.members.effective_spec import present_roles
-from elasticjob_operator.core.model.observed import Observed, owner_reference
+from elasticjob_operator.core.model.observed import (
+    Observed,
+    owner_reference,
+    request_plan_name,
+)
 from elasticjob_operator.core.model.plan import PlanRefused
 from elasticjob_operator.core.scaling import scripts
 from elasticjob_operator.core.scaling.limits import check_bounds
@@ -24,17 +28,6 @@ from elasticjob_operator.core.scaling.resolve import member_of
 Json = dict[str, Any]
 MAX_MEMBERS_PER_REQUEST = 1000
 """Members of a request at most: the bound of a ScalePlan's lists."""
-_UID_CHARACTERS = 10
-"""Hexadecimal characters of a request's UID in its plan's name.
-
-40 bits are unique in a namespace.
-"""
-
-
-def scaler_plan_name(job: ElasticJob, scaler: ScaleIn | ScaleOut) -> str:
-    """Return the name of a request's plan, which derives from the request's UID."""
-    verb = "in" if isinstance(scaler, ScaleIn) else "out"
-    return f"{job.metadata.name}-{verb}-{scaler.metadata.uid.replace('-', '')[:_UID_CHARACTERS]}"
 
 
 def spec_plan_name(job: ElasticJob) -> str:
@@ -80,7 +73,7 @@ def plan_for_scaler(observed: Observed, scaler: ScaleIn | ScaleOut) -> Json:
             script=scaler.spec.script,
             env=scaler.spec.env,
         )
-    return manifest(job, scaler_plan_name(job, scaler), spec, owner_reference(scaler))
+    return manifest(job, request_plan_name(scaler), spec, owner_reference(scaler))
 
 
 def plan_for_edit(job: ElasticJob, edits: Mapping[str, int], name: str | None = None) -> Json:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, CreatePlan, shortest_wait
-from elasticjob_operator.core.model.observed import Observed, controllers_of
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import (
     ACTIVE_PHASES,
     PlanRefused,
@@ -376,8 +376,7 @@ def _position(observed: Observed, item: QueueItem) -> tuple[str, str]:
     """
     first: QueueItem = item
     if isinstance(item, ScalePlan):
-        owners = (observed.requests.get(key) for key in controllers_of(item))
-        first = next((owner for owner in owners if owner is not None), item)
+        first = observed.request_of(item) or item
     return first.metadata.creation_timestamp, first.metadata.uid
 
 

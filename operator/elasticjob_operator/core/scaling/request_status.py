@@ -48,11 +48,8 @@ def plan_of(observed: Observed, scaler: Scaler) -> ScalePlan | None:
 
 def is_unrecorded(observed: Observed, plan: ScalePlan) -> bool:
     """Return whether this is the plan of a request whose status does not name it yet."""
-    owners = [observed.requests.get(key) for key in controllers_of(plan)]
-    return any(
-        owner is not None and owner.status.plan is None and _is_unfinished(owner)
-        for owner in owners
-    )
+    request = observed.request_of(plan)
+    return request is not None and request.status.plan is None and _is_unfinished(request)
 
 
 def copy_plan_status(observed: Observed, now: float) -> list[Action]:

@@ -88,7 +88,7 @@ def resize_request(job: ElasticJob, pod: Pod, wanted: Mapping[str, int | str]) -
 
     A limit above the request that only the namespace has set is not lowered.
     """
-    asked = pod.spec.containers[0].resources
+    asked = pod.container.resources
     changed = with_resources(to_builtins(asked), wanted)
     template = (
         job.spec.replica_specs[pod.role].template["spec"]["containers"][0].get("resources") or {}
@@ -142,7 +142,7 @@ def unrecorded_resources(observed: Observed) -> dict[str, dict[str, Quantities]]
     for role, indices in current_indices(observed.job.status).items():
         for pod in observed.pods_of(role):
             if pod.index in indices and _resizable(pod):
-                requests = pod.spec.containers[0].resources.requests
+                requests = pod.container.resources.requests
                 recorded = _recorded_resources(observed, pod)
                 changed = {
                     n: value
@@ -228,12 +228,12 @@ def _resizable(pod: Pod) -> bool:
 
 
 def _is_requested(pod: Pod, wanted: Quantities) -> bool:
-    requests = pod.spec.containers[0].resources.requests
+    requests = pod.container.resources.requests
     return all(same_quantity(requests.get(name), value) for name, value in wanted.items())
 
 
 def _is_in_force(pod: Pod, wanted: Quantities) -> bool:
-    asked = pod.spec.containers[0]
+    asked = pod.container
     for status in pod.status.container_statuses:
         if status.name == asked.name and status.resources is not None:
             limits = {
