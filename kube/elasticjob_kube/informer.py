@@ -4,6 +4,11 @@ The cache may lag behind the API server, but never goes back: an older version o
 replaces a newer one. Every list removes the objects that it does not contain. A writer puts the
 server's answers to its own writes into the cache (`observe`, `forget`), so that it reads what it
 wrote.
+
+The one exception is a cluster whose storage was restored from a backup. Its resource versions run
+backwards, and a watch from a later version would report nothing. So after a failed watch the
+informer asks for the present version. If it is an earlier one, everything is listed again, and
+replaces the cache.
 """
 
 from __future__ import annotations
@@ -104,6 +109,7 @@ class Informer(Generic[T]):
         metadata_only: bool = False,
         on_change: Change[T],
         on_unreadable: Unreadable = lambda _, __: None,
+        on_rewound: Callable[[], None] = lambda: None,
     ) -> None:
         self._kube = kube
         self._resource = resource
@@ -119,6 +125,9 @@ class Informer(Generic[T]):
         )
         self._on_change = on_change
         self._on_unreadable = on_unreadable
+        self._on_rewound = on_rewound
+        self._newest = 0
+        """The latest version that was received, of the collection or of an object."""
         self._unread: dict[str, str] = {}
         self._objects: dict[str, T] = {}
         self._deleted_at: dict[str, int] = {}
@@ -145,6 +154,8 @@ class Informer(Generic[T]):
             failure: object = None
             started = loop.time()
             try:
+                if failures and version and await self._is_rewound():
+                    version = ""
                 if not version:
                     version = await self._list()
                     self.synced.set()
@@ -205,26 +216,58 @@ class Informer(Generic[T]):
         if old := self._objects.get(uid):
             self._remove(uid, old.metadata.resource_version)
 
+    async def _is_rewound(self) -> bool:
+        """Return whether the collection has an earlier version than one received before."""
+        newest = self._newest
+        page = await self._kube.list(
+            self._resource, self._namespace, as_type=_Page, limit=1, **self._selectors
+        )
+        return int(page.metadata.resource_version) < newest
+
     async def _list(self) -> str:
+        newest = self._newest
         page = await self._kube.list(
             self._resource, self._namespace, as_type=_Page, **self._selectors
         )
         version = page.metadata.resource_version
         items = [item for item in map(self._read, page.items or ()) if item is not None]
+        is_rewound = int(version) < newest or any(
+            self._was_newer(item.metadata, newest) for item in items
+        )
+        if is_rewound:
+            plural = self._resource.plural
+            log.warning("watch of %s: the storage was restored; all are listed again", plural)
+            self._on_rewound()
+            self._deleted_at.clear()
+            self._newest = 0
+        self._newest = max(self._newest, int(version))
         listed = {item.metadata.uid for item in items}
         for uid, old in list(self._objects.items()):
             # An object that was written after the list was made exists, but is not in it.
-            if uid not in listed and int(old.metadata.resource_version) <= int(version):
+            is_older = int(old.metadata.resource_version) <= int(version)
+            if uid not in listed and (is_older or is_rewound):
                 self._remove(uid, version)
         for uid in self._unread.keys() - listed:
             del self._unread[uid]
         for item in items:
-            self._take(item)
+            if is_rewound and not isinstance(item, _Unread):
+                self._store(item)
+            else:
+                self._take(item)
         return version
+
+    def _was_newer(self, metadata: Metadata, newest: int) -> bool:
+        """Return whether a later version than the listed one was cached before the list."""
+        old = self._objects.get(metadata.uid)
+        return old is not None and (
+            int(metadata.resource_version) < int(old.metadata.resource_version) <= newest
+        )
 
     def _apply(self, kind: str, raw: msgspec.Raw) -> str | None:
         if kind == "BOOKMARK":
-            return msgspec.json.decode(raw, type=_Bookmark).metadata.resource_version
+            version = msgspec.json.decode(raw, type=_Bookmark).metadata.resource_version
+            self._newest = max(self._newest, int(version))
+            return version
         item = self._read(raw)
         if item is None:
             return None
@@ -262,11 +305,14 @@ class Informer(Generic[T]):
         self._on_unreadable(metadata, item.why)
 
     def _put(self, item: T) -> None:
-        if self._is_old(item.metadata):
-            return
+        if not self._is_old(item.metadata):
+            self._store(item)
+
+    def _store(self, item: T) -> None:
         uid = item.metadata.uid
         old = self._objects.get(uid)
         self._unread.pop(uid, None)
+        self._newest = max(self._newest, int(item.metadata.resource_version))
         self._objects[uid] = item
         self._on_change(old, item)
 
@@ -284,6 +330,7 @@ class Informer(Generic[T]):
         old = self._objects.pop(uid, None)
         self._unread.pop(uid, None)
         self._deleted_at[uid] = int(version)
+        self._newest = max(self._newest, int(version))
         if len(self._deleted_at) > _MAX_DELETED_REMEMBERED:
             del self._deleted_at[next(iter(self._deleted_at))]
         if old is not None:

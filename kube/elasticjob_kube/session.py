@@ -149,6 +149,7 @@ class Kube:
         label_selector: str = "",
         field_selector: str = "",
         metadata_only: bool = False,
+        limit: int | None = None,
         as_type: type[T],
     ) -> T: ...
     async def list(
@@ -159,14 +160,20 @@ class Kube:
         label_selector: str = "",
         field_selector: str = "",
         metadata_only: bool = False,
+        limit: int | None = None,
         as_type: type[Any] | None = None,
     ) -> Any:
         """Return the whole list object of a collection; `namespace=None` means all namespaces.
 
+        With `limit`, it has only so many objects.
         With `as_type`, a value that cannot be decoded is cut out of its object
         (`salvage.was_cut`).
         """
-        params = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        params = {
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+            "limit": "" if limit is None else str(limit),
+        }
         accept = _METADATA_LIST if metadata_only else _JSON
         data = await self.request("GET", resource.path(namespace), params=params, accept=accept)
         if as_type is None:

@@ -60,13 +60,14 @@ def custom_informers(
     conditions: OwnConditions,
     on_job: Callable[[JobKey], None],
     on_custom: Change[Custom] = lambda _, __: None,
+    on_rewound: Callable[[], None] = lambda: None,
 ) -> list[Informer[Any]]:
     """Return the informers of the four kinds.
 
     They keep the store up to date and call `on_job` with each job that an object belongs to.
     """
     return [
-        _informer(kube, namespace, resource, store, conditions, on_job, on_custom)
+        _informer(kube, namespace, resource, store, conditions, on_job, on_custom, on_rewound)
         for resource in TYPES
     ]
 
@@ -79,6 +80,7 @@ def _informer(
     conditions: OwnConditions,
     on_job: Callable[[JobKey], None],
     on_custom: Change[Custom],
+    on_rewound: Callable[[], None],
 ) -> Informer[Custom]:
     def on_change(before: Custom | None, after: Custom | None) -> None:
         if after is not None:
@@ -103,4 +105,5 @@ def _informer(
         namespace=namespace,
         on_change=on_change,
         on_unreadable=on_unreadable,
+        on_rewound=on_rewound,
     )

@@ -1,4 +1,4 @@
-"""Errors of the execution of a decision."""
+"""Errors of the execution of a decision, and of the state that it is based on."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ COLLECTION_SECONDS = 60.0
 """The time after a job's creation in which remaining objects of an earlier job of its name are not
 reported.
 """
+
+
+class StorageRestored(Exception):
+    """The cluster's storage was restored from a backup: everything known of it may be wrong."""
 
 
 class StaleState(Exception):

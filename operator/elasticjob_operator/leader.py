@@ -18,6 +18,7 @@ from elasticjob_operator.config import Config
 from elasticjob_operator.core.model.observed import Defaults, Pod
 from elasticjob_operator.custom_watches import custom_informers
 from elasticjob_operator.ended_log import EndedLog
+from elasticjob_operator.errors import StorageRestored
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.http_server import OperatorState
@@ -46,6 +47,7 @@ class Leader:
         self._config = config
         self._store = state.store
         self._all_listed = asyncio.Event()
+        self._rewound = asyncio.Event()
         self._nodes_answered = asyncio.Event()
         self._ended_log = EndedLog(sys.stdout if config.ended_log else None)
         self._events = Events(kube, config.identity)
@@ -57,6 +59,7 @@ class Leader:
             namespace=config.namespace,
             label_selector=names.LABEL_JOB_UID,
             on_change=self._on_pod_change,
+            on_rewound=self._rewound.set,
         )
         self._customs = custom_informers(
             kube,
@@ -65,6 +68,7 @@ class Leader:
             self._conditions,
             self._on_job_change,
             self._ended_log.custom_changed,
+            self._rewound.set,
         )
         self._quota: QuotaWatch | None = None
         workloads: WorkloadExecutor | None = None
@@ -92,6 +96,7 @@ class Leader:
 
         Raises:
             CancelledError: the lease is lost; work in progress is cancelled at once.
+            StorageRestored: a watch has found that the cluster's storage was restored.
             Exception: the error of a watch or of kopf, which should never end.
         """
         # Each has a task of its own: kopf takes seconds to end, and the queue must stop at once
@@ -110,6 +115,7 @@ class Leader:
 
     def _work(self) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield the watches, which never end, and the wait for a signal."""
+        yield self._end_if_rewound()
         kube = self._kube
         config = self._config
         for informer in (self._pods, *self._customs):
@@ -128,6 +134,10 @@ class Leader:
             identity=config.identity,
             namespace=config.namespace,
         )
+
+    async def _end_if_rewound(self) -> None:
+        await self._rewound.wait()
+        raise StorageRestored("the cluster's storage was restored; everything is listed again")
 
     async def _begin(self) -> None:
         """Put all jobs into the queue when everything is listed.

@@ -19,6 +19,7 @@ from elasticjob_kube.session import connect
 
 from elasticjob_operator.config import Config, parse
 from elasticjob_operator.custom_watches import wait_for_crds
+from elasticjob_operator.errors import StorageRestored
 from elasticjob_operator.http_server import OperatorState, serve_http
 from elasticjob_operator.leader import Leader
 from elasticjob_operator.lease import LeaderElector, LeaseLost
@@ -73,7 +74,7 @@ async def _run(config: Config) -> None:
                         state.leading = True
                         await Leader(kube.guarded(leadership.check), config, state).run()
                     return
-                except LeaseLost as error:
+                except (LeaseLost, StorageRestored) as error:
                     # The process does not exit: the kubelet restarts a container that exits
                     # repeatedly after pauses of up to 5 minutes.
                     log.warning("%s; waiting to lead again", error)

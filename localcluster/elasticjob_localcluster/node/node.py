@@ -94,6 +94,7 @@ async def run(settings: Settings) -> None:
             Pod,
             field_selector=f"spec.nodeName={settings.name}",
             on_change=pods.on_pod_change,
+            on_rewound=pods.write_again,
         )
         node = node_object(settings.name, context.allocatable, port, settings.taints)
         tasks = [

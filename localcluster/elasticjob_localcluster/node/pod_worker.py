@@ -89,6 +89,11 @@ class PodWorker:
             self._context.events.warn(self.pod, REASON, "Refusing", note)
         self._wakeup.now()
 
+    def write_again(self) -> None:
+        """Write the pod's status again, although it has not changed."""
+        self._status_writer.forget()
+        self._wakeup.now()
+
     async def run(self) -> None:
         """Run the pod until it no longer exists; when cancelled, kill its processes at once."""
         try:

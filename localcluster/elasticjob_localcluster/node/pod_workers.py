@@ -43,6 +43,11 @@ class PodWorkers:
             self._tasks[uid] = task = asyncio.create_task(worker.run(), name=after.key)
             task.add_done_callback(lambda done: self._done(uid, done))
 
+    def write_again(self) -> None:
+        """Write the status of every pod again: the storage may have lost it."""
+        for worker in self.workers.values():
+            worker.write_again()
+
     def find(self, namespace: str, name: str) -> PodWorker | None:
         """Return the worker of a pod by its name; of two with the same name, the later."""
         found = [

@@ -53,6 +53,10 @@ class PodStatusWriter:
         if status != self._written:
             await self._patch(pod, status)
 
+    def forget(self) -> None:
+        """Forget what was written."""
+        self._written = None
+
     def cancel(self) -> None:
         """Cancel a write that is under way."""
         if self._task:

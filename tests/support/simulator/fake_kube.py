@@ -66,7 +66,7 @@ class FakeKube:
         *,
         as_type: type[Any] = dict,
         label_selector: str = "",
-        **_: str,
+        **_: Any,
     ) -> Any:
         items = [
             msgspec.Raw(raw)

@@ -49,7 +49,10 @@ class Collection:
         """The errors of the lists after the first one; later lists succeed."""
         self.all_read = asyncio.Event()
 
-    async def list(self, *_: Any, as_type: type[Any], **__: Any) -> Any:
+    async def list(self, *_: Any, as_type: type[Any], limit: int | None = None, **__: Any) -> Any:
+        if limit is not None:
+            page = {"metadata": {"resourceVersion": self.version}, "items": self.items[:limit]}
+            return msgspec.json.decode(msgspec.json.encode(page), type=as_type)
         self.lists += 1
         if self.lists > 1 and self.refusals:
             raise self.refusals.pop(0)
@@ -63,6 +66,8 @@ class Collection:
         for event in self.watches.pop(0):
             if isinstance(event, KubeError):
                 raise event
+            version = int(event["object"]["metadata"]["resourceVersion"])
+            self.version = str(max(int(self.version), version))
             yield msgspec.json.decode(msgspec.json.encode(event), type=WatchEvent)
 
 
@@ -173,6 +178,41 @@ async def test_a_kind_that_is_no_longer_served_is_logged_once_and_watched_when_i
     ]
     once = ["the cluster does not serve them; trying again", "the cluster serves them again"]
     assert said == [*once, *once], "each time that it goes, and that it comes back"
+
+
+@pytest.mark.guarantee("storage-restored")
+@pytest.mark.parametrize("version", ["4", "1000"], ids=["backwards", "revision-bumped"])
+async def test_a_collection_that_was_restored_from_a_backup_is_listed_again(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection = Collection()
+    backup = [thing("a", 2), thing("b", 3)]
+    events: list[Json | KubeError] = [
+        event("MODIFIED", "a", 7),
+        event("DELETED", "b", 8),
+        event("ADDED", "c", 9),
+    ]
+    end: KubeError = TryLater(503, "", "no connection")
+    if version == "1000":
+        end = Expired(410, "Expired", "")  # as by `etcdutl snapshot restore --mark-compacted`
+    collection.watches = [events, [end], [event("MODIFIED", "a", 5)]]
+    collection.items = [thing("a", 2), thing("b", 3)]
+    collection.version = "4"
+    watch = collection.watch
+
+    async def restoring(*args: Any, **options: Any) -> AsyncIterator[WatchEvent]:
+        if collection.watches == [[end], [event("MODIFIED", "a", 5)]]:
+            collection.items = backup
+            collection.version = version
+        async for each in watch(*args, **options):
+            yield each
+
+    monkeypatch.setattr(collection, "watch", restoring)
+    if version == "1000":
+        del collection.watches[2]
+        assert await informer_versions(collection, monkeypatch) == {"a": 2, "b": 3}
+    else:
+        assert await informer_versions(collection, monkeypatch) == {"a": 5, "b": 3}
 
 
 @pytest.mark.parametrize("end", [[], [Expired(410, "Expired", "")]], ids=["ended", "expired"])
