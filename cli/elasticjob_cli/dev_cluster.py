@@ -130,6 +130,13 @@ def up(
         typer.echo(f"export PATH={shlex.quote(str(cluster.bin))}:$PATH")
 
 
+_WAIT_FOR_DEFINITIONS = (
+    "kubectl wait crd --all "
+    """--for=jsonpath='{.status.conditions[?(@.type=="Established")].status}'=True"""
+)
+"""`--for=condition=Established` fails on a definition that has no conditions yet."""
+
+
 def next_steps(programs: Path) -> list[str]:
     """Return the hints for the user of a new cluster: the commands that it still needs.
 
@@ -139,7 +146,7 @@ def next_steps(programs: Path) -> list[str]:
     return [
         "It has neither the definitions of jobs nor the operator (--operator brings both). "
         "With KUBECONFIG and PATH as below, in a checkout:",
-        "  kubectl apply -f crds -f policies && kubectl wait --for=condition=Established crd --all",
+        f"  kubectl apply -f crds -f policies && {_WAIT_FOR_DEFINITIONS}",
         f"  {shlex.quote(str(programs / 'elasticjob-operator'))} &",
         "  kubectl apply -f examples/digits.yaml && kubectl get ej -w",
     ]

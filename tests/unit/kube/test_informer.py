@@ -201,7 +201,7 @@ async def test_a_collection_that_was_restored_from_a_backup_is_listed_again(
     watch = collection.watch
 
     async def restoring(*args: Any, **options: Any) -> AsyncIterator[WatchEvent]:
-        if collection.watches == [[end], [event("MODIFIED", "a", 5)]]:
+        if collection.watches[:1] == [[end]]:
             collection.items = backup
             collection.version = version
         async for each in watch(*args, **options):
