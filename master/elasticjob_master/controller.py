@@ -131,11 +131,13 @@ class Controller:
         member = self.members.get(event.uid)
         if member is None:
             return None
-        if event.uid in self.members.awaited:
+        awaited = event.uid in self.members.awaited
+        self.streams.open(event.uid, send)
+        # The event may end an earlier process of the member, which returns the leases of that one.
+        self.handle(event)
+        if awaited:
             for problem in self.ledgers.resume_leases(event.uid, leases):
                 log.warning("%s has unknown leases: %s", member.identity.pod_name, problem)
-        self.streams.open(event.uid, send)
-        self.handle(event)
         return member
 
     def disconnect(self, uid: str, send: Send) -> None:

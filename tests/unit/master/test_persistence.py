@@ -13,6 +13,7 @@ from elasticjob_api.v1 import shards_pb2
 from elasticjob_master.config import load
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.scaling_memory import ScalingMemory
+from elasticjob_master.core.rendezvous.events import MemberConnected
 from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.job_facts import JobFacts
 from elasticjob_master.main import serve
@@ -21,7 +22,7 @@ from elasticjob_master.persistence.state_writer import NotStored, StateWriter
 from elasticjob_master.persistence.store import NoStore
 from elasticjob_master.persistence.stored_state import EncodedState, StoredState
 from elasticjob_master.server.services.shard_service import ShardService
-from elasticjob_shards import Dataset
+from elasticjob_shards import Dataset, LeasesOfRound
 
 STORED = Path(__file__).with_name("stored_state.json")
 """A state of version 2 in which every field is set."""
@@ -56,6 +57,21 @@ async def test_leases_of_removed_members_are_free_after_a_restart() -> None:
         "the answer is known to the next master"
     )
     assert [shard.id for shard in restored.lease("uid-2", 4)] == [1, 2, 3]
+
+
+@pytest.mark.guarantee("leases-survive-the-master")
+async def test_leases_of_a_process_that_the_earlier_master_did_not_store_stay_with_it() -> None:
+    """The stored state has an earlier process of the member, whose end releases its leases."""
+    before = Controller(framework="jax", facts=JobFacts(sizes={}))
+    before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
+    before.connect(MemberConnected("uid-0", running_round=1), lambda _: None)
+    before.ledgers.declare(Dataset("d", 4, 1)).lease("uid-0", 1, "one")
+    after = Controller(framework="jax", facts=JobFacts(sizes={}))
+    snapshot.restore(after, snapshot.take(before, job_uid=""))
+    leases = [LeasesOfRound("d", 2, [2, 3])]
+    after.connect(MemberConnected("uid-0", running_round=2), lambda _: None, leases)
+    ledger = after.ledgers.get("d")
+    assert {uid: holder.leased for uid, holder in ledger.holders().items()} == {"uid-0": {2, 3}}
 
 
 def test_a_state_that_was_stored_before_is_read_and_stored_again_as_it_was() -> None:
