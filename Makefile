@@ -42,7 +42,7 @@ thorough: $(READY)
 simulate: $(READY)
 	$(BIN)/python -m pytest tests/unit -k simulator --histories=$(or $(HISTORIES),20000)
 	$(BIN)/python -m bench autoscaler_end_ratio autoscaler_ends_low autoscaler_first_hour autoscaler_four_hours \
-	  autoscaler_too_many autoscaler_harm autoscaler_throughput_ratio autoscaler_deadline_met \
+	  autoscaler_too_many autoscaler_utility autoscaler_excess autoscaler_harm autoscaler_throughput_ratio autoscaler_deadline_met \
 	  autoscaler_deadline_members autoscaler_cost_ratio
 
 # Random bytes and messages at every port, INPUTS in total.

@@ -47,6 +47,8 @@ FIGURES = (
     Figure("autoscaler_first_hour", autoscaling.first_hour, goal=0.82, at_least=True),
     Figure("autoscaler_four_hours", autoscaling.four_hours, goal=0.91, at_least=True),
     Figure("autoscaler_too_many", autoscaling.too_many, goal=0.15),
+    Figure("autoscaler_utility", autoscaling.utility, goal=0.96, at_least=True),
+    Figure("autoscaler_excess", autoscaling.excess, goal=0.45),
     Figure("autoscaler_harm", autoscaling.harm, goal=0.02),
     Figure("autoscaler_throughput_ratio", autoscaling.throughput_ratio, goal=0.97, at_least=True),
     Figure("autoscaler_deadline_met", autoscaling.deadline_met, goal=0.95, at_least=True),

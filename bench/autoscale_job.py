@@ -52,6 +52,7 @@ class Outcome:
         sizes: all sizes in order, with a new list for each search.
         plans: those that were made, by search, without those that did not get their pods.
         ratio: the throughput at the end, relative to that of the best size; at most 1.
+        utility: the worth of throughput and members at the end, relative to that of the best size.
         excess: members beyond the best size plus one, relative to the best size.
         below_measured: the part by which the throughput at the end is below that of a size that
             was tried and is no larger than the best one.
@@ -67,6 +68,7 @@ class Outcome:
     sizes: list[list[int]] = field(default_factory=list)
     plans: list[list[Plan]] = field(default_factory=lambda: [[]])
     ratio: float = 0.0
+    utility: float = 0.0
     excess: float = 0.0
     below_measured: float = 0.0
     first_hour: float = 0.0
@@ -307,6 +309,8 @@ class SimulatedJob:
             return world.rate(size, self.now, self._served)
 
         outcome.ratio = min(1.0, rate(size) / rate(outcome.best))
+        worth = world.worth(size, self.now, self._served)
+        outcome.utility = math.exp(worth - world.worth(outcome.best, self.now, self._served))
         outcome.excess = max(0, size - outcome.best - 1) / outcome.best
         tried = [rate(n) for sizes in outcome.sizes for n in sizes if n <= outcome.best]
         outcome.below_measured = max(0.0, 1 - rate(size) / max(tried)) if tried else 0.0

@@ -61,6 +61,8 @@ first_hour = _mean(
 )
 four_hours = _mean("samples in four hours", "of an oracle's", lambda job: job.outcome.whole)
 too_many = _mean("half as many members too many", "of jobs", lambda job: job.outcome.excess > 1 / 2)
+utility = _mean("utility at the end", "of best", lambda job: job.outcome.utility)
+excess = _mean("members too many", "of best size", lambda job: job.outcome.excess)
 harm = _mean("harm", "of jobs", _harmed)
 throughput_ratio = _mean(
     "throughput at the end", "of most", lambda job: job.ratio, objective="Throughput"

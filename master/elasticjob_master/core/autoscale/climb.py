@@ -58,8 +58,6 @@ def climb(at: Situation) -> ScalingDecision | None:
         return move(at, target, facts, expected=expected)
     if alone:
         return move(at, target, facts, expected=present.mean * target / size)
-    if nearly_meets > 1 - THRESHOLDS.sure and not measured_long:
-        return ScalingDecision(f"{facts}; not clear yet, measuring {size} again", at.memory)
     return None
 
 
