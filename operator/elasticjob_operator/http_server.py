@@ -13,9 +13,15 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from elasticjob_kube.session import Kube
 from prometheus_client import CollectorRegistry, ProcessCollector, exposition
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 from prometheus_client.registry import Collector
 
+from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import WorkQueue
 
@@ -30,6 +36,7 @@ class OperatorState(Collector):
         leading: whether it is the leader.
         store: its cache; empty until it leads.
         queue: the jobs to reconcile; None until it leads.
+        costs: what its decisions have cost.
     """
 
     kube: Kube
@@ -37,11 +44,13 @@ class OperatorState(Collector):
     leading: bool = False
     store: Store = field(default_factory=Store)
     queue: WorkQueue[JobKey] | None = None
+    costs: DecisionCosts = field(default_factory=DecisionCosts)
 
     def forget(self) -> None:
         """Discard what this process has observed as the leader, which it no longer is."""
         self.leading = False
         self.store = Store()
+        self.costs = DecisionCosts()
         self.queue = None
 
     def describe(self) -> Iterable[Metric]:
@@ -78,6 +87,16 @@ class OperatorState(Collector):
         for result, number in results.items():
             rounds.add_metric([result], number)
         yield rounds
+        seconds = SummaryMetricFamily(
+            "elasticjob_decision_seconds",
+            "CPU seconds of decisions about a job.",
+            labels=["job_namespace", "job_name"],
+        )
+        for key, cost in self.costs.by_job.items():
+            seconds.add_metric([key.namespace, key.name], cost.count, cost.seconds)
+        others = self.costs.of_others
+        seconds.add_metric(["", ""], others.count, others.seconds)
+        yield seconds
         answers = CounterMetricFamily(
             "elasticjob_operator_api_requests",
             "Requests to the API server.",

@@ -84,8 +84,8 @@ class Leader:
             workloads,
         )
         defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
-        reconciler = Reconciler(kube, self._store, executor, defaults)
-        self._queue = WorkQueue(reconciler.reconcile, self._on_reconciled)
+        reconciler = Reconciler(kube, self._store, executor, defaults, state.costs)
+        self._queue = WorkQueue(reconciler.reconcile, self._on_reconciled, state.costs.pause)
         state.queue = self._queue
         self._rules = RulesWatch(kube, self._store, self._events, config.lease_namespace)
         self._infrastructure = InfrastructureWatch(kube, self._store, self._queue.add)

@@ -13,6 +13,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.model.observed import Defaults
 from elasticjob_operator.core.scaling.without_job import end_without_job
+from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.executor import Executor
 from elasticjob_operator.store import JobKey, Store
@@ -33,6 +34,7 @@ class Reconciler:
     store: Store
     executor: Executor
     defaults: Defaults
+    costs: DecisionCosts
 
     async def reconcile(self, key: JobKey) -> float | None:
         """Decide and execute until there is nothing to do.
@@ -45,8 +47,10 @@ class Reconciler:
         for _ in range(_MAX_CYCLES):
             job = self.store.job(key)
             if job is None:
+                self.costs.forget(key)
                 return await self._end_requests_without_job(key)
-            decision = decide(self.store.observed(job), time.time(), self.defaults)
+            with self.costs.measured(key):
+                decision = decide(self.store.observed(job), time.time(), self.defaults)
             if not decision.actions:
                 return decision.requeue_after
             try:
@@ -58,6 +62,8 @@ class Reconciler:
                     # Such as the timeout of a plan whose pods a quota refuses.
                     retry.due = decision.requeue_after
                 raise
+            if self.costs.pause(key):
+                return 0.0  # the queue makes the pause
         return 1.0
 
     async def _end_requests_without_job(self, key: JobKey) -> float | None:

@@ -2,7 +2,8 @@
 
 The work on a key starts as soon as the key is added, but never twice at the same time: additions
 during the work cause one more run. If the work fails, it is repeated after a growing pause, which
-delays no other key.
+delays no other key. A key that has used much may have to rest before its next run, whatever adds
+it.
 """
 
 from __future__ import annotations
@@ -68,19 +69,22 @@ class WorkQueue(Generic[K]):
     """Runs `work(key)` for every key that is added.
 
     `work` returns the seconds after which to run again, or None. After each run, `on_end` is called
-    with the error, or None.
+    with the error, or None. `rest` returns the seconds for which the key must not run again.
     """
 
     def __init__(
         self,
         work: Callable[[K], Awaitable[float | None]],
         on_end: Callable[[K, BaseException | None], None] = lambda _, __: None,
+        rest: Callable[[K], float] = lambda _: 0.0,
     ) -> None:
         self._work = work
         self._on_end = on_end
+        self._rest = rest
         self._tasks: dict[K, asyncio.Future[float | None]] = {}
         self._dirty: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._rests: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
         self._closed = False
         self.results: Counter[str] = Counter(done=0, failed=0)
@@ -92,12 +96,12 @@ class WorkQueue(Generic[K]):
         return len(self._tasks)
 
     def add(self, key: K) -> None:
-        """Run the work on the key now, or once more after the running one."""
+        """Run the work on the key now, or once more after the running one and its rest."""
         if self._closed:
             return
         if timer := self._timers.pop(key, None):
             timer.cancel()
-        if key in self._tasks:
+        if key in self._tasks or key in self._rests:
             self._dirty.add(key)
         else:
             task = self._tasks[key] = asyncio.ensure_future(self._work(key))
@@ -114,9 +118,10 @@ class WorkQueue(Generic[K]):
     async def close(self) -> None:
         """Accept no more keys, and wait until running work has ended."""
         self._closed = True
-        for timer in self._timers.values():
+        for timer in (*self._timers.values(), *self._rests.values()):
             timer.cancel()
         self._timers.clear()
+        self._rests.clear()
         self._dirty.clear()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
@@ -146,9 +151,17 @@ class WorkQueue(Generic[K]):
                 # The change may be the operator's own write, which the watch has reported before
                 # its answer. So the failure still has a pause.
                 again = min(again, LONGEST_PAUSE_WHEN_CHANGED_SECONDS)
+        if not self._closed and (rest := self._rest(key)) > 0:
+            self._rests[key] = asyncio.get_running_loop().call_later(rest, self._end_rest, key)
         if again is not None:
             self.add_after(key, again)
         self._on_end(key, error)
+
+    def _end_rest(self, key: K) -> None:
+        del self._rests[key]
+        if key in self._dirty:
+            self._dirty.discard(key)
+            self.add(key)
 
     def _pause(self, key: K, error: BaseException) -> float:
         """Log a failure, and return the pause after it in seconds."""

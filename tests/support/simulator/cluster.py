@@ -31,6 +31,7 @@ from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.members.backoff import seconds_left
 from elasticjob_operator.core.model.observed import Defaults, Pod
 from elasticjob_operator.core.scaling.disruption import Node
+from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
@@ -47,6 +48,11 @@ NAMESPACE = "ns"
 JOB = "job"
 CUSTOM = (ELASTIC_JOBS, SCALE_PLANS, SCALE_INS, SCALE_OUTS)
 DEFAULTS = Defaults(master_image="master:1", agent_image="agent:1")
+
+
+def free_of_cost() -> DecisionCosts:
+    """Return costs of a machine that decides in no time, so that histories can be repeated."""
+    return DecisionCosts(cpu_clock=lambda: 0.0)
 
 
 class Operator:
@@ -71,7 +77,9 @@ class Operator:
         events = Events(self.session, "simulator")
         pod_executor = PodExecutor(self.session, self.pods, self.store.pods, events)
         self.executor = Executor(self.session, self.store, pod_executor, events)
-        self.reconciler = Reconciler(self.session, self.store, self.executor, DEFAULTS)
+        self.reconciler = Reconciler(
+            self.session, self.store, self.executor, DEFAULTS, free_of_cost()
+        )
         self.quota: QuotaWatch | None = None
 
     def use_kueue(self) -> None:

@@ -25,7 +25,7 @@ from elasticjob_operator.rules_watch import RulesWatch
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import Retry, WorkQueue
 
-from tests.support.simulator.cluster import DEFAULTS, NAMESPACE
+from tests.support.simulator.cluster import DEFAULTS, NAMESPACE, free_of_cost
 from tests.support.simulator.faulty_session import FaultySession, Network
 
 
@@ -63,7 +63,7 @@ class OperatorProcess:
             PodExecutor(kube, self.pods, self.store.pods, self._events),
             self._events,
         )
-        self._reconciler = Reconciler(kube, self.store, executor, DEFAULTS)
+        self._reconciler = Reconciler(kube, self.store, executor, DEFAULTS, free_of_cost())
         self._rules = RulesWatch(kube, self.store, self._events, NAMESPACE)
         self._queue: WorkQueue[JobKey] = WorkQueue(self._work)
         self._all_listed = False

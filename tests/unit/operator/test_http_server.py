@@ -24,7 +24,9 @@ from elasticjob_operator.work_queue import WorkQueue
 from prometheus_client.parser import text_string_to_metric_families
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "install.md"
-ROW = re.compile(r"^\| `(elasticjob_\w+)` \| (gauge|counter) \| (.*?) \| .+ \|$", re.MULTILINE)
+ROW = re.compile(
+    r"^\| `(elasticjob_\w+)` \| (gauge|counter|summary) \| (.*?) \| .+ \|$", re.MULTILINE
+)
 
 
 @pytest_asyncio.fixture
@@ -81,7 +83,8 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
     spec = {"framework": "custom", "replicaSpecs": {"worker": role}}
     key = state.store.update(ELASTIC_JOBS, {"metadata": metadata, "spec": spec})
     assert key is not None
-    state.queue.add(key)
+    with state.costs.measured(key):
+        state.queue.add(key)
     await state.queue.close()
     port = free_port()
     async with serve_http(state, port):
@@ -94,6 +97,7 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
             found[name] = (family.type, tuple(sorted(family.samples[0].labels)))
     assert 'elasticjob_operator_rounds_total{result="done"} 1.0' in text
     assert 'elasticjob_operator_jobs{phase="New"} 1.0' in text
+    assert 'elasticjob_decision_seconds_count{job_name="job",job_namespace="ns"} 1.0' in text
     listed = ROW.findall(DOCUMENT.read_text())
     assert found == {
         name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in listed

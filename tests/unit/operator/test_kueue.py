@@ -21,6 +21,7 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_operator.core.model.workload import KUEUE_QUEUE, workload_name
+from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.reconcile import Reconciler
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.work_queue import WorkQueue
@@ -490,7 +491,9 @@ async def test_jobs_wait_without_log_lines_until_kueue_is_installed_and_then_sta
     await cluster.create(ELASTIC_JOBS, cluster._body)
     await operator.watch()
     queue = WorkQueue(
-        Reconciler(operator.session, operator.store, operator.executor, DEFAULTS).reconcile
+        Reconciler(
+            operator.session, operator.store, operator.executor, DEFAULTS, DecisionCosts()
+        ).reconcile
     )
     try:
         queue.add(JobKey(NAMESPACE, JOB))
