@@ -50,6 +50,8 @@ async def test_names_of_jobs_roles_and_pods_are_completed(
 ) -> None:
     await kube.create(ELASTIC_JOBS, namespace, job("alpha"))
     created = await kube.create(ELASTIC_JOBS, namespace, job("job"))
+    status = {"replicaStatuses": {"worker": {"desired": 1, "highestIndex": 0, "incarnations": 1}}}
+    await kube.patch(ELASTIC_JOBS, namespace, "job", {"status": status}, subresource="status")
     await kube.create(PODS, namespace, pod(created["metadata"]["uid"]))
     assert completed(line.format(namespace), cluster.kubeconfig) == found
 
@@ -61,7 +63,9 @@ def test_without_a_cluster_nothing_is_completed_or_printed(tmp_path: Path) -> No
 def pod(uid: str) -> Json:
     labels = {names.LABEL_JOB_UID: uid, names.LABEL_ROLE: "worker", names.LABEL_INDEX: "0"}
     containers = [{"name": "train", "image": "train:1"}]
+    kind = {"apiVersion": names.API_VERSION, "kind": "ElasticJob"}
+    owner = {**kind, "name": "job", "uid": uid, "controller": True}
     return {
-        "metadata": {"name": "job-worker-0", "labels": labels},
+        "metadata": {"name": "job-worker-0", "labels": labels, "ownerReferences": [owner]},
         "spec": {"containers": containers},
     }

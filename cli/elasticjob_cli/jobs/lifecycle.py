@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.jobs import delete_job, set_run_policy
-from elasticjob_client.waiting import wait_for
+from elasticjob_client.waiting import parse_milestone, wait_for
 
 from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.options import (
@@ -93,6 +93,8 @@ def wait(
 
     Exit code 3: the job has ended without reaching it; 4: not in time.
     """
+    with reported():
+        parse_milestone(milestone)  # before the API server is asked
     reached = run_on_job(
         access, job, lambda cluster, name: wait_for(cluster, name, milestone, seconds=timeout)
     )
