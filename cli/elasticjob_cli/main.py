@@ -23,7 +23,7 @@ COMMANDS = {
     "submit": ("jobs.submit:submit", "Create a job from a job file or a Python script."),
     "list": ("jobs.listing:list_", "List jobs with their phase, workers, step and rate."),
     "describe": (
-        "jobs.listing:describe",
+        "jobs.describing:describe",
         "Show a job on a page: roles, pods, plans, failures, events.",
     ),
     "logs": ("jobs.logs:logs", "Show the output of a job's members, by rank; -f follows it."),

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
-from elasticjob_api.v1 import agent_pb2
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 
@@ -18,10 +18,12 @@ from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, NoSuchObject
 from elasticjob_client.jobs import ENDED, get_job, read
 from elasticjob_client.logs import LogLine, LogOptions, follow_log, log_line, read_log
-from elasticjob_client.master_queries import open_master
 from elasticjob_client.members import Choice, JobPod, Ranks, chosen_pods, job_pods
 from elasticjob_client.related import is_pod_of
 from elasticjob_client.waiting import wait_until
+
+if TYPE_CHECKING:
+    from elasticjob_api.v1 import agent_pb2
 
 MAX_FOLLOWED = 32
 """Logs that are followed at a time; further members wait until one of them ends."""
@@ -146,6 +148,8 @@ class _Follower:
 
     async def _observe_ranks(self) -> None:
         """Keep the ranks current, from the present master and later ones."""
+        from elasticjob_client.master_queries import open_master  # slow: it imports gRPC
+
         while True:
             with suppress(ClientError):
                 async with open_master(self._cluster, self._job.metadata.name) as master:

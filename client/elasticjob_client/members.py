@@ -13,7 +13,6 @@ from elasticjob_api.meta import Object, ObjectMeta
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import ENDED, read
-from elasticjob_client.master_queries import open_master
 from elasticjob_client.related import pods_of
 
 MAX_RANKS = 100
@@ -173,6 +172,8 @@ async def ranks_of(cluster: Cluster, job: ElasticJob) -> Ranks:
     """Return the ranks of the present world; empty if the master does not answer."""
     if job.status.phase in ENDED:
         return {}
+    from elasticjob_client.master_queries import open_master  # slow: it imports gRPC
+
     try:
         async with open_master(cluster, job.metadata.name) as master:
             world = await master.get("World")

@@ -6,16 +6,73 @@ It is a separate module so that the client is imported only if a kubeconfig is u
 from __future__ import annotations
 
 import os
+import ssl
+import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from kubernetes.aio import client, config
-from kubernetes.aio.client.rest import RESTClientObject
 from yaml import YAMLError
 
 from elasticjob_kube.access import Access, proxy_for
 from elasticjob_kube.errors import NoAccess
+
+_PACKAGE = "kubernetes"
+
+
+@dataclass
+class _Settings:
+    """What the official client's loader sets; it leaves out what the kubeconfig does not name."""
+
+    host: str = "http://localhost"
+    api_key: dict[str, str] = field(default_factory=dict)
+    ssl_ca_cert: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify_ssl: bool = True
+    tls_server_name: str | None = None
+    proxy: str | None = None
+
+
+def _official_config() -> Any:
+    """Return the module `kubernetes.aio.config`.
+
+    Its packages import the classes of all APIs, which takes half a second, and the module uses none
+    of them. So it is imported alone, unless another thread could see the incomplete packages.
+    """
+    if _PACKAGE not in sys.modules and threading.active_count() == 1:
+        with suppress(ImportError):
+            return _imported_alone()
+    return import_module(f"{_PACKAGE}.aio.config")
+
+
+def _imported_alone() -> ModuleType:
+    """Import the module from incomplete packages, and forget these afterwards."""
+    spec = find_spec(_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"No module named {_PACKAGE!r}", name=_PACKAGE)
+    folder = Path(spec.submodule_search_locations[0])
+    for name, path in ((_PACKAGE, folder), (f"{_PACKAGE}.aio", folder / "aio")):
+        package = ModuleType(name)
+        package.__path__ = [str(path)]
+        sys.modules[name] = package
+    client = ModuleType(f"{_PACKAGE}.aio.client")
+    vars(client).update(ApiClient=object, Configuration=_Settings)
+    sys.modules[client.__name__] = client
+    try:
+        return import_module(f"{_PACKAGE}.aio.config")
+    finally:
+        for name in [each for each in sys.modules if each.partition(".")[0] == _PACKAGE]:
+            del sys.modules[name]
+
+
+config = _official_config()
 
 
 async def access(path: Path | None, context: str | None) -> Access:
@@ -23,23 +80,27 @@ async def access(path: Path | None, context: str | None) -> Access:
 
     `context` is one of its contexts; None means the current one. Raises `NoAccess`.
     """
-    configuration = client.Configuration()
+    settings = _Settings()
     with _usable(path):
         await config.load_kube_config(
-            config_file=_files(path), context=context, client_configuration=configuration
+            config_file=_files(path), context=context, client_configuration=settings
         )
+        tls = _tls(settings)
 
     async def authorization() -> str | None:
-        header: str | None = await configuration.get_api_key_with_prefix(
-            "BearerToken", alias="authorization"
-        )
-        return header
+        return settings.api_key.get("BearerToken")
 
-    with _usable(path):
-        tls = RESTClientObject(configuration).ssl_context
-    return Access(
-        configuration.host, tls, authorization, configuration.proxy or proxy_for(configuration.host)
-    )
+    return Access(settings.host, tls, authorization, settings.proxy or proxy_for(settings.host))
+
+
+def _tls(settings: _Settings) -> ssl.SSLContext:
+    tls = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+    if settings.cert_file:
+        tls.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
+    if not settings.verify_ssl:
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+    return tls
 
 
 def namespace(path: Path | None, context: str | None) -> str:

@@ -1,42 +1,34 @@
-"""`elasticjob list`, `describe`, `plans` and `events`."""
+"""`elasticjob list`, `plans` and `events`.
+
+They query no master, so they import neither gRPC nor protobuf, whose import is slow.
+"""
 
 from __future__ import annotations
 
 import time
-from asyncio import gather, timeout
-from contextlib import suppress
 from typing import Annotated
 
 import typer
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_api.v1.job_pb2 import Report
 from elasticjob_client.cluster import Access, Cluster
-from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import get_job, list_jobs
-from elasticjob_client.members import Ranks, ranks_of
-from elasticjob_client.related import Event, events_of, plans_of, pods_of, requests_without_plan
-from elasticjob_client.report import stored_answers
+from elasticjob_client.related import Event, events_of, plans_of, requests_without_plan
 from elasticjob_client.waiting import parse_phase
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
-from rich.console import RenderableType
 
 from elasticjob_cli.jobs import tables
-from elasticjob_cli.jobs.description import describe as page
 from elasticjob_cli.jobs.options import Job, for_cluster, run, run_on_job
 from elasticjob_cli.jobs.printing import (
     TABLES,
     Output,
-    console,
     print_objects,
     print_table,
     readable,
 )
 
 Format = Annotated[Output, typer.Option("--output", "-o", help="Format.")]
-_RANKS_SECONDS = 3.0
-"""`describe` waits this long for the ranks, which are only a column of the page."""
 
 
 @for_cluster
@@ -109,39 +101,3 @@ def events(job: Job, access: Access) -> None:
 
     found = run_on_job(access, job, work)
     print_table(tables.events_table(found, time.time()), none="no events")
-
-
-@for_cluster
-def describe(job: Job, access: Access) -> None:
-    """Show a job on a page: roles, pods, plans, failures, events.
-
-    The page shows why a pod does not run, and the unfinished plans. `elasticjob plans` lists all.
-    """
-
-    async def work(cluster: Cluster, name: str) -> RenderableType:
-        found = await get_job(cluster, name)
-        pods, plans, events, report, ranks = await gather(
-            pods_of(cluster, found),
-            plans_of(cluster, found),
-            events_of(cluster, found),
-            _report(cluster, found),
-            _ranks(cluster, found),
-        )
-        return page(found, pods, readable(plans, ScalePlan), events, time.time(), report, ranks)
-
-    console().print(run_on_job(access, job, work))
-
-
-async def _ranks(cluster: Cluster, job: ElasticJob) -> Ranks:
-    """Return the ranks of the present world; none if the master does not answer in time."""
-    with suppress(TimeoutError):
-        async with timeout(_RANKS_SECONDS):
-            return await ranks_of(cluster, job)
-    return {}
-
-
-async def _report(cluster: Cluster, job: ElasticJob) -> Report | None:
-    """Return the report that the job's master has stored, if any."""
-    with suppress(ClientError):
-        return (await stored_answers(cluster, job)).report
-    return None

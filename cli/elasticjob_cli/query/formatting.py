@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from elasticjob_api.plain_text import printable
 from elasticjob_api.times import format_time
-from elasticjob_api.v1 import agent_pb2, job_pb2
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from elasticjob_api.v1 import agent_pb2, job_pb2
 
 UNKNOWN = "-"
 
@@ -48,11 +51,15 @@ def plain_table(*titles: str) -> Table:
 
 def format_phase(phase: job_pb2.JobPhase.ValueType) -> str:
     """Return a phase of the training, such as `Training`."""
+    from elasticjob_api.v1 import job_pb2  # slow; the tables of `elasticjob list` need no protobuf
+
     return job_pb2.JobPhase.Name(phase).removeprefix("JOB_PHASE_").capitalize()
 
 
 def format_member_state(state: agent_pb2.MemberState.ValueType) -> str:
     """Return the state of a member, such as `Running`."""
+    from elasticjob_api.v1 import agent_pb2  # slow, see format_phase
+
     return agent_pb2.MemberState.Name(state).removeprefix("MEMBER_STATE_").capitalize()
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
+import yaml
 from elasticjob_cli.main import COMMANDS, GROUPS, command_line
 from typer.testing import CliRunner
 
@@ -21,6 +27,74 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
     )
     assert found.stdout.splitlines()[-1] == "['elasticjob_cli', 'elasticjob_cli.main']"
+
+
+class NoJobs(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = json.dumps({"items": []}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of an API server without jobs."""
+    with HTTPServer(("127.0.0.1", 0), NoJobs) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        here = {"cluster": "here", "user": "me"}
+        path = tmp_path / "kubeconfig"
+        text = {
+            "current-context": "here",
+            "contexts": [{"name": "here", "context": here}],
+            "clusters": [
+                {
+                    "name": "here",
+                    "cluster": {"server": f"http://127.0.0.1:{server.server_port}"},
+                }
+            ],
+            "users": [{"name": "me", "user": {"token": "secret"}}],
+        }
+        path.write_text(yaml.safe_dump(text))
+        yield path
+        server.shutdown()
+
+
+SLOW = ("grpc", "google.protobuf", "cloudpickle", "kubernetes", "numpy", "pygments", "markdown_it")
+SLOW_PARTS_OF_RICH = ("rich.live", "rich.progress", "rich.prompt", "rich.markdown", "rich.syntax")
+
+
+def test_list_imports_only_what_it_needs(kubeconfig: Path) -> None:
+    script = (
+        "import sys; from elasticjob_cli.main import main\n"
+        "try: main()\n"
+        f"finally: print([m for m in {(*SLOW, *SLOW_PARTS_OF_RICH)} if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", script, "list", "--kubeconfig", str(kubeconfig)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stderr == "no jobs; -A lists those of all namespaces\n"
+    assert done.stdout == "[]\n"
+
+
+WITHOUT_A_MASTER = (
+    *("submit", "list", "logs", "exec", "scale", "suspend", "resume", "stop", "delete", "wait"),
+    *("plans", "events", "doctor"),
+)
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_MASTER)
+def test_a_command_that_queries_no_master_does_not_import_grpc(name: str) -> None:
+    script = (
+        "import sys; from elasticjob_cli.main import command_line\n"
+        f"command_line([{name!r}]); print([m for m in {SLOW} if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
