@@ -131,6 +131,7 @@ class Agent:
                 draining=state.draining,
                 joined_round=self._horovod.joined_round or self._training_socket.joined_round,
                 leased=self._training_socket.leased_shards(),
+                leased_all=True,
             )
         )
         if state.last_exit is not None:

@@ -125,20 +125,50 @@ class Controller:
             self.record_event("MemberRegistered", f"{identity.pod_name} at {identity.address}")
 
     def connect(
-        self, event: MemberConnected, send: Send, leases: Sequence[LeasesOfRound] = ()
+        self,
+        event: MemberConnected,
+        send: Send,
+        leases: Sequence[LeasesOfRound] = (),
+        *,
+        complete: bool = False,
     ) -> Member | None:
-        """Accept a member's stream, in place of an older one; None: the pod is not registered."""
+        """Accept a member's stream, in place of an older one; None: the pod is not registered.
+
+        If the leases are complete, the member holds no others.
+        """
         member = self.members.get(event.uid)
         if member is None:
             return None
         awaited = event.uid in self.members.awaited
         self.streams.open(event.uid, send)
+        if event.running_round:
+            self._check_state(member, max(event.running_round, event.joined_round))
         # The event may end an earlier process of the member, which returns the leases of that one.
         self.handle(event)
         if awaited:
-            for problem in self.ledgers.resume_leases(event.uid, leases):
-                log.warning("%s has unknown leases: %s", member.identity.pod_name, problem)
+            problems = self.ledgers.resume_leases(event.uid, leases, complete=complete)
+            pod = member.identity.pod_name
+            for problem in problems:
+                log.warning("%s has unknown leases: %s", pod, problem)
+            if problems:
+                self.record_event(
+                    "LeasesUnknown",
+                    f"{pod} trains shards that the stored state does not have: {problems[0]}. Its "
+                    "reports of them are refused, and its process then fails and is started again",
+                )
         return member
+
+    def _check_state(self, member: Member, present: int) -> None:
+        """Record that the restored state is older than the world of a member's process."""
+        if self.rendezvous.stored_before(present):
+            message = (
+                f"{member.identity.pod_name} is in round {present}, but the stored state ends "
+                f"with round {self.rendezvous.round}: it is older than the job. Shards that were "
+                "done in between are trained again, unless the script restores the data set from "
+                "its checkpoint"
+            )
+            log.warning("%s", message)
+            self.record_event("StateOutdated", message)
 
     def disconnect(self, uid: str, send: Send) -> None:
         """Handle the end of a stream, unless a newer one has replaced it."""

@@ -169,6 +169,28 @@ class Ledger:
             self._leases[at] = uid
             holder.leased.add(at)
 
+    def return_unreported(self, uid: str, reported: Iterable[LeasesOfRound]) -> int:
+        """Return the leases that a member does not report as its own; return their number.
+
+        The stored state is older than they are, or the member has not got the answer to its latest
+        request. It repeats that request, which is a new one then.
+        """
+        holder = self._holders.get(uid)
+        if holder is None:
+            return 0
+        held = {
+            self.dataset.position(shard)
+            for leases in reported
+            if leases.round >= self.restored_round
+            for shard in leases.shards
+            if 0 <= shard < self.dataset.total
+        }
+        unknown = sorted(holder.leased - held)
+        if unknown:
+            holder.request_id = ""
+            self._give_back(unknown)
+        return len(unknown)
+
     # --- state of the shards
 
     def account(self) -> Account:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from elasticjob_api.limits import MAX_LEASED_SHARDS
 from elasticjob_api.refusals import BadRequest, DeclaredDifferently, UnknownName
@@ -63,9 +63,12 @@ class Ledgers:
         """Insert a restored ledger."""
         self._by_name[ledger.dataset.name] = ledger
 
-    def resume_leases(self, uid: str, leases: Iterable[LeasesOfRound]) -> list[str]:
+    def resume_leases(
+        self, uid: str, leases: Sequence[LeasesOfRound], *, complete: bool = False
+    ) -> list[str]:
         """Take over a member's leases from an earlier master.
 
+        If they are complete, the member holds no others, whatever the stored state contains.
         Return the problems with those that are unknown here, because stored state was lost.
         """
         problems = []
@@ -74,6 +77,10 @@ class Ledgers:
                 self.get(each.dataset).resume_leases(uid, each)
             except (BadRequest, UnknownName) as error:
                 problems.append(str(error))
+        if complete:
+            for ledger in self:
+                name = ledger.dataset.name
+                ledger.return_unreported(uid, (each for each in leases if each.dataset == name))
         return problems
 
     def release(self, uid: str) -> None:

@@ -31,7 +31,7 @@ class Agent:
     running: int = 0
     commands: list[pb.MasterMessage] = field(default_factory=list)
     started: list[pb.Start] = field(default_factory=list)
-    leased: list[pb.LeasedShards] = field(default_factory=list)
+    leased: list[pb.LeasedShards] | None = None
     stream: Any = None
     task: asyncio.Task[None] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -65,7 +65,12 @@ class Agent:
         await stub.Register(self.registration(), timeout=SECONDS, wait_for_ready=True)
         self.stream = stub.Connect()
         await self.send(
-            hello=pb.Hello(pod_uid=self.uid, running_round=self.running, leased=self.leased)
+            hello=pb.Hello(
+                pod_uid=self.uid,
+                running_round=self.running,
+                leased=self.leased or (),
+                leased_all=self.leased is not None,
+            )
         )
         self.task = asyncio.create_task(self._listen(self.stream, follow_commands))
         return self

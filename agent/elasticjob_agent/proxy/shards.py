@@ -85,8 +85,9 @@ class ShardProxy:
             for dataset, shards in datasets.items():
                 leased[dataset, caller.round] |= shards
         for report in self._reports.values():
+            # A master that has stored the return may have leased them to another member.
             leased[report.dataset, report.round].difference_update(report.returned)
-            ended[report.dataset, report.round].update(report.done, report.failed)
+            ended[report.dataset, report.round].update(report.done, report.failed, report.returned)
         for key, shards in leased.items():
             ended[key] -= shards
         return [*_messages(leased, ended=False), *_messages(ended, ended=True)]
@@ -148,10 +149,7 @@ class ShardProxy:
             message=str(request.get("message", "")),
             round=caller.round,
         )
-        report = asyncio.create_task(call_until_answered(self._stub.ReportShards, message))
-        self._reports[report] = message
-        report.add_done_callback(self._reports.pop)
-        answer = await report
+        answer = await self._send_report(message)
         ended = {*message.done, *message.returned, *message.failed}
         for leased in self._leased.values():
             leased.get(dataset, set()).difference_update(ended)
@@ -193,7 +191,15 @@ class ShardProxy:
         )
         if message.returned:
             with contextlib.suppress(CallError):  # the master has returned them already
-                await call_until_answered(self._stub.ReportShards, message)
+                await self._send_report(message)
+
+    async def _send_report(self, message: pb.ReportShardsRequest) -> pb.ReportShardsResponse:
+        report: asyncio.Task[pb.ReportShardsResponse] = asyncio.create_task(
+            call_until_answered(self._stub.ReportShards, message)
+        )
+        self._reports[report] = message
+        report.add_done_callback(self._reports.pop)
+        return await report
 
 
 def _messages(

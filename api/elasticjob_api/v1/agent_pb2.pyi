@@ -194,12 +194,17 @@ class Hello(_message.Message):
     DRAINING_FIELD_NUMBER: _builtins.int
     JOINED_ROUND_FIELD_NUMBER: _builtins.int
     LEASED_FIELD_NUMBER: _builtins.int
+    LEASED_ALL_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     running_round: _builtins.int
     """Round of the running training process; 0 when none runs."""
     draining: _builtins.bool
     joined_round: _builtins.int
     """Round of the latest world that this process has entered, with Start.elastic_driver or after a WorldChanged; 0: none."""
+    leased_all: _builtins.bool
+    """The processes of this pod hold no other shards, and await the answer to no other report. Agents of an earlier
+    version do not say so.
+    """
     @_builtins.property
     def leased(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeasedShards]:
         """Shards that the processes of this pod have leased and whose report no master has confirmed. An earlier master may
@@ -214,10 +219,11 @@ class Hello(_message.Message):
         draining: _builtins.bool = ...,
         joined_round: _builtins.int = ...,
         leased: _abc.Iterable[Global___LeasedShards] | None = ...,
+        leased_all: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "joined_round", b"joined_round", "leased", b"leased", "pod_uid", b"pod_uid", "running_round", b"running_round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "joined_round", b"joined_round", "leased", b"leased", "leased_all", b"leased_all", "pod_uid", b"pod_uid", "running_round", b"running_round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,6 +26,7 @@ from elasticjob_shards import Dataset, LeasesOfRound
 
 STORED = Path(__file__).with_name("stored_state.json")
 """A state of version 2 in which every field is set."""
+UIDS = ("uid-0", "uid-1")
 
 
 async def test_a_master_that_is_ended_before_it_has_read_the_state_leaves_it_alone(
@@ -72,6 +73,66 @@ async def test_leases_of_a_process_that_the_earlier_master_did_not_store_stay_wi
     after.connect(MemberConnected("uid-0", running_round=2), lambda _: None, leases)
     ledger = after.ledgers.get("d")
     assert {uid: holder.leased for uid, holder in ledger.holders().items()} == {"uid-0": {2, 3}}
+
+
+@pytest.mark.guarantee("older-state-of-the-master")
+@pytest.mark.parametrize("rounds", [1, 5])
+async def test_the_training_ends_although_an_older_state_was_restored(rounds: int) -> None:
+    """What the agents report wins over the stored leases, and over the stored round."""
+    before = Controller(framework="jax", facts=JobFacts(sizes={}))
+    for index in (0, 1):
+        before.register(Identity(f"job-worker-{index}", f"uid-{index}", names.ROLE_WORKER, index))
+        before.connect(MemberConnected(f"uid-{index}", running_round=1), lambda _: None)
+    ledger = before.ledgers.declare(Dataset("d", 12, 1))
+    held = {uid: [shard.id for shard in ledger.lease(uid, 3, f"r-{uid}")] for uid in UIDS}
+    backup = snapshot.take(before, job_uid="")
+    for uid, shards in held.items():
+        ledger.report(uid, shards)
+    held = {uid: [shard.id for shard in ledger.lease(uid, 2, f"s-{uid}")] for uid in UIDS}
+    assert held == {"uid-0": [6, 7], "uid-1": [8, 9]}
+
+    after = Controller(framework="jax", facts=JobFacts(sizes={}))
+    snapshot.restore(after, backup)
+    for uid in UIDS:
+        leases = [LeasesOfRound("d", rounds, held[uid])]
+        after.connect(MemberConnected(uid, rounds), lambda _: None, leases, complete=True)
+    ledger = after.ledgers.get("d")
+    assert {uid: sorted(holder.leased) for uid, holder in ledger.holders().items()} == held
+    for uid in UIDS:
+        ledger.report(uid, held[uid])
+    again = [shard.id for shard in ledger.lease("uid-0", 12, "t")]
+    assert again == [0, 1, 2, 3, 4, 5, 10, 11], "the state does not contain that six were done"
+    ledger.report("uid-0", again)
+    assert ledger.finished
+    reasons = [event.reason for event in after.history.events()]
+    assert reasons.count("StateOutdated") == (rounds == 5)
+
+
+@pytest.mark.guarantee("older-state-of-the-master")
+async def test_an_agent_of_an_earlier_version_keeps_the_leases_that_it_does_not_report() -> None:
+    before = Controller(framework="jax", facts=JobFacts(sizes={}))
+    before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
+    before.connect(MemberConnected("uid-0", running_round=1), lambda _: None)
+    before.ledgers.declare(Dataset("d", 4, 1)).lease("uid-0", 2, "one")
+    after = Controller(framework="jax", facts=JobFacts(sizes={}))
+    snapshot.restore(after, snapshot.take(before, job_uid=""))
+    after.connect(MemberConnected("uid-0", running_round=1), lambda _: None)
+    assert after.ledgers.get("d").account().leased == 2
+
+
+@pytest.mark.guarantee("leases-survive-the-master")
+async def test_a_request_whose_answer_was_lost_with_the_master_is_a_new_one() -> None:
+    before = Controller(framework="jax", facts=JobFacts(sizes={}))
+    before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
+    before.connect(MemberConnected("uid-0", running_round=1), lambda _: None)
+    before.ledgers.declare(Dataset("d", 4, 1)).lease("uid-0", 2, "lost")
+    after = Controller(framework="jax", facts=JobFacts(sizes={}))
+    snapshot.restore(after, snapshot.take(before, job_uid=""))
+    after.connect(MemberConnected("uid-0", running_round=1), lambda _: None, complete=True)
+    ledger = after.ledgers.get("d")
+    assert [shard.id for shard in ledger.lease("uid-1", 1, "other")] == [0]
+    assert [shard.id for shard in ledger.lease("uid-0", 2, "lost")] == [1, 2]
+    assert [shard.id for shard in ledger.lease("uid-0", 2, "lost")] == [1, 2], "sent twice"
 
 
 def test_a_state_that_was_stored_before_is_read_and_stored_again_as_it_was() -> None:

@@ -67,6 +67,10 @@ class Report:
     process: int
 
 
+Stored = tuple[bytes, Model, dict[str, int]]
+"""A stored state with its model, and the numbers of the processes that had ended before."""
+
+
 class History:
     """One history."""
 
@@ -84,6 +88,7 @@ class History:
         self.unconfirmed: list[Report] = []
         self.checkpoints: list[tuple[bytes, Model]] = [(b"", Model())]
         self.requests = 0
+        self.backups: list[Stored] = []
         self.events: list[str] = []
         self.store()
 
@@ -108,13 +113,22 @@ class History:
     def store(self) -> None:
         kept = stored_state.encode(stored_state.StoredState(ledgers=[store_ledger(self.ledger)]))
         self.stored = (kept, self.model.copy(), dict(self.processes))
+        self.backups.append(self.stored)
 
     def kill_the_master(self) -> None:
-        """Start the next master with the last stored state.
+        """Start the next master with the last stored state."""
+        self.next_master(self.stored, complete=self.rng.random() < 0.7)
+
+    def restore_a_backup(self) -> None:
+        """Start the next master with a state that is older than the leases."""
+        self.next_master(self.rng.choice(self.backups[-20:]), complete=True)
+
+    def next_master(self, stored: Stored, *, complete: bool) -> None:
+        """Start a master with a stored state.
 
         The agents report the shards that their processes hold, and the processes that have ended.
         """
-        kept, model, processes = self.stored
+        kept, model, processes = stored
         self.model = model.copy()
         self.ledger = restore_ledger(stored_state.decode(kept).ledgers[0], self.members)
         for worker in WORKERS:
@@ -122,16 +136,21 @@ class History:
                 self.release(worker)
         for worker in self.rng.sample(WORKERS, len(WORKERS)):
             self.tell(worker, self.leased[worker], self.rounds[worker])
+            held = self.leases(self.leased[worker], self.rounds[worker])
             for report in self.unconfirmed:
                 if report.worker == worker:
-                    self.tell(
-                        worker,
-                        report.shards,
-                        report.round,
-                        ended=report.process != self.processes[worker],
-                    )
+                    ended = report.process != self.processes[worker]
+                    self.tell(worker, report.shards, report.round, ended=ended)
+                    held += self.leases(report.shards, report.round)
+            if complete:
+                self.ledger.return_unreported(worker, held)
+                shards = [each.shards for each in held if each.round >= self.ledger.restored_round]
+                self.model.move(self.model.at(worker).difference(*shards), None)
         if self.rng.random() < 0.5:
             self.store()
+
+    def leases(self, shards: Iterable[int], round_: int) -> list[LeasesOfRound]:
+        return [LeasesOfRound("d", round_, sorted(shards))]
 
     def tell(self, worker: str, shards: Iterable[int], round_: int, *, ended: bool = False) -> None:
         """Report a worker's leases to a new master."""
@@ -240,6 +259,7 @@ class History:
         if dataset.streamed:
             size = dataset.size if dataset.ended else dataset.size + self.rng.randint(0, 20)
             self.ledger.extend(size, final=self.rng.random() < 0.1)
+            self.backups.clear()
             self.store()
         else:
             with pytest.raises(BadRequest, match="not declared as streamed"):
@@ -319,7 +339,8 @@ class History:
             self.grow,
         ]
         events += [self.save, self.restore, self.store, self.kill_the_master]
-        weights = (9, 8, 2, 4, 1, 2, 2, 2, 2, 2, 2)
+        events += [self.restore_a_backup]
+        weights = (9, 8, 2, 4, 1, 2, 2, 2, 2, 2, 2, 1)
         for _ in range(EVENTS):
             event = self.rng.choices(events, weights)[0]
             self.events.append(event.__name__)

@@ -14,8 +14,8 @@ from elasticjob_master.core.rendezvous.members import Member, Members
 from elasticjob_master.core.rendezvous.rules import Phase, RoleSize, Rules, Timing
 
 MOST_LOST_ROUNDS = 1_000_000
-"""The highest round that agents may report if the state of earlier masters is lost. No job has had
-more rounds.
+"""The number of rounds that earlier masters may have given after the state was stored. It may be
+lost, or restored from a backup. No job has had more rounds.
 """
 
 
@@ -101,8 +101,18 @@ class RendezvousState:
 
     @property
     def latest_given_round(self) -> int:
-        """The latest round that a master of this job can have sent to an agent."""
-        return max(self.round + self.unstored_rounds, 0 if self.restored else MOST_LOST_ROUNDS)
+        """The latest round that a master of this job can have sent to an agent.
+
+        The stored state may be older than the agents' processes, or lost.
+        """
+        return self.round + MOST_LOST_ROUNDS
+
+    def stored_before(self, process_round: int) -> bool:
+        """Return whether the restored state is older than the latest one of earlier masters.
+
+        A process of this round shows it.
+        """
+        return self.restored and process_round > self.round + self.unstored_rounds
 
     def in_world(self, uid: str) -> bool:
         """Return whether a pod belongs to the present world."""

@@ -128,7 +128,7 @@ class AgentService:
                 )
         event = MemberConnected(uid, round_, joined, first.hello.draining)
         leases = [protobuf.leases(each) for each in first.hello.leased]
-        member = self._controller.connect(event, send, leases)
+        member = self._controller.connect(event, send, leases, complete=first.hello.leased_all)
         if member is None:
             raise UnknownName(
                 f"pod UID {uid[:128]!r} is not a member of this job; call Register first"
