@@ -101,7 +101,9 @@ def _role_problems(observed: Observed, role: str) -> Iterator[str]:
     if replica.desired and not replica.indices:
         yield f"{path}.indices is empty, but desired is {replica.desired}"
     pods = observed.pods_of(role)
-    used = [pod.index for pod in pods] + [*parse_indices(replica.started_indices)]
+    used = {pod.index for pod in pods} | parse_indices(replica.started_indices)
+    # A suspended role has no pods, but the names of its earlier pods must not be used again.
+    used |= {int(index) for index in replica.incarnation_by_index}
     highest = max(used, default=-1)
     if replica.highest_index < highest:
         yield f"{path}.highestIndex: {replica.highest_index} is below {highest}, the index of a pod"

@@ -47,6 +47,7 @@ class Users:
         self._roles: list[str] = list(self._body["spec"]["replicaSpecs"])
         self._edits_rules = rng.random() < 0.3
         self._valid_status: Json | None = None
+        self._invalid_roles: Json = {}
 
     async def apply_job(self) -> None:
         if (ELASTIC_JOBS, JOB) not in self.kube.objects:
@@ -412,13 +413,19 @@ class Users:
         self.note("user: invalid status of", role, odd)
         roles = {**status["replicaStatuses"], role: replica}
         self.kube.set_status(ELASTIC_JOBS, JOB, replicaStatuses=roles)
+        self._invalid_roles = copied(roles)
 
     def _correct_status(self) -> None:
-        """Write the valid roles back into the status, if the job still exists."""
+        """Write the valid roles back into the status, if the job still exists.
+
+        If the operator has changed the roles since, the written ones were valid at that time.
+        """
         valid = self._valid_status
         self._valid_status = None
         job = self.kube.objects.get((ELASTIC_JOBS, JOB))
         if valid is None or job is None or job["metadata"]["uid"] != valid["uid"]:
+            return
+        if job["status"].get("replicaStatuses") != self._invalid_roles:
             return
         self.note("user: the status is corrected")
         self.kube.set_status(ELASTIC_JOBS, JOB, replicaStatuses=valid["replicaStatuses"])
