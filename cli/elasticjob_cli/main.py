@@ -38,7 +38,7 @@ COMMANDS = {
     ),
     "resume": ("jobs.lifecycle:resume", "Resume a suspended job."),
     "stop": ("jobs.lifecycle:stop", "End a job for good, after its members have saved."),
-    "delete": ("jobs.lifecycle:delete", "Delete a job and its pods."),
+    "delete": ("jobs.lifecycle:delete", "Delete jobs and their pods."),
     "wait": ("jobs.lifecycle:wait", "Wait until a job has reached a phase or a step."),
     "plans": ("jobs.listing:plans", "List a job's ScalePlans: source, change and outcome."),
     "history": ("jobs.history:history", "Show a training over time: events, rate, metrics."),
@@ -53,6 +53,7 @@ _SIGNED = {"scale"}
 _WITH_A_COMMAND = {"run"}
 """Commands whose arguments are another command with its options."""
 _INSTALL = "pip install 'elasticjob[cli]'"
+_INTERRUPTED = 130
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 GROUPS = {"dev": ("dev:dev", "A Kubernetes cluster on this machine, to try things out.")}
 
@@ -67,6 +68,24 @@ def command_line(called: Collection[str]) -> typer.Typer:
         rich_markup_mode=None,
         help="Elastic deep-learning jobs on Kubernetes.",
     )
+
+    def show_version(wanted: bool) -> None:
+        if wanted:
+            version()
+            raise typer.Exit
+
+    @app.callback()
+    def options(
+        _: bool = typer.Option(
+            False,
+            "--version",
+            callback=show_version,
+            is_eager=True,
+            help=COMMANDS["version"][1],
+        ),
+    ) -> None:
+        pass
+
     for name, (place, line) in COMMANDS.items():
         if name in called:
             settings = {
@@ -93,6 +112,8 @@ def main() -> None:
     words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     try:
         command_line((words.split() if completing else sys.argv)[1:2])()
+    except KeyboardInterrupt:  # before the command itself handles Ctrl-C: imports take a moment
+        raise SystemExit(_INTERRUPTED) from None
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if not package or package.startswith("elasticjob"):

@@ -34,10 +34,14 @@ def read(found: Json, as_type: type[T]) -> T:
 
 async def get_job(cluster: Cluster, name: str) -> ElasticJob:
     """Return a job. Raises `NoSuchObject`, `ClientError`."""
+    return read(await get_object(cluster, name), ElasticJob)
+
+
+async def get_object(cluster: Cluster, name: str) -> Json:
+    """Return a job as the API server does. Raises `NoSuchObject`, `ClientError`."""
     kube = cluster.kube
     namespace = cluster.namespace
-    found = await ask(cluster, ELASTIC_JOBS, name, lambda: kube.get(ELASTIC_JOBS, namespace, name))
-    return read(found, ElasticJob)
+    return await ask(cluster, ELASTIC_JOBS, name, lambda: kube.get(ELASTIC_JOBS, namespace, name))
 
 
 async def full_name(cluster: Cluster, name: str) -> str:
@@ -74,14 +78,23 @@ async def has_ended(cluster: Cluster, name: str) -> bool:
 
 
 async def list_jobs(
-    cluster: Cluster, *, all_namespaces: bool = False, phase: str | None = None
+    cluster: Cluster,
+    *,
+    all_namespaces: bool = False,
+    phase: str | None = None,
+    selector: str = "",
 ) -> list[Json]:
     """Return the jobs as objects of the API server, by namespace and name. Raises `ClientError`.
 
-    `phase`: return only jobs in this phase.
+    `phase`: return only jobs in this phase; `selector`: only jobs whose labels match.
     """
     namespace = None if all_namespaces else cluster.namespace
-    found = await ask(cluster, ELASTIC_JOBS, "", lambda: cluster.kube.list(ELASTIC_JOBS, namespace))
+    found = await ask(
+        cluster,
+        ELASTIC_JOBS,
+        "",
+        lambda: cluster.kube.list(ELASTIC_JOBS, namespace, label_selector=selector),
+    )
     chosen = (
         job
         for job in found["items"]

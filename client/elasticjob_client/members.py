@@ -18,6 +18,8 @@ from elasticjob_client.related import pods_of
 MAX_RANKS = 100
 """Bound of the ranks in one choice."""
 _RANKS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6})*")
+_FAILED = "Failed"
+"""The phase of a refused job, and type and reason of its condition."""
 Ranks = Mapping[str, int]
 """Ranks in the present world by the pod's UID; empty if the master does not answer."""
 
@@ -208,6 +210,8 @@ def why_none(job: ElasticJob, pods: Sequence[JobPod], choice: Choice) -> str:
         return (
             f"{where} has no role {choice.role}; it has {', '.join(sorted(job.spec.replica_specs))}"
         )
+    if not members and _was_refused(job):
+        return f"{where} was refused and has had no pods: {' '.join(job.status.message.split())}"
     if not members and job.status.phase in ENDED:
         policy = f"cleanPodPolicy {job.spec.run_policy.clean_pod_policy}"
         end = f"{where} has ended, as {job.status.phase}"
@@ -216,6 +220,12 @@ def why_none(job: ElasticJob, pods: Sequence[JobPod], choice: Choice) -> str:
         return f"{where} has no pods now, as it is {job.status.phase or 'Pending'}"
     none = f"{where} has no member of {_named(choice)} now"
     return f"{none}; it has {len(members)}, `elasticjob query` shows their ranks"
+
+
+def _was_refused(job: ElasticJob) -> bool:
+    """Return whether the job failed before it had a pod, and not because a user stopped it."""
+    ends = [each.reason for each in job.status.conditions if each.type == _FAILED]
+    return job.status.phase == _FAILED and not job.status.master.incarnations and ends == [_FAILED]
 
 
 def _named(choice: Choice) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json, Object, ObjectMeta
@@ -45,10 +44,6 @@ class Event(Object, frozen=True):
     def time(self) -> str:
         """The time in UTC; events in the old form have only the time of the last occurrence."""
         return self.event_time or self.deprecated_last_timestamp or ""
-
-
-class _Events(msgspec.Struct):
-    items: list[Event]
 
 
 def is_pod_of(job: ElasticJob, pod: ObjectMeta) -> bool:
@@ -127,10 +122,12 @@ async def events_of(cluster: Cluster, job: ElasticJob) -> list[Event]:
 
     Raises `ClientError`.
     """
-    namespace = job.metadata.namespace
-    found = await ask(
-        cluster, EVENTS, "", lambda: cluster.kube.list(EVENTS, namespace, as_type=_Events)
-    )
+    return [read(each, Event) for each in await event_objects_of(cluster, job)]
+
+
+async def event_objects_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
+    """Return the events of `events_of` as objects of the API server. Raises `ClientError`."""
+    found = await _all(cluster, EVENTS, job.metadata.namespace)
     roles = (*job.spec.replica_specs, names.ROLE_MASTER)
     prefixes = tuple(f"{job.metadata.name}-{role}-" for role in roles)
 
@@ -144,7 +141,9 @@ async def events_of(cluster: Cluster, job: ElasticJob) -> list[Event]:
             and event.time >= _created(job)
         )
 
-    return sorted(filter(belongs, found.items), key=lambda event: event.time)
+    events = [(read(each, Event), each) for each in found]
+    chosen = [(event.time, each) for event, each in events if belongs(event)]
+    return [each for _, each in sorted(chosen, key=lambda timed: timed[0])]
 
 
 async def _all(cluster: Cluster, resource: Resource, namespace: str) -> list[Json]:

@@ -126,6 +126,8 @@ async def stored_master(cluster: Cluster, job: str, problem: ClientError) -> Sto
         answers = await stored_answers(cluster, found)
     except ClientError as none:
         raise type(problem)(f"{problem}; {none}") from problem
+    if found.status.phase in ENDED and answers.autoscaling.waiting_for:
+        answers.autoscaling.waiting_for = "nothing, as the job has ended"
     why = f"{_why(found, problem)}; this is as of {format_time(answers.time)}"
     return StoredMaster(answers, why, is_last=isinstance(problem, MasterUnavailable))
 

@@ -136,7 +136,7 @@ def test_a_run_ends_with_the_last_output_of_a_repeatedly_crashing_process(
     assert run.wait_for_end(process) == 1, run.log()
     *_, said, last = run.log().splitlines()
     assert (said, last) == (
-        "elasticjob: worker 0 has failed: exit code 1",
+        "elasticjob: worker 0 (rank 0) has failed: exit code 1",
         "elasticjob:   [0] no such data set",
     )
     assert run.log().count("and is restarted") == 1

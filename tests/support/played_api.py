@@ -21,10 +21,12 @@ class PlayedApi:
     Attributes:
         answers: by method and end of the path, such as `GET elasticjobs/a`; else 404.
         requests: the requests that were received, in the same form.
+        queries: the query of each request, such as `labelSelector=team=a`.
     """
 
     answers: Mapping[str, Any]
     requests: list[str] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
 
     @asynccontextmanager
     async def cluster(self, folder: Path) -> AsyncIterator[Cluster]:
@@ -45,6 +47,7 @@ class PlayedApi:
     async def _answer(self, request: web.Request) -> web.Response:
         called = f"{request.method} {request.path.partition('/ns/')[2]}"
         self.requests.append(called)
+        self.queries.append(request.query_string)
         if called in self.answers:
             return web.json_response(self.answers[called])
         return web.json_response({"reason": "NotFound", "message": "not found"}, status=404)

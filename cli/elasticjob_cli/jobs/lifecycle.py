@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 from elasticjob_client.cluster import Access, Cluster
+from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import delete_job, set_run_policy
 from elasticjob_client.waiting import parse_milestone, wait_for
 
 from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.options import (
     ExactJob,
+    ExactJobs,
     Job,
     Timeout,
     Wait,
@@ -68,13 +70,26 @@ def stop(job: ExactJob, access: Access, wait: Wait = False, timeout: Timeout = N
 
 
 @for_cluster
-def delete(job: ExactJob, access: Access) -> None:
-    """Delete a job and its pods.
+def delete(jobs: ExactJobs, access: Access) -> None:
+    """Delete jobs and their pods.
 
     Checkpoints on storage of your own are kept.
     """
-    run(access, lambda cluster: delete_job(cluster, job))
-    echo(f"job {job} is deleted")
+
+    async def work(cluster: Cluster) -> bool:
+        all_deleted = True
+        for job in dict.fromkeys(jobs):
+            try:
+                await delete_job(cluster, job)
+            except ClientError as error:
+                echo(f"error: {error}", err=True)
+                all_deleted = False
+            else:
+                echo(f"job {job} is deleted")
+        return all_deleted
+
+    if not run(access, work):
+        raise typer.Exit(1)
 
 
 @for_cluster

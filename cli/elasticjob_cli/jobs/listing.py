@@ -14,21 +14,25 @@ from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.jobs import get_job, list_jobs
-from elasticjob_client.related import Event, events_of, plans_of, requests_without_plan
+from elasticjob_client.related import Event, event_objects_of, plans_of, requests_without_plan
 from elasticjob_client.waiting import parse_phase
-from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
+from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, SCALE_PLANS
 
+from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs import tables
 from elasticjob_cli.jobs.options import Job, for_cluster, run, run_on_job
 from elasticjob_cli.jobs.printing import (
     TABLES,
+    Format,
     Output,
+    PageFormat,
+    print_data,
     print_objects,
     print_table,
     readable,
 )
 
-Format = Annotated[Output, typer.Option("--output", "-o", help="Format.")]
+ObjectFormat = Annotated[Output, typer.Option("--output", "-o", help="Format.")]
 
 
 @for_cluster
@@ -37,24 +41,33 @@ def list_(
     phase: Annotated[
         str | None, typer.Option(help="Only jobs in this phase, such as running.")
     ] = None,
+    selector: Annotated[
+        str,
+        typer.Option("--selector", "-l", help="Only jobs with these labels, such as team=a."),
+    ] = "",
     all_namespaces: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.")
     ] = False,
     local: Annotated[
         bool, typer.Option("--local", help="Runs of `elasticjob run` on this machine.")
     ] = False,
-    output: Format = Output.TABLE,
+    output: ObjectFormat = Output.TABLE,
 ) -> None:
     """List jobs with their phase, workers, step and rate."""
     if local:
-        from elasticjob_cli.run.local import runs_table
+        from elasticjob_cli.run.local import runs_data, runs_table
 
+        if output not in TABLES:
+            _print_runs(runs_data(), output)
+            return
         print_table(runs_table(time.time()), none="nothing runs here; `elasticjob run` begins it")
         return
 
     async def work(cluster: Cluster) -> list[Json]:
         chosen = None if phase is None else parse_phase(phase)
-        return await list_jobs(cluster, all_namespaces=all_namespaces, phase=chosen)
+        return await list_jobs(
+            cluster, all_namespaces=all_namespaces, phase=chosen, selector=selector
+        )
 
     found = run(access, work)
     if output not in TABLES:
@@ -68,7 +81,7 @@ def list_(
 
 
 @for_cluster
-def plans(job: Job, access: Access, output: Format = Output.TABLE) -> None:
+def plans(job: Job, access: Access, output: ObjectFormat = Output.TABLE) -> None:
     """List a job's ScalePlans: source, change and outcome.
 
     ScaleIns and ScaleOuts without a plan, such as refused ones, are listed too.
@@ -90,14 +103,25 @@ def plans(job: Job, access: Access, output: Format = Output.TABLE) -> None:
 
 
 @for_cluster
-def events(job: Job, access: Access) -> None:
+def events(job: Job, access: Access, output: PageFormat = Format.TABLE) -> None:
     """List the events of a job and its pods.
 
     The oldest come first. Most clusters keep events for an hour.
     """
 
-    async def work(cluster: Cluster, name: str) -> list[Event]:
-        return await events_of(cluster, await get_job(cluster, name))
+    async def work(cluster: Cluster, name: str) -> list[Json]:
+        return await event_objects_of(cluster, await get_job(cluster, name))
 
     found = run_on_job(access, job, work)
-    print_table(tables.events_table(found, time.time()), none="no events")
+    if output is not Format.TABLE:
+        print_objects(EVENTS, found, Output(output))
+        return
+    print_table(tables.events_table(readable(found, Event), time.time()), none="no events")
+
+
+def _print_runs(found: list[Json], output: Output) -> None:
+    if output is Output.NAME:
+        for each in found:
+            echo(each["name"])
+        return
+    print_data(found, json_=output is Output.JSON)

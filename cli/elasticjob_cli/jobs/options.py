@@ -34,6 +34,10 @@ ExactJob = Annotated[
     str, typer.Argument(help="Name of the ElasticJob.", metavar="JOB", autocompletion=complete_job)
 ]
 """Of a command that cannot be undone: a job of a similar name must not take its place."""
+ExactJobs = Annotated[
+    list[str],
+    typer.Argument(help="Names of ElasticJobs.", metavar="JOB...", autocompletion=complete_job),
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
 Timeout = Annotated[
     float | None, typer.Option(help="Seconds to wait at most; default: no bound.", min=0.0)

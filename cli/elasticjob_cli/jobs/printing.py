@@ -6,8 +6,9 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
+import typer
 import yaml
 from elasticjob_api.meta import Json
 from elasticjob_client.errors import ClientError
@@ -20,6 +21,16 @@ from elasticjob_cli.echo import echo
 
 T = TypeVar("T")
 _PIPE_WIDTH = 200
+_WRITERS = "managedFields"
+"""A list of the fields that each client wrote, which kubectl does not show either."""
+
+
+class Format(StrEnum):
+    """The formats of a page."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
 
 
 class Output(StrEnum):
@@ -32,6 +43,7 @@ class Output(StrEnum):
     NAME = "name"
 
 
+PageFormat = Annotated[Format, typer.Option("--output", "-o", help="Format.")]
 TABLES = (Output.TABLE, Output.WIDE)
 
 
@@ -62,15 +74,30 @@ def print_table(table: Table, *, none: str) -> None:
 
 
 def print_objects(resource: Resource, found: Sequence[Json], output: Output) -> None:
-    """Print objects as a List of the API, or their names as kubectl accepts them."""
+    """Print objects as a List of the API, or their names as kubectl accepts them.
+
+    `resource`: the kind of the objects that name none, as those of a list.
+    """
     if output is Output.NAME:
         for each in found:
             plural = f"{each.get('kind', resource.kind).lower()}s"
             echo(f"{plural}.{resource.group}/{each['metadata']['name']}")
         return
-    items = [{"apiVersion": resource.api_version, "kind": resource.kind, **each} for each in found]
-    body = {"apiVersion": "v1", "kind": "List", "items": items}
-    if output is Output.JSON:
+    items = [of_kind(resource, each) for each in found]
+    for each in items:
+        metadata = {key: value for key, value in each["metadata"].items() if key != _WRITERS}
+        each["metadata"] = metadata
+    print_data({"apiVersion": "v1", "kind": "List", "items": items}, json_=output is Output.JSON)
+
+
+def of_kind(resource: Resource, found: Json) -> Json:
+    """Return an object with the kind that it has in a list."""
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **found}
+
+
+def print_data(body: Json | list[Json], *, json_: bool) -> None:
+    """Print data as JSON or as YAML."""
+    if json_:
         echo(json.dumps(body, indent=2, ensure_ascii=False))
     else:
         echo(yaml.safe_dump(body, sort_keys=False))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_api.times import format_time
 from elasticjob_api.v1 import job_pb2
 from elasticjob_client.errors import ClientError, JobEnded, MasterUnavailable, NotInTime
@@ -65,19 +66,37 @@ def stop_run(info: RunInfo, *, wait: bool, timeout: float | None) -> str:
     return f"run {info.name} is stopped"
 
 
+async def _observed() -> list[tuple[RunInfo, control.Answer | None, job_pb2.JobStatus | None]]:
+    found = runs(base_folder(os.environ))
+    shown = [_or_none(control.request(_folder(info), control.Show())) for info in found]
+    statuses = [_or_none(_status(info)) for info in found]
+    return list(
+        zip(found, await asyncio.gather(*shown), await asyncio.gather(*statuses), strict=True)
+    )
+
+
+def runs_data() -> list[Json]:
+    """Return the runs for programs; numbers that no process has reported are None."""
+    found = []
+    for info, shown, status in asyncio.run(_observed()):
+        run: Json = {
+            "name": info.name,
+            "size": None if shown is None else shown.size,
+            "worldSize": None if status is None else status.world_size,
+            "step": None if status is None else status.progress.step,
+            "totalSteps": (status.progress.total_steps or None) if status is not None else None,
+            "stepsPerSecond": None if status is None else status.progress.steps_per_second,
+            "started": format_time(info.started),
+            "command": list(info.command),
+        }
+        found.append(run)
+    return found
+
+
 def runs_table(now: float) -> Table:
     """Return a table with a line for each run, with its master's numbers."""
-
-    async def ask() -> list[tuple[RunInfo, control.Answer | None, job_pb2.JobStatus | None]]:
-        found = runs(base_folder(os.environ))
-        shown = [_or_none(control.request(_folder(info), control.Show())) for info in found]
-        statuses = [_or_none(_status(info)) for info in found]
-        return list(
-            zip(found, await asyncio.gather(*shown), await asyncio.gather(*statuses), strict=True)
-        )
-
     table = plain_table("NAME", "WORKERS", "STEP", "RATE", "AGE", "COMMAND")
-    for info, shown, status in asyncio.run(ask()):
+    for info, shown, status in asyncio.run(_observed()):
         size = UNKNOWN
         progress = job_pb2.Progress()
         if status is not None:

@@ -74,6 +74,12 @@ class Output:
                 self._on_closed()
 
 
+def rank_of(last_words: str) -> int | None:
+    """Return the rank before the first of some lines; None if there is none."""
+    match = _RANK.match(last_words.encode())
+    return None if match is None else int(match[1])
+
+
 def coloured_rank(line: bytes) -> bytes:
     """Return a line with its rank in colour."""
     match = _RANK.match(line)

@@ -17,7 +17,7 @@ from elasticjob_processes.killing import kill_marked
 from elasticjob_cli.run import control, workers
 from elasticjob_cli.run.environment import Run, agent_environment
 from elasticjob_cli.run.master_process import MasterProcess
-from elasticjob_cli.run.output import Output
+from elasticjob_cli.run.output import Output, rank_of
 from elasticjob_cli.run.sizes import Bounds, resized
 from elasticjob_cli.run.workers import Action, Decision, Drain, Finish, Start, Workers
 
@@ -171,7 +171,7 @@ class Supervisor:
         restarts = self._workers.restarts
         if code and worker.phase == "running" and not self._workers.stopping:
             self._last_words = last_words
-        decision = workers.ended(self._workers, index, code)
+        decision = workers.ended(self._workers, index, code, rank=rank_of(last_words))
         if decision[0].restarts > restarts:
             self._output.say(
                 f"worker {index} has failed ({workers.describe_exit(code)}) and is restarted"

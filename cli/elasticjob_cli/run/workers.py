@@ -100,8 +100,11 @@ def stop(workers: Workers) -> Decision:
     return after, (*(Drain(index) for index in running), *_end_of_all(after))
 
 
-def ended(workers: Workers, index: int, code: int) -> Decision:
-    """Decide what follows when an agent has ended with an exit code."""
+def ended(workers: Workers, index: int, code: int, *, rank: int | None = None) -> Decision:
+    """Decide what follows when an agent has ended with an exit code.
+
+    `rank`: of its training process in the last world, which differs from the index; None: unknown.
+    """
     worker = workers.present[index]
     if code == 0 and not workers.stopping:
         after = replace(
@@ -114,9 +117,8 @@ def ended(workers: Workers, index: int, code: int) -> Decision:
         return without, _end_of_all(without)
     if (code > 0 and code != names.EXIT_DRAINED) or without.restarts >= without.restart_limit:
         # An agent that ends with its process' code has used up the restarts of the process.
-        return without, (
-            Finish(succeeded=False, why=f"worker {index} has failed: {describe_exit(code)}"),
-        )
+        which = f"worker {index}" if rank is None else f"worker {index} (rank {rank})"
+        return without, (Finish(succeeded=False, why=f"{which} has failed: {describe_exit(code)}"),)
     return _join(replace(without, restarts=without.restarts + 1), [index], ())
 
 

@@ -110,6 +110,27 @@ def test_the_list_fits_a_terminal_of_80_columns() -> None:
         assert f"  {name:{width}}  {line}\n" in shown
 
 
+@pytest.mark.parametrize("arguments", [["--version"], ["version"]])
+def test_the_version_is_a_command_and_an_option(arguments: list[str]) -> None:
+    shown = CliRunner().invoke(command_line(arguments), arguments)
+    assert shown.exit_code == 0
+    assert shown.output.startswith("elasticjob 0.")
+
+
+def test_ctrl_c_while_a_command_is_imported_prints_nothing() -> None:
+    script = (
+        "import sys\n"
+        "class CtrlC:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'aiohttp': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, CtrlC())\n"
+        "from elasticjob_cli.main import main; main()"
+    )
+    command = [sys.executable, "-c", script, "list"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
     result = CliRunner().invoke(command_line(["lst"]), ["lst"])
     assert result.exit_code == 2

@@ -31,7 +31,7 @@ from elasticjob_cli.run.folder import (
     write_info,
 )
 from elasticjob_cli.run.launch import check_command, check_machine
-from elasticjob_cli.run.output import coloured_rank
+from elasticjob_cli.run.output import coloured_rank, rank_of
 from elasticjob_cli.run.sizes import Bounds, initial_size, resized
 from elasticjob_cli.run.workers import Drain, Finish, Start, Workers, ended, scale, stop
 from elasticjob_client.errors import ClientError
@@ -140,6 +140,14 @@ def test_an_agent_that_ends_with_the_code_of_its_process_ends_the_run(code: int)
     assert isinstance(finish, Finish)
     assert not finish.succeeded
     assert finish.why.startswith("worker 1 has failed: ")
+
+
+def test_a_failed_worker_is_named_with_the_rank_that_its_last_words_carry() -> None:
+    words = "[1] Traceback (most recent call last):\n[1] ValueError: no data\n"
+    (finish,) = ended(begun(2), 0, 1, rank=rank_of(words))[1]
+    assert isinstance(finish, Finish)
+    assert finish.why == "worker 0 (rank 1) has failed: exit code 1"
+    assert rank_of("no rank") is None
 
 
 @pytest.mark.parametrize("code", [-9, -15, names.EXIT_DRAINED])

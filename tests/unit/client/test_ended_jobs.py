@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
-from elasticjob_client.errors import JobEnded
+from elasticjob_api import names
+from elasticjob_api.answers import pack
+from elasticjob_api.v1 import job_pb2
+from elasticjob_client.errors import JobEnded, MasterUnavailable
 from elasticjob_client.jobs import set_run_policy
+from elasticjob_client.report import stored_master
 
 from tests.support.played_api import PlayedApi
 
@@ -22,3 +27,27 @@ async def test_a_job_that_has_ended_is_not_suspended(tmp_path: Path) -> None:
         with pytest.raises(JobEnded, match="job ns/a has ended, as Succeeded"):
             await set_run_policy(cluster, "a", suspend=True)
     assert api.requests == ["GET elasticjobs/a"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "waits_for"),
+    [
+        ("Succeeded", "nothing, as the job has ended"),
+        ("Suspended", "the world to train, which is waiting"),
+    ],
+)
+async def test_the_auto_scaler_of_a_job_that_has_ended_waits_for_nothing(
+    tmp_path: Path, phase: str, waits_for: str
+) -> None:
+    job = {
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
+        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
+        "status": {"phase": phase},
+    }
+    last = job_pb2.Autoscaling(enabled=True, waiting_for="the world to train, which is waiting")
+    packed = pack(job_pb2.StoredAnswers(job_uid="u", autoscaling=last))
+    stored = {"binaryData": {names.REPORT_KEY: base64.b64encode(packed).decode()}}
+    api = PlayedApi({"GET elasticjobs/a": job, "GET configmaps/a-query": stored})
+    async with api.cluster(tmp_path) as cluster:
+        found = await stored_master(cluster, "a", MasterUnavailable("it has no master"))
+    assert (await found.get("Autoscaling")).waiting_for == waits_for

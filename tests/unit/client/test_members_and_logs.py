@@ -8,11 +8,13 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobSpec, ElasticJobStatus
-from elasticjob_api.meta import ObjectMeta
+from elasticjob_api.job_status import MasterStatus
+from elasticjob_api.meta import Condition, ObjectMeta
 from elasticjob_client.errors import ClientError
 from elasticjob_client.execution import exit_code
 from elasticjob_client.logs import Position, parse_duration
 from elasticjob_client.members import Choice, JobPod, parse_ranks, why_none
+from msgspec.structs import replace
 
 
 def pod(role: str, index: int) -> JobPod:
@@ -103,6 +105,21 @@ def test_a_selection_without_members_reports_why(
         status=ElasticJobStatus(phase=phase),  # type: ignore[arg-type]
     )
     assert f"job n/a {why}" in why_none(job, pods, choice)
+
+
+@pytest.mark.parametrize(("reason", "refused"), [("Failed", True), ("Stopped", False)])
+def test_the_logs_of_a_refused_job_report_why_it_was_refused(reason: str, refused: bool) -> None:
+    message = "spec.replicaSpecs.worker.replicas: 9 is more than maxReplicas 4"
+    condition = Condition(type="Failed", status="True", reason=reason)
+    job = ElasticJob(
+        metadata=ObjectMeta(name="a", namespace="n"),
+        spec=ElasticJobSpec(framework="custom", replica_specs={"worker": None}),  # type: ignore[dict-item]
+        status=ElasticJobStatus(phase="Failed", message=message, conditions=[condition]),
+    )
+    said = why_none(job, [], Choice())
+    assert (said == f"job n/a was refused and has had no pods: {message}") == refused
+    ran = replace(job, status=replace(job.status, master=MasterStatus(incarnations=1)))
+    assert "its pods are deleted" in why_none(ran, [], Choice())
 
 
 def test_ranks_are_numbers_of_a_bounded_count() -> None:
