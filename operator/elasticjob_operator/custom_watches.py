@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from elasticjob_api import names
 from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.informer import Change, Identity, Informer
@@ -19,7 +20,7 @@ from elasticjob_kube.session import Kube
 
 from elasticjob_operator.events import Subject
 from elasticjob_operator.own_conditions import OwnConditions
-from elasticjob_operator.store import TYPES, Custom, JobKey, Store
+from elasticjob_operator.store import TYPES, Custom, JobKey, Store, to_cache
 
 log = logging.getLogger(__name__)
 _PAUSE_SECONDS = 1.0
@@ -98,10 +99,15 @@ def _informer(
         message = f"the operator leaves this {resource.kind} alone until it can read it: {why}"
         conditions.set(subject, "Unreadable", "CannotBeDecoded", message)
 
+    decoder = msgspec.json.Decoder(TYPES[resource])
+
+    def decode(raw: msgspec.Raw) -> Custom:
+        return to_cache(decoder.decode(raw))
+
     return Informer(
         kube,
         resource,
-        TYPES[resource],
+        decode,
         namespace=namespace,
         on_change=on_change,
         on_unreadable=on_unreadable,

@@ -28,6 +28,7 @@ from elasticjob_kube.resources import (
     Resource,
 )
 
+from elasticjob_operator.core.job_end import without_unused_templates
 from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.members.cluster_rules import Rules, with_cluster_rules
 from elasticjob_operator.core.model.identity import identity_of
@@ -108,7 +109,10 @@ class Store:
             assert before is not None
             self.forget(before)
             return key_of(before)
-        return key_of(after) if self._put(after) else None
+        if self._put(after):
+            return key_of(after)
+        self._share(after)
+        return None
 
     def update(self, resource: Resource, raw: Mapping[str, Any]) -> JobKey | None:
         """Cache a custom resource from an answer of the API server.
@@ -116,14 +120,14 @@ class Store:
         Return its job's key if this version was not cached yet.
         """
         try:
-            custom = msgspec.convert(raw, TYPES[resource])
+            custom = to_cache(msgspec.convert(raw, TYPES[resource]))
         except msgspec.ValidationError as error:
             metadata = raw.get("metadata", {})
             where = f"{metadata.get('namespace')}/{metadata.get('name')}"
             log.warning("%s %s cannot be read and is left alone: %s", resource.kind, where, error)
             self.set_aside(str(metadata.get("uid")))
             return None
-        return self.change(None, custom)
+        return key_of(custom) if self._put(custom) else None
 
     def set_aside(self, uid: str) -> None:
         """Remove an object that can no longer be read; no decision includes it until it can."""
@@ -303,6 +307,18 @@ class Store:
             return False
         self._customs[key][uid] = custom
         return True
+
+    def _share(self, custom: Custom) -> None:
+        """Cache the informer's copy of a version in place of an equal one, so that there is one."""
+        cached = self._customs.get(key_of(custom), {})
+        old = cached.get(custom.metadata.uid)
+        if old is not None and old.metadata.resource_version == custom.metadata.resource_version:
+            cached[custom.metadata.uid] = custom
+
+
+def to_cache(custom: Custom) -> Custom:
+    """Return a custom resource with no more than is read of it."""
+    return without_unused_templates(custom) if isinstance(custom, ElasticJob) else custom
 
 
 def key_of(custom: Custom) -> JobKey:

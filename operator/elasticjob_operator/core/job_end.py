@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from elasticjob_api import names
-from elasticjob_api.elasticjob import ElasticJobStatus, Phase
+from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus, Phase
 from elasticjob_api.indices import format_indices, parse_indices
 from elasticjob_api.job_sizes import why_not_scaled
 from elasticjob_api.times import parse_time
@@ -18,6 +20,8 @@ from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.quota.workloads import finish_workloads
 from elasticjob_operator.core.scaling.plan_queue import end_plans_and_requests
 from elasticjob_operator.core.status_writes import decision_with_status
+
+_NO_TEMPLATE: dict[str, Any] = {"spec": {"containers": [{}]}}
 
 
 def end_job(
@@ -102,6 +106,19 @@ def clean_up_job(observed: Observed, now: float) -> Decision:
         now,
         requeue_after=shortest_wait(ttl_left, result.requeue_after),
     )
+
+
+def without_unused_templates(job: ElasticJob) -> ElasticJob:
+    """Return an ended job without its templates, of which no pod is created any more.
+
+    Decoded, they take ten times the memory of their JSON.
+    """
+    if job.status.phase not in job_status.FINISHED_PHASES:
+        return job
+    roles = {
+        role: replace(spec, template=_NO_TEMPLATE) for role, spec in job.spec.replica_specs.items()
+    }
+    return replace(job, spec=replace(job.spec, replica_specs=roles))
 
 
 def _with_present_pods(observed: Observed) -> ElasticJobStatus:

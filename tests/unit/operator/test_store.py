@@ -8,9 +8,15 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from elasticjob_operator.core.model.limit_ranges import LimitRange
+from elasticjob_operator.custom_watches import custom_informers
+from elasticjob_operator.events import Events
+from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.store import JobKey, Store
+
+from tests.support.simulator.fake_kube import FakeKube
 
 Json = dict[str, Any]
 KEY = JobKey("ns", "job")
@@ -85,3 +91,44 @@ def limit_range(uid: str, *, namespace: str = "ns", **default: str) -> LimitRang
         {"type": "Pod", "max": {"nvidia.com/gpu": 1}},
     ]
     return msgspec.convert({"metadata": metadata, "spec": {"limits": limits}}, LimitRange)
+
+
+def job_body(phase: str) -> Json:
+    container = {"name": "train", "image": "train:1", "command": ["train"]}
+    role = {"template": {"spec": {"containers": [container]}}, "replicas": 3}
+    spec = {"framework": "jax", "replicaSpecs": {"worker": role}}
+    return stored("ElasticJob", "job", "new", 1, spec) | {"status": {"phase": phase}}
+
+
+async def watched(store: Store, phase: str) -> Informer[ElasticJob]:
+    """Return the operator's informer of jobs after it has listed one in this phase."""
+    kube: Any = FakeKube()
+    await kube.create(ELASTIC_JOBS, "ns", job_body(phase))
+    conditions = OwnConditions(kube, Events(kube, "test"))
+    informer: Informer[ElasticJob] = custom_informers(
+        kube, None, store, conditions, lambda _: None
+    )[0]
+    store.update(ELASTIC_JOBS, kube.all(ELASTIC_JOBS)[0])  # as from the answer to a write
+    await informer.refresh()
+    return informer
+
+
+async def test_store_and_informer_keep_one_copy_of_a_job_that_the_operator_has_written() -> None:
+    store = Store()
+    informer = await watched(store, "Suspended")
+    job = store.job(KEY)
+    assert job is not None
+    assert job is informer.get(job.metadata.uid)
+    assert job.spec.replica_specs["worker"].template["spec"]["containers"][0]["image"] == "train:1"
+
+
+@pytest.mark.guarantee("one-job-delays-no-other")
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+async def test_the_templates_of_an_ended_job_are_not_kept(phase: str) -> None:
+    store = Store()
+    informer = await watched(store, phase)
+    job = store.job(KEY)
+    assert job is not None
+    assert job is informer.get(job.metadata.uid)
+    worker = job.spec.replica_specs["worker"]
+    assert (worker.template, worker.replicas) == ({"spec": {"containers": [{}]}}, 3)
