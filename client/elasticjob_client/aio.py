@@ -64,6 +64,7 @@ class AsyncClient:
         env: Mapping[str, str] | None = None,
         cpu: str | None = None,
         memory: str | None = None,
+        restart_limit: int | None = None,
         name: str | None = None,
         dry_run: bool = False,
     ) -> AsyncJob:
@@ -81,6 +82,7 @@ class AsyncClient:
             env: environment variables.
             cpu: request of each worker, such as "500m".
             memory: request and limit of each worker, such as "4Gi".
+            restart_limit: restarts of a failed worker before the job fails; None: 3.
             name: of the job; None: a name that begins with the name of `what`.
             dry_run: let the API server check the job, and create nothing.
 
@@ -98,6 +100,7 @@ class AsyncClient:
             cpu=cpu,
             memory=memory,
             env=env or {},
+            restart_limit=restart_limit,
         )
         return await self._create(_submission(what, training, fn_args, name), dry_run=dry_run)
 

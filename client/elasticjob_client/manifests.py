@@ -27,6 +27,8 @@ MAX_FILES_BYTES = 768 * 1024
 MAX_JOB_NAME = 40
 MAX_GPUS = 64
 """Bound of the GPUs of each worker."""
+MAX_RESTARTS = 10_000
+"""Bound of `restartLimit` in the API."""
 CONTAINER = "train"
 _LEAST_MEMORY = 1024 * 1024
 _VOLUME = "script"
@@ -55,6 +57,7 @@ class Training:
         gpus: of each worker.
         cpu: request of each worker, as a quantity.
         memory: request and limit of each worker, as a quantity.
+        restart_limit: counted restarts of a worker before the job fails; None: the API's default.
         restart_rules: of the workers.
     """
 
@@ -66,6 +69,7 @@ class Training:
     cpu: str | None = None
     memory: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    restart_limit: int | None = None
     restart_rules: Sequence[Json] = ()
 
     def __post_init__(self) -> None:
@@ -84,6 +88,11 @@ class Training:
             )
         if type(self.gpus) is not int or not 0 <= self.gpus <= MAX_GPUS:
             raise ClientError(f"gpus: {self.gpus!r:.40} is not a whole number from 0 to {MAX_GPUS}")
+        limit = 0 if self.restart_limit is None else self.restart_limit
+        if type(limit) is not int or not 0 <= limit <= MAX_RESTARTS:
+            raise ClientError(
+                f"restart_limit: {limit!r:.40} is not a whole number from 0 to {MAX_RESTARTS}"
+            )
         for name, amount in (("cpu", self.cpu), ("memory", self.memory)):
             if amount is not None and not isinstance(amount, str):
                 example = "500m or 2" if name == "cpu" else "500Mi or 4Gi"
@@ -253,6 +262,8 @@ def _worker(training: Training, config_map: str | None) -> Json:
         role["minReplicas"] = workers.least
     if workers.most is not None:
         role["maxReplicas"] = workers.most
+    if training.restart_limit is not None:
+        role["restartLimit"] = training.restart_limit
     if training.restart_rules:
         role["restartRules"] = list(training.restart_rules)
     return role | {"template": _template(training, config_map, gpus=training.gpus)}

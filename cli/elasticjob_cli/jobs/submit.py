@@ -13,7 +13,13 @@ from elasticjob_api.meta import Json
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.logs import LogOptions
-from elasticjob_client.manifests import MAX_GPUS, Training, parse_env, parse_workers
+from elasticjob_client.manifests import (
+    MAX_GPUS,
+    MAX_RESTARTS,
+    Training,
+    parse_env,
+    parse_workers,
+)
 from elasticjob_client.members import Choice
 from elasticjob_client.submission import (
     Submission,
@@ -78,6 +84,14 @@ def submit(
     env: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE; may be given more than once.")
     ] = None,
+    restart_limit: Annotated[
+        int | None,
+        typer.Option(
+            help="Restarts of a failed worker before the job fails; default: 3.",
+            min=0,
+            max=MAX_RESTARTS,
+        ),
+    ] = None,
     dry_run: Annotated[
         DryRun | None, typer.Option(help="Create nothing; server: let it check the job.")
     ] = None,
@@ -102,6 +116,7 @@ def submit(
         "--cpu": cpu,
         "--memory": memory,
         "--env": env,
+        "--restart-limit": restart_limit is not None,
         "arguments": args,
     }
     with reported():
@@ -115,6 +130,7 @@ def submit(
                 cpu=cpu,
                 memory=memory,
                 env=parse_env(env or ()),
+                restart_limit=restart_limit,
             )
             submission = of_script(Path(file), training, name=name)
         else:

@@ -94,3 +94,16 @@ async def test_runs_on_this_machine_are_printed_for_programs(tmp_path: Path) -> 
     code, out, _ = await ran(PlayedApi({}), tmp_path, "list", "--local", "-o", "json")
     assert code == 0
     assert isinstance(json.loads(out), list)
+
+
+async def test_the_restart_limit_of_submit_is_that_of_the_workers_of_a_script_only(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "train.py").write_text("print()\n")
+    (tmp_path / "train.yaml").write_text("kind: ElasticJob\n")
+    options = ("--restart-limit=0", "--dry-run=client", "-o", "yaml")
+    _, out, _ = await elasticjob("submit", "train.py", "--image=i", *options, folder=tmp_path)
+    job = next(yaml.safe_load_all(out))
+    assert job["spec"]["replicaSpecs"]["worker"]["restartLimit"] == 0
+    code, _, errors = await elasticjob("submit", "train.yaml", *options, folder=tmp_path)
+    assert (code, errors.split(":")[1].strip()) == (1, "--restart-limit")

@@ -49,6 +49,17 @@ def test_other_numbers_of_workers_are_refused(text: str) -> None:
         parse_workers(text)
 
 
+@pytest.mark.parametrize("limit", [0, 10_000])
+def test_a_restart_limit_is_that_of_the_workers(limit: int) -> None:
+    assert worker(restart_limit=limit)["restartLimit"] == limit
+
+
+@pytest.mark.parametrize("limit", [-1, 10_001, True, "3"])
+def test_another_restart_limit_is_refused(limit: object) -> None:
+    with pytest.raises(ClientError, match=r"restart_limit: .* from 0 to 10000"):
+        worker(restart_limit=limit)
+
+
 def test_what_is_not_asked_for_is_left_to_the_api() -> None:
     assert worker() == {
         "replicas": 1,
