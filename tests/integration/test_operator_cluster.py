@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from elasticjob_api import names
 from elasticjob_kube.resources import (
@@ -23,6 +24,7 @@ from elasticjob_kube.resources import (
 )
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
+from elasticjob_localcluster.controlplane.ports import free_port
 
 from tests.support.fake_kubelet import end, kubelet
 from tests.support.operator_process import (
@@ -69,6 +71,37 @@ async def test_a_job_becomes_master_and_workers_with_all_their_objects(
             names.SECRET_CERT,
             names.SECRET_KEY,
         }
+
+
+@pytest.mark.guarantee("one-job-delays-no-other")
+async def test_the_metrics_name_a_job_with_its_decisions_until_it_is_deleted(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    port = free_port()
+
+    async def metrics() -> str:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.get(f"http://127.0.0.1:{port}/metrics") as response,
+        ):
+            return await response.text()
+
+    async def is_named() -> bool:
+        return series in await metrics()
+
+    async def is_not_named() -> bool:
+        return not await is_named()
+
+    series = f'elasticjob_decision_seconds_count{{job_name="job",job_namespace="{namespace}"}}'
+    http = ("--http-port", str(port))
+    async with (
+        operator(cluster.kubeconfig, namespace, tmp_path / "log", *http),
+        kubelet(kube, namespace),
+    ):
+        await run_job(kube, namespace, job())
+        assert await is_named()
+        await kube.delete(ELASTIC_JOBS, namespace, "job")
+        await until("no metric of the job", is_not_named)
 
 
 async def test_every_way_to_change_the_size_works_and_the_spec_follows(
