@@ -117,7 +117,7 @@ async def test_without_the_official_client_a_kubeconfig_is_refused_with_the_pack
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", "/somewhere")
-    for module in ("kubernetes", "kubernetes.aio"):
+    for module in ("kubernetes", "kubernetes.aio", "kubernetes.aio.config"):
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, "elasticjob_kube.kubeconfig", raising=False)
     monkeypatch.delattr("elasticjob_kube.kubeconfig", raising=False)
