@@ -40,7 +40,6 @@ from elasticjob_operator.core.quota.workloads import workloads_while_active
 from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling
 from elasticjob_operator.core.status_writes import decision_with_status
-from elasticjob_operator.core.waiting_pods import why_they_wait
 from elasticjob_operator.core.waiting_roles import waiting_roles
 
 
@@ -77,10 +76,7 @@ def reconcile_active_job(observed: Observed, now: float, defaults: Defaults) -> 
         failure = JobFailure(why)
     if failure:
         return end_job(observed, status, failure, now)
-    why_pods_wait, next_reason = why_they_wait(observed, status, now)
-    status = job_status.with_phase(
-        observed, status, now, waiting=waiting, why_pods_wait=why_pods_wait
-    )
+    status = job_status.with_phase(observed, status, now, waiting=waiting)
 
     plan_writes = [action for action in scaling.actions if _is_plan_write(action)]
     before_status = _infrastructure_for_new_pods(
@@ -107,7 +103,6 @@ def reconcile_active_job(observed: Observed, now: float, defaults: Defaults) -> 
             members.requeue_after,
             master.requeue_after,
             next_deadline,
-            next_reason,
             seconds_until_replaced(observed, now),
         ),
     )

@@ -179,11 +179,10 @@ def with_phase(
     now: float,
     *,
     waiting: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    why_pods_wait: str = "",
 ) -> ElasticJobStatus:
     """Return the status with phase, conditions and the master's address; `status` has the counts.
 
-    The message names the roles that are `waiting` for others to start, and says why pods wait.
+    The message names the roles that are `waiting` for others to start.
     """
     job = observed.job
     master = next(
@@ -221,7 +220,6 @@ def with_phase(
     ]
     parts = (
         missing,
-        why_pods_wait,
         *order,
         *_too_many_members(job, status),
         _pending_restarts(job, status, now),

@@ -78,40 +78,10 @@ class PodCondition(Object, frozen=True):
     last_transition_time: str | None = None
 
 
-class VolumeSource(Object, frozen=True):
-    """The object that a volume is mounted from."""
-
-    name: str = ""
-    secret_name: str = ""
-    claim_name: str = ""
-    optional: bool | None = None
-
-
-class Volume(Object, frozen=True):
-    """A volume, by the objects that have to exist before it can be mounted."""
-
-    config_map: VolumeSource | None = None
-    secret: VolumeSource | None = None
-    persistent_volume_claim: VolumeSource | None = None
-
-    @property
-    def must_exist(self) -> str:
-        """The kind and name of that object; empty if the volume needs none."""
-        for kind, source in (
-            ("ConfigMap", self.config_map),
-            ("Secret", self.secret),
-            ("PersistentVolumeClaim", self.persistent_volume_claim),
-        ):
-            if source is not None and not source.optional:
-                return f"{kind} {source.name or source.secret_name or source.claim_name}"
-        return ""
-
-
 class PodSpec(Object, frozen=True):
     """The part of a pod's spec that decisions need."""
 
     containers: list[Container] = []
-    volumes: list[Volume] = []
     node_name: str = ""
 
 
