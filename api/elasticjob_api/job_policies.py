@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
-from elasticjob_api.limits import MAX_ROLES
+from elasticjob_api.limits import MAX_RESTARTS, MAX_ROLES
 from elasticjob_api.meta import Object, Rule, Time
 from elasticjob_api.replica_spec import DELAYS_IN_ORDER, RoleName, Seconds, immutable_if_set
 from elasticjob_api.resources import ResourceLimits
@@ -64,7 +64,8 @@ class MasterSpec(Object, frozen=True):
         ),
     ] = {}
     restart_limit: Annotated[
-        int, Meta(description="Number of counted restarts before the job fails.", ge=0, le=10_000)
+        int,
+        Meta(description="Number of counted restarts before the job fails.", ge=0, le=MAX_RESTARTS),
     ] = 10
     pod_force_delete_seconds: Annotated[
         Seconds,

@@ -36,6 +36,8 @@ MAX_INDEX = 100_000
 """The highest index of a member."""
 MAX_INDICES = 20_000
 """Members of a role in a status: twice a role's limit, for a plan that replaces all members."""
+MAX_RESTARTS = 10_000
+"""Bound of the limits of counted restarts and of restarts in a pod."""
 MAX_COUNTER = 1_000_000_000
 """The greatest value of a counter in a status, such as of restarts."""
 MAX_GENERATION = 2**53

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from elasticjob_api.limits import DEFAULT_DRAIN_SECONDS, MAX_ROLES, MAX_SLOTS
+from elasticjob_api.limits import DEFAULT_DRAIN_SECONDS, MAX_RESTARTS, MAX_ROLES, MAX_SLOTS
 from elasticjob_api.meta import Object, Quantity, Rule
 
 PodTemplate = Annotated[
@@ -273,7 +273,7 @@ class ReplicaSpec(Object, frozen=True):
         Meta(
             description="Number of counted restarts of one member before the job fails.",
             ge=0,
-            le=10_000,
+            le=MAX_RESTARTS,
         ),
     ] = 3
     restart_rules: Annotated[
@@ -312,7 +312,7 @@ class ReplicaSpec(Object, frozen=True):
             description="How often a crashed training process is restarted inside its pod. The "
             "next crash ends the pod.",
             ge=0,
-            le=10_000,
+            le=MAX_RESTARTS,
         ),
     ] = 0
     pod_force_delete_seconds: Annotated[

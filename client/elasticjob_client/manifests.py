@@ -15,6 +15,7 @@ from pathlib import PurePath
 from elasticjob_api import file_digests, names
 from elasticjob_api.elasticjob import MAX_REPLICAS
 from elasticjob_api.frameworks import FRAMEWORKS
+from elasticjob_api.limits import MAX_RESTARTS
 from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 
@@ -27,8 +28,6 @@ MAX_FILES_BYTES = 768 * 1024
 MAX_JOB_NAME = 40
 MAX_GPUS = 64
 """Bound of the GPUs of each worker."""
-MAX_RESTARTS = 10_000
-"""Bound of `restartLimit` in the API."""
 CONTAINER = "train"
 _LEAST_MEMORY = 1024 * 1024
 _VOLUME = "script"

@@ -106,7 +106,7 @@ async def requests_without_plan(cluster: Cluster, job: ElasticJob) -> list[Json]
     for resource in (SCALE_INS, SCALE_OUTS):
         found = await _all(cluster, resource, job.metadata.namespace)
         requests += (
-            {"apiVersion": resource.api_version, "kind": resource.kind, **each}
+            of_kind(resource, each)
             for each in found
             if each["spec"].get("jobName") == job.metadata.name
             and may_be_of_job(
@@ -122,11 +122,20 @@ async def events_of(cluster: Cluster, job: ElasticJob) -> list[Event]:
 
     Raises `ClientError`.
     """
-    return [read(each, Event) for each in await event_objects_of(cluster, job)]
+    return [event for event, _ in await _events(cluster, job)]
 
 
 async def event_objects_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
     """Return the events of `events_of` as objects of the API server. Raises `ClientError`."""
+    return [found for _, found in await _events(cluster, job)]
+
+
+def of_kind(resource: Resource, found: Json) -> Json:
+    """Return an object with `apiVersion` and `kind`, which the API server omits in lists."""
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **found}
+
+
+async def _events(cluster: Cluster, job: ElasticJob) -> list[tuple[Event, Json]]:
     found = await _all(cluster, EVENTS, job.metadata.namespace)
     roles = (*job.spec.replica_specs, names.ROLE_MASTER)
     prefixes = tuple(f"{job.metadata.name}-{role}-" for role in roles)
@@ -142,8 +151,8 @@ async def event_objects_of(cluster: Cluster, job: ElasticJob) -> list[Json]:
         )
 
     events = [(read(each, Event), each) for each in found]
-    chosen = [(event.time, each) for event, each in events if belongs(event)]
-    return [each for _, each in sorted(chosen, key=lambda timed: timed[0])]
+    chosen = [(event, each) for event, each in events if belongs(event)]
+    return sorted(chosen, key=lambda pair: pair[0].time)
 
 
 async def _all(cluster: Cluster, resource: Resource, namespace: str) -> list[Json]:

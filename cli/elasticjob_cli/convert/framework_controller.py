@@ -7,6 +7,7 @@ agent. If tasks wait for each other's addresses (`framework_barrier.py`), the ro
 from __future__ import annotations
 
 from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
+from elasticjob_api.limits import MAX_RESTARTS
 from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import (
@@ -140,12 +141,12 @@ def _retries(policy: Fields, found: Json, at: Place) -> None:
     policy.done()
     if count == _ALWAYS:
         found["restartOnSuccess"] = True
-    found["restartLimit"] = jobs.MAX_RESTARTS
+    found["restartLimit"] = MAX_RESTARTS
     if count >= 0:
-        found["restartLimit"] = min(count, jobs.MAX_RESTARTS)
+        found["restartLimit"] = min(count, MAX_RESTARTS)
     if fancy:
         if count < 0:
-            message = f"{count}: no bound there, {jobs.MAX_RESTARTS} counted restarts here"
+            message = f"{count}: no bound there, {MAX_RESTARTS} counted restarts here"
             policy.differs("maxRetryCount", message, (*at, "restartLimit"))
         # After a conflict over a shared resource, tasks must not all restart at once.
         rule = {"action": "Ignore", "exitCodes": [201]}

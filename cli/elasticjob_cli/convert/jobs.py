@@ -18,7 +18,6 @@ from elasticjob_cli.convert import templates
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.report import Place, Report, shown
 
-MAX_RESTARTS = 10_000
 MORE_MEMORY = "a member that was OOMKilled gets twice its memory, up to maxMemory"
 OUT_OF_MEMORY = f"there OOMKilled fails the job, here {MORE_MEMORY}"
 _ROLE_ORDER = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticjob_api.elasticjob import MAX_INT32, MAX_REPLICAS
-from elasticjob_api.limits import MAX_SLOTS
+from elasticjob_api.limits import MAX_RESTARTS, MAX_SLOTS
 from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert import common_fields, jobs, launcher, templates, torch_commands
@@ -31,7 +31,7 @@ def mpi_job(document: Fields, report: Report) -> Json | None:
     first = launcher.read_role(first_specs, "launcher")
     worker = launcher.read_role(worker_specs, "worker")
     limit = draft.spec["runPolicy"].pop("backoffLimit", _MPI_BACKOFF_LIMIT)
-    first.setdefault("restartLimit", min(limit, jobs.MAX_RESTARTS))
+    first.setdefault("restartLimit", min(limit, MAX_RESTARTS))
     policy.differs("backoffLimit", "of the launcher, as there", place("launcher", "restartLimit"))
     slots = spec.integer("slotsPerWorker", 1, MAX_SLOTS) or 1
     if spec.boolean("runLauncherAsWorker", default=False):
@@ -101,7 +101,7 @@ def _restart_policy(group: Fields, written: Json, draft: Draft) -> None:
         written["restartLimit"] = 0
         message = launcher.NEVER.format(what="job")
     elif limit is not None:
-        written["restartLimit"] = min(limit, jobs.MAX_RESTARTS)
+        written["restartLimit"] = min(limit, MAX_RESTARTS)
         message = f"{policy}: the limit is backoffLimit; {jobs.MORE_MEMORY}"
     else:
         restarts = "a member is restarted at most restartLimit (3) times"
@@ -123,7 +123,7 @@ def _elastic(spec: Fields, worker: Json, report: Report) -> None:
     policy.raw("nProcPerNode")
     common_fields.read_bounds(policy, worker)
     if (restarts := policy.integer("maxRestarts", 0, MAX_INT32)) is not None:
-        worker["processRestartLimit"] = min(restarts, jobs.MAX_RESTARTS)
+        worker["processRestartLimit"] = min(restarts, MAX_RESTARTS)
         message = "maxRestarts: in the life of a pod; all processes of the world restart together"
         policy.differs("maxRestarts", message, place("worker", "processRestartLimit"))
     for name in ("rdzvBackend", "rdzvPort", "rdzvHost", "rdzvId", "rdzvConf", "standalone"):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from elasticjob_api.limits import MAX_SLOTS
+from elasticjob_api.limits import MAX_RESTARTS, MAX_SLOTS
 from elasticjob_api.meta import Json
 
-from elasticjob_cli.convert import jobs, templates, torchrun
+from elasticjob_cli.convert import templates, torchrun
 from elasticjob_cli.convert.jobs import container_place, place
 from elasticjob_cli.convert.report import Report
 
@@ -48,7 +48,7 @@ def _set_fields(role: Json, found: torchrun.Found, report: Report, where: str, n
         message = f"--nproc-per-node={processes}: there is a process for each GPU, or one"
         report.differs(where, message, place(name, "template"))
     if (restarts := found.number("max-restarts")) is not None:
-        role.setdefault("processRestartLimit", min(restarts, jobs.MAX_RESTARTS))
+        role.setdefault("processRestartLimit", min(restarts, MAX_RESTARTS))
         message = (
             "from --max-restarts: in the life of a pod; all processes of the world restart together"
         )

@@ -14,7 +14,7 @@ from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import get_job, get_object, read
 from elasticjob_client.members import Ranks, ranks_of
-from elasticjob_client.related import event_objects_of, events_of, plans_of, pods_of
+from elasticjob_client.related import event_objects_of, events_of, of_kind, plans_of, pods_of
 from elasticjob_client.report import stored_answers
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, PODS, SCALE_PLANS
 from rich.console import RenderableType
@@ -26,7 +26,6 @@ from elasticjob_cli.jobs.printing import (
     Output,
     PageFormat,
     console,
-    of_kind,
     print_objects,
     readable,
 )

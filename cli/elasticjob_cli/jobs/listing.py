@@ -14,7 +14,13 @@ from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.jobs import get_job, list_jobs
-from elasticjob_client.related import Event, event_objects_of, plans_of, requests_without_plan
+from elasticjob_client.related import (
+    Event,
+    event_objects_of,
+    events_of,
+    plans_of,
+    requests_without_plan,
+)
 from elasticjob_client.waiting import parse_phase
 from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, SCALE_PLANS
 
@@ -109,14 +115,17 @@ def events(job: Job, access: Access, output: PageFormat = Format.TABLE) -> None:
     The oldest come first. Most clusters keep events for an hour.
     """
 
-    async def work(cluster: Cluster, name: str) -> list[Json]:
+    async def objects(cluster: Cluster, name: str) -> list[Json]:
         return await event_objects_of(cluster, await get_job(cluster, name))
 
-    found = run_on_job(access, job, work)
+    async def decoded(cluster: Cluster, name: str) -> list[Event]:
+        return await events_of(cluster, await get_job(cluster, name))
+
     if output is not Format.TABLE:
-        print_objects(EVENTS, found, Output(output))
+        print_objects(EVENTS, run_on_job(access, job, objects), Output(output))
         return
-    print_table(tables.events_table(readable(found, Event), time.time()), none="no events")
+    found = run_on_job(access, job, decoded)
+    print_table(tables.events_table(found, time.time()), none="no events")
 
 
 def _print_runs(found: list[Json], output: Output) -> None:

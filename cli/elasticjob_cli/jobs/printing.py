@@ -13,6 +13,7 @@ import yaml
 from elasticjob_api.meta import Json
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import read
+from elasticjob_client.related import of_kind
 from elasticjob_kube.resources import Resource
 from rich.console import Console
 from rich.table import Table
@@ -88,11 +89,6 @@ def print_objects(resource: Resource, found: Sequence[Json], output: Output) -> 
         metadata = {key: value for key, value in each["metadata"].items() if key != _WRITERS}
         each["metadata"] = metadata
     print_data({"apiVersion": "v1", "kind": "List", "items": items}, json_=output is Output.JSON)
-
-
-def of_kind(resource: Resource, found: Json) -> Json:
-    """Return an object with the kind that it has in a list."""
-    return {"apiVersion": resource.api_version, "kind": resource.kind, **found}
 
 
 def print_data(body: Json | list[Json], *, json_: bool) -> None:

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 import yaml
+from elasticjob_api.limits import MAX_RESTARTS
 from elasticjob_api.meta import Json
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.logs import LogOptions
 from elasticjob_client.manifests import (
     MAX_GPUS,
-    MAX_RESTARTS,
     Training,
     parse_env,
     parse_workers,

@@ -78,13 +78,12 @@ def clean_up_job(observed: Observed, now: float) -> Decision:
     policy = observed.job.spec.run_policy
     is_deleted = job.metadata.deletion_timestamp is not None
     clean_pod_policy = "All" if is_deleted else policy.clean_pod_policy
+    ttl = None if is_deleted else policy.ttl_seconds_after_finished
     ttl_left = None
-    if policy.ttl_seconds_after_finished is not None and job.status.completion_time is not None:
-        ttl_left = parse_time(job.status.completion_time) + policy.ttl_seconds_after_finished - now
-    if is_deleted:
-        ttl_left = None
-    elif ttl_left is not None and ttl_left <= 0:
-        return Decision((DeleteJob(),))
+    if ttl is not None and job.status.completion_time is not None:
+        ttl_left = parse_time(job.status.completion_time) + ttl - now
+        if ttl_left <= 0:
+            return Decision((DeleteJob(),))
     result = ReconcileResult(_with_present_pods(observed))
     too_many = excess(observed)
     for pod in (*observed.pods, *observed.retained):

@@ -29,6 +29,13 @@ STORED = Path(__file__).with_name("stored_state.json")
 UIDS = ("uid-0", "uid-1")
 
 
+def next_master(state: StoredState) -> Controller:
+    """Return a master that continues from a stored state."""
+    controller = Controller(framework="jax", facts=JobFacts(sizes={}))
+    snapshot.restore(controller, state)
+    return controller
+
+
 async def test_a_master_that_is_ended_before_it_has_read_the_state_leaves_it_alone(
     tmp_path: Path,
 ) -> None:
@@ -50,8 +57,7 @@ async def test_leases_of_removed_members_are_free_after_a_restart() -> None:
     ledger = before.ledgers.declare(Dataset("d", 4, 1))
     ledger.lease("uid-0", 1, "one")
     ledger.lease("uid-1", 2, "two")
-    after = Controller(framework="jax", facts=JobFacts(sizes={}))
-    snapshot.restore(after, snapshot.take(before, job_uid=""))
+    after = next_master(snapshot.take(before, job_uid=""))
     restored = after.ledgers.get("d")
     assert {uid: holder.leased for uid, holder in restored.holders().items()} == {"uid-0": {0}}
     assert [shard.id for shard in restored.lease("uid-0", 1, "one")] == [0], (
@@ -67,8 +73,7 @@ async def test_leases_of_a_process_that_the_earlier_master_did_not_store_stay_wi
     before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
     before.connect(MemberConnected("uid-0", running_round=1), lambda _: None)
     before.ledgers.declare(Dataset("d", 4, 1)).lease("uid-0", 1, "one")
-    after = Controller(framework="jax", facts=JobFacts(sizes={}))
-    snapshot.restore(after, snapshot.take(before, job_uid=""))
+    after = next_master(snapshot.take(before, job_uid=""))
     leases = [LeasesOfRound("d", 2, [2, 3])]
     after.connect(MemberConnected("uid-0", running_round=2), lambda _: None, leases)
     ledger = after.ledgers.get("d")
@@ -91,8 +96,7 @@ async def test_the_training_ends_although_an_older_state_was_restored(rounds: in
     held = {uid: [shard.id for shard in ledger.lease(uid, 2, f"s-{uid}")] for uid in UIDS}
     assert held == {"uid-0": [6, 7], "uid-1": [8, 9]}
 
-    after = Controller(framework="jax", facts=JobFacts(sizes={}))
-    snapshot.restore(after, backup)
+    after = next_master(backup)
     for uid in UIDS:
         leases = [LeasesOfRound("d", rounds, held[uid])]
         after.connect(MemberConnected(uid, rounds), lambda _: None, leases, complete=True)
@@ -114,8 +118,7 @@ async def test_an_agent_of_an_earlier_version_keeps_the_leases_that_it_does_not_
     before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
     before.connect(MemberConnected("uid-0", running_round=1), lambda _: None)
     before.ledgers.declare(Dataset("d", 4, 1)).lease("uid-0", 2, "one")
-    after = Controller(framework="jax", facts=JobFacts(sizes={}))
-    snapshot.restore(after, snapshot.take(before, job_uid=""))
+    after = next_master(snapshot.take(before, job_uid=""))
     after.connect(MemberConnected("uid-0", running_round=1), lambda _: None)
     assert after.ledgers.get("d").account().leased == 2
 
@@ -126,8 +129,7 @@ async def test_a_request_whose_answer_was_lost_with_the_master_is_a_new_one() ->
     before.register(Identity("job-worker-0", "uid-0", names.ROLE_WORKER, 0))
     before.connect(MemberConnected("uid-0", running_round=1), lambda _: None)
     before.ledgers.declare(Dataset("d", 4, 1)).lease("uid-0", 2, "lost")
-    after = Controller(framework="jax", facts=JobFacts(sizes={}))
-    snapshot.restore(after, snapshot.take(before, job_uid=""))
+    after = next_master(snapshot.take(before, job_uid=""))
     after.connect(MemberConnected("uid-0", running_round=1), lambda _: None, complete=True)
     ledger = after.ledgers.get("d")
     assert [shard.id for shard in ledger.lease("uid-1", 1, "other")] == [0]
