@@ -18,6 +18,7 @@ from aiohttp.typedefs import Handler
 from elasticjob_api import names
 from elasticjob_dashboard.data import page_data
 from elasticjob_dashboard.page import Page
+from elasticjob_kube.connection import ClosingConnector
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable
@@ -102,7 +103,9 @@ class _Source:
         self._endpoint: MasterEndpoint | None = None
         self._way = AsyncExitStack()
         self._connecting = asyncio.Lock()
-        self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_SECONDS))
+        self._http = aiohttp.ClientSession(
+            connector=ClosingConnector(), timeout=aiohttp.ClientTimeout(total=_SECONDS)
+        )
 
     async def __aenter__(self) -> _Source:
         return self

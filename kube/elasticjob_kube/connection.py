@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import socket
 from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
 
 import aiohttp
 from aiohttp import AddrInfoType
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.connector import Connection
 
 from elasticjob_kube.access import Access
 
@@ -33,9 +37,34 @@ _CHUNKED_BODY_BYTES = 1024 * 1024
 """A larger body is sent in parts, so that it does not block the event loop."""
 
 
+class ClosingConnector(aiohttp.TCPConnector):
+    """A connector that closes each of its connections when it is closed.
+
+    If an answer was not read to its end, aiohttp closes the connection with a TLS handshake in the
+    background. Without this class such a connection stays open until the server answers.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._made = WeakSet[asyncio.Transport]()
+
+    async def connect(self, *request: Any, **options: Any) -> Connection:
+        """Return a connection for a request, and remember it."""
+        connection = await super().connect(*request, **options)
+        if connection.transport is not None:
+            self._made.add(connection.transport)
+        return connection
+
+    async def close(self, *, abort_ssl: bool = False) -> None:
+        """Close all connections, without waiting for the server."""
+        await super().close(abort_ssl=abort_ssl)
+        for transport in self._made:
+            transport.abort()
+
+
 def open_http(access: Access) -> aiohttp.ClientSession:
     """Return an HTTP session with the certificates and the proxy of an access."""
-    connector = aiohttp.TCPConnector(
+    connector = ClosingConnector(
         limit=0,
         ssl=access.context,
         keepalive_timeout=KEEP_ALIVE_SECONDS,

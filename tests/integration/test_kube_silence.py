@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 import yaml
 from elasticjob_api.meta import ObjectMeta
@@ -16,6 +17,7 @@ from elasticjob_kube.resources import CONFIG_MAPS
 from elasticjob_kube.session import Json, Kube, connect
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_localcluster.controlplane.ports import free_port
+from yarl import URL
 
 from tests.support.tcp_proxy import CuttableProxy, cuttable_proxy
 from tests.support.wait import until
@@ -81,3 +83,27 @@ async def test_a_silent_watch_is_replaced_and_nothing_is_missed(
         finally:
             running.cancel()
             await asyncio.wait([running])
+
+
+async def test_a_closed_session_leaves_no_connection_to_a_silent_server(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    def connections() -> list[object]:
+        """Return this process's connections to the proxy."""
+        return [
+            each
+            for each in psutil.Process().net_connections("tcp")
+            if each.raddr and each.raddr.port == port
+        ]
+
+    async with session_through_proxy(cluster, tmp_path) as (proxy, other):
+        port = URL(other.host).port
+        kubeconfig = tmp_path / "through-proxy.kubeconfig"
+        async with (
+            connect(user_agent="test", kubeconfig=kubeconfig) as session,
+            aclosing(session.watch(CONFIG_MAPS, "default", resource_version="0")) as events,
+        ):
+            await anext(events)
+            assert len(connections()) == 1
+            proxy.freeze()
+        await until("the connection is closed", lambda: not connections(), seconds=10)
