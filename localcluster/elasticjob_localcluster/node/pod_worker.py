@@ -12,7 +12,7 @@ import shutil
 import time
 
 from elasticjob_api.times import format_time, parse_time
-from elasticjob_kube.errors import Conflict, KubeError, NotFound, Refused
+from elasticjob_kube.errors import KubeError, NotFound, Refused
 from elasticjob_kube.resources import PODS
 
 from elasticjob_localcluster.node import service_account
@@ -209,7 +209,7 @@ class PodWorker:
             )
             self._exists = False
             self._wakeup.now()
-        except (NotFound, Conflict):
+        except NotFound:
             self._exists = False
             self._wakeup.now()
         except KubeError as error:

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable
 
-from elasticjob_kube.errors import Conflict, KubeError, NotFound
+from elasticjob_kube.errors import KubeError, NotFound
 from elasticjob_kube.resources import PODS
 from elasticjob_kube.session import Kube
 
@@ -65,7 +65,7 @@ class PodStatusWriter:
     async def _write(self, pod: Pod, status: Json) -> None:
         try:
             await self._patch(pod, status)
-        except (NotFound, Conflict):
+        except NotFound:
             log.info("pod %s is deleted", pod.key)
             self._written = status
         except KubeError as error:
