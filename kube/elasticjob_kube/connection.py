@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import socket
 from collections.abc import Callable
-from typing import Any
-from weakref import WeakSet
 
 import aiohttp
 from aiohttp import AddrInfoType
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.connector import Connection
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 
 from elasticjob_kube.access import Access
 
@@ -38,28 +36,18 @@ _CHUNKED_BODY_BYTES = 1024 * 1024
 
 
 class ClosingConnector(aiohttp.TCPConnector):
-    """A connector that closes each of its connections when it is closed.
+    """A connector that closes at once the connection of an answer that was not read to its end.
 
-    If an answer was not read to its end, aiohttp closes the connection with a TLS handshake in the
-    background. Without this class such a connection stays open until the server answers.
+    aiohttp closes it with a TLS handshake in the background, so that it stays open, also after its
+    session, until the server answers. aiohttp has no option for that.
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._made = WeakSet[asyncio.Transport]()
-
-    async def connect(self, *request: Any, **options: Any) -> Connection:
-        """Return a connection for a request, and remember it."""
-        connection = await super().connect(*request, **options)
-        if connection.transport is not None:
-            self._made.add(connection.transport)
-        return connection
-
-    async def close(self, *, abort_ssl: bool = False) -> None:
-        """Close all connections, without waiting for the server."""
-        await super().close(abort_ssl=abort_ssl)
-        for transport in self._made:
-            transport.abort()
+    def _release(
+        self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
+    ) -> None:
+        if protocol.transport is not None and (should_close or protocol.should_close):
+            protocol.transport.abort()
+        super()._release(key, protocol, should_close=should_close)
 
 
 def open_http(access: Access) -> aiohttp.ClientSession:
