@@ -106,6 +106,12 @@ async def test_without_free_file_descriptors_connected_agents_continue_and_other
         ]
         await until("no more files", lambda: b"File descriptor limit" in master.log.read_bytes())
         await stub.GetStatus(job_pb2.GetStatusRequest(), timeout=20)
+        # The master closes the connections of strangers itself, without a descriptor to spare.
+        await until(
+            "a connection is closed",
+            lambda: any(reader.at_eof() for reader, _ in connections),
+            seconds=60,
+        )
         for _, writer in connections:
             writer.transport.abort()
         await JobServiceStub(late).GetStatus(

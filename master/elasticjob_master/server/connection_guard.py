@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import socket
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from elasticjob_master.core.connection_limits import Connection, Peer, connections_to_close
 from elasticjob_master.server.callers import KindOf, normalized
@@ -87,7 +88,7 @@ class ConnectionGuard:
         self._on_sweep({known[1] for known in self._since.values() if known is not None})
 
     def _found(self, file: int, now: float) -> tuple[int, Peer, float] | None:
-        with suppress(OSError), socket.socket(fileno=os.dup(file)) as found:
+        with suppress(OSError), _borrowed(file) as found:
             if (
                 found.family in (socket.AF_INET, socket.AF_INET6)
                 and found.getsockname()[1] in self._ports
@@ -100,18 +101,35 @@ class ConnectionGuard:
 def _socket_files() -> dict[int, int]:
     """Return the file descriptors of this process' open sockets, by inode."""
     found: dict[int, int] = {}
-    with os.scandir("/proc/self/fd") as files:
-        for file in files:
-            with suppress(OSError):
-                link = os.readlink(file.path)  # noqa: PTH115 - there are thousands of them
-                if link.startswith("socket:["):
-                    found[int(link[8:-1])] = int(file.name)
+    for file in _open_files():
+        with suppress(OSError):
+            link = os.readlink(f"/proc/self/fd/{file}")  # noqa: PTH115 - thousands of files
+            if link.startswith("socket:["):
+                found[int(link[8:-1])] = file
     return found
+
+
+def _open_files() -> Iterable[int]:
+    """Return the open file descriptors; if no more can be opened, those that are possible."""
+    try:
+        return [int(file) for file in os.listdir("/proc/self/fd")]  # noqa: PTH208 - as above
+    except OSError:
+        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+@contextmanager
+def _borrowed(file: int) -> Iterator[socket.socket]:
+    """Yield a file descriptor as a socket, without another descriptor: there may be none left."""
+    found = socket.socket(fileno=file)
+    try:
+        yield found
+    finally:
+        found.detach()
 
 
 def _shut_down(file: int, peer: Peer) -> None:
     """Shut a connection down, unless the file descriptor belongs to another one by now."""
-    with suppress(OSError), socket.socket(fileno=os.dup(file)) as found:
+    with suppress(OSError), _borrowed(file) as found:
         address, port = found.getpeername()[:2]
         if normalized(address, port) == peer:
             found.shutdown(socket.SHUT_RDWR)
