@@ -90,11 +90,13 @@ class BenchCluster:
             yield watch
 
     @asynccontextmanager
-    async def operator(self, namespace: str) -> AsyncIterator[Operator]:
-        """Run the operator for one namespace; when the block begins it leads and is idle."""
-        log = self.logs / f"operator-{namespace}.log"
+    async def operator(self, *namespaces: str) -> AsyncIterator[Operator]:
+        """Run the operator for some namespaces; when the block begins it leads and is idle."""
+        log = self.logs / f"operator-{'-'.join(namespaces)}.log"
         command = [str(_OPERATOR), "--kubeconfig", str(self.cluster.kubeconfig)]
-        command += ["--namespace", namespace, "--master-image", "master:1"]
+        for namespace in namespaces:
+            command += ["--namespace", namespace]
+        command += ["--master-image", "master:1"]
         async with _process(command, log) as process:
             await _wait_until_idle(process)
             yield Operator(process)
@@ -229,5 +231,5 @@ async def _wait_until_idle(process: psutil.Process) -> None:
     while quiet < 4 and time.monotonic() < end:
         await asyncio.sleep(0.15)
         now = sum(process.cpu_times()[:2])
-        quiet = quiet + 1 if now - used < 0.02 and now > 0.3 else 0
+        quiet = quiet + 1 if now - used < 0.02 and now > 0.1 else 0
         used = now
