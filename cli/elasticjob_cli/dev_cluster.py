@@ -119,8 +119,7 @@ def up(
         else:
             progress.write(f"already up: https://127.0.0.1:{cluster.port}")
         if operator:
-            asyncio.run(apply_definitions(cluster, definitions))
-            start_operator(cluster)
+            asyncio.run(_bring_operator(cluster, definitions))
             hints = with_operator(cluster)
         else:
             hints = next_steps(Path(sys.executable).parent)
@@ -128,6 +127,11 @@ def up(
             progress.write(line)
         typer.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
         typer.echo(f"export PATH={shlex.quote(str(cluster.bin))}:$PATH")
+
+
+async def _bring_operator(cluster: Cluster, definitions: Path) -> None:
+    await apply_definitions(cluster, definitions)
+    await start_operator(cluster)
 
 
 _WAIT_FOR_DEFINITIONS = (

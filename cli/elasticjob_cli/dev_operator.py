@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+import time
 from pathlib import Path
 
+from elasticjob_api import names
+from elasticjob_api.times import parse_time
+from elasticjob_kube.errors import NotFound, TryLater
+from elasticjob_kube.resources import LEASES
+from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster import daemons
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_localcluster.crds import apply_crds, apply_policies
@@ -13,6 +20,10 @@ from elasticjob_localcluster.errors import LocalClusterError
 
 OPERATOR = "operator"
 """The name of the operator's process among those of the cluster."""
+_NAMESPACE = "default"
+"""Of the operator's lease."""
+_LEAD_SECONDS = 60.0
+"""An operator that was killed has kept its lease for up to 15 s."""
 
 
 def own_definitions() -> Path:
@@ -40,10 +51,42 @@ async def apply_definitions(cluster: Cluster, source: Path) -> None:
     await apply_policies(cluster.kubeconfig, source / "policies")
 
 
-def start_operator(cluster: Cluster) -> None:
-    """Start the operator, unless it runs, as a process of the cluster."""
+async def start_operator(cluster: Cluster) -> None:
+    """Start the operator, unless it runs, as a process of the cluster; return when it leads.
+
+    Raises:
+        LocalClusterError: it has exited, or does not lead in time.
+    """
     present = daemons.recorded(cluster.state).get(OPERATOR)
-    if present is None or not present.alive():
-        environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-        command = [sys.executable, "-m", "elasticjob_operator.main"]
-        daemons.start(OPERATOR, command, state=cluster.state, environ=environ)
+    if present is not None and present.alive():
+        return
+    environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    command = [sys.executable, "-m", "elasticjob_operator.main", "--lease-namespace", _NAMESPACE]
+    began = time.time()
+    process = daemons.start(OPERATOR, command, state=cluster.state, environ=environ)
+    try:
+        async with (
+            asyncio.timeout(_LEAD_SECONDS),
+            connect(user_agent="elasticjob-dev", kubeconfig=cluster.kubeconfig) as kube,
+        ):
+            while not await _leads(kube, began):
+                if process.poll() is not None:
+                    raise _failed(cluster, f"ended with status {process.returncode}")
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise _failed(cluster, f"does not lead after {_LEAD_SECONDS:.0f} s") from None
+
+
+async def _leads(kube: Kube, began: float) -> bool:
+    """Return whether an operator has acquired or renewed the lease since a time."""
+    try:
+        lease = await kube.get(LEASES, _NAMESPACE, names.OPERATOR)
+    except (NotFound, TryLater):
+        return False
+    spec = lease.get("spec") or {}
+    return bool(spec.get("holderIdentity")) and parse_time(spec["renewTime"]) >= began
+
+
+def _failed(cluster: Cluster, problem: str) -> LocalClusterError:
+    log = f"its log is {cluster.log_file(OPERATOR)}"
+    return LocalClusterError(f"the operator {problem}; {log}", detail=cluster.log_tail(OPERATOR, 5))

@@ -24,7 +24,7 @@ from elasticjob_master.core.accounting import Accounting
 from elasticjob_master.core.history import PROCESS_RESTARTED, History
 from elasticjob_master.core.progress import Progress, Report
 from elasticjob_master.core.rendezvous.advance import advance
-from elasticjob_master.core.rendezvous.commands import Command, MemberRemoved, ReleaseLeases
+from elasticjob_master.core.rendezvous.commands import Command, Exit, MemberRemoved, ReleaseLeases
 from elasticjob_master.core.rendezvous.events import (
     DrainOrdered,
     Event,
@@ -78,6 +78,7 @@ class Controller:
         rendezvous: the members and their world; only `advance` changes it.
         master_starts: the number of masters that this job has had, with this one.
         heartbeats: the number that this master has received.
+        send_exit: sends the command that ends an agent; it may do so later.
     """
 
     def __init__(self, *, framework: str, facts: JobFacts | None = None) -> None:
@@ -98,6 +99,7 @@ class Controller:
         self.scripts = Scripts()
         self._adopt_settings()
         self.streams = AgentStreams(self.intervals)
+        self.send_exit: Callable[[Exit], None] = self.streams.send
         # A framework that defines roles trains on the workers only.
         self.hosts = PublishedHosts(names.ROLE_WORKER if self.framework.roles else None)
         self.master_starts = 1
@@ -408,7 +410,10 @@ class Controller:
                 continue
             if isinstance(command, MemberRemoved):
                 log.info("pod %s is no longer a member", command.uid)
-            self.streams.send(command)
+            if isinstance(command, Exit):
+                self.send_exit(command)
+            else:
+                self.streams.send(command)
 
     def _record(self, event: NewEvent | None) -> None:
         if event is not None:

@@ -126,6 +126,13 @@ def test_a_cluster_with_an_operator_accepts_jobs_at_once(state: Path) -> None:
     for _ in range(2):  # the second start changes nothing
         answer = dev("up", "--operator", "--state", state)
         assert answer.returncode == 0, answer.stderr
+        doctor = subprocess.run(
+            [sys.executable, "-m", "elasticjob_cli.main", "doctor"],
+            env=os.environ | {"KUBECONFIG": str(state / "kubeconfig")},
+            capture_output=True,
+            text=True,
+        )
+        assert doctor.returncode == 0, doctor.stdout + doctor.stderr
     script = "\n".join(
         (
             answer.stdout,

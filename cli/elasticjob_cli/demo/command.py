@@ -113,7 +113,7 @@ async def _run(
     began = time.monotonic()
     await apply_definitions(cluster, source)
     timeline.event("the definitions in crds/ are served")
-    start_operator(cluster)
+    await start_operator(cluster)
     timeline.done("operator started", since=began, proof=f"its log: {cluster.log_file(OPERATOR)}")
     kubectl = Kubectl(cluster.bin / "kubectl", cluster.kubeconfig, timeline)
     async with connect(user_agent="elasticjob-demo", kubeconfig=cluster.kubeconfig) as kube:

@@ -1,9 +1,14 @@
-"""Writes `status.progress` of the ElasticJob: findings at once, the rest from time to time."""
+"""Writes `status.progress` of the ElasticJob: findings at once, the rest from time to time.
+
+An agent that has to end is sent this after a write. So the last step of a job is in its status
+before the operator sees that its pods have ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any
 
 from elasticjob_api import names
@@ -15,11 +20,14 @@ from elasticjob_master.cluster.progress_status import progress_status
 from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.history import PROCESS_RESTARTED
+from elasticjob_master.core.rendezvous.commands import Exit
 
 log = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 5.0
 _CHECK_SECONDS = 0.5
+_EXIT_SECONDS = 3.0
+"""How long a write may delay the end of an agent, which waits 10 s for it."""
 
 
 class ProgressWriter:
@@ -31,17 +39,34 @@ class ProgressWriter:
         self._controller = controller
         self._last_written: dict[str, Any] = {}
         self._written_at = 0.0
+        self._exits: list[Exit] = []
+        self._wake = asyncio.Event()
+        controller.send_exit = self._send_exit
 
     async def run(self) -> None:
         """Write while the master runs."""
         last = None
         while True:
+            self._wake.clear()
+            exits = self._exits
+            self._exits = []
             findings = self._findings()
             is_due = self._controller.now() - self._written_at >= PROGRESS_SECONDS
-            if findings != last or is_due:
+            if findings != last or is_due or exits:
                 last = findings
-                await self.write()
-            await asyncio.sleep(_CHECK_SECONDS)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_EXIT_SECONDS if exits else None):
+                        await self.write()
+            for each in exits:
+                self._controller.streams.send(each)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CHECK_SECONDS):
+                    await self._wake.wait()
+
+    def _send_exit(self, command: Exit) -> None:
+        """End an agent after the next write."""
+        self._exits.append(command)
+        self._wake.set()
 
     def _findings(self) -> dict[str, Any]:
         """Return the findings about the training, as arguments of `progress_status`."""
