@@ -50,6 +50,15 @@ def test_the_first_growth_carries_cpu_and_memory_of_all_roles_in_one_plan() -> N
     assert list(job.autoscaler.memory.rates.by_size) == [2, 4, 8, 11], "requests change no rate"
 
 
+@pytest.mark.guarantee("unset-resources")
+def test_the_first_growth_of_a_short_job_carries_cpu_and_memory_too() -> None:
+    job = BareJob(world(start=1, maximum=2), limits={}, maximum=True)
+    job.total = 2 * COOLDOWN * job.world.rate(1, 0.0)
+    job.run(2 * COOLDOWN / HOUR)
+    [only] = job.decisions
+    assert (only.size, set(only.resources)) == (2, {"ps", "worker"})
+
+
 def test_what_resource_limits_leave_to_the_other_roles_is_left() -> None:
     job = BareJob(world(), limits={"memory": 6.5 * GIB})
     job.run(1.0)

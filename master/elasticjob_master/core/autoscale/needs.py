@@ -129,18 +129,19 @@ def requests_of(peaks: Mapping[str, RolePeaks], now: ScalingInputs, size: int) -
 
 
 def with_first_requests(decision: ScalingDecision, now: ScalingInputs) -> ScalingDecision:
-    """Return the decision with CPU and memory for all roles that request none, if that pays.
+    """Return the decision with CPU and memory for all roles that request none.
 
     The requests come with a plan that grows the job, because it changes the world anyway. If the
-    search settles without one, they are a plan of their own.
+    search settles without one, they are a plan of their own, if that pays.
     """
     memory = decision.memory
     grows = decision.size is not None and decision.size > now.size
-    settled = decision.changes_nothing and memory.search.settled_size == now.size
-    if not grows and not settled:
-        return decision
     cost = THRESHOLDS.requests_rescales * memory.rates.rescale_seconds
-    if now.wall < memory.resources.retry_at or cost > THRESHOLDS.resources_cost * now.horizon:
+    pays = cost <= THRESHOLDS.resources_cost * now.horizon
+    settled = decision.changes_nothing and memory.search.settled_size == now.size
+    if not grows and not (settled and pays):
+        return decision
+    if now.wall < memory.resources.retry_at:
         return decision
     size = now.size if decision.size is None else decision.size
     requests = requests_of(memory.resources.peaks, now, size)
