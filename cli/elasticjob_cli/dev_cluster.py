@@ -29,6 +29,7 @@ from elasticjob_cli.dev_operator import (
     own_definitions,
     start_operator,
 )
+from elasticjob_cli.main import INTERRUPTED
 
 StateOption = Annotated[
     Path | None,
@@ -60,7 +61,7 @@ def reported_errors() -> Iterator[None]:
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         progress.write("interrupted; everything that was started has been stopped")
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

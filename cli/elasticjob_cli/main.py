@@ -53,7 +53,8 @@ _SIGNED = {"scale"}
 _WITH_A_COMMAND = {"run"}
 """Commands whose arguments are another command with its options."""
 _INSTALL = "pip install 'elasticjob[cli]'"
-_INTERRUPTED = 130
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as in a shell."""
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 GROUPS = {"dev": ("dev:dev", "A Kubernetes cluster on this machine, to try things out.")}
 
@@ -113,7 +114,7 @@ def main() -> None:
     try:
         command_line((words.split() if completing else sys.argv)[1:2])()
     except KeyboardInterrupt:  # before the command itself handles Ctrl-C: imports take a moment
-        raise SystemExit(_INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if not package or package.startswith("elasticjob"):

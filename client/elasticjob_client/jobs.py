@@ -44,18 +44,18 @@ async def get_object(cluster: Cluster, name: str) -> Json:
     return await ask(cluster, ELASTIC_JOBS, name, lambda: kube.get(ELASTIC_JOBS, namespace, name))
 
 
-async def full_name(cluster: Cluster, name: str) -> str:
-    """Return the name of the job that has this name, or else of the only one that begins with it.
+async def find_job(cluster: Cluster, name: str) -> ElasticJob:
+    """Return the job that has this name, or else the only one whose name begins with it.
 
     Raises:
         NoSuchObject: there is no such job, or there are several.
         ClientError: another error.
     """
     try:
-        await get_job(cluster, name)
+        return await get_job(cluster, name)
     except NoSuchObject as error:
         try:
-            found = [str(job["metadata"]["name"]) for job in await list_jobs(cluster)]
+            found = {str(job["metadata"]["name"]): job for job in await list_jobs(cluster)}
         except ClientError:
             raise error from None
         matching = [each for each in found if each.startswith(name)]
@@ -65,8 +65,7 @@ async def full_name(cluster: Cluster, name: str) -> str:
             several = ", ".join(matching[:5]) + (", …" if len(matching) > 5 else "")
             where = f"{ELASTIC_JOBS.kind} {cluster.namespace}/{name}"
             raise NoSuchObject(f"{where}: {several} begin with this; give one of them") from error
-        return matching[0]
-    return name
+        return read(found[matching[0]], ElasticJob)
 
 
 async def has_ended(cluster: Cluster, name: str) -> bool:

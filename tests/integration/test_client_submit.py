@@ -23,7 +23,7 @@ from elasticjob_client.cluster import Access
 from elasticjob_client.cluster import Cluster as Session
 from elasticjob_client.diagnosis import POLICIES, Finding, diagnose
 from elasticjob_client.errors import ClientError, Invalid, NoSuchObject
-from elasticjob_client.jobs import full_name
+from elasticjob_client.jobs import find_job
 from elasticjob_client.manifests import Training, script_command
 from elasticjob_client.rights import NEEDS
 from elasticjob_client.starter import OPTION, starter
@@ -70,12 +70,12 @@ async def test_a_job_of_a_script_gets_a_suffix_if_another_job_has_its_name(
     ]
     assert made[0] == "train"
     assert re.fullmatch("train-[a-z0-9]{5}", made[1])
-    assert await full_name(session, made[1][:7]) == made[1]
-    assert await full_name(session, "train") == "train"
+    assert (await find_job(session, made[1][:7])).metadata.name == made[1]
+    assert (await find_job(session, "train")).metadata.name == "train"
     with pytest.raises(NoSuchObject, match=f"train, {made[1]} begin with this; give one of them"):
-        await full_name(session, "trai")
+        await find_job(session, "trai")
     with pytest.raises(NoSuchObject, match="not found"):
-        await full_name(session, "trainer")
+        await find_job(session, "trainer")
 
 
 async def left_in(kube: Kube, namespace: str) -> list[str]:

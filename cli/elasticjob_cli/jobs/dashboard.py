@@ -9,6 +9,7 @@ import webbrowser
 from typing import Annotated
 
 import typer
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.dashboard import serve_dashboard
 
@@ -34,7 +35,8 @@ def dashboard(
     the last answers that a master has stored.
     """
 
-    async def work(cluster: Cluster, name: str) -> None:
+    async def work(cluster: Cluster, found: ElasticJob) -> None:
+        name = found.metadata.name
         async with serve_dashboard(cluster, name, port=port) as url:
             echo(f"the dashboard of {name} is at {url}; Ctrl-C ends it")
             sys.stdout.flush()

@@ -12,7 +12,7 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.v1.job_pb2 import Report
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
-from elasticjob_client.jobs import get_job, get_object, read
+from elasticjob_client.jobs import get_object, read
 from elasticjob_client.members import Ranks, ranks_of
 from elasticjob_client.related import event_objects_of, events_of, of_kind, plans_of, pods_of
 from elasticjob_client.report import stored_answers
@@ -45,8 +45,7 @@ def describe(job: Job, access: Access, output: PageFormat = Format.TABLE) -> Non
         print_objects(ELASTIC_JOBS, run_on_job(access, job, _objects), Output(output))
         return
 
-    async def work(cluster: Cluster, name: str) -> RenderableType:
-        found = await get_job(cluster, name)
+    async def work(cluster: Cluster, found: ElasticJob) -> RenderableType:
         pods, plans, events, report, ranks = await gather(
             pods_of(cluster, found),
             plans_of(cluster, found),
@@ -59,9 +58,9 @@ def describe(job: Job, access: Access, output: PageFormat = Format.TABLE) -> Non
     console().print(run_on_job(access, job, work))
 
 
-async def _objects(cluster: Cluster, name: str) -> list[Json]:
-    """Return the objects that the page is about."""
-    found = await get_object(cluster, name)
+async def _objects(cluster: Cluster, job: ElasticJob) -> list[Json]:
+    """Return the objects that the page is about, with all of their fields."""
+    found = await get_object(cluster, job.metadata.name)
     of_job = read(found, ElasticJob)
     related = await gather(
         pods_of(cluster, of_job), plans_of(cluster, of_job), event_objects_of(cluster, of_job)

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from typing import Annotated
 
 import typer
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.execution import STDERR, Execution, execute
-from elasticjob_client.jobs import get_job
 from elasticjob_client.members import Choice, JobPod, chosen_pods
 
 from elasticjob_cli.echo import echo
@@ -59,11 +59,11 @@ def exec_(
     with_terminal = at_terminal if terminal is None else terminal
     with_input = stdin or at_terminal
 
-    async def work(cluster: Cluster, name: str) -> int:
+    async def work(cluster: Cluster, found: ElasticJob) -> int:
         if pod is not None and (rank is not None or role is not None):
             raise ClientError("give either --pod or --rank and --role")
         ranks = () if rank is None else (rank,)
-        member = await _member(cluster, name, Choice(ranks=ranks, role=role, pod=pod))
+        member = await _member(cluster, found, Choice(ranks=ranks, role=role, pod=pod))
         async with execute(
             cluster,
             member.name,
@@ -78,8 +78,7 @@ def exec_(
     raise typer.Exit(run_on_job(access, job, work))
 
 
-async def _member(cluster: Cluster, name: str, choice: Choice) -> JobPod:
-    job = await get_job(cluster, name)
+async def _member(cluster: Cluster, job: ElasticJob, choice: Choice) -> JobPod:
     pods, ranks = await chosen_pods(cluster, job, choice)
     running = [each for each in pods if each.runs]
     if not running:

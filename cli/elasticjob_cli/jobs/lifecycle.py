@@ -111,7 +111,9 @@ def wait(
     with reported():
         parse_milestone(milestone)  # before the API server is asked
     reached = run_on_job(
-        access, job, lambda cluster, name: wait_for(cluster, name, milestone, seconds=timeout)
+        access,
+        job,
+        lambda cluster, found: wait_for(cluster, found.metadata.name, milestone, seconds=timeout),
     )
     steps = ""
     if reached.status.progress is not None:
@@ -144,4 +146,4 @@ def _change(
     if exact:
         echo(run(access, lambda cluster: work(cluster, job)))
     else:
-        echo(run_on_job(access, job, work))
+        echo(run_on_job(access, job, lambda cluster, found: work(cluster, found.metadata.name)))

@@ -13,9 +13,8 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_client.cluster import Access, Cluster
-from elasticjob_client.jobs import get_job, list_jobs
+from elasticjob_client.jobs import list_jobs
 from elasticjob_client.related import (
-    Event,
     event_objects_of,
     events_of,
     plans_of,
@@ -93,8 +92,7 @@ def plans(job: Job, access: Access, output: ObjectFormat = Output.TABLE) -> None
     ScaleIns and ScaleOuts without a plan, such as refused ones, are listed too.
     """
 
-    async def work(cluster: Cluster, name: str) -> list[Json]:
-        of_job = await get_job(cluster, name)
+    async def work(cluster: Cluster, of_job: ElasticJob) -> list[Json]:
         found = [*await plans_of(cluster, of_job), *await requests_without_plan(cluster, of_job)]
         return sorted(found, key=lambda each: str(each["metadata"]["creationTimestamp"]))
 
@@ -114,17 +112,10 @@ def events(job: Job, access: Access, output: PageFormat = Format.TABLE) -> None:
 
     The oldest come first. Most clusters keep events for an hour.
     """
-
-    async def objects(cluster: Cluster, name: str) -> list[Json]:
-        return await event_objects_of(cluster, await get_job(cluster, name))
-
-    async def decoded(cluster: Cluster, name: str) -> list[Event]:
-        return await events_of(cluster, await get_job(cluster, name))
-
     if output is not Format.TABLE:
-        print_objects(EVENTS, run_on_job(access, job, objects), Output(output))
+        print_objects(EVENTS, run_on_job(access, job, event_objects_of), Output(output))
         return
-    found = run_on_job(access, job, decoded)
+    found = run_on_job(access, job, events_of)
     print_table(tables.events_table(found, time.time()), none="no events")
 
 

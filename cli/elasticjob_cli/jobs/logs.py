@@ -11,6 +11,7 @@ from functools import partial
 from typing import Annotated
 
 import typer
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.job_logs import job_logs
@@ -55,7 +56,7 @@ def logs(
     and ends with the job.
     """
 
-    async def work(cluster: Cluster, name: str) -> None:
+    async def work(cluster: Cluster, found: ElasticJob) -> None:
         if previous and follow:
             raise ClientError("give either --previous or --follow: a previous container has ended")
         if every and rank is not None:
@@ -63,6 +64,7 @@ def logs(
         ranks = () if rank is None else parse_ranks(rank)
         seconds = None if since is None else parse_duration(since)
         options = LogOptions(tail, seconds, previous, timestamps)
+        name = found.metadata.name
         await print_logs(cluster, name, Choice(ranks, role, every), options, follow=follow)
 
     try:

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.cluster import Access, Cluster, open_cluster
 from elasticjob_client.errors import ClientError, JobEnded, NotInTime
-from elasticjob_client.jobs import full_name
+from elasticjob_client.jobs import find_job
 
 from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.completion import complete_job, complete_role
+from elasticjob_cli.main import INTERRUPTED
 
 T = TypeVar("T")
 Framework = StrEnum("Framework", {name: name for name in FRAMEWORKS})  # type: ignore[misc]
@@ -60,8 +62,9 @@ _CLUSTER_OPTIONS = {
         Path | None, typer.Option(help="Kubeconfig file; default: $KUBECONFIG.")
     ],
 }
-EXIT_JOB_ENDED = 3
-EXIT_NOT_IN_TIME = 4
+_JOB_ENDED = 3
+_NOT_IN_TIME = 4
+"""Exit codes."""
 
 
 def for_cluster(command: Callable[..., None]) -> Callable[..., None]:
@@ -96,19 +99,16 @@ def run(access: Access, work: Callable[[Cluster], Awaitable[T]]) -> T:
         return asyncio.run(with_cluster())
 
 
-def run_on_job(access: Access, job: str, work: Callable[[Cluster, str], Awaitable[T]]) -> T:
-    """Like `run`, for a job that is given by its name, or by the unique beginning of its name.
+def run_on_job(access: Access, job: str, work: Callable[[Cluster, ElasticJob], Awaitable[T]]) -> T:
+    """Like `run`, for a job that is given by its name, or by the unique beginning of its name."""
 
-    `work` gets the name.
-    """
+    async def with_job(cluster: Cluster) -> T:
+        found = await find_job(cluster, job)
+        if found.metadata.name != job:
+            echo(f"job {found.metadata.name}", err=True)
+        return await work(cluster, found)
 
-    async def with_name(cluster: Cluster) -> T:
-        name = await full_name(cluster, job)
-        if name != job:
-            echo(f"job {name}", err=True)
-        return await work(cluster, name)
-
-    return run(access, with_name)
+    return run(access, with_job)
 
 
 @contextmanager
@@ -120,12 +120,12 @@ def reported() -> Iterator[None]:
         echo(f"error: {error}", err=True)
         raise typer.Exit(_exit_code(error)) from error
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _exit_code(error: ClientError) -> int:
     if isinstance(error, JobEnded):
-        return EXIT_JOB_ENDED
+        return _JOB_ENDED
     if isinstance(error, NotInTime):
-        return EXIT_NOT_IN_TIME
+        return _NOT_IN_TIME
     return 1

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait_for_end
@@ -52,8 +53,8 @@ def scale(
             echo(scale_run(local, change, wait=wait, timeout=timeout))
             return
 
-    async def work(cluster: Cluster, found: str) -> str:
-        request = await request_size(cluster, found, change)
+    async def work(cluster: Cluster, found: ElasticJob) -> str:
+        request = await request_size(cluster, found.metadata.name, change)
         name = f"{request.resource.kind} {request.name}"
         if not wait:
             return f"{name} is requested; kubectl get {request.resource.plural} shows it"

@@ -46,7 +46,9 @@ def top(
     if job is None:
         run(access, lambda cluster: _top(cluster, None, live=live))
     else:
-        run_on_job(access, job, lambda cluster, name: _top(cluster, name, live=live))
+        run_on_job(
+            access, job, lambda cluster, found: _top(cluster, found.metadata.name, live=live)
+        )
 
 
 async def _top(cluster: Cluster, job: str | None, *, live: bool) -> None:

@@ -118,7 +118,9 @@ def ask_master(
     return run_on_job(
         access,
         job,
-        lambda cluster, name: work(lambda: open_master_or_report(cluster, name, address=address)),
+        lambda cluster, found: work(
+            lambda: open_master_or_report(cluster, found.metadata.name, address=address)
+        ),
     )
 
 

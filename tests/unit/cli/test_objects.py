@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.support.command_line import elasticjob
@@ -107,3 +108,11 @@ async def test_the_restart_limit_of_submit_is_that_of_the_workers_of_a_script_on
     assert job["spec"]["replicaSpecs"]["worker"]["restartLimit"] == 0
     code, _, errors = await elasticjob("submit", "train.yaml", *options, folder=tmp_path)
     assert (code, errors.split(":")[1].strip()) == (1, "--restart-limit")
+
+
+@pytest.mark.parametrize("command", ["plans", "events"])
+async def test_a_command_reads_its_job_once(tmp_path: Path, command: str) -> None:
+    api = PlayedApi(ANSWERS | {"GET scaleins": {"items": []}, "GET scaleouts": {"items": []}})
+    code, _, problems = await ran(api, tmp_path, command, "a")
+    assert code == 0, problems
+    assert api.requests.count("GET elasticjobs/a") == 1
