@@ -345,10 +345,15 @@ def test_a_container_waits_for_a_config_map_and_reads_its_files_at_their_paths(
     mounts = [{"name": "late", "mountPath": "/etc/late/"}]
     script = "cat /etc/late/below/renamed; od -An -tx1 /etc/late/bytes; ls /etc/late"
     space.shell("reader", script, spec={"volumes": volumes}, volumeMounts=mounts)
-    space.until("reader", lambda status: waiting(status) == "CreateContainerConfigError")
-    assert (
-        'configmap "files" not found' in main(space.get("reader")["status"])["waiting"]["message"]
-    )
+    error = 'MountVolume.SetUp failed for volume "late": configmap "files" not found'
+    wait_until("the event FailedMount", lambda: error in space.kubectl("get", "events"))
+    status = space.get("reader")["status"]
+    assert waiting(status) == "ContainerCreating"
+    assert {
+        each["status"]
+        for each in status["conditions"]
+        if each["type"] == "PodReadyToStartContainers"
+    } == {"False"}
     content = {
         "data": {"text": "hello\n", "other": "x"},
         "binaryData": {"bytes": base64.b64encode(b"\xff").decode()},

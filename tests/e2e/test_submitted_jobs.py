@@ -155,6 +155,31 @@ def test_a_submitted_script_is_scaled_by_python_and_its_history_is_readable(
         job.refresh()
 
 
+@pytest.mark.guarantee("pods-that-cannot-start")
+@pytest.mark.thorough
+def test_a_job_whose_files_do_not_exist_says_so_until_they_do(sandbox: Sandbox) -> None:
+    """That is how a `submit` leaves the job if it is killed before it creates the ConfigMap."""
+    job = yaml.safe_load(starter("custom", name="late", image=images.TRAINER))
+    worker = job["spec"]["replicaSpecs"]["worker"] | {"replicas": 1}
+    pod = worker["template"]["spec"]
+    pod["volumes"] = [{"name": "files", "configMap": {"name": "late-files"}}]
+    mount = {"name": "files", "mountPath": "/etc/late"}
+    pod["containers"][0] |= {
+        "command": ["ls", "/etc/late"],
+        "resources": {},
+        "volumeMounts": [mount],
+    }
+    job["spec"]["replicaSpecs"]["worker"] = worker
+    sandbox.apply(job)
+    wait_until(
+        "the reason in the condition",
+        lambda: sandbox.kubectl("get", "ej/late", "-o", "jsonpath={.status.conditions}"),
+        lambda text: "late-worker-0: it mounts ConfigMap late-files; create what" in text,
+    )
+    sandbox.kubectl("create", "configmap", "late-files", "--from-literal=a=b")
+    sandbox.kubectl("wait", "ej/late", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s")
+
+
 @pytest.mark.thorough
 def test_following_a_failing_job_prints_its_output_and_returns_its_exit_code(
     sandbox: Sandbox, tmp_path: Path

@@ -63,6 +63,7 @@ def pod_status(
     *,
     now: float,
     address: str,
+    mounted: bool,
     started_at: str,
     known: Mapping[str, Json] | None = None,
     failure: PodFailure | None = None,
@@ -76,6 +77,7 @@ def pod_status(
         main: the containers, in order.
         now: seconds since the epoch.
         address: the pod's address; empty when it has none.
+        mounted: its volumes are prepared, so its containers can be created.
         started_at: when the node first observed the pod.
         known: the conditions that this node computed last, by type; they override those of `pod`.
         failure: set when the pod failed as a whole.
@@ -96,7 +98,7 @@ def pod_status(
             main,
             phase,
             now=now,
-            networked=bool(address),
+            sandboxed=bool(address) and mounted,
             known=known or {},
             resize=resize or {},
         ),
@@ -115,7 +117,7 @@ def _conditions(
     phase: Phase,
     *,
     now: float,
-    networked: bool,
+    sandboxed: bool,
     known: Mapping[str, Json],
     resize: Mapping[str, tuple[str, str]],
 ) -> list[Json]:
@@ -129,7 +131,7 @@ def _conditions(
     closed = [gate for gate in gates if before.get(gate, {}).get("status") != "True"]
 
     conditions: list[tuple[str, bool, str, str]] = [
-        ("PodReadyToStartContainers", networked and not finished, "", "")
+        ("PodReadyToStartContainers", sandboxed and not finished, "", "")
     ]
     if phase == "Succeeded" or not incomplete:
         conditions.append(("Initialized", True, "PodCompleted" if phase == "Succeeded" else "", ""))

@@ -51,6 +51,8 @@ class PodWorker:
         self._exists = True
         self._started_at: str = pod.status.get("startTime") or format_time(time.time())
         self._address: str = pod.status.get("podIP") or ""
+        self._mounted = False
+        self._mount_error = ""
         self._finished = self._finished_before = pod.status.get("phase") in _FINISHED
         self._failure = None if self._finished else self._admit()
         self._warned_of_ephemeral_containers = False
@@ -131,9 +133,9 @@ class PodWorker:
     async def _run_containers(self, now: float) -> None:
         """Start the due containers: init containers one after the other, then all others."""
         self._claim_address()
-        if not self.containers.processes:
-            prepare_host_paths(self.pod)
-            await write_config_maps(self._context, self.pod, self._directory)
+        if not self.containers.processes and not await self._mount():
+            self._wakeup.at(now + RETRY_SECONDS)
+            return
         if has_token(self.pod):
             await self._renew_token(now)
         policy = self.pod.restart_policy
@@ -146,6 +148,19 @@ class PodWorker:
         self.containers.resize(now)
         for container in self.pod.containers:
             await self.containers.start_if_due(container, policy, self._address, now)
+
+    async def _mount(self) -> bool:
+        """Prepare the volumes; return False, and report why by an event, if one cannot be."""
+        try:
+            prepare_host_paths(self.pod)
+            await write_config_maps(self._context, self.pod, self._directory)
+        except (ConfigError, OSError) as error:
+            if str(error) != self._mount_error:
+                self._mount_error = str(error)
+                self._context.events.warn(self.pod, "FailedMount", "Mounting", str(error))
+            return False
+        self._mounted = True
+        return True
 
     def _admit(self) -> PodFailure | None:
         """Return the failure of a pod that cannot run on this node."""
@@ -234,6 +249,7 @@ class PodWorker:
             self.containers.statuses.main,
             now=now,
             address=self._address,
+            mounted=self._mounted,
             started_at=self._started_at,
             known=self._conditions,
             failure=self._failure,

@@ -40,6 +40,7 @@ from elasticjob_operator.core.quota.workloads import workloads_while_active
 from elasticjob_operator.core.scaling.execution import ScalingResult
 from elasticjob_operator.core.scaling.plan_queue import advance_scaling
 from elasticjob_operator.core.status_writes import decision_with_status
+from elasticjob_operator.core.waiting_pods import why_they_wait
 from elasticjob_operator.core.waiting_roles import waiting_roles
 
 
@@ -76,7 +77,10 @@ def reconcile_active_job(observed: Observed, now: float, defaults: Defaults) -> 
         failure = JobFailure(why)
     if failure:
         return end_job(observed, status, failure, now)
-    status = job_status.with_phase(observed, status, now, waiting=waiting)
+    why_pods_wait = why_they_wait(observed, status)
+    status = job_status.with_phase(
+        observed, status, now, waiting=waiting, why_pods_wait=why_pods_wait
+    )
 
     plan_writes = [action for action in scaling.actions if _is_plan_write(action)]
     before_status = _infrastructure_for_new_pods(

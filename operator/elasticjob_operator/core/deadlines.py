@@ -6,15 +6,14 @@ ready members. Members that a plan adds beyond that have the plan's own timeout.
 
 from __future__ import annotations
 
-from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
 from elasticjob_api.times import parse_time
 
-from elasticjob_operator.core.job_status import has_too_few_members
 from elasticjob_operator.core.members.failure_policy import why_pending
 from elasticjob_operator.core.members.reconcile_result import JobFailure
 from elasticjob_operator.core.model.actions import shortest_wait
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.waiting_pods import needed_pods
 
 _Check = tuple[JobFailure | None, float | None]
 
@@ -47,13 +46,10 @@ def _check_pending_deadline(observed: Observed, status: ElasticJobStatus, now: f
     seconds = observed.job.spec.run_policy.pending_deadline_seconds
     if seconds is None:
         return None, None
-    pending = [
-        pod for pod in observed.pods if pod.status.phase == "Pending" and not pod.terminating
-    ]
     created = [
         (pod.metadata.creation_timestamp, pod)
-        for pod in pending
-        if pod.metadata.creation_timestamp and _is_needed(observed.job, status, pod)
+        for pod in needed_pods(observed, status)
+        if pod.metadata.creation_timestamp
     ]
     if not created:
         return None, None
@@ -67,7 +63,3 @@ def _check_pending_deadline(observed: Observed, status: ElasticJobStatus, now: f
     if reason := why_pending(pod):
         message += f": {reason}"
     return JobFailure(message), None
-
-
-def _is_needed(job: ElasticJob, status: ElasticJobStatus, pod: Pod) -> bool:
-    return pod.role == names.ROLE_MASTER or has_too_few_members(job, status, pod.role)

@@ -179,10 +179,11 @@ def with_phase(
     now: float,
     *,
     waiting: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    why_pods_wait: str = "",
 ) -> ElasticJobStatus:
     """Return the status with phase, conditions and the master's address; `status` has the counts.
 
-    The message names the roles that are `waiting` for others to start.
+    The message names the roles that are `waiting` for others to start, and says why pods wait.
     """
     job = observed.job
     master = next(
@@ -196,6 +197,8 @@ def with_phase(
     status = with_condition(job, status, "MasterReady", ready, reason, message, now)
     started = has_started(status) or _enough_to_start(job, status)
     missing = "" if started else _missing_members(job, status)
+    if missing and why_pods_wait:
+        missing = f"{missing}; {why_pods_wait}"
     reason = "Started" if started else "Waiting"
     status = with_condition(job, status, _RUNNING, started, reason, missing, now)
     status = _with_readiness(job, status, missing, now)
@@ -219,7 +222,7 @@ def with_phase(
         for role, needed in sorted(waiting.items())[:_MAX_WAITING_LISTED]
     ]
     parts = (
-        missing,
+        missing or why_pods_wait,
         *order,
         *_too_many_members(job, status),
         _pending_restarts(job, status, now),

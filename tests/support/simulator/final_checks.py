@@ -155,10 +155,22 @@ def _lost(job: Json) -> set[tuple[str, int]]:
 
 
 def _check_size(kube: FakeKube, job: Json, role: str, asked: int, members: int) -> None:
-    """Check that a role has the spec's size, or that a plan for the latest edit did not succeed."""
+    """Check that a role has the spec's size, or that a plan for an edit of it did not succeed.
+
+    That is the plan for the latest edit, or for the earlier one that asked for this size.
+    """
     name = f"{job['metadata']['name']}-spec-{job['metadata']['generation']}"
-    plans = (kube.objects.get((SCALE_PLANS, each)) for each in (name, f"{name}-{role}"))
-    said = {plan["status"].get("phase") for plan in plans if plan is not None}
+    said = {
+        plan["status"].get("phase")
+        for plan in kube.all(SCALE_PLANS)
+        if plan["metadata"]["name"] in (name, f"{name}-{role}") or _asks_for(plan, role, asked)
+    }
     assert asked == members or said - {None, "Succeeded"}, (
         f"{role}: {asked} asked for, {members} in its status ({name}: {said})"
     )
+
+
+def _asks_for(plan: Json, role: str, size: int) -> bool:
+    roles = plan["spec"].get("replicaResourceSpecs") or {}
+    replicas: int | None = roles.get(role, {}).get("replicas")
+    return plan["spec"].get("source") == "Spec" and replicas == size

@@ -84,9 +84,15 @@ def test_a_pod_is_over_only_when_nothing_of_it_runs_or_will_run(
 
 
 def status(
-    main: list[ContainerStatus], pod: Pod = POD, now: float = 0.0, **more: object
+    main: list[ContainerStatus],
+    pod: Pod = POD,
+    now: float = 0.0,
+    *,
+    mounted: bool = True,
+    **more: object,
 ) -> dict[str, object]:
-    return pod_status(pod, [], main, now=now, address="127.1.2.3", started_at="s", **more)  # type: ignore[arg-type]
+    settled = {"address": "127.1.2.3", "mounted": mounted, "started_at": "s"}
+    return pod_status(pod, [], main, now=now, **settled, **more)  # type: ignore[arg-type]
 
 
 @given(STATES, st.floats(0, 2e9))

@@ -21,6 +21,8 @@ _MAX_MESSAGE = 1024
 _MAX_SUMMARY = 256
 _SIGKILL = 137
 _MAX_PATTERN_MEMORY = 1 << 20
+_MAX_MOUNTS = 5
+_CREATE_IT = "create what does not exist, or delete the job and submit it again"
 
 
 @dataclass(frozen=True)
@@ -283,9 +285,11 @@ def signal_of(terminated: Terminated) -> int:
 
 
 def why_pending(pod: Pod) -> str:
-    """Return why a pod does not start, by a waiting container or the scheduler.
+    """Return why a pod does not start, by a waiting container, the scheduler or its volumes.
 
-    Empty if unknown.
+    Empty if unknown. The kubelet reports an object that a variable names on the container. It
+    reports an object that a volume names by an event only; until all volumes are mounted, the pod
+    has the condition PodReadyToStartContainers with the status False.
     """
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting = status.state.waiting
@@ -294,10 +298,16 @@ def why_pending(pod: Pod) -> str:
             "ContainerCreating",
             "PodInitializing",
         ):
-            return f"{waiting.reason}: {waiting.message}"
-    for condition in pod.status.conditions:
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return f"{condition.reason}: {condition.message}"
+            hint = f"; {_CREATE_IT}" if waiting.reason == "CreateContainerConfigError" else ""
+            return f"{waiting.reason}: {waiting.message}{hint}"
+    absent = {each.type: each for each in pod.status.conditions if each.status == "False"}
+    if scheduled := absent.get("PodScheduled"):
+        return f"{scheduled.reason}: {scheduled.message}"
+    if pod.status.phase == "Pending" and "PodReadyToStartContainers" in absent:
+        mounts = [mount for volume in pod.spec.volumes if (mount := volume.must_exist)]
+        if mounts:
+            more = f" and {len(mounts) - _MAX_MOUNTS} more" if len(mounts) > _MAX_MOUNTS else ""
+            return f"it mounts {', '.join(mounts[:_MAX_MOUNTS])}{more}; {_CREATE_IT}"
     return ""
 
 

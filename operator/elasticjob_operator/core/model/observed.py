@@ -78,10 +78,41 @@ class PodCondition(Object, frozen=True):
     last_transition_time: str | None = None
 
 
+class VolumeSource(Object, frozen=True):
+    """The object that a volume is mounted from."""
+
+    name: str = ""
+    secret_name: str = ""
+    claim_name: str = ""
+    optional: bool | None = None
+
+
+class Volume(Object, frozen=True):
+    """A volume, by the object that must exist before the kubelet can mount it."""
+
+    config_map: VolumeSource | None = None
+    secret: VolumeSource | None = None
+    persistent_volume_claim: VolumeSource | None = None
+
+    @property
+    def must_exist(self) -> str:
+        """Kind and name of that object; empty if the volume needs none."""
+        sources = {
+            "ConfigMap": self.config_map,
+            "Secret": self.secret,
+            "PersistentVolumeClaim": self.persistent_volume_claim,
+        }
+        for kind, source in sources.items():
+            if source is not None and not source.optional:
+                return f"{kind} {source.name or source.secret_name or source.claim_name}"
+        return ""
+
+
 class PodSpec(Object, frozen=True):
     """The part of a pod's spec that decisions need."""
 
     containers: list[Container] = []
+    volumes: list[Volume] = []
     node_name: str = ""
 
 
