@@ -93,17 +93,22 @@ def limit_range(uid: str, *, namespace: str = "ns", **default: str) -> LimitRang
     return msgspec.convert({"metadata": metadata, "spec": {"limits": limits}}, LimitRange)
 
 
-def job_body(phase: str) -> Json:
+def job_body(phase: str, *, suspend: bool) -> Json:
     container = {"name": "train", "image": "train:1", "command": ["train"]}
     role = {"template": {"spec": {"containers": [container]}}, "replicas": 3}
-    spec = {"framework": "jax", "replicaSpecs": {"worker": role}}
+    spec = {
+        "framework": "jax",
+        "runPolicy": {"suspend": suspend},
+        "master": {"template": {"spec": {"nodeSelector": {"disk": "fast"}}}},
+        "replicaSpecs": {"worker": role},
+    }
     return stored("ElasticJob", "job", "new", 1, spec) | {"status": {"phase": phase}}
 
 
-async def watched(store: Store, phase: str) -> Informer[ElasticJob]:
+async def watched(store: Store, phase: str, *, suspend: bool = False) -> Informer[ElasticJob]:
     """Return the operator's informer of jobs after it has listed one in this phase."""
     kube: Any = FakeKube()
-    await kube.create(ELASTIC_JOBS, "ns", job_body(phase))
+    await kube.create(ELASTIC_JOBS, "ns", job_body(phase, suspend=suspend))
     conditions = OwnConditions(kube, Events(kube, "test"))
     informer: Informer[ElasticJob] = custom_informers(
         kube, None, store, conditions, lambda _: None
@@ -113,9 +118,13 @@ async def watched(store: Store, phase: str) -> Informer[ElasticJob]:
     return informer
 
 
-async def test_store_and_informer_keep_one_copy_of_a_job_that_the_operator_has_written() -> None:
+@pytest.mark.parametrize(("phase", "suspend"), [("Suspended", False), ("Running", True)])
+async def test_store_and_informer_keep_one_copy_of_a_job_that_the_operator_has_written(
+    phase: str, suspend: bool
+) -> None:
+    """The job waits for quota or was resumed, or is suspended and its pods have not ended."""
     store = Store()
-    informer = await watched(store, "Suspended")
+    informer = await watched(store, phase, suspend=suspend)
     job = store.job(KEY)
     assert job is not None
     assert job is informer.get(job.metadata.uid)
@@ -123,12 +132,13 @@ async def test_store_and_informer_keep_one_copy_of_a_job_that_the_operator_has_w
 
 
 @pytest.mark.guarantee("one-job-delays-no-other")
-@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-async def test_the_templates_of_an_ended_job_are_not_kept(phase: str) -> None:
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded", "Suspended"])
+async def test_the_templates_of_an_ended_or_suspended_job_are_not_kept(phase: str) -> None:
     store = Store()
-    informer = await watched(store, phase)
+    informer = await watched(store, phase, suspend=phase == "Suspended")
     job = store.job(KEY)
     assert job is not None
     assert job is informer.get(job.metadata.uid)
     worker = job.spec.replica_specs["worker"]
     assert (worker.template, worker.replicas) == ({"spec": {"containers": [{}]}}, 3)
+    assert job.spec.master.template == {}

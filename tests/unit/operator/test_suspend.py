@@ -21,12 +21,18 @@ from tests.support.simulator.cluster import JOB, Cluster, Operator
 Json = dict[str, Any]
 
 
+def images_of(cluster: Cluster) -> list[str]:
+    pods = cluster.kube.all(PODS)
+    return sorted(each["image"] for pod in pods for each in pod["spec"]["containers"])
+
+
 async def test_a_suspended_job_drains_its_members_before_its_master_and_reports_how_far_it_is() -> (
     None
 ):
     cluster = new_cluster(replicas=2)
     await cluster.start()
     started = status_of(cluster)["startTime"]
+    images = images_of(cluster)
     set_suspend(cluster, True)
     await cluster.run_operator()
     gone = [
@@ -51,6 +57,7 @@ async def test_a_suspended_job_drains_its_members_before_its_master_and_reports_
     await cluster.settle()
     assert status_of(cluster)["phase"] == "Running"
     assert condition(cluster, "Suspended") == ("False", "Resumed")
+    assert images_of(cluster) == images
     assert parse_time(status_of(cluster)["startTime"]) > parse_time(started), (
         "its time to be active begins anew"
     )
