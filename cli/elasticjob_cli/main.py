@@ -7,11 +7,13 @@ is missing, as on workers, the command names the extra that has it.
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import os
 import sys
-from collections.abc import Collection
-from importlib import import_module, metadata
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -56,6 +58,9 @@ _INSTALL = "pip install 'elasticjob[cli]'"
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as in a shell."""
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
+_CERTIFICATES = "SSL_CERT_FILE"
+_OBJECTS_BEFORE_COLLECTION = 50_000
+"""Imports make many objects and no garbage, so the collector would only take time."""
 GROUPS = {"dev": ("dev:dev", "A Kubernetes cluster on this machine, to try things out.")}
 
 
@@ -103,6 +108,7 @@ def command_line(called: Collection[str]) -> typer.Typer:
 
 def main() -> None:
     """Run the command that the arguments name."""
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:  # closed by the caller, as with >&-
             setattr(sys, name, discard(number))
@@ -142,12 +148,32 @@ def discard(descriptor: int) -> TextIO:
 
 def version() -> None:
     """Print the version of this command."""
+    from importlib import metadata  # slow, and no other command needs it
+
     sys.stdout.write(f"elasticjob {metadata.version('elasticjob')}\n")
 
 
 def _imported(place: str) -> Any:
     module, _, name = place.partition(":")
-    return getattr(import_module(f"elasticjob_cli.{module}"), name)
+    with _no_certificates():
+        return getattr(import_module(f"elasticjob_cli.{module}"), name)
+
+
+@contextmanager
+def _no_certificates() -> Iterator[None]:
+    """Let aiohttp find no certificates when it is imported.
+
+    Its import reads all authorities of this machine twice, which takes as long as a request. They
+    are for sessions that bring no TLS context, and there are none in this command.
+    """
+    before = os.environ.get(_CERTIFICATES)
+    os.environ[_CERTIFICATES] = os.devnull
+    try:
+        yield
+    finally:
+        del os.environ[_CERTIFICATES]
+        if before is not None:
+            os.environ[_CERTIFICATES] = before
 
 
 def _not_called() -> None:

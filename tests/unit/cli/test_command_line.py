@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from elasticjob_cli.main import COMMANDS, GROUPS, command_line
+from elasticjob_operator.certificates import new_job_secrets
 from typer.testing import CliRunner
 
 
@@ -62,6 +64,24 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
         path.write_text(yaml.safe_dump(text))
         yield path
         server.shutdown()
+
+
+def test_the_certificates_of_the_machine_are_not_read_to_import_a_command(tmp_path: Path) -> None:
+    file = tmp_path / "authorities.pem"
+    file.write_bytes(new_job_secrets("job", "ns")["ca.crt"])
+    script = (
+        "import os, ssl; from elasticjob_cli.main import command_line; command_line(['list'])\n"
+        "from aiohttp.connector import _SSL_CONTEXT_VERIFIED as default\n"
+        "print(len(default.get_ca_certs()), len(ssl.create_default_context().get_ca_certs()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"SSL_CERT_FILE": str(file), "SSL_CERT_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "0 1\n", done.stderr
 
 
 SLOW = ("grpc", "google.protobuf", "cloudpickle", "kubernetes", "numpy", "pygments", "markdown_it")
