@@ -27,6 +27,10 @@ def metadata(document: Fields, *, of_job: bool) -> Json:
     elif prefix:
         found["generateName"] = job_prefix(prefix) if of_job else prefix
         _note_name(read, "generateName", prefix, found["generateName"])
+        message = (
+            "kubectl apply refuses an object without a name: use kubectl create, or write a name"
+        )
+        read.differs("generateName", message, ("metadata", "generateName"))
     else:
         read.invalid("name", read.raw("name"), "a name; give it")
     if namespace := read.text("namespace"):

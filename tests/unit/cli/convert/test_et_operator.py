@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from elasticjob_cli.convert.converters import convert
+
 from tests.support.convert import container_of, converted, errors, lost, role_of, sample, spec_of
 
 JOB = "et_operator/training-job.yaml"
@@ -170,3 +172,13 @@ def test_a_scale_in_that_names_nothing_is_an_error_and_not_a_removal_of_all() ->
     assert "spec.toDelete: has neither count nor podNames" in errors(by_count)[0]
     del out["spec"]["toAdd"]
     assert "spec.toAdd.count" in errors(out)[0]
+
+
+def test_an_object_without_a_name_is_kept_and_says_that_apply_refuses_it() -> None:
+    document = job()
+    document["metadata"] = {"generateName": "train-"}
+    result = convert(document, 1)
+    assert result.object is not None
+    assert result.object["metadata"] == {"generateName": "train-"}
+    [note] = [each for each in result.notes if each.field == "metadata.generateName"]
+    assert "kubectl apply refuses an object without a name: use kubectl create" in note.message
