@@ -68,7 +68,10 @@ def command_line(called: Collection[str]) -> typer.Typer:
     """Return the command line; only the commands in `called` can run."""
     import typer
 
+    from elasticjob_cli.parameters import Command, Group
+
     app = typer.Typer(
+        cls=Group,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
@@ -98,7 +101,7 @@ def command_line(called: Collection[str]) -> typer.Typer:
                 "ignore_unknown_options": name in _SIGNED,
                 "allow_interspersed_args": name not in _WITH_A_COMMAND,
             }
-            app.command(name, context_settings=settings)(_imported(place))
+            app.command(name, cls=Command, context_settings=settings)(_imported(place))
         else:
             app.command(name, help=line)(_not_called)
     for name, (place, line) in GROUPS.items():
