@@ -1,4 +1,4 @@
-"""Freezes or kills the control plane during a plan.
+"""Freezes or kills the control plane during a plan, or restores its storage.
 
 The operator continues by itself with the same outcome.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -15,14 +16,25 @@ from pathlib import Path
 
 import pytest
 from elasticjob_kube.errors import AlreadyExists, TryLater
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_OUTS
+from elasticjob_kube.informer import Informer
+from elasticjob_kube.resources import (
+    CONFIG_MAPS,
+    ELASTIC_JOBS,
+    PODS,
+    SCALE_OUTS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+)
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster import daemons
 from elasticjob_localcluster.cluster import Cluster
+from elasticjob_operator.core.model.observed import Pod
 
 from tests.conftest import shared_cluster
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import (
+    Json,
     create,
     has_logged,
     job,
@@ -47,6 +59,11 @@ OUTAGES = [
 ]
 """The process, the fault and its seconds; a killed process is restarted after them."""
 
+LOST_WRITES = 500
+"""So many that the versions after a restoration stay below those that the operator has seen."""
+
+LONG_LEASE = ("--lease-seconds", "600")
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -66,7 +83,20 @@ async def disturb(cluster: Cluster, name: str, number: signal.Signals, seconds: 
     await asyncio.sleep(seconds)
     if number == signal.SIGSTOP:
         process.send_signal(signal.SIGCONT)
-        return
+    else:
+        start_again(cluster, name)
+
+
+async def end(cluster: Cluster, name: str, number: signal.Signals = signal.SIGTERM) -> None:
+    """End a process of the control plane, and wait for its end."""
+    process = cluster.children[name]
+    process.send_signal(number)
+    await asyncio.to_thread(process.wait)
+
+
+def start_again(cluster: Cluster, name: str) -> None:
+    """Start a process of the control plane that has ended."""
+    process = cluster.children[name]
     assert isinstance(process.args, list)
     command = [os.fspath(argument) for argument in process.args]
     again: subprocess.Popen[bytes] = daemons.start(
@@ -119,6 +149,72 @@ async def test_an_outage_during_a_plan_costs_neither_the_plan_nor_the_operator(
         assert process.returncode is None
         assert not await has_logged(tmp_path / "log", "Traceback")
         assert twins == []
+
+
+@pytest.mark.guarantee("storage-restored")
+async def test_after_its_storage_was_restored_the_operator_follows_edits_of_restored_jobs_only(
+    cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    data = cluster.state / "etcd"
+    backup = tmp_path / "backup"
+    of_gone: set[str] = set()
+
+    def note(_: Pod | None, pod: Pod | None) -> None:
+        if pod is not None and pod.name.startswith("gone-"):
+            of_gone.add(pod.metadata.uid)
+
+    async with (
+        kubelet(kube, namespace),
+        # It leads all the time: a new leader lists everything anyway.
+        operator(cluster.kubeconfig, namespace, tmp_path / "log", *LONG_LEASE) as process,
+    ):
+        await until("it leads", lambda: has_logged(tmp_path / "log", "leading as"))
+        await run_job(kube, namespace, job())
+        await end(cluster, "etcd")
+        shutil.copytree(data, backup)
+        start_again(cluster, "etcd")
+        await until("it can be asked for", lambda: created(kube, namespace, "gone"))
+        for number in range(LOST_WRITES):
+            text = {"metadata": {"annotations": {"number": str(number)}}}
+            await kube.patch(ELASTIC_JOBS, namespace, "gone", text)
+        await phase(kube, namespace, ELASTIC_JOBS, "gone", "Running")
+        edit = {"spec": {"replicaSpecs": {"worker": {"replicas": 3}}}}
+        await kube.patch(ELASTIC_JOBS, namespace, "job", edit)
+        await until("the edit is lost later", lambda: exists(kube, namespace, "job-worker-2"))
+
+        # Its cache is of the later state, and after SIGTERM it waits a minute for watches to end.
+        await end(cluster, "kube-apiserver", signal.SIGKILL)
+        await end(cluster, "etcd")
+        shutil.rmtree(data)
+        shutil.copytree(backup, data)
+        start_again(cluster, "etcd")
+        start_again(cluster, "kube-apiserver")
+        edit["spec"]["replicaSpecs"]["worker"]["replicas"] = 4
+        await until("it can be edited", lambda: edited(kube, namespace, edit))
+        pods = Informer(kube, PODS, Pod, namespace=namespace, on_change=note)
+        watch = asyncio.create_task(pods.run())
+        await until("it follows the edit", lambda: exists(kube, namespace, "job-worker-3"))
+        assert await has_logged(tmp_path / "log", "the storage was restored")
+        await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
+        watch.cancel()
+        assert of_gone == set()
+        for resource in (ELASTIC_JOBS, SECRETS, SERVICES, CONFIG_MAPS, SERVICE_ACCOUNTS):
+            names = [
+                each["metadata"]["name"] for each in (await kube.list(resource, namespace))["items"]
+            ]
+            assert not [name for name in names if name.startswith("gone")]
+        assert indices_of(await workers(kube, namespace, "job")) == [0, 1, 2, 3]
+        assert process.returncode is None
+        assert not await has_logged(tmp_path / "log", "Traceback")
+
+
+async def edited(kube: Kube, namespace: str, edit: Json) -> bool:
+    """Edit the job; return False if the API server does not accept it yet."""
+    try:
+        await kube.patch(ELASTIC_JOBS, namespace, "job", edit)
+    except TryLater:
+        return False
+    return True
 
 
 def indices_of(pods: list[str]) -> list[int]:
