@@ -57,5 +57,6 @@ def _is_final(parameter: TyperOption | TyperArgument, value: Any) -> bool:
         return False
     if value is None:
         return not parameter.required
-    annotation = parameter.type_descriptor.annotation
+    # Typer may change what it does not document; then each value is converted again.
+    annotation = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
     return isinstance(annotation, type) and type(value) is annotation
