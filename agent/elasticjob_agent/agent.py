@@ -72,7 +72,12 @@ class Agent:
             environment, self._training_socket.path.parent, self._channel
         )
         self._environment = environment
-        self._supervisor = ProcessSupervisor(command, environment)
+        self._usage_monitor = UsageMonitor()
+        # Processes that enter a new world without a new start need none in standby.
+        standby = config.standby and not config.in_process_elastic
+        self._supervisor = ProcessSupervisor(
+            command, environment, self._usage_monitor.memory if standby else None
+        )
         self._scripts = Scripts(
             self._supervisor,
             {**environment, names.ENV_SOCKET: str(self._training_socket.path)},
@@ -80,7 +85,6 @@ class Agent:
         )
         self._processes: TrainingProcesses | None = None
         self._node_check = NodeCheck(environment)
-        self._usage_monitor = UsageMonitor()
         self._end_task: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -97,6 +101,8 @@ class Agent:
             await self._horovod.open()
         if self._host_files is not None:
             self._spawn(self._host_files.run())
+        if self._supervisor.standby is not None:
+            self._spawn(self._supervisor.standby.run())
         connection_task = self._spawn(self._connection.run())
         try:
             code = await self._exit_code
@@ -187,6 +193,8 @@ class Agent:
     def _handle(self, event: Event) -> None:
         restarts_left = self._state.restarts_left
         self._state, actions = decide(self._state, event)
+        if self._supervisor.standby is not None and (self._state.draining or self._state.exiting):
+            self._supervisor.standby.close()
         if self._state.restarts_left < restarts_left:
             sys.stderr.write(
                 f"elasticjob-agent: the training process has failed{_how(event)} and is restarted\n"
@@ -306,6 +314,8 @@ class Agent:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._processes is not None:
             self._processes.kill()
+        if self._supervisor.standby is not None:
+            self._supervisor.standby.close()
         self._node_check.end()
         self._readiness.close()
         await self._training_socket.close()

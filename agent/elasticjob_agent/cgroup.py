@@ -28,6 +28,13 @@ class Container:
         used, idle = ("memory.current", "inactive_file") if self.version == 2 else _V1_MEMORY
         return max(0, _number(self.memory / used) - _entry(self.memory / "memory.stat", idle))
 
+    def memory_limit(self) -> int | None:
+        """Return the memory that the container may use; None without a limit."""
+        if self.version == 2:
+            text = (self.memory / "memory.max").read_text().strip()
+            return None if text == "max" else int(text)
+        return _number(self.memory / "memory.limit_in_bytes")
+
     def memory_kills(self) -> int:
         """Return the number of processes that the kernel has killed for the memory limit."""
         file = "memory.events" if self.version == 2 else "memory.oom_control"

@@ -36,6 +36,7 @@ class Config:
     in_process_elastic: bool
     drain_seconds: float
     sigterm_delay_seconds: float
+    standby: bool
 
 
 def load(environment: Mapping[str, str]) -> Config:
@@ -72,6 +73,7 @@ def load(environment: Mapping[str, str]) -> Config:
         in_process_elastic=framework is not None and framework.in_process_elastic,
         drain_seconds=_number(environment, names.ENV_DRAIN_SECONDS, default=DEFAULT_DRAIN_SECONDS),
         sigterm_delay_seconds=_number(environment, names.ENV_SIGTERM_DELAY_SECONDS, default=0),
+        standby=environment.get(names.ENV_STANDBY) == "Auto",
     )
 
 

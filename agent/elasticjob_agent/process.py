@@ -10,7 +10,7 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from elasticjob_api import file_digests, names
 from elasticjob_api.references import TooLongError
@@ -19,6 +19,8 @@ from elasticjob_processes.killing import kill_descendants
 from elasticjob_processes.reaper import ChildReaper
 
 from elasticjob_agent.process_environment import render
+from elasticjob_agent.standby.plan import Memory
+from elasticjob_agent.standby.pool import Shell, StandbyPool
 from elasticjob_agent.start_failure import CannotStart, cannot_start
 from elasticjob_agent.training_process import TrainingProcess
 
@@ -28,11 +30,26 @@ _OUTPUT_SECONDS = 0.5
 class ProcessSupervisor:
     """Starts the training command and reaps every child."""
 
-    def __init__(self, command: Sequence[str], container: Mapping[str, str]) -> None:
-        """Begin to reap children; needs the running event loop."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        container: Mapping[str, str],
+        memory: Callable[[], Memory] | None = None,
+    ) -> None:
+        """Begin to reap children; needs the running event loop.
+
+        Args:
+            command: of the training.
+            container: the container's environment.
+            memory: measures the container's memory for processes in standby; None: keep none.
+        """
         self._command = list(command)
         self._container = container
         self._reaper = ChildReaper()
+        self.standby: StandbyPool | None = None
+        if memory is not None:
+            shell = Shell(start=_popen, watch=self._reaper.watch, memory=memory)
+            self.standby = StandbyPool(command, container, shell)
 
     def start(
         self, variables: Sequence[Mapping[str, str]], *, first_rank: int = 0
@@ -41,14 +58,17 @@ class ProcessSupervisor:
 
         A process that cannot be started counts as ended with code 127 or 126, as in a shell.
         """
-        started = TrainingProcesses()
+        started = TrainingProcesses(self._in_standby)
         with_prefix = len(variables) > 1 or names.ENV_RANK_PREFIX in self._container
-        for rank, variables_of_rank in enumerate(variables, start=first_rank):
-            prefix = f"[{rank}] " if with_prefix else ""
-            self._start(started.add(prefix), variables_of_rank)
+        for slot, variables_of_rank in enumerate(variables):
+            prefix = f"[{first_rank + slot}] " if with_prefix else ""
+            self._start(started.add(prefix), slot, variables_of_rank)
         return started
 
-    def _start(self, process: TrainingProcess, variables: Mapping[str, str]) -> None:
+    def _in_standby(self) -> set[int]:
+        return self.standby.pids if self.standby else set()
+
+    def _start(self, process: TrainingProcess, slot: int, variables: Mapping[str, str]) -> None:
         try:
             command, environment = render(self._command, self._container, variables)
         except TooLongError as error:
@@ -67,20 +87,25 @@ class ProcessSupervisor:
                 )
             )
             return
-        self.start_other(process, command, environment)
+        popen = None
+        if self.standby is not None:
+            try:
+                popen = self.standby.start(
+                    slot, command, environment, piped=bool(process.prefix), on_exit=process.ended
+                )
+            except OSError:
+                popen = None  # the next attempt says why
+        if popen is not None:
+            process.started(popen)
+        else:
+            self.start_other(process, command, environment)
 
     def start_other(
         self, process: TrainingProcess, command: Sequence[str], environment: Mapping[str, str]
     ) -> None:
         """Start any command in a session of its own."""
         try:
-            popen = subprocess.Popen(  # the reaper waits for it
-                dying_with_parent([*command]),
-                env=environment,
-                stdout=subprocess.PIPE if process.prefix else None,  # None: the agent's own
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+            popen = _popen(command, environment, piped=bool(process.prefix))
         except OSError as error:
             process.not_started(cannot_start(error, command, environment))
         else:
@@ -88,10 +113,30 @@ class ProcessSupervisor:
             self._reaper.watch(popen.pid, process.ended)
 
 
+def _popen(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    piped: bool,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own; its standard output is a pipe or the agent's."""
+    return subprocess.Popen(  # the reaper waits for it
+        dying_with_parent([*command]),
+        env=environment,
+        stdout=subprocess.PIPE if piped else None,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        pass_fds=pass_fds,
+    )
+
+
 class TrainingProcesses:
     """The training processes of one member in one world, by rank."""
 
-    def __init__(self) -> None:
+    def __init__(self, spared: Callable[[], set[int]] = set) -> None:
+        """Begin without a process; `spared`: children of the agent that outlive the world."""
+        self._spared = spared
         self._processes: list[TrainingProcess] = []
         self._failed: TrainingProcess | None = None
         self.failed_at: float | None = None
@@ -119,7 +164,7 @@ class TrainingProcesses:
         while not self._all_have_ended:
             self._one_has_ended.clear()
             await self._one_has_ended.wait()
-        await _kill_leftovers()
+        await _kill_leftovers(self._spared)
         for process in self._processes:
             await asyncio.to_thread(process.wait_for_output, _OUTPUT_SECONDS)
         return (self._failed or self._processes[0]).failure()
@@ -155,7 +200,7 @@ class TrainingProcesses:
         kill_descendants()
 
 
-async def _kill_leftovers() -> None:
+async def _kill_leftovers(spared: Callable[[], set[int]]) -> None:
     """Kill the descendants that are left: the next processes need their ports and memory."""
-    while kill_descendants():  # noqa: ASYNC110 (there is no event for the end of a grandchild)
+    while kill_descendants(spared()):  # noqa: ASYNC110 (there is no event for the end of a grandchild)
         await asyncio.sleep(0.01)

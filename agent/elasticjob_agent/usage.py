@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 import psutil
 
 from elasticjob_agent import cgroup, gpu
+from elasticjob_agent.standby.plan import Memory
 
 STALE_SECONDS = 30.0
 Reading = TypeVar("Reading")
@@ -122,6 +123,18 @@ class UsageMonitor:
     def latest(self) -> tuple[Usage, gpu.GpuUsage]:
         """Return the newest readings."""
         return self._meter.latest(), self._gpus.latest()
+
+    def memory(self) -> Memory:
+        """Return the memory of the container; without a limit, that of the machine."""
+        machine = psutil.virtual_memory()
+        try:
+            limit = self._container.memory_limit() if self._container else None
+            if self._container is None or limit is None or limit > machine.total:
+                return Memory(total=machine.total, left=machine.available)
+            left = limit - self._container.memory_bytes()
+        except (OSError, ValueError):
+            return Memory(total=machine.total, left=0)
+        return Memory(total=limit, left=min(left, machine.available))
 
     def memory_kills(self) -> int:
         """Return the number of processes that the kernel has killed for memory; 0 if unknown."""

@@ -26,6 +26,7 @@ def member_variables(
     process_restart_limit: int = 0,
     drain_seconds: int,
     sigterm_delay_seconds: int = 0,
+    standby: str = "None",
 ) -> dict[str, str]:
     """Return the variables of one member's agent.
 
@@ -41,6 +42,7 @@ def member_variables(
         drain_seconds: the time in which the member must leave.
         sigterm_delay_seconds: the time from a request to stop to SIGTERM, for a process that does
             not read such requests.
+        standby: Auto if the agent keeps processes in standby.
     """
     variables = {
         names.ENV_ROLE: role,
@@ -53,6 +55,8 @@ def member_variables(
         names.ENV_DRAIN_SECONDS: str(drain_seconds),
         names.ENV_SIGTERM_DELAY_SECONDS: str(sigterm_delay_seconds),
     }
+    if standby != "None":
+        variables[names.ENV_STANDBY] = standby
     if devices:
         variables[names.ENV_DEVICES] = devices
     return variables

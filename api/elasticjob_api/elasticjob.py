@@ -132,7 +132,9 @@ class ElasticJobSpec(Object, frozen=True):
             "on the same node do."
         ),
     ] = None
-    agent: Annotated[Agent, Meta(description="How the agent gets into the pods.")] = Agent()
+    agent: Annotated[
+        Agent, Meta(description="How the agent gets into the pods, and starts processes.")
+    ] = Agent()
     master: Annotated[MasterSpec, Meta(description="The master pod.")] = MasterSpec()
     autoscaling: Annotated[Autoscaling, Meta(description="Automatic scaling.")] = Autoscaling()
     health: Annotated[

@@ -21,7 +21,7 @@ MAX_PRICE = 1e6
 
 
 class Agent(Object, frozen=True):
-    """How the agent gets into the worker pods."""
+    """How the agent gets into the worker pods, and how it starts their processes."""
 
     source: Annotated[
         Literal["InitContainer", "Image"],
@@ -34,6 +34,14 @@ class Agent(Object, frozen=True):
         Image | None,
         Meta(description="Image of the init container; unset: the operator's --agent-image."),
     ] = None
+    standby: Annotated[
+        Literal["None", "Auto"],
+        Meta(
+            description="Auto: while a Python program trains, each of its processes has one in "
+            "standby that has imported its modules, and runs it in the next world. It counts "
+            "against the container's memory, and there is none where it does not fit."
+        ),
+    ] = "None"
 
 
 class MasterSpec(Object, frozen=True):

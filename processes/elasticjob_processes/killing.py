@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Collection
 from contextlib import suppress
 
 from elasticjob_processes.table import marker, members, process_table
@@ -35,9 +36,15 @@ def kill_tree(root: int) -> None:
         kill(pid)
 
 
-def kill_descendants() -> bool:
-    """Kill all descendants of this process; return whether there was a live one."""
-    descendants = members(process_table(), {os.getpid()}) - {os.getpid()}
+def kill_descendants(spared: Collection[int] = ()) -> bool:
+    """Kill all descendants of this process; return whether there was a live one.
+
+    `spared`: descendants that are not killed, with their own descendants.
+    """
+    table = process_table()
+    descendants = members(table, {os.getpid()}) - {os.getpid()}
+    if spared:
+        descendants -= members(table, set(spared))
     found = False
     for pid in descendants:
         found = kill(pid) or found

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from elasticjob_agent import cgroup, usage
 from elasticjob_agent.gpu import GpuUsage, Reader
+from elasticjob_agent.standby.plan import Memory
 from elasticjob_agent.usage import Meter, Sampler, Usage
 
 PID = 7
@@ -198,3 +199,32 @@ def test_gpus_are_read_through_the_drivers_library(
 
 def test_without_a_driver_there_are_no_gpus(tmp_path: Path) -> None:
     assert Reader(str(tmp_path / "libnvidia-ml.so.1")).read() == GpuUsage()
+
+
+@pytest.mark.parametrize(
+    ("files", "version", "limit"),
+    [
+        ({"memory.max": "max\n"}, 2, None),
+        ({"memory.max": "4096\n"}, 2, 4096),
+        ({"memory.limit_in_bytes": "8192\n"}, 1, 8192),
+    ],
+)
+def test_the_memory_limit_of_a_container_is_read(
+    tmp_path: Path, files: dict[str, str], version: int, limit: int | None
+) -> None:
+    group(tmp_path, files)
+    container = cgroup.Container(memory=tmp_path, cpu=tmp_path, version=version)
+    assert container.memory_limit() == limit
+
+
+@pytest.mark.parametrize(("limit", "left"), [("1500\n", 800), ("500\n", -200)])
+def test_what_is_left_of_the_containers_memory_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, left: int
+) -> None:
+    group(tmp_path, {**MEMORY_2, **CPU_2, "memory.max": limit})
+    container = cgroup.Container(memory=tmp_path, cpu=tmp_path, version=2)
+    monkeypatch.setattr(cgroup, "own_container", lambda: container)
+    monitor = usage.UsageMonitor()
+    assert monitor.memory() == Memory(total=int(limit), left=left)
+    (tmp_path / "memory.max").unlink()
+    assert monitor.memory().left == 0

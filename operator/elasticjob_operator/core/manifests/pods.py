@@ -313,6 +313,7 @@ def agent_variables(
         process_restart_limit=spec.process_restart_limit,
         drain_seconds=spec.drain_seconds,
         sigterm_delay_seconds=spec.sigterm_delay_seconds,
+        standby=job.spec.agent.standby,
     )
     if launcher.uses_remote_shell(job, role):
         values[names.ENV_REMOTE_SHELL] = "1"

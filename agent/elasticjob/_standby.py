@@ -1,0 +1,489 @@
+"""Runs a training program in an interpreter that may have imported the program's modules before.
+
+The agent (elasticjob_agent.standby) starts it as
+    python OPTIONS _standby_start.py REPORTS,ORDERS,MEMORY,POSITION python OPTIONS SCRIPT ARGUMENTS
+with two pipes, a file in memory, and the position of the script, or of -m, in the command. The file
+contains {"plan": null}, and the program is run at once, or a plan: what an earlier run has imported
+from site-packages, and the environment and sys.path at that time. This process then imports it, and
+waits. The agent replaces the file's content by a further plan, and sends the order for more, or by
+{"environment": …}, and sends the order to go.
+
+The imported modules are hidden until the program imports one of them. If its environment or
+sys.path differ then from what they were imported with, the process executes the command anew.
+
+The file uses only the standard library, and runs in Python 3.10 or newer.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import copy
+import fcntl
+import importlib
+import importlib.machinery
+import io
+import json
+import os
+import runpy
+import sys
+import time
+from typing import Any, NoReturn
+
+_GO = b"g"
+_MORE = b"m"
+_PIPE_BYTES = 1 << 20
+_REST = 4
+"""Seconds of rest for each second of CPU, while the training process needs the CPU."""
+_MOST_REST_SECONDS = 1.0
+_LAST_OOM_SCORE = "1000"
+_OOM_SCORE = "/proc/self/oom_score_adj"
+_GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel")
+_SITES = ("/site-packages/", "/dist-packages/")
+_STANDARD = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 (pathlib would be one more import)
+_OWN_NAMES = {
+    "__name__", "__doc__", "__package__", "__loader__", "__spec__", "__annotations__",
+    "__builtins__", "__file__", "__cached__",
+}  # fmt: skip
+_IMPORTING = "_find_and_load_unlocked"
+"""The function of importlib that calls finders for an import, and not only to look for a module."""
+_MACHINERY = ("__spec__", "__loader__", "__package__", "__path__", "__file__", "__cached__")
+Modules = dict[str, Any]
+
+
+def run(control: str, command: list[str]) -> None:
+    """Prepare this process, and run the program of a command as `__main__`."""
+    reports, orders, memory, at = (int(number) for number in control.split(","))
+    for number in (reports, orders, memory):
+        os.set_inheritable(number, False)
+    imports = _Imports(_Reporter(reports), command)
+    sys.argv = command[at:]
+    folder = os.path.dirname(os.path.realpath(command[at]))  # noqa: PTH120
+    if command[at] == "-m":
+        sys.argv = ["-m", *command[at + 2 :]]
+        folder = os.getcwd()  # noqa: PTH109
+    sys.orig_argv = list(command)
+    sys.path.insert(0, folder)
+    if json.loads(_content(memory))["plan"] is not None:
+        _stand_by(imports, orders, memory)
+    os.close(orders)
+    os.close(memory)
+    imports.begin()
+    os.register_at_fork(after_in_child=imports.reporter.close)
+    _execute(command, at, imports)
+
+
+# --- before the program
+
+
+def _stand_by(imports: _Imports, orders: int, memory: int) -> None:
+    """Import what the agent's plans name, and wait for the order to go."""
+    folder = os.getcwd()  # noqa: PTH109
+    path = list(sys.path)
+    before = dict(os.environ)
+    score = _oom_score(_LAST_OOM_SCORE)
+    stdout = os.dup(1)
+    os.dup2(2, 1)  # the agent reads it after the order only
+    order = _MORE
+    while order == _MORE:
+        plan = json.loads(_content(memory))["plan"]
+        imports.segments += _recorded(plan, before)
+        imports.reporter.send({"ready": sorted(_reads), "problem": _problem(imports.segments)})
+        order = os.read(orders, 1)
+    if order != _GO:
+        os._exit(0)
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    os.dup2(stdout, 1)
+    os.close(stdout)
+    os.chdir(folder)
+    sys.path[:] = path
+    environment = json.loads(_content(memory))["environment"]
+    # Python itself may have added LC_CTYPE at its start.
+    _replace_environment({**_without(before, environment), **environment})
+    if score:
+        _oom_score(score)
+    for segment in imports.segments:
+        for name in segment.modules:
+            sys.modules.pop(name, None)
+
+
+class _Segment:
+    """Modules that were imported one after another in the same environment."""
+
+    def __init__(self, part: dict[str, Any], start: dict[str, str]) -> None:
+        """Import them; `start`: the environment of this process at its start."""
+        _apply(part["changes"])
+        if part["path"] is not None:
+            sys.path[:] = part["path"]
+        before = dict(os.environ)
+        known = set(sys.modules)
+        self.names: list[str] = part["modules"]
+        self.changes = _changes(start, before)
+        """What the program has changed in its environment before it imports them."""
+        self.path = list(sys.path)
+        for name in self.names:
+            if not _is_installed(name.partition(".")[0]):
+                continue
+            with contextlib.suppress(Exception):  # it is raised again where the program imports it
+                importlib.import_module(name)
+        self.own_changes = _changes(before, dict(os.environ))
+        """What these modules have changed in the environment."""
+        self.path_after = list(sys.path)
+        self.modules: Modules = {
+            name: module
+            for name, module in list(sys.modules.items())
+            if name not in known and name.partition(".")[0] not in sys.stdlib_module_names
+        }
+
+
+class _Resting:
+    """Lets a process rest after each module that it has imported, so that others get the CPU."""
+
+    def __init__(self) -> None:
+        self._used = time.process_time()
+
+    def find_spec(self, _name: str, _path: Any = None, _target: Any = None) -> None:
+        used = time.process_time()
+        time.sleep(min(_REST * (used - self._used), _MOST_REST_SECONDS))
+        self._used = time.process_time()
+
+
+_reads: set[str] = set()
+
+
+class _Recording(type(os.environ)):  # type: ignore[misc]
+    """The environment, recording the names of variables that are read one by one."""
+
+    def __getitem__(self, key: Any) -> Any:
+        _reads.add(os.fsdecode(key) if isinstance(key, (str, bytes)) else "")
+        return super().__getitem__(key)
+
+
+def _recorded(plan: list[dict[str, Any]], start: dict[str, str]) -> list[_Segment]:
+    """Carry out a plan without haste, and record what it reads of the environment."""
+    original = type(os.environ)
+    resting = _Resting()
+    sys.meta_path.insert(0, resting)
+    os.environ.__class__ = _Recording
+    os.environb.__class__ = _Recording
+    segments = [_Segment(part, start) for part in plan]
+    os.environ.__class__ = original
+    os.environb.__class__ = original  # type: ignore[assignment]
+    sys.meta_path.remove(resting)
+    return segments
+
+
+def _problem(segments: list[_Segment]) -> str:
+    """Return why this process must not be used, or ""."""
+    for segment in segments:
+        for name, module in segment.modules.items():
+            origin = _origin(module)
+            if origin and not _is_third_party(origin) and not origin.startswith(_STANDARD):
+                return f"importing {segment.names[0]} imports {name} from {origin}"
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115
+        except OSError:
+            continue  # the descriptor of this listing
+        if target.startswith(_GPUS):
+            return f"importing its modules opens {target}"
+    return ""
+
+
+def _oom_score(value: str) -> str:
+    """Set how soon the kernel kills this process when memory is short.
+
+    Returns the earlier value; "" if it could not be set.
+    """
+    try:
+        with open(_OOM_SCORE, "r+") as file:  # noqa: PTH123
+            earlier = file.read().strip()
+            file.write(value)
+    except OSError:
+        return ""
+    return earlier
+
+
+# --- while the program runs
+
+
+class _Imports:
+    """Reports what the program imports, and gives it the modules that were imported before."""
+
+    def __init__(self, reporter: _Reporter, command: list[str]) -> None:
+        self.reporter = reporter
+        self.segments: list[_Segment] = []
+        self._command = command
+        self._folder = os.getcwd()  # noqa: PTH109
+        self._pid = os.getpid()
+        self._lock = _thread.RLock()
+        self._installed: dict[str, bool] = {}
+        self._environment: dict[str, str] = {}
+        self._seen: dict[str, str] = {}
+        self._path: list[str] = []
+
+    def begin(self) -> None:
+        """Begin, with the environment of the program's start."""
+        self._environment = dict(os.environ)
+        self._seen = self._environment
+        self._path = list(sys.path)
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
+        """Return how a hidden module is imported; None for any other."""
+        if self.reporter.is_open and self._is_imported_by_the_program(name, sys._getframe(2)):
+            self._report(name)
+        for segment in self.segments:
+            if name in segment.modules:
+                module = segment.modules[name]
+                return _spec(name, module, _Revealing(self, name, module))
+        return None
+
+    def reveal(self, name: str) -> None:
+        """Let the program see the modules that were imported up to the one that it imports now."""
+        with self._lock:
+            found = [at for at, part in enumerate(self.segments) if name in part.modules]
+            revealed = self.segments[: found[0] + 1] if found else []
+            if os.getpid() == self._pid:
+                for segment in revealed:
+                    self._check(segment)
+            del self.segments[: len(revealed)]
+            for segment in revealed:
+                sys.modules.update(segment.modules)
+                _apply(segment.own_changes)
+                sys.path[:] = segment.path_after
+                self._seen = dict(os.environ)
+                self._path = list(sys.path)
+                self.reporter.send({"modules": segment.names})
+
+    def _is_imported_by_the_program(self, name: str, frame: Any) -> bool:
+        """Return whether a module of site-packages is imported, and not while another one is."""
+        if frame.f_code.co_name != _IMPORTING or not self._is_installed(name):
+            return False
+        while (frame := frame.f_back) is not None:
+            if frame.f_code.co_name == _IMPORTING and self._is_installed(frame.f_locals["name"]):
+                return False
+        return True
+
+    def _is_installed(self, name: str) -> bool:
+        package = name.partition(".")[0]
+        if package not in self._installed:
+            self._installed[package] = _is_installed(package)
+        return self._installed[package]
+
+    def _report(self, name: str) -> None:
+        """Report a module that the program is about to import."""
+        environment = dict(os.environ)
+        if environment != self._seen or sys.path != self._path:
+            changes = _changes(self._seen, environment)
+            path = None if sys.path == self._path else list(sys.path)
+            self._seen = environment
+            self._path = list(sys.path)
+            self.reporter.send({"changes": changes, "path": path})
+        self.reporter.send({"modules": [name]})
+
+    def _check(self, segment: _Segment) -> None:
+        """Execute the command anew if a cold process would import these modules otherwise."""
+        changed, removed = segment.changes
+        expected = {**self._environment, **changed}
+        for name in removed:
+            expected.pop(name, None)
+        now = dict(os.environ)
+        different = [name for name in {**expected, **now} if expected.get(name) != now.get(name)]
+        if different:
+            self._start_anew(
+                f"it sets {', '.join(sorted(different)[:3])} to another value before it imports "
+                f"{segment.names[0]} than in its earlier run"
+            )
+        if sys.path != segment.path:
+            self._start_anew(
+                f"sys.path is not that of its earlier run when it imports {segment.names[0]}"
+            )
+        for name in segment.modules:
+            if name in sys.modules:
+                self._start_anew(f"it has put another module in the place of {name}")
+
+    def _start_anew(self, problem: str) -> NoReturn:
+        self.reporter.send({"problem": problem})
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os.chdir(self._folder)
+        os.execvpe(self._command[0], self._command, self._environment)  # noqa: S606
+
+
+class _Revealing:
+    """A loader of one hidden module; in all else it is the module's own loader."""
+
+    def __init__(self, imports: _Imports, name: str, module: Any) -> None:
+        self._imports = imports
+        self._name = name
+        self._module = module
+        attributes = _attributes(module)
+        self._kept = {key: attributes[key] for key in _MACHINERY if key in attributes}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kept.get("__loader__"), name)
+
+    def create_module(self, _spec: Any) -> Any:
+        self._imports.reveal(self._name)
+        return self._module
+
+    def exec_module(self, module: Any) -> None:
+        """Undo what the import has changed in the complete module."""
+        attributes = _attributes(module)
+        for name in _MACHINERY:
+            attributes.pop(name, None)
+        attributes.update(self._kept)
+
+
+def _spec(name: str, module: Any, loader: Any) -> Any:
+    original = _attributes(module).get("__spec__")
+    if original is None:
+        return importlib.machinery.ModuleSpec(name, loader)
+    spec = copy.copy(original)
+    spec.loader = loader
+    return spec
+
+
+class _Reporter:
+    """Writes messages to the agent, and never waits for it."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._identity = _identity(number)
+        self.is_open = True
+        os.set_blocking(number, False)
+        with contextlib.suppress(OSError):  # more than this user may have
+            fcntl.fcntl(number, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def send(self, message: dict[str, Any]) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        # The program may have closed all descriptors, and opened a file with this number.
+        if self.is_open and _identity(self._number) == self._identity:
+            try:
+                if os.write(self._number, data) == len(data):
+                    return
+            except OSError:
+                pass
+        self.is_open = False  # the agent has gone, or does not read
+
+    def close(self) -> None:
+        if self.is_open and _identity(self._number) == self._identity:
+            os.close(self._number)
+        self.is_open = False
+
+
+def _identity(number: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(number)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _execute(command: list[str], at: int, imports: _Imports) -> None:
+    """Run the program as the interpreter does, without frames of this file in its tracebacks."""
+    main = vars(sys.modules["__main__"])
+    for name in set(main) - _OWN_NAMES:
+        del main[name]
+    main["__doc__"] = None
+    try:
+        if command[at] == "-m":
+            runpy._run_module_as_main(command[at + 1])  # type: ignore[attr-defined]
+        else:
+            _run_script(command[at], main, imports)
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 (shown as the interpreter shows it)
+        failure = error.with_traceback(_of_program(error.__traceback__))
+    else:
+        return
+    sys.last_type = type(failure)
+    sys.last_value = failure
+    sys.last_traceback = failure.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = failure
+    sys.excepthook(type(failure), failure, failure.__traceback__)
+    if isinstance(failure, KeyboardInterrupt):
+        sys.excepthook = lambda *_: None  # shown already
+        raise failure  # ends the process by SIGINT
+    sys.exit(1)
+
+
+def _run_script(script: str, main: dict[str, Any], imports: _Imports) -> None:
+    path = os.path.join(os.getcwd(), script)  # noqa: PTH109, PTH118 (as the interpreter does)
+    try:
+        with io.open_code(path) as file:
+            source = file.read()
+    except OSError:
+        imports._start_anew(f"{script} cannot be read")  # the interpreter says why
+    main["__file__"] = path
+    main["__loader__"] = importlib.machinery.SourceFileLoader("__main__", path)
+    exec(compile(source, path, "exec", dont_inherit=True), main)  # noqa: S102
+
+
+def _of_program(traceback: Any) -> Any:
+    while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
+        traceback = traceback.tb_next
+    return traceback
+
+
+# --- helpers
+
+
+def _content(memory: int) -> bytes:
+    return os.pread(memory, os.fstat(memory).st_size, 0)
+
+
+def _attributes(module: Any) -> dict[str, Any]:
+    """Return a module's attributes, without running code of the module."""
+    try:
+        attributes: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+    return attributes
+
+
+def _origin(module: Any) -> str:
+    """Return the file of a module; "" if it has none."""
+    spec = _attributes(module).get("__spec__")
+    origin = getattr(spec, "origin", None)
+    return origin if isinstance(origin, str) and os.sep in origin else ""
+
+
+def _is_installed(package: str) -> bool:
+    """Return whether a package is in site-packages, so not one of the program's own."""
+    if package in sys.stdlib_module_names:
+        return False
+    spec = importlib.machinery.PathFinder.find_spec(package)
+    if spec is None:
+        return False
+    places = spec.submodule_search_locations or [spec.origin or ""]
+    return all(_is_third_party(f"{place}/") for place in places)
+
+
+def _is_third_party(origin: str) -> bool:
+    return any(site in origin for site in _SITES)
+
+
+def _changes(old: dict[str, str], new: dict[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the changed variables with their values, and the removed ones."""
+    changed = {name: value for name, value in new.items() if old.get(name) != value}
+    return changed, [name for name in old if name not in new]
+
+
+def _apply(changes: Any) -> None:
+    changed, removed = changes
+    os.environ.update(changed)
+    for name in removed:
+        os.environ.pop(name, None)
+
+
+def _without(variables: dict[str, str], others: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name not in others}
+
+
+def _replace_environment(variables: dict[str, str]) -> None:
+    _apply(_changes(dict(os.environ), variables))

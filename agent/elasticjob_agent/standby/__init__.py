@@ -1,0 +1,1 @@
+"""Keeps interpreters ready that have imported what the training program imports."""

@@ -1,0 +1,196 @@
+"""Keeps one interpreter in standby for each training process of the member."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from subprocess import Popen
+from typing import Any
+
+from elasticjob_agent.standby import plan
+from elasticjob_agent.standby.interpreter import Interpreter, Start
+from elasticjob_agent.standby.plan import Memory
+from elasticjob_agent.standby.python_command import position
+
+CHECK_SECONDS = 1.0
+QUIET_SECONDS = 3.0
+"""The time without an import after which the imports of a program are known."""
+
+
+@dataclass(frozen=True)
+class Shell:
+    """What the pool needs of its surroundings.
+
+    Attributes:
+        start: starts a command.
+        watch: calls a function when a child has been reaped.
+        memory: measures the container's memory.
+    """
+
+    start: Start
+    watch: Callable[[int, Callable[[int], None]], None]
+    memory: Callable[[], Memory]
+
+
+class StandbyPool:
+    """Starts the training processes of a Python program, and keeps the next ones ready."""
+
+    def __init__(self, command: Sequence[str], container: Mapping[str, str], shell: Shell) -> None:
+        """Prepare; nothing is started before the first training process."""
+        self._command = list(command)
+        self._container = container
+        self._position = position(command, container)
+        self._shell = shell
+        self._standby: dict[int, Interpreter] = {}
+        self._running: dict[int, Interpreter] = {}
+        self._tried: set[int] = set()
+        self._size = 0
+        self._dropped = self._position is None
+        self._said_short = False
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes in standby."""
+        return {each.popen.pid for each in self._standby.values()}
+
+    def start(
+        self,
+        slot: int,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        piped: bool,
+        on_exit: Callable[[int], None],
+    ) -> Popen[bytes] | None:
+        """Return the process that runs a command, from now on; None: the pool cannot start it.
+
+        Args:
+            slot: the process among those of the member.
+            command: with its references replaced.
+            environment: of the process.
+            piped: whether its standard output is a pipe.
+            on_exit: called with its exit code.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
+        if list(command) != self._command:
+            self._drop("its arguments differ from world to world")
+        standby = self._standby.pop(slot, None)
+        if standby is not None and not self._hand_over(standby, environment, piped=piped):
+            standby.kill()
+            standby = None
+        if self._dropped:
+            return None
+        program = standby or self._interpreter(environment, piped=piped)
+
+        def ended(code: int) -> None:
+            program.ended(code)
+            on_exit(code)
+
+        self._shell.watch(program.popen.pid, ended)
+        self._running[slot] = program
+        self._tried.discard(slot)
+        return program.popen
+
+    async def run(self) -> None:
+        """Keep processes in standby while there is memory for them."""
+        while not self._dropped:
+            await asyncio.sleep(CHECK_SECONDS)
+            self._check()
+
+    def close(self) -> None:
+        """End the processes in standby, and start no more."""
+        self._dropped = True
+        self._end_standby()
+
+    def _hand_over(
+        self, standby: Interpreter, environment: Mapping[str, str], *, piped: bool
+    ) -> bool:
+        if standby.reads is None or standby.has_ended or standby.piped != piped:
+            return False
+        name = plan.difference(standby.environment, environment, standby.reads)
+        if name is not None:
+            self._drop(f"{name} is read by its imports, and differs from world to world")
+            return False
+        return standby.go(environment)
+
+    def _interpreter(
+        self,
+        environment: Mapping[str, str],
+        *,
+        piped: bool,
+        parts: list[dict[str, Any]] | None = None,
+    ) -> Interpreter:
+        assert self._position is not None
+        return Interpreter(
+            self._shell.start,
+            self._command,
+            self._position,
+            environment,
+            parts=parts,
+            piped=piped,
+            on_problem=self._drop,
+        )
+
+    def _check(self) -> None:
+        """Start one process in standby, or let one import more, if it is time for that."""
+        memory = self._shell.memory()
+        if self._standby and plan.is_short(memory):
+            self._end_standby()
+        for slot in [slot for slot, each in self._standby.items() if each.has_ended]:
+            self._standby.pop(slot).kill()
+        if any(each.reads is None for each in self._standby.values()):
+            return  # one imports at a time
+        for slot, program in self._running.items():
+            learned = plan.learned(program.reports)
+            quiet = time.monotonic() - program.heard_at >= QUIET_SECONDS
+            standby = self._standby.get(slot)
+            if program.has_ended or not quiet or learned == (standby.learned if standby else 0):
+                continue
+            if standby is None and slot not in self._tried:
+                self._tried.add(slot)
+                self._begin_standby(slot, program, memory)
+                return
+            if standby is not None:
+                self._size = standby.resident_bytes()
+                standby.more(plan.plan(program.reports[standby.learned : learned]))
+                standby.learned = learned
+                return
+
+    def _begin_standby(self, slot: int, program: Interpreter, memory: Memory) -> None:
+        size = self._size or program.resident_bytes()
+        count = len(self._running) - len(self._standby)
+        if plan.fits(memory, size, count):
+            parts = plan.plan(program.reports)
+            try:
+                standby = self._interpreter(self._container, piped=program.piped, parts=parts)
+            except OSError:
+                return  # the node is short of processes or descriptors
+            standby.learned = plan.learned(program.reports)
+            self._shell.watch(standby.popen.pid, standby.ended)
+            self._standby[slot] = standby
+        elif not self._said_short:
+            self._said_short = True
+            _say(
+                f"no process in standby, as {count} of {size >> 20} MiB do not fit into the "
+                f"{memory.left >> 20} MiB of memory that are left, with a margin of "
+                f"{int(plan.MARGIN * memory.total) >> 20} MiB"
+            )
+
+    def _drop(self, why: str) -> None:
+        if not self._dropped:
+            _say(f"no process in standby for this command: {why}")
+        self.close()
+
+    def _end_standby(self) -> None:
+        for standby in self._standby.values():
+            standby.kill()
+        self._standby = {}
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"elasticjob-agent: {text}\n")

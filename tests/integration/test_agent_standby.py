@@ -1,0 +1,464 @@
+"""Compares programs that an agent runs in processes from standby to those that it starts cold."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elasticjob_api import names
+from elasticjob_api.v1 import agent_pb2 as pb
+
+from tests.support.agent_process import AgentProcess, Run, alive
+from tests.support.fake_master import FakeMaster, Received
+from tests.support.wait import SECONDS, until
+
+AUTO = {names.ENV_STANDBY: "Auto"}
+MODULE = "tests.support.standby_probe"
+
+
+class Program:
+    """A program in a folder, with a package `slow` in a site-packages folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.site = folder / "site-packages"
+        self.site.mkdir()
+        self.imports = folder / "imports"
+        self.package("import os, time")
+
+    def package(self, text: str, name: str = "slow") -> None:
+        said = f"\nopen({str(self.imports)!r}, 'a').write(f'{name} {{os.getpid()}}\\n')\n"
+        (self.site / f"{name}.py").write_text(f"import os\n{textwrap.dedent(text)}{said}")
+
+    def script(self, text: str, name: str = "train.py") -> str:
+        (self.folder / name).write_text(textwrap.dedent(text))
+        return name
+
+    def importers(self) -> list[int]:
+        """Return the processes that have imported the package, in order."""
+        if not self.imports.exists():
+            return []
+        return [int(line.split()[1]) for line in self.imports.read_text().splitlines()]
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+    monkeypatch.chdir(tmp_path)
+    return Program(tmp_path)
+
+
+def environment(program: Program) -> dict[str, str]:
+    path = os.pathsep.join([str(program.site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**AUTO, "PYTHONPATH": path}
+
+
+def children(pid: int) -> Iterator[tuple[int, list[str]]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                stat = (entry / "stat").read_text()
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+            except OSError:
+                continue
+            if int(stat.rpartition(")")[2].split()[1]) == pid:
+                yield int(entry.name), words
+
+
+def waiting(agent: AgentProcess) -> list[int]:
+    """Return the processes that wait for the agent's order."""
+    found = []
+    for pid, words in children(agent.process.pid):
+        at = [at for at, word in enumerate(words) if word.endswith("_standby_start.py")]
+        if not at:
+            continue
+        orders = int(words[at[0] + 1].split(",")[1])
+        try:
+            call = Path(f"/proc/{pid}/syscall").read_text().split()
+        except OSError:
+            continue
+        if call[0] == "0" and int(call[1], 16) == orders:
+            found.append(pid)
+    return found
+
+
+async def in_standby(agent: AgentProcess, master: FakeMaster, count: int = 1) -> list[int]:
+    """Wait until processes are ready, and the agent knows it."""
+    await until("the processes are in standby", lambda: len(waiting(agent)) == count)
+    await master.handled()
+    return waiting(agent)
+
+
+async def next_world(master: FakeMaster, round_: int, **variables: str) -> None:
+    await master.order(stop=pb.Stop(round=round_ - 1, grace_seconds=5))
+    await master.exited(round_ - 1)
+    await master.begin(round_, **variables)
+
+
+SHOW = f"""
+    import json, sys, time
+    sys.path.append({str(Path(__file__).parents[2])!r})
+    import slow
+    from {MODULE} import facts
+    print(json.dumps(facts()), flush=True)
+    time.sleep(600)
+"""
+
+
+async def line(agent: AgentProcess) -> str:
+    assert agent.process.stdout is not None
+    return (await asyncio.wait_for(agent.process.stdout.readline(), SECONDS)).decode()
+
+
+async def shown(agent: AgentProcess) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(await line(agent))
+    return facts
+
+
+@pytest.mark.guarantee("standby-like-a-cold-start")
+@pytest.mark.parametrize("start", ["script", "module", "options"])
+async def test_a_process_from_standby_sees_what_a_cold_one_sees(
+    fake_master: FakeMaster, run: Run, program: Program, start: str
+) -> None:
+    program.script(SHOW)
+    command = {
+        "script": (sys.executable, "./train.py", "--lr", "1 2", ""),
+        "module": (sys.executable, "-u", "-m", "train", "--lr"),
+        "options": (sys.executable, "-uB", "-W", "ignore::UserWarning", "-Xdev=0", "train.py"),
+    }[start]
+    cold = await run(*command, **{**environment(program), names.ENV_STANDBY: ""})
+    await fake_master.begin(1, RANK="0", WORLD="w2")
+    await shown(cold)
+    await next_world(fake_master, 2, RANK="1", WORLD="w3")
+    expected = await shown(cold)
+    cold.process.terminate()
+    await cold.end()
+    fake_master.received = Received()
+    agent = await run(*command, **environment(program))
+    await fake_master.begin(1, RANK="0", WORLD="w2")
+    first = await shown(agent)
+    (standby,) = await in_standby(agent, fake_master)
+    await next_world(fake_master, 2, RANK="1", WORLD="w3")
+    warm = await shown(agent)
+    assert program.importers()[-1] == standby
+    for facts in (expected, first, warm):
+        facts["environment"].pop(names.ENV_SOCKET)
+        facts["environment"].pop(names.ENV_STANDBY, None)
+        facts.pop("parent")
+        # There is also the pipe for reports.
+        facts["descriptors"] = [facts["descriptors"][number] for number in "012"]
+    assert differences(warm, expected) == {}
+    for facts in (first, expected):
+        for name in ("RANK", "WORLD", names.ENV_ROUND):
+            facts["environment"].pop(name)
+    assert differences(first, expected) == {}
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return {name: (one[name], other[name]) for name in one if one[name] != other[name]}
+
+
+async def ended(agent: AgentProcess) -> str:
+    agent.process.terminate()
+    return (await agent.end())[2]
+
+
+async def word(agent: AgentProcess) -> str:
+    return (await line(agent)).strip()
+
+
+async def warm_world(
+    fake_master: FakeMaster, agent: AgentProcess, round_: int = 2, **variables: str
+) -> int:
+    """Begin a world in which the process in standby runs, and return its process id."""
+    (standby,) = await in_standby(agent, fake_master)
+    await next_world(fake_master, round_, **variables)
+    return standby
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("raise SystemExit(7)", 7),
+        ("raise SystemExit('words')", 1),
+        ("raise ValueError('words')", 1),
+        ("os.kill(os.getpid(), 9)", 137),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", 130),
+        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", 143),
+        ("threading.Thread(target=lambda: (time.sleep(0.2), os._exit(3))).start()", 3),
+        ("sys.excepthook = lambda *_: print('hooked', file=sys.stderr); 1 / 0", 1),
+        ("exec(compile('x = = 1', 'other.py', 'exec'))", 1),
+        ("f()", 1),
+    ],
+)
+async def test_it_ends_as_a_cold_process_with_the_same_last_words(
+    fake_master: FakeMaster, run: Run, program: Program, end: str, code: int
+) -> None:
+    program.script(
+        f"""
+        import os, signal, sys, threading, time
+        import slow
+        def f():
+            raise KeyError(1) from ValueError(2)
+        print("up", flush=True)
+        if os.environ["ROUND"] == "1":
+            time.sleep(600)
+        {end}
+        """
+    )
+    agent = await run(sys.executable, "train.py", **environment(program))
+    await fake_master.begin(1, ROUND="1")
+    assert await word(agent) == "up"
+    standby = await warm_world(fake_master, agent, ROUND="2")
+    exited = await fake_master.exited(2)
+    assert program.importers()[-1] == standby
+    await ended(agent)
+    fake_master.received = Received()
+    agent = await run(sys.executable, "train.py", **{**environment(program), names.ENV_STANDBY: ""})
+    await fake_master.begin(2, ROUND="2")
+    cold = await fake_master.exited(2)
+    assert (exited.exit_code, exited.message) == (code, cold.message)
+    assert cold.exit_code == code
+
+
+@pytest.mark.guarantee("standby-like-a-cold-start")
+async def test_a_killed_standby_falls_back_to_a_cold_process(
+    fake_master: FakeMaster, run: Run, program: Program
+) -> None:
+    program.script("import os, time, slow\nprint(os.environ['W'], flush=True)\ntime.sleep(600)")
+    agent = await run(sys.executable, "train.py", **environment(program))
+    await fake_master.begin(1, W="1")
+    assert await word(agent) == "1"
+    (standby,) = await in_standby(agent, fake_master)
+    os.kill(standby, signal.SIGKILL)
+    await next_world(fake_master, 2, W="2")
+    assert await word(agent) == "2"
+    assert standby not in program.importers()[2:]
+    # The process of that world has one in standby again.
+    again = await warm_world(fake_master, agent, 3, W="3")
+    assert await word(agent) == "3"
+    assert program.importers()[-1] == again
+
+
+async def test_a_world_that_comes_before_the_standby_is_ready_has_a_cold_process(
+    fake_master: FakeMaster, run: Run, program: Program
+) -> None:
+    program.package(
+        f"""
+        import time
+        if not os.environ.get("W"):
+            open({str(program.folder / "stuck")!r}, "w").close()
+            time.sleep(600)
+        """
+    )
+    program.script("import os, time, slow\nprint(os.environ['W'], flush=True)\ntime.sleep(600)")
+    agent = await run(sys.executable, "train.py", **environment(program))
+    await fake_master.begin(1, W="1")
+    assert await word(agent) == "1"
+    await until("the standby imports", (program.folder / "stuck").exists)
+    await next_world(fake_master, 2, W="2")
+    assert await word(agent) == "2"
+
+
+async def test_importing_that_reads_a_variable_of_the_world_ends_standby_and_is_said_once(
+    fake_master: FakeMaster, run: Run, program: Program
+) -> None:
+    program.package("RANK = os.environ.get('RANK', 'none')")
+    program.script("import slow, time\nprint(slow.RANK, flush=True)\ntime.sleep(600)")
+    agent = await run(sys.executable, "train.py", **environment(program))
+    await fake_master.begin(1, RANK="1")
+    assert await word(agent) == "1"
+    await in_standby(agent, fake_master)
+    for round_ in (2, 3):
+        await next_world(fake_master, round_, RANK=str(round_))
+        assert await word(agent) == str(round_)
+    assert waiting(agent) == []
+    assert (await ended(agent)).count(
+        "elasticjob-agent: no process in standby for this command: RANK is read by its imports, "
+        "and differs from world to world\n"
+    ) == 1
+
+
+async def test_variables_and_paths_that_the_program_sets_hold_while_its_modules_are_imported(
+    fake_master: FakeMaster, run: Run, program: Program
+) -> None:
+    program.package("THREADS = os.environ.get('OMP_NUM_THREADS'); os.environ['OF_SLOW'] = '1'")
+    program.package("SET = os.environ.get('OF_SLOW')", "second")
+    program.script(
+        """
+        import os, sys, time
+        before = sorted(sys.modules)
+        os.environ.setdefault("OMP_NUM_THREADS", "3")
+        sys.path.append("/nowhere")
+        assert "slow" not in sys.modules
+        import importlib.util
+        spec = importlib.util.find_spec("slow")
+        assert spec.name == "slow" and spec.origin.endswith("slow.py"), spec
+        assert "slow" not in sys.modules and "OF_SLOW" not in os.environ
+        import slow, second
+        assert slow.__spec__.loader is slow.__loader__ and slow.__spec__.origin == spec.origin
+        assert sys.modules["slow"] is slow and os.environ["OF_SLOW"] == "1"
+        print(os.environ["W"], slow.THREADS, second.SET, flush=True)
+        time.sleep(600)
+        """
+    )
+    agent = await run(sys.executable, "train.py", **environment(program))
+    await fake_master.begin(1, W="1")
+    assert await word(agent) == "1 3 1"
+    standby = await warm_world(fake_master, agent, W="2")
+    assert await word(agent) == "2 3 1"
+    assert program.importers()[-1] == standby
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("os.environ['SEED'] = os.environ['RANK']", "sets SEED to another value before"),
+        ("sys.path.insert(0, '/' + os.environ['RANK'])", "sys.path is not that of its earlier run"),
+    ],
+)
+async def test_a_program_that_imports_in_another_environment_than_before_runs_cold(
+    fake_master: FakeMaster, run: Run, program: Program, change: str, why: str
+) -> None:
+    program.package("SEED = os.environ.get('SEED'), __import__('sys').path[0]")
+    program.script(
+        f"""
+        import os, sys, time
+        {change}
+        import slow
+        print(slow.SEED == (os.environ.get("SEED"), sys.path[0]), sys.orig_argv[1], flush=True)
+        time.sleep(600)
+        """
+    )
+    agent = await run(sys.executable, "train.py", **environment(program))
+    await fake_master.begin(1, RANK="1")
+    assert await word(agent) == "True train.py"
+    pid = await warm_world(fake_master, agent, RANK="2")
+    assert await word(agent) == "True train.py"
+    assert Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1] == b"train.py"
+    assert why in await ended(agent)
+
+
+async def test_a_changed_script_runs_and_own_modules_are_read_anew(
+    fake_master: FakeMaster, run: Run, program: Program
+) -> None:
+    program.script("ANSWER = 1", "own.py")
+    program.script("import time, slow, own\nprint('old', own.ANSWER, flush=True)\ntime.sleep(600)")
+    variables = {**environment(program), "PYTHONDONTWRITEBYTECODE": "1"}
+    agent = await run(sys.executable, "train.py", **variables)
+    await fake_master.begin(1)
+    assert await word(agent) == "old 1"
+    (standby,) = await in_standby(agent, fake_master)
+    program.script("ANSWER = 22", "own.py")
+    program.script("import time, slow, own\nprint('new', own.ANSWER, flush=True)\ntime.sleep(600)")
+    await next_world(fake_master, 2)
+    assert await word(agent) == "new 22"
+    assert program.importers()[-1] == standby
+
+
+@pytest.mark.guarantee("standby-like-a-cold-start")
+async def test_children_by_fork_and_spawn_and_pickling_work(
+    fake_master: FakeMaster, run: Run, program: Program
+) -> None:
+    program.script(
+        """
+        import multiprocessing, os, pickle, sys, time
+        import slow
+
+        class Batch:
+            def __init__(self, size): self.size = size
+
+        def double(batch): return Batch(2 * batch.size)
+
+        if __name__ == "__main__":
+            copy = pickle.loads(pickle.dumps(Batch(2)))
+            said = [type(copy) is Batch]
+            for method in ("fork", "spawn", "forkserver"):
+                with multiprocessing.get_context(method).Pool(1) as pool:
+                    said.append(pool.apply(double, (copy,)).size)
+            print(*said, flush=True)
+            time.sleep(600)
+        """
+    )
+    agent = await run(sys.executable, "train.py", **environment(program))
+    await fake_master.begin(1)
+    assert await word(agent) == "True 4 4 4"
+    standby = await warm_world(fake_master, agent)
+    assert await word(agent) == "True 4 4 4"
+    assert standby in program.importers()
+
+
+async def test_what_imports_print_and_handle_and_start_is_that_of_the_process(
+    fake_master: FakeMaster, run: Run, program: Program
+) -> None:
+    program.package(
+        """
+        import signal, sys, threading, time
+        print("imported", flush=True)
+        signal.signal(signal.SIGUSR1, lambda *_: print("handled", flush=True))
+        threading.Thread(target=time.sleep, args=(600,), daemon=True, name="of-slow").start()
+        """
+    )
+    program.script(
+        """
+        import threading, time, slow
+        print([thread.name for thread in threading.enumerate()], flush=True)
+        while True: time.sleep(0.05)
+        """
+    )
+    agent = await run(sys.executable, "train.py", **environment(program))
+    await fake_master.begin(1)
+    assert [await word(agent) for _ in range(2)] == ["imported", "['MainThread', 'of-slow']"]
+    standby = await warm_world(fake_master, agent)
+    assert await word(agent) == "['MainThread', 'of-slow']"
+    agent.process.send_signal(signal.SIGUSR1)
+    assert await word(agent) == "handled"
+    assert program.importers()[-1] == standby
+    assert "imported" in await ended(agent)  # on standard error, when the process begins
+
+
+async def test_later_imports_join_the_process_in_standby(
+    fake_master: FakeMaster, run: Run, program: Program
+) -> None:
+    program.package("", "late")
+    program.script(
+        """
+        import os, sys, time, slow
+        print(sys.argv, flush=True)
+        while not os.path.exists("go"): time.sleep(0.05)
+        import late
+        print(os.environ["W"], flush=True)
+        time.sleep(600)
+        """
+    )
+    agent = await run(sys.executable, "train.py", **environment(program))
+    await fake_master.begin(1, W="1")
+    await word(agent)
+    (standby,) = await in_standby(agent, fake_master)
+    assert program.importers()[-1] == standby
+    (program.folder / "go").touch()
+    assert await word(agent) == "1"
+    await until("it has imported late", lambda: program.importers()[-1] == standby)
+    await warm_world(fake_master, agent, W="2")
+    await word(agent)
+    assert await word(agent) == "2"
+    assert program.importers()[2:] == [program.importers()[0], standby]
+
+
+async def test_processes_in_standby_end_with_the_agent(
+    fake_master: FakeMaster, run: Run, program: Program
+) -> None:
+    program.script("import os, time, slow\nprint('up', flush=True)\ntime.sleep(600)")
+    agent = await run(sys.executable, "train.py", **environment(program))
+    await fake_master.begin(1)
+    await word(agent)
+    (standby,) = await in_standby(agent, fake_master)
+    agent.process.kill()
+    await until("it has ended", lambda: not alive(standby))

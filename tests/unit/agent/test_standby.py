@@ -1,0 +1,115 @@
+"""What an interpreter in standby imports, and whether it may be kept and used."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from elasticjob_agent.standby import plan
+from elasticjob_agent.standby.plan import Memory, Report
+from elasticjob_agent.standby.python_command import position
+
+
+@pytest.mark.parametrize(
+    ("command", "at"),
+    [
+        ("python train.py", 1),
+        ("/usr/bin/python3.11 -u train.py -m x", 2),
+        ("python3 -uB -W ignore -Xdev -X utf8 -O a/train.py", 8),
+        ("python -m package.train --x", 1),
+        ("python -u -m train", 2),
+        ("python -m", None),
+        ("python", None),
+        ("python -c print()", None),
+        ("python -I train.py", None),
+        ("python -P train.py", None),
+        ("python -i train.py", None),
+        ("python - train.py", None),
+        ("python train", None),
+        ("python folder/", None),
+        ("torchrun train.py", None),
+        ("sh -c train.py", None),
+        ("python2 train.py", None),
+    ],
+)
+def test_commands_that_run_a_script_or_module_are_recognized(command: str, at: int | None) -> None:
+    assert position(command.split(), {}) == at
+
+
+@pytest.mark.parametrize("name", ["PYTHONINSPECT", "PYTHONSAFEPATH"])
+def test_a_command_whose_interpreter_starts_otherwise_is_not_recognized(name: str) -> None:
+    assert position(["python", "train.py"], {name: "1"}) is None
+
+
+def report(**message: Any) -> Report:
+    return plan.report(json.dumps(message).encode())
+
+
+def test_modules_are_imported_in_order_and_in_the_environment_of_the_program() -> None:
+    reports = [
+        report(modules=["numpy", "numpy.core"]),
+        report(changes=[{"A": "1", "B": "1"}, ["C"]], path=None),
+        report(changes=[{"C": "2"}, ["A"]], path=["/lib"]),
+        report(modules=["torch"]),
+        report(modules=["numpy", "torch.nn"]),
+        report(changes=[{"MASTER_PORT": "1"}, []]),
+    ]
+    assert plan.plan(reports) == [
+        {"changes": ({}, []), "path": None, "modules": ["numpy", "numpy.core"]},
+        {
+            "changes": ({"B": "1", "C": "2"}, ["A"]),
+            "path": ["/lib"],
+            "modules": ["torch", "torch.nn"],
+        },
+    ]
+    # A later part begins with the changes after the last module.
+    assert plan.learned(reports) == 5
+    later = [*reports, report(modules=["yaml"])]
+    assert plan.plan(later[5 : plan.learned(later)]) == [
+        {"changes": ({"MASTER_PORT": "1"}, []), "path": None, "modules": ["yaml"]}
+    ]
+    assert plan.learned([]) == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"[]", b"{", b'{"modules": 1}', b'{"modules": [1]}', b'{"changes": 1}',
+        b'{"changes": [[], []]}', b'{"changes": [{"A": 1}, []]}', b'{"path": [null]}',
+        b'{"ready": [[]]}', b'{"problem": 1}', b"\xff",
+    ],
+)  # fmt: skip
+def test_what_is_no_report_is_refused(line: bytes) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        plan.report(line)
+
+
+@pytest.mark.parametrize(
+    ("world", "reads", "different"),
+    [
+        ({}, [], None),
+        ({"RANK": "1"}, [], None),
+        ({"RANK": "1"}, ["HOME"], None),
+        ({"RANK": "1"}, ["RANK"], "RANK"),
+        ({"LOG": "/logs/1"}, ["LOG"], "LOG"),
+        ({"TF_CONFIG": "{}", "RANK": "0"}, ["TF_CONFIG", "RANK"], "RANK"),
+        # Compiled libraries read these when they are loaded, and nobody sees it.
+        ({"OMP_NUM_THREADS": "1"}, [], "OMP_NUM_THREADS"),
+        ({"LD_PRELOAD": "x.so"}, [], "LD_PRELOAD"),
+        ({"PYTHONHASHSEED": "1"}, [], "PYTHONHASHSEED"),
+    ],
+)
+def test_a_standby_fits_a_world_if_nothing_that_its_imports_read_is_different(
+    world: dict[str, str], reads: list[str], different: str | None
+) -> None:
+    container = {"HOME": "/root", "LOG": "/logs/$(ELASTICJOB_RANK)"}
+    assert plan.difference(container, {**container, **world}, frozenset(reads)) == different
+
+
+def test_a_standby_must_leave_a_margin_of_the_memory() -> None:
+    assert plan.fits(Memory(total=1000, left=500), size=200, count=2)
+    assert not plan.fits(Memory(total=1000, left=499), size=200, count=2)
+    assert not plan.fits(Memory(total=1000, left=0), size=0, count=1)
+    assert not plan.is_short(Memory(total=1000, left=50))
+    assert plan.is_short(Memory(total=1000, left=49))
