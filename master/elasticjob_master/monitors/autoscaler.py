@@ -240,7 +240,7 @@ class AutoScaler:
         now: float,
         wall: float,
     ) -> ScalingDecision | None:
-        """Return a decision to grow if the first window of a size shows before its end that it pays."""
+        """Return a decision to grow, or to leave a poor size, that needs no whole window."""
         if self._window.windows or now < self._early_decision_at:
             return None
         measured = self._window.measured_so_far(cooldown=scaling.cooldown)
@@ -251,7 +251,7 @@ class AutoScaler:
         memory = self._with_measurement(scaling, measured, usage, wall)
         inputs = self._inputs(job, scaling, now, wall, memory)
         decision = decide(memory, replace(inputs, window_is_over=False))
-        if decision.size is None or decision.size <= scaling.desired:
+        if decision.size is None:
             return None
         return self._with_reason(decision, wall)
 

@@ -22,6 +22,7 @@ from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, S
 from elasticjob_master.core.autoscale.measured_worth import (
     Situation,
     best_measured,
+    clearly_better,
     compared_text,
     measured_text,
 )
@@ -54,12 +55,16 @@ def next_size(memory: ScalingMemory, now: ScalingInputs, bounds: Bounds) -> Scal
         climbed = climb(at)
         if climbed is not None:
             return climbed
-    if not now.window_is_over:
+    early = not now.window_is_over
+    if early and clearly_better(at) is None:
         return ScalingDecision(f"{measured} so far", memory)
     fitted = fit_curves(at.known, memory.rates.noise)
     if len(at.known) == 1:
         return _second_size(at, fitted)
-    return _by_curves(at, fitted)
+    decision = _by_curves(at, fitted)
+    if early and decision.changes_nothing:
+        return ScalingDecision(f"{measured} so far", memory)
+    return decision
 
 
 def _by_curves(at: Situation, fitted: CurveFit) -> ScalingDecision:
@@ -140,7 +145,8 @@ def _is_decided(at: Situation, up: float, down: float) -> bool:
         return True
     most = max(up, down, 1 - up - down)
     may_turn_back = at.search.direction >= 0 and most == up
-    return most >= THRESHOLDS.sure and (may_turn_back or _is_exact(at))
+    early = not at.now.window_is_over  # a measured size is clearly better
+    return most >= THRESHOLDS.sure and (may_turn_back or early or _is_exact(at))
 
 
 def _larger_size(at: Situation, estimates: SizeEstimates) -> int:
