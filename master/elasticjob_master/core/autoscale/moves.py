@@ -29,7 +29,8 @@ def move(at: Situation, target: int, facts: str, *, expected: float) -> ScalingD
     if not grows and 1 - target / size > gain:  # fewer members are left for other jobs
         saved = 1 - target / size
         kind = "members"
-    if saved * max(0.0, horizon - cost) < cost:
+    tries = not grows and 2 * cost > THRESHOLDS.resources_cost * horizon
+    if tries or saved * max(0.0, horizon - cost) < cost:
         why = (
             f"a rescale costs {cost:.0f} s, more than {max(0.0, saved):.0%} of {kind} save in "
             f"{horizon:.0f} s"

@@ -84,6 +84,9 @@ def _by_curves(at: Situation, fitted: CurveFit) -> ScalingDecision:
     up = estimates.too_small(size) if size < bounds.maximum else 0.0
     down = estimates.too_large(size) if size > bounds.minimum else 0.0
     if not _is_decided(at, up, down):
+        found = clearly_better(at)
+        if found is not None and at.search.direction > 0:
+            return go_back(at, found, facts)
         return ScalingDecision(f"{facts}; not clear yet, measuring {size} again", at.memory)
     facts += (
         f"; a larger size is better with a likelihood of {up:.0%}, a smaller one with {down:.0%}"
@@ -188,7 +191,7 @@ def _second_size(at: Situation, fitted: CurveFit) -> ScalingDecision:
     size = at.size
     bounds = at.bounds
     facts = f"{measured_text(at.memory, size, at.now)}, no other size is known"
-    if not _is_exact(at):
+    if at.memory.rates.by_size[size].weight < THRESHOLDS.most_windows:
         return ScalingDecision(f"{facts}; measuring {size} again", at.memory)
     if size >= bounds.maximum:
         facts += f"; {bounds.limit} allows no more than {bounds.maximum}"
