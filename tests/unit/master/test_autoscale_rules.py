@@ -68,7 +68,8 @@ def scaling_inputs(size: int, low: int = 1, high: int = 64, **more: Any) -> Scal
 def test_with_one_size_known_it_doubles_and_at_the_bound_it_tries_fewer() -> None:
     assert decide(measured((4, 400.0)), scaling_inputs(4)).size == 8
     assert decide(measured((4, 400.0)), scaling_inputs(4, high=6)).size == 6
-    halved = decide(measured((6, 600.0)), scaling_inputs(6, high=6))
+    assert decide(measured((6, 600.0)), scaling_inputs(6, high=6)).changes_nothing
+    halved = decide(measured((6, 600.0), windows=6), scaling_inputs(6, high=6))
     assert halved.size == 4
     assert "allows no more than 6" in halved.reason
 
@@ -199,8 +200,22 @@ def test_a_measured_gain_that_is_clear_is_followed_before_the_window_is_over() -
     assert "each of the last members added 98% of an average one" in early(memory, 8, 0.2).reason
 
 
-def test_a_poor_step_is_not_judged_before_the_window_is_over() -> None:
+def test_fewer_members_are_not_tried_where_going_and_returning_costs_much_of_the_time_left() -> (
+    None
+):
+    memory = measured((6, 600.0), windows=6)
+    decision = decide(memory, scaling_inputs(6, high=6, horizon=1000.0))
+    assert decision.changes_nothing
+    assert "two cost more than 5% of the 1000 s left" in decision.reason
+
+
+def test_a_clearly_poorer_step_is_left_before_the_window_is_over() -> None:
     memory = changed(measured((4, 400.0), (8, 420.0)), heading=1, moves=1)
+    assert early(memory, 8, 0.8).size == 4
+
+
+def test_a_step_that_may_be_poor_is_not_judged_before_the_window_is_over() -> None:
+    memory = changed(measured((4, 400.0), (8, 540.0)), heading=1, moves=1)
     assert early(memory, 8, 0.8).changes_nothing
     decision = decide(memory, scaling_inputs(8))
     assert decision.size is not None

@@ -102,6 +102,21 @@ def test_on_every_curve_it_stays_in_bounds_and_ends_a_search_in_few_plans(
     assert outcome.most_plans <= MOST_PLANS, outcome
 
 
+@pytest.mark.guarantee("rough-or-changing-throughput")
+def test_a_short_job_leaves_a_step_beyond_a_cliff_early() -> None:
+    world = World("cliff", "beyond 6", lambda n: 100.0 * n * (0.3 if n > 6 else 1.0), 6, 8)
+    outcome = SimulatedJob(world).run(hours=1 / 3)
+    assert outcome.sizes == [[6, 8, 6]], outcome
+    assert outcome.whole >= 0.85, outcome
+
+
+@pytest.mark.guarantee("rough-or-changing-throughput")
+def test_a_job_that_begins_at_its_best_size_loses_little_by_a_look_at_fewer_members() -> None:
+    outcome = SimulatedJob(World("smooth", "at the maximum", linear, 4, 4)).run(hours=1.0)
+    assert outcome.sizes == [[4, 3, 4]], outcome
+    assert outcome.whole >= 0.97, outcome
+
+
 def test_pods_that_cannot_be_had_are_asked_for_seldom() -> None:
     job = SimulatedJob(named("20 pods to be had"))
     outcome = job.run(hours=24.0)

@@ -29,11 +29,13 @@ def move(at: Situation, target: int, facts: str, *, expected: float) -> ScalingD
     if not grows and 1 - target / size > gain:  # fewer members are left for other jobs
         saved = 1 - target / size
         kind = "members"
-    tries = not grows and 2 * cost > THRESHOLDS.resources_cost * horizon
-    if tries or saved * max(0.0, horizon - cost) < cost:
-        why = (
-            f"a rescale costs {cost:.0f} s, more than {max(0.0, saved):.0%} of {kind} save in "
-            f"{horizon:.0f} s"
+    is_short = not grows and 2 * cost > THRESHOLDS.resources_cost * horizon
+    if is_short or saved * max(0.0, horizon - cost) < cost:
+        why = f"a rescale costs {cost:.0f} s, and "
+        why += (
+            f"two cost more than {THRESHOLDS.resources_cost:.0%} of the {horizon:.0f} s left"
+            if is_short
+            else f"{max(0.0, saved):.0%} of {kind} save less in {horizon:.0f} s"
         )
         reason = f"{facts}; {target} members would be tried, but {why}"
         return ScalingDecision(reason, at.memory)

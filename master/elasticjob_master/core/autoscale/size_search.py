@@ -85,7 +85,7 @@ def _by_curves(at: Situation, fitted: CurveFit) -> ScalingDecision:
     down = estimates.too_large(size) if size > bounds.minimum else 0.0
     if not _is_decided(at, up, down):
         found = clearly_better(at)
-        if found is not None and at.search.direction > 0:
+        if found is not None and at.search.direction > 0:  # no curve explains so abrupt a change
             return go_back(at, found, facts)
         return ScalingDecision(f"{facts}; not clear yet, measuring {size} again", at.memory)
     facts += (
@@ -191,14 +191,15 @@ def _second_size(at: Situation, fitted: CurveFit) -> ScalingDecision:
     size = at.size
     bounds = at.bounds
     facts = f"{measured_text(at.memory, size, at.now)}, no other size is known"
-    if at.memory.rates.by_size[size].weight < THRESHOLDS.most_windows:
-        return ScalingDecision(f"{facts}; measuring {size} again", at.memory)
     if size >= bounds.maximum:
         facts += f"; {bounds.limit} allows no more than {bounds.maximum}"
         if bounds.limit_is_temporary:
             return ScalingDecision(facts, at.memory)
-        if at.search.direction > 0:
+        if at.search.direction > 0 and _is_exact(at):
             return settle(at, f"{facts}, and it has got faster")
+    # The look costs samples, so the job trains for some time first.
+    if at.memory.rates.by_size[size].weight < THRESHOLDS.most_windows:
+        return ScalingDecision(f"{facts}; measuring {size} again", at.memory)
     target = allowed(size * 3 // 4, bounds)
     # The direction was only a preference, so this move is not a turn.
     at = Situation(at.memory.with_search(direction=0), at.now, bounds)

@@ -143,7 +143,7 @@ class Thresholds:
     lowered_part: float = 0.5
     """One plan lowers a request to no less than this part."""
     resources_cost: float = 0.05
-    """Part of the remaining time that a change of CPU or memory may cost."""
+    """Part of the remaining time that a change of CPU or memory, or a look at fewer members, may cost."""
     request_memory_reserve: float = 1.5
     request_cpu_reserve: float = 1.2
     """Factors from the use to the first request: too little CPU slows, too little memory evicts."""
