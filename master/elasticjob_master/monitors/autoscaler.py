@@ -379,6 +379,7 @@ class AutoScaler:
             server_counts={role: each.desired for role, each in roles.items()},
             most_servers=scaling.most_servers,
             setting=scaling.setting,
+            window_seconds=scaling.cooldown,
         )
 
 

@@ -519,7 +519,8 @@ def test_an_evaluation_that_comes_seldom_kills_no_member(minutes: int) -> None:
         used = int(part * 4096)
         memory = with_peaks(memory, "worker", cpu=0.0, used=used * MIB, wall=wall, size=4)
         role = members_with(4096, 4096, 4096, 4096, memory=used)
-        decision = decide(memory, scaling_inputs(4, roles={"worker": role}, wall=wall))
+        inputs = scaling_inputs(4, high=4, roles={"worker": role}, wall=wall)
+        decision = decide(memory, inputs)
         assert decision.changes_nothing, (minute, decision.reason)
         memory = decision.memory
 

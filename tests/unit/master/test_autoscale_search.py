@@ -6,6 +6,7 @@ It must reach a size near the best one early and in few plans, and must not slow
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 from statistics import fmean
 
 import pytest
@@ -117,6 +118,36 @@ def test_a_job_that_begins_at_its_best_size_loses_little_by_a_look_at_fewer_memb
     assert outcome.whole >= 0.97, outcome
 
 
+@pytest.mark.guarantee("rough-or-changing-throughput")
+def test_a_world_that_scales_better_later_is_found_by_a_look_up() -> None:
+    world = World(
+        "late",
+        "a cold cache for 40 minutes",
+        lambda n: min(100.0 * n, 800.0),
+        4,
+        64,
+        later=linear,
+        later_at=2400.0,
+    )
+    outcome = SimulatedJob(world).run(hours=6.0)
+    assert outcome.sizes[-1][-1] == 64, outcome
+    looks = [plan.reason for plans in outcome.plans for plan in plans if "this look" in plan.reason]
+    assert len(looks) == 1, outcome
+    assert "this look costs about 61 s, at most 1% of the rest" in looks[0]
+
+
+@pytest.mark.guarantee("rough-or-changing-throughput")
+def test_looks_at_a_world_that_stays_as_it_is_get_rarer_and_cost_two_plans_each() -> None:
+    world = World("settled", "input-bound", lambda n: min(100.0 * n, 800.0), 4, 64)
+    outcome = SimulatedJob(world).run(hours=48.0)
+    plans = [plan for plans in outcome.plans for plan in plans]
+    looks = [plan.at for plan in plans if "this look" in plan.reason]
+    assert 3 <= len(looks) <= 5, outcome
+    waits = [after - before for before, after in pairwise(looks)]
+    assert all(after > 1.5 * before for before, after in pairwise(waits)), outcome
+    assert outcome.whole >= 0.99, outcome
+
+
 def test_pods_that_cannot_be_had_are_asked_for_seldom() -> None:
     job = SimulatedJob(named("20 pods to be had"))
     outcome = job.run(hours=24.0)
@@ -179,7 +210,9 @@ def test_each_raise_begins_one_search_at_most_and_no_harm_comes_of_it(curve: Cur
         job.allow(1, max(maximum, job.scaling.desired))
         job.run(hours=4.0 * hour)
     outcome = job.outcome
-    assert sum(map(len, outcome.plans)) <= MOST_PLANS, outcome
+    plans = [plan for plans in outcome.plans for plan in plans]
+    looks = sum("this look" in plan.reason for plan in plans)
+    assert len(plans) - 2 * looks <= MOST_PLANS, outcome
     assert outcome.ratio >= 0.95, outcome
     assert outcome.excess <= 0.4, outcome
 
@@ -202,9 +235,9 @@ def test_an_edit_of_the_bounds_that_cannot_matter_begins_no_search(
     plans = len(job.run().plans[0])
     settled = job.autoscaler.memory.search.settled_size
     assert settled is not None
-    for hour, (minimum, maximum) in enumerate(edits, 5):
+    for number, (minimum, maximum) in enumerate(edits, 1):  # all of them before the next look
         job.allow(minimum, maximum)
-        job.run(hours=float(hour))
+        job.run(hours=4 + number / 4)
         assert job.autoscaler.memory.search.settled_size == settled
     assert [len(each) for each in job.outcome.plans] == [plans], job.outcome
 

@@ -106,6 +106,7 @@ class ScalingInputs:
             its variables over more of them.
         setting: identifies everything else that the throughput depends on. Rates of one setting do
             not hold for another.
+        window_seconds: the length of a window.
         window_is_over: the latest measurement took a whole window. In the middle of one, only what
             clearly pays and can be undone is decided.
     """
@@ -123,6 +124,7 @@ class ScalingInputs:
     server_counts: Mapping[str, int] = field(default_factory=dict)
     most_servers: Mapping[str, int] = field(default_factory=dict)
     setting: str = ""
+    window_seconds: float = 300.0
     window_is_over: bool = True
 
 

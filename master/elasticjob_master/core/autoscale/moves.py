@@ -59,6 +59,8 @@ def move(at: Situation, target: int, facts: str, *, expected: float) -> ScalingD
         text = f"{expected:.1f} samples/s expected"
         if means := meaning_text(objective, expected, target):
             text += f": {means}"
+    if at.search.looks and not at.search.plans:
+        text += f"; this look costs about {2 * cost:.0f} s, at most {THRESHOLDS.look_cost:.0%} of the rest"
     return ScalingDecision(f"{facts}: {action} {target}{bound}, {text}", after, size=target)
 
 

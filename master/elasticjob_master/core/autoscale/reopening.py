@@ -8,6 +8,7 @@ a clock that is set right costs at most two plans.
 
 from __future__ import annotations
 
+import math
 from statistics import fmean
 
 from elasticjob_master.core.autoscale.curve import fit_curves
@@ -30,12 +31,32 @@ def reopened(at: Situation) -> ScalingMemory:
     if search.at_maximum and search.settled_size == at.size < at.bounds.maximum and too_slow:
         return begin_search(memory, at.size, direction=1)
     if enough is None:
-        return memory
+        rests = search.settled_size is not None and at.now.window_is_over
+        return _looks_again(at) if rests else memory
     if search.settled_size is None:
         # A job that became slower searches downwards first, but a finish time needs more members.
         first = search.direction < 0 and not search.plans
         return memory.with_search(direction=1) if first and too_slow else memory
     return _compared_with_finish_time(at) if at.now.window_is_over else memory
+
+
+def _looks_again(at: Situation) -> ScalingMemory:
+    """Return the memory at the beginning of a look at a larger size, once the rest has paid for it.
+
+    What gets better beyond the present size does not show there. Each wait is twice as long as the
+    one before.
+    """
+    if at.size >= at.bounds.maximum:
+        return at.memory
+    search = at.search
+    windows = search.settled_windows + 1
+    rest = 2 * at.memory.rates.rescale_seconds / THRESHOLDS.look_cost
+    needed = max(THRESHOLDS.look_windows, rest / at.now.window_seconds)
+    if windows < math.ldexp(needed, min(search.looks, THRESHOLDS.drift_doublings)):
+        return at.memory.with_search(settled_windows=windows)
+    present = at.memory.rates.by_size[at.size]
+    memory = begin_search(at.memory, at.size, rates={at.size: present}, direction=1)
+    return memory.with_search(looks=search.looks + 1)
 
 
 def _compared_with_finish_time(at: Situation) -> ScalingMemory:

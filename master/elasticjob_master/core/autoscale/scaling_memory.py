@@ -71,7 +71,7 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
         at_maximum: the settled size was the largest allowed one, so a larger one may be better.
         settled_rate: samples per second of the settled size when the search ended.
         needed_rate: samples per second that the finish time needed then; 0 without a finish time.
-        settled_windows: windows since then in which the size was compared with the finish time.
+        settled_windows: windows since then, until the next look or comparison with the finish time.
         objective_key: identifies the objective of the search; empty before the first one.
         direction: 1 if the search last went up, -1 if down. At the beginning of a search it is the
             direction to try first; 0 means either.
@@ -80,6 +80,7 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
         drifted_from: the size at which a change of the throughput began this search; else None.
         unchanged_searches: the number of such searches in a row that ended where they began. Each
             one doubles the wait for the next.
+        looks: the number of looks at larger sizes since a search for another reason.
     """
 
     requested_size: int | None = field(name="asked", default=None)
@@ -94,6 +95,7 @@ class SizeSearch(msgspec.Struct, frozen=True, omit_defaults=True):
     plans: int = field(name="moves", default=0)
     drifted_from: int | None = None
     unchanged_searches: int = field(name="fruitless", default=0)
+    looks: int = 0
 
 
 class PlanResults(msgspec.Struct, frozen=True, omit_defaults=True):

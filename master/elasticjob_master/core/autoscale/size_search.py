@@ -72,6 +72,9 @@ def _by_curves(at: Situation, fitted: CurveFit) -> ScalingDecision:
     size = at.size
     bounds = at.bounds
     facts = f"{compared_text(at)}; {_marginal_text(fitted, at.now)}"
+    if at.search.looks and at.search.plans == 1 and best_measured(at) != size:
+        # a look is no search: it costs two rescales
+        return go_back(at, best_measured(at), facts)
     plans_left = THRESHOLDS.search_plans - at.search.plans
     windows = at.memory.rates.by_size[size].weight
     if plans_left <= 0:

@@ -236,6 +236,12 @@ class Thresholds:
     clearly_fewer: float = 1.25
     """A size that is this many times as large has clearly more members."""
 
+    look_windows: int = 12
+    look_cost: float = 0.01
+    """Windows at rest before a larger size is looked at again, and the part of this time that the
+    look may cost. Each wait is twice as long as the one before.
+    """
+
     # --- another search for a finish time
 
     too_slow: float = 1.03
