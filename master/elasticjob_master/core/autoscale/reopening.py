@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
+from elasticjob_master.core.autoscale.candidate_sizes import next_larger
 from elasticjob_master.core.autoscale.curve import fit_curves
 from elasticjob_master.core.autoscale.measured_worth import Situation
 from elasticjob_master.core.autoscale.measurements import begin_search
@@ -46,8 +47,8 @@ def _looks_again(at: Situation) -> ScalingMemory:
     What gets better beyond the present size does not show there. Each wait is twice as long as the
     one before.
     """
-    if at.size >= at.bounds.maximum:
-        return at.memory
+    if next_larger(at.size, at.bounds) < THRESHOLDS.smallest_step * at.size:
+        return at.memory  # so small a step shows nothing
     search = at.search
     windows = search.settled_windows + 1
     rest = 2 * at.memory.rates.rescale_seconds / THRESHOLDS.look_cost

@@ -72,9 +72,11 @@ def _by_curves(at: Situation, fitted: CurveFit) -> ScalingDecision:
     size = at.size
     bounds = at.bounds
     facts = f"{compared_text(at)}; {_marginal_text(fitted, at.now)}"
-    if at.search.looks and at.search.plans == 1 and best_measured(at) != size:
-        # a look is no search: it costs two rescales
-        return go_back(at, best_measured(at), facts)
+    if at.search.looks and at.search.plans == 1:
+        # A look is no search: it costs two rescales, and the larger size has to prove itself.
+        origin = min(at.known)
+        if at.worth(size) < at.worth(origin) + THRESHOLDS.clearly_better:
+            return go_back(at, origin, facts)
     plans_left = THRESHOLDS.search_plans - at.search.plans
     windows = at.memory.rates.by_size[size].weight
     if plans_left <= 0:
