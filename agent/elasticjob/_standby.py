@@ -9,7 +9,8 @@ waits. The agent replaces the file's content by a further plan, and sends the or
 {"environment": …}, and sends the order to go.
 
 The imported modules are hidden until the program imports one of them. If its environment or
-sys.path differ then from what they were imported with, the process executes the command anew.
+sys.path then differs from the plan's, the process replaces itself by a new Python that runs the
+command.
 
 The file uses only the standard library, and runs in Python 3.10 or newer.
 """
@@ -77,7 +78,7 @@ def run(control: str, command: list[str]) -> None:
 
 
 def _stand_by(imports: _Imports, orders: int, memory: int) -> None:
-    """Import what the agent's plans name, and wait for the order to go."""
+    """Import the modules of the agent's plans, and wait for the order to go."""
     folder = os.getcwd()  # noqa: PTH109
     path = list(sys.path)
     before = dict(os.environ)
@@ -120,7 +121,7 @@ class _Segment:
         known = set(sys.modules)
         self.names: list[str] = part["modules"]
         self.changes = _changes(start, before)
-        """What the program has changed in its environment before it imports them."""
+        """The variables that the program changes before it imports them."""
         self.path = list(sys.path)
         for name in self.names:
             if not _is_installed(name.partition(".")[0]):
@@ -128,7 +129,7 @@ class _Segment:
             with contextlib.suppress(Exception):  # it is raised again where the program imports it
                 importlib.import_module(name)
         self.own_changes = _changes(before, dict(os.environ))
-        """What these modules have changed in the environment."""
+        """The variables that the import of these modules changes."""
         self.path_after = list(sys.path)
         self.modules: Modules = {
             name: module
@@ -161,7 +162,7 @@ class _Recording(type(os.environ)):  # type: ignore[misc]
 
 
 def _recorded(plan: list[dict[str, Any]], start: dict[str, str]) -> list[_Segment]:
-    """Carry out a plan without haste, and record what it reads of the environment."""
+    """Import the modules of a plan slowly, and record the variables that they read."""
     original = type(os.environ)
     resting = _Resting()
     sys.meta_path.insert(0, resting)
@@ -273,7 +274,7 @@ class _Imports:
         return self._installed[package]
 
     def _report(self, name: str) -> None:
-        """Report a module that the program is about to import."""
+        """Report a module that the program imports now."""
         environment = dict(os.environ)
         if environment != self._seen or sys.path != self._path:
             changes = _changes(self._seen, environment)
@@ -284,7 +285,7 @@ class _Imports:
         self.reporter.send({"modules": [name]})
 
     def _check(self, segment: _Segment) -> None:
-        """Execute the command anew if a cold process would import these modules otherwise."""
+        """Start the command again if a cold process would import these modules otherwise."""
         changed, removed = segment.changes
         expected = {**self._environment, **changed}
         for name in removed:
@@ -292,19 +293,19 @@ class _Imports:
         now = dict(os.environ)
         different = [name for name in {**expected, **now} if expected.get(name) != now.get(name)]
         if different:
-            self._start_anew(
+            self._start_again(
                 f"it sets {', '.join(sorted(different)[:3])} to another value before it imports "
                 f"{segment.names[0]} than in its earlier run"
             )
         if sys.path != segment.path:
-            self._start_anew(
+            self._start_again(
                 f"sys.path is not that of its earlier run when it imports {segment.names[0]}"
             )
         for name in segment.modules:
             if name in sys.modules:
-                self._start_anew(f"it has put another module in the place of {name}")
+                self._start_again(f"it has put another module in the place of {name}")
 
-    def _start_anew(self, problem: str) -> NoReturn:
+    def _start_again(self, problem: str) -> NoReturn:
         self.reporter.send({"problem": problem})
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
@@ -418,7 +419,7 @@ def _run_script(script: str, main: dict[str, Any], imports: _Imports) -> None:
         with io.open_code(path) as file:
             source = file.read()
     except OSError:
-        imports._start_anew(f"{script} cannot be read")  # the interpreter says why
+        imports._start_again(f"{script} cannot be read")  # the interpreter says why
     main["__file__"] = path
     main["__loader__"] = importlib.machinery.SourceFileLoader("__main__", path)
     exec(compile(source, path, "exec", dont_inherit=True), main)  # noqa: S102
