@@ -278,7 +278,9 @@ class SimulatedJob:
         """Play the operator."""
         outcome = self.outcome
         number = self._round
-        if self.autoscaler.memory.search.plans == 0 and outcome.plans[-1]:
+        # A look begins a search, and makes its first plan at once.
+        begins = self.autoscaler.memory.search.plans == 0 or "this look" in decision.reason
+        if begins and outcome.plans[-1]:
             outcome.sizes.append([self._scaling.desired])
             outcome.plans.append([])
         outcome.plans[-1].append(Plan(self.now, decision.reason))

@@ -232,14 +232,14 @@ def test_an_edit_of_the_bounds_that_cannot_matter_begins_no_search(
     curve: Curve, edits: list[tuple[int, int]]
 ) -> None:
     job = SimulatedJob(World("edited", "bounds", curve, 2, 16))
-    plans = len(job.run().plans[0])
+    plans = [len(each) for each in job.run().plans]
     settled = job.autoscaler.memory.search.settled_size
     assert settled is not None
     for number, (minimum, maximum) in enumerate(edits, 1):  # all of them before the next look
         job.allow(minimum, maximum)
         job.run(hours=4 + number / 4)
         assert job.autoscaler.memory.search.settled_size == settled
-    assert [len(each) for each in job.outcome.plans] == [plans], job.outcome
+    assert [len(each) for each in job.outcome.plans] == plans, job.outcome
 
 
 @pytest.mark.parametrize("hours", [0.5, 2.0, 4.0])
