@@ -22,7 +22,7 @@ from elasticjob_kube.connection import ClosingConnector
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable
-from elasticjob_client.master import MasterEndpoint
+from elasticjob_client.master import MasterEndpoint, wait_for_starting_master
 from elasticjob_client.master_ways import TokenRefused, reach_master
 from elasticjob_client.report import stored_master
 
@@ -49,6 +49,7 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
     page = Page()
     headers = {**page.headers, "Cache-Control": "no-store"}
     async with _Source(cluster, job) as source:
+        await wait_for_starting_master(cluster, job)
         await source.data()  # raises early if there is nothing to serve
 
         async def show_page(_: web.Request) -> web.Response:

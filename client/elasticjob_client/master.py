@@ -7,6 +7,7 @@ accept only the job's own token.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 import grpc.aio
 from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
 from elasticjob_kube.resources import CONFIG_MAPS, SECRETS
 
@@ -23,6 +25,11 @@ from elasticjob_client.jobs import ENDED, get_job
 
 CALL_SECONDS = 5.0
 """How long a query waits for its answer."""
+_START_SECONDS = 10.0
+"""How long a query waits for the master of a job that starts, which takes a few seconds."""
+_LOOK_SECONDS = 0.25
+_STARTING = ("", "Pending", "Starting")
+"""The phases of a job that starts, or that starts again after a suspension."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,30 @@ class MasterEndpoint:
             yield channel
 
 
+async def wait_for_starting_master(cluster: Cluster, job: str) -> None:
+    """Wait until the master of a job that starts is ready, for some seconds at most.
+
+    The caller then gets the master's answers, or an error that says what is wrong with it.
+
+    Raises:
+        NoSuchObject: the job does not exist.
+        ClientError: the user may not read it, or the API server does not answer.
+    """
+    for _ in range(int(_START_SECONDS / _LOOK_SECONDS)):
+        if not _has_starting_master(await get_job(cluster, job)):
+            return
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _has_starting_master(job: ElasticJob) -> bool:
+    status = job.status
+    if job.spec.run_policy.suspend or status.phase not in _STARTING:
+        return False
+    return not any(
+        each.type == "MasterReady" and each.status == "True" for each in status.conditions
+    )
+
+
 async def find_master(
     cluster: Cluster, job: str, *, address: str | None = None, own_token: bool = False
 ) -> MasterEndpoint:
@@ -78,7 +109,10 @@ async def find_master(
     found = await get_job(cluster, job)
     where = f"job {cluster.namespace}/{job}"
     if found.status.phase in ENDED:
-        raise MasterUnavailable(f"{where} is {found.status.phase}; a finished job has no master")
+        reason = "a finished job has no master"
+        if not found.status.master.incarnations:
+            reason = f"it never had a master: {found.status.message}"
+        raise MasterUnavailable(f"{where} is {found.status.phase}; {reason}")
     address = address or found.status.master_address
     if not address:
         raise MasterUnavailable(

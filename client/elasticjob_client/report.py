@@ -17,7 +17,7 @@ from elasticjob_api.v1 import agent_pb2, job_pb2
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable, NoSuchObject
 from elasticjob_client.jobs import ENDED, get_job
-from elasticjob_client.master import viewers_config_map
+from elasticjob_client.master import viewers_config_map, wait_for_starting_master
 from elasticjob_client.master_queries import JobSnapshot, Master, open_master
 
 _MOST_RANKS = 20_000
@@ -81,6 +81,8 @@ async def open_master_or_report(
     """
     async with AsyncExitStack() as stack:
         master: Master | StoredMaster
+        if address is None:
+            await wait_for_starting_master(cluster, job)
         try:
             master = await stack.enter_async_context(open_master(cluster, job, address=address))
         except (MasterUnavailable, MasterUnreachable) as problem:
@@ -125,6 +127,8 @@ async def stored_master(cluster: Cluster, job: str, problem: ClientError) -> Sto
     try:
         answers = await stored_answers(cluster, found)
     except ClientError as none:
+        if found.status.phase in ENDED and not found.status.master.incarnations:
+            raise problem from none  # it never had a master that could have stored some
         raise type(problem)(f"{problem}; {none}") from problem
     if found.status.phase in ENDED and answers.autoscaling.waiting_for:
         answers.autoscaling.waiting_for = "nothing, as the job has ended"

@@ -305,11 +305,29 @@ async def test_an_unknown_job_is_named(cluster: Cluster, namespace: str) -> None
 
 
 async def test_a_finished_job_has_no_master(kube: Kube, cluster: Cluster, job: str) -> None:
-    await set_job_status(kube, job, phase="Failed")
+    await set_job_status(kube, job, phase="Failed", message="it is refused")
+    code, _, errors = await query(cluster, JOB, "-n", job)
+    assert (code, errors.endswith("is Failed; it never had a master: it is refused\n")) == (1, True)
+    await set_job_status(kube, job, phase="Failed", master={"incarnations": 1})
     code, _, errors = await query(cluster, JOB, "-n", job)
     assert code == 1
     assert "is Failed; a finished job has no master; no answers are stored" in errors
     assert "was of an earlier version" in errors
+
+
+async def test_a_query_waits_for_the_master_of_a_job_that_starts(
+    kube: Kube, cluster: Cluster, job: str, secrets: dict[str, bytes]
+) -> None:
+    port = free_port()
+    await set_job_status(kube, job, phase="Starting", masterAddress=f"127.0.0.1:{port}")
+    starting = asyncio.ensure_future(query(cluster, JOB, "-n", job))
+    async with running_master(job, secrets, port) as channel:
+        await one_member(channel, secrets)
+        ready = {"type": "MasterReady", "status": "True", "reason": "Started", "message": ""}
+        ready["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+        await set_job_status(kube, job, conditions=[ready])
+        code, _, errors = await starting
+    assert (code, errors) == (0, "")
 
 
 async def test_a_new_job_has_no_master_yet(cluster: Cluster, job: str) -> None:

@@ -13,6 +13,7 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import has_ended, list_jobs
+from elasticjob_client.master import wait_for_starting_master
 from elasticjob_client.master_queries import Master, open_master
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -91,6 +92,7 @@ def _rate(job: ElasticJob) -> float:
 async def _job(cluster: Cluster, job: str, *, live: bool) -> AsyncGenerator[RenderableType, None]:
     """Yield a job at each change, from its present and later masters, until it has ended."""
     last: RenderableType | None = None
+    await wait_for_starting_master(cluster, job)
     while True:
         try:
             async with open_master(cluster, job) as master, aclosing(_frames(master)) as frames:
