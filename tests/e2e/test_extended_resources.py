@@ -23,8 +23,9 @@ CARD = "example.com/card"
 
 @pytest.fixture
 def cards(cluster: TargetCluster) -> Iterator[None]:
-    """Let one node have six cards."""
-    name = cluster.nodes()[0]["metadata"]["name"]
+    """Let one node have six cards; another test may add a node with a taint, and remove it."""
+    nodes = [node for node in cluster.nodes() if not node["spec"].get("taints")]
+    name = nodes[0]["metadata"]["name"]
 
     def say(amount: str | None) -> None:
         patch = {"status": {kind: {CARD: amount} for kind in ("capacity", "allocatable")}}
