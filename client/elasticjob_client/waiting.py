@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TypeVar, get_args
 
 import msgspec
@@ -100,22 +100,32 @@ async def wait_until(
 ) -> T:
     """Call `check` on the present object and after each change; return its first result.
 
+    Also after `seconds`, `check` has been called on the present object once, unless the API server
+    does not answer.
+
     Raises:
         NoSuchObject: the object does not exist or is deleted.
         NotInTime: the time is over; `seconds=None`: no bound.
         ClientError: the user may not watch the object, or `check` has raised it.
     """
-    try:
-        async with asyncio.timeout(seconds):
-            with explained(cluster, resource, name):
+    end = None if seconds is None else asyncio.get_running_loop().time() + seconds
+    with explained(cluster, resource, name):
+        # The time-out does not end the first look, so that 0 seconds ask for the present state.
+        with suppress(TryLater):
+            result = check(await cluster.kube.get(resource, cluster.namespace, name))
+            if result is not None:
+                return result
+        try:
+            async with asyncio.timeout_at(end):
                 while True:
                     try:
                         return await _first(cluster, resource, name, check)
                     except TryLater:
                         await asyncio.sleep(_RETRY_SECONDS)
-    except TimeoutError as error:
-        what = f"{resource.kind} {cluster.namespace}/{name}"
-        raise NotInTime(f"{what}: what was waited for has not come within {seconds:g} s") from error
+        except TimeoutError as error:
+            what = f"{resource.kind} {cluster.namespace}/{name}"
+            message = f"{what}: what was waited for has not come within {seconds:g} s"
+            raise NotInTime(message) from error
 
 
 async def _first(
