@@ -8,7 +8,7 @@ import typer
 from elasticjob_api.frameworks import torchrun
 
 from elasticjob_cli.jobs.options import Framework, reported
-from elasticjob_cli.run.launch import Wanted, launch
+from elasticjob_cli.run.launch import Wanted, launch, without_separator
 from elasticjob_cli.run.sizes import initial_size
 
 
@@ -58,6 +58,13 @@ def run(
         default = "pytorch" if torchrun.is_torchrun(command) else "custom"
         chosen = framework.value if framework else default
         code = launch(
-            Wanted(command, size, bounds, framework=chosen, name=name, restart_limit=restart_limit)
+            Wanted(
+                without_separator(command),
+                size,
+                bounds,
+                framework=chosen,
+                name=name,
+                restart_limit=restart_limit,
+            )
         )
     raise typer.Exit(code)

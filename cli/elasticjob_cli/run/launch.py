@@ -114,6 +114,13 @@ def check_command(framework: str, command: Sequence[str]) -> None:
         raise ClientError(f"{command[0]}: {error}")
 
 
+def without_separator(command: Sequence[str]) -> Sequence[str]:
+    """Return the command without a `--` directly after its script, as `submit` takes it."""
+    if len(command) > 1 and command[0].endswith(".py") and command[1] == "--":
+        return [command[0], *command[2:]]
+    return command
+
+
 def _describe(wanted: Wanted, claim: Claim) -> Run:
     """Return the run with new credentials."""
     # As late as possible, since `cryptography` takes a while to load.

@@ -13,6 +13,7 @@ import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks.peer import meeting_port
+from elasticjob_cli.main import command_line
 from elasticjob_cli.run.environment import (
     Run,
     agent_environment,
@@ -30,13 +31,14 @@ from elasticjob_cli.run.folder import (
     runs,
     write_info,
 )
-from elasticjob_cli.run.launch import check_command, check_machine
+from elasticjob_cli.run.launch import Wanted, check_command, check_machine
 from elasticjob_cli.run.output import coloured_rank, rank_of
 from elasticjob_cli.run.sizes import Bounds, initial_size, resized
 from elasticjob_cli.run.workers import Drain, Finish, Start, Workers, ended, scale, stop
 from elasticjob_client.errors import ClientError
 from elasticjob_client.scaling import parse_size
 from elasticjob_operator.core.manifests.pods import agent_variables
+from typer.testing import CliRunner
 
 RUN = Run(
     name="digits",
@@ -339,6 +341,31 @@ def test_torchruns_own_world_is_refused_with_the_options_of_a_run() -> None:
         "--workers of elasticjob run in place of --nnodes, --restart-limit of elasticjob run in "
         "place of --max_restarts"
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["train.py", "--", "--lr", "3"], ["train.py", "--lr", "3"]),
+        (["--", "train.py", "--", "--lr", "3"], ["train.py", "--lr", "3"]),
+        (["train.py", "--lr", "3", "--", "a"], ["train.py", "--lr", "3", "--", "a"]),
+        (["train.py", "--", "--", "a"], ["train.py", "--", "a"]),
+        (["--", "torchrun", "--", "train.py"], ["torchrun", "--", "train.py"]),
+    ],
+)
+def test_a_separator_directly_after_a_script_is_not_an_argument_of_the_script(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], command: list[str]
+) -> None:
+    launched = []
+
+    def launch(wanted: Wanted) -> int:
+        launched.append(wanted)
+        return 0
+
+    monkeypatch.setattr("elasticjob_cli.run.command.launch", launch)
+    answer = CliRunner().invoke(command_line(["run"]), ["run", *arguments])
+    assert answer.exit_code == 0, answer.output
+    assert [list(wanted.command) for wanted in launched] == [command]
 
 
 def test_only_the_rank_at_the_beginning_of_a_line_is_coloured() -> None:
