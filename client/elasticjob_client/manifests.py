@@ -106,6 +106,14 @@ class Training:
             raise ClientError(
                 f"env: {self.env!r:.40} is not a mapping; give one such as {{'NAME': 'value'}}"
             )
+        texts = [
+            *(("args", each) for each in self.command),
+            *(("env", name) for name in self.env),
+            *((f"env: {name!s:.40}", value) for name, value in self.env.items()),
+        ]
+        for what, text in texts:
+            if not isinstance(text, str):
+                raise ClientError(f"{what}: {text!r:.40} is not a text; give one such as '10'")
 
 
 def parse_workers(text: str) -> Workers:

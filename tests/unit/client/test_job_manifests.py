@@ -229,6 +229,24 @@ def test_a_value_of_another_type_is_refused_with_its_field(field: str, value: ob
 
 
 @pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"args": ["--epochs", 10]}, "args: 10 is not a text; give one such as '10'"),
+        ({"args": [None]}, "args: None is not a text; give one such as '10'"),
+        ({"env": {"A": "1", "B": 1}}, "env: B: 1 is not a text; give one such as '10'"),
+        ({"env": {"A": True}}, "env: A: True is not a text; give one such as '10'"),
+        ({"env": {1: "a"}}, "env: 1 is not a text; give one such as '10'"),
+    ],
+)
+async def test_arguments_and_variables_of_a_program_are_texts(
+    given: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ClientError) as refused:
+        await AsyncClient().train("train.py", image="i", **given)
+    assert str(refused.value) == why
+
+
+@pytest.mark.parametrize(
     "workers", ["2", "2:4", (1, 2, 3), (), [1, 2], 2.0, True, None, ("1", "2"), (1, None)]
 )
 async def test_workers_of_a_program_are_a_number_or_two(workers: Any) -> None:
