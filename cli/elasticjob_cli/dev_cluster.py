@@ -121,7 +121,7 @@ def up(
             progress.write(f"already up: https://127.0.0.1:{cluster.port}")
         if operator:
             asyncio.run(_bring_operator(cluster, definitions))
-            hints = with_operator(cluster)
+            hints = with_operator(cluster, own_definitions())
         else:
             hints = next_steps(Path(sys.executable).parent)
         for line in hints:
@@ -157,11 +157,21 @@ def next_steps(programs: Path) -> list[str]:
     ]
 
 
-def with_operator(cluster: Cluster) -> list[str]:
-    """Return the hints for the user of a new cluster with an operator."""
+def with_operator(cluster: Cluster, checkout: Path) -> list[str]:
+    """Return the hints for the user of a new cluster with an operator.
+
+    Args:
+        cluster: the new cluster.
+        checkout: the folder of the project; an installed package has no examples there.
+    """
+    running = f"the operator runs; its log is {cluster.log_file(OPERATOR)}"
+    example = checkout / "examples" / "digits.yaml"
+    if example.exists():
+        return [running, f"  elasticjob submit {shlex.quote(str(example))}"]
     return [
-        f"the operator runs; its log is {cluster.log_file(OPERATOR)}",
-        "  elasticjob submit examples/digits.yaml",
+        f"{running}. With KUBECONFIG and PATH as below, for a script of yours (the image is not "
+        "used, but must be named):",
+        "  elasticjob submit train.py --image any --workers 2",
     ]
 
 
@@ -204,7 +214,7 @@ def status(state: StateOption = None) -> None:
             raise typer.Exit(1)
         for cluster in found:
             _show(cluster)
-        if any(cluster.problems() for cluster in found):
+        if any(cluster.problems() or None in _processes(cluster).values() for cluster in found):
             raise typer.Exit(1)
 
 
@@ -216,8 +226,17 @@ def _present(directory: Path) -> Path:
     return directory
 
 
+def _processes(cluster: Cluster) -> dict[str, int | None]:
+    """Return the process ids of the cluster and of the operator that `up --operator` started."""
+    ids = cluster.process_ids()
+    operator = daemons.recorded(cluster.state).get(OPERATOR)
+    if operator is not None:
+        ids[OPERATOR] = operator.pid if operator.alive() else None
+    return ids
+
+
 def _show(cluster: Cluster) -> None:
-    for name, pid in cluster.process_ids().items():
+    for name, pid in _processes(cluster).items():
         state = "down"
         if pid is not None:
             state = f"up    process {pid}"
