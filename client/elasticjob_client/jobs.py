@@ -102,15 +102,16 @@ async def list_jobs(
     return sorted(chosen, key=lambda job: (job["metadata"]["namespace"], job["metadata"]["name"]))
 
 
-async def set_run_policy(cluster: Cluster, name: str, **fields: bool) -> None:
-    """Set fields of a job's run policy, such as `suspend`.
+async def set_run_policy(cluster: Cluster, name: str, **fields: bool) -> ElasticJob:
+    """Set fields of a job's run policy, such as `suspend`; return the job before the change.
 
     Raises:
         NoSuchObject: there is no such job.
         JobEnded: the job has ended, so the fields would have no effect.
         ClientError: the API server refuses the change.
     """
-    _raise_if_ended(await get_job(cluster, name))
+    before = await get_job(cluster, name)
+    _raise_if_ended(before)
     body: Json = {"spec": {"runPolicy": fields}}
     kube = cluster.kube
     namespace = cluster.namespace
@@ -118,6 +119,7 @@ async def set_run_policy(cluster: Cluster, name: str, **fields: bool) -> None:
         cluster, ELASTIC_JOBS, name, lambda: kube.patch(ELASTIC_JOBS, namespace, name, body)
     )
     _raise_if_ended(read(patched, ElasticJob))
+    return before
 
 
 def _raise_if_ended(job: ElasticJob) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import delete_job, set_run_policy
@@ -28,11 +29,19 @@ from elasticjob_cli.run.lookup import local_run
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The milestone that `--wait` waits for, and what the command prints with and without it."""
+    """The milestone that `--wait` waits for, and what the command prints.
+
+    Attributes:
+        milestone: that `--wait` waits for.
+        reached: printed with `--wait`.
+        requested: printed without it.
+        already: printed if the job was in this state before.
+    """
 
     milestone: str
     reached: str
     requested: str
+    already: str = ""
 
 
 @for_cluster
@@ -41,14 +50,14 @@ def suspend(job: Job, access: Access, wait: Wait = False, timeout: Timeout = Non
 
     The job keeps its size. When it is resumed, it continues from the saved state.
     """
-    outcome = _Outcome("suspended", "is suspended", "will be suspended")
+    outcome = _Outcome("suspended", "is suspended", "will be suspended", "is suspended already")
     _change(access, job, {"suspend": True}, outcome, wait=wait, timeout=timeout)
 
 
 @for_cluster
 def resume(job: Job, access: Access, wait: Wait = False, timeout: Timeout = None) -> None:
     """Resume a suspended job."""
-    outcome = _Outcome("running", "is running again", "will be resumed")
+    outcome = _Outcome("running", "is running again", "will be resumed", "is not suspended")
     _change(access, job, {"suspend": False}, outcome, wait=wait, timeout=timeout)
 
 
@@ -137,13 +146,20 @@ def _change(
     """
 
     async def work(cluster: Cluster, name: str) -> str:
-        await set_run_policy(cluster, name, **policy)
-        if not wait:
-            return f"job {name} {outcome.requested}"
-        await wait_for(cluster, name, outcome.milestone, seconds=timeout)
-        return f"job {name} {outcome.reached}"
+        before = await set_run_policy(cluster, name, **policy)
+        if wait:
+            await wait_for(cluster, name, outcome.milestone, seconds=timeout)
+        if _changes_nothing(before, policy):
+            return f"job {name} {outcome.already}"
+        return f"job {name} {outcome.reached if wait else outcome.requested}"
 
     if exact:
         echo(run(access, lambda cluster: work(cluster, job)))
     else:
         echo(run_on_job(access, job, lambda cluster, found: work(cluster, found.metadata.name)))
+
+
+def _changes_nothing(job: ElasticJob, policy: dict[str, bool]) -> bool:
+    """Return whether the job is suspended, or not suspended, already."""
+    is_suspended = job.status.phase == "Suspended"
+    return policy.get("suspend") == job.spec.run_policy.suspend == is_suspended
