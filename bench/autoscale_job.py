@@ -87,6 +87,11 @@ class Outcome:
         """The most plans of one search."""
         return max(map(len, self.plans))
 
+    @property
+    def looks(self) -> int:
+        """The number of looks at a larger size, each of which is a search of its own."""
+        return sum("this look" in plan.reason for plans in self.plans for plan in plans)
+
     def __str__(self) -> str:
         """Return what to look at when it went wrong."""
         reasons = [
