@@ -31,8 +31,12 @@ def kill_group(leader: int, number: int = signal.SIGKILL) -> None:
 
 
 def kill_tree(root: int) -> None:
-    """Kill a process and all its descendants."""
-    for pid in members(process_table(), {root}):
+    """Kill a process and all its descendants.
+
+    The process is killed first. Otherwise it might see the end of the others, and exit with 0.
+    """
+    found = members(process_table(), {root})
+    for pid in sorted(found, key=lambda pid: pid != root):
         kill(pid)
 
 

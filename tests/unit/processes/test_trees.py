@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 
+import pytest
+from elasticjob_processes import killing
 from elasticjob_processes.killing import kill, kill_tree, shell_code
 from elasticjob_processes.table import ProcessEntry, process_table, trees
 from hypothesis import given
@@ -36,6 +38,15 @@ def test_a_process_of_the_session_is_counted_after_its_parent_has_exited() -> No
         13: ProcessEntry(1, 13, 9),
     }
     assert set(trees(table, {10})[10]) == {10, 11, 12}
+
+
+def test_the_root_of_a_tree_is_killed_before_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {6: ProcessEntry(7, 7, 2), 7: ProcessEntry(1, 7, 1)}
+    killed: list[int] = []
+    monkeypatch.setattr(killing, "process_table", lambda: table)
+    monkeypatch.setattr(killing, "kill", killed.append)
+    kill_tree(7)
+    assert killed == [7, 6]
 
 
 def test_a_whole_tree_is_killed_and_nothing_else() -> None:
