@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from elasticjob_api import file_digests, names
 from elasticjob_api.references import TooLongError
@@ -89,12 +90,10 @@ class ProcessSupervisor:
             return
         popen = None
         if self.standby is not None:
-            try:
+            with suppress(OSError):  # start_other says why
                 popen = self.standby.start(
                     slot, command, environment, piped=bool(process.prefix), on_exit=process.ended
                 )
-            except OSError:
-                popen = None  # the next attempt says why
         if popen is not None:
             process.started(popen)
         else:
