@@ -20,7 +20,6 @@ from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS
 from elasticjob_kube.session import Kube, connect
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_master.cluster.profile_keeper import ProfileKeeper
-from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.autoscale.decision import Bounds
 from elasticjob_master.core.autoscale.job_scaling import JobScaling, RoleResources
@@ -29,6 +28,7 @@ from elasticjob_master.core.autoscale.scaling_memory import RolePeaks
 from elasticjob_master.job_facts import JobFacts
 from elasticjob_operator.ensure_infrastructure import ensure_infrastructure
 
+from tests.support.master.config import master_config
 from tests.support.master.scaling_memories import memory_of
 from tests.support.service_accounts import kubeconfig_of
 from tests.support.wait import until
@@ -54,18 +54,7 @@ class Master:
     """The part of a master that keeps the profile, for a job that has settled."""
 
     def __init__(self, kube: Kube, namespace: str, name: str, *, size: int) -> None:
-        config = Config(
-            job_name=name,
-            job_uid=f"uid-of-{name}",
-            namespace=namespace,
-            pod_name="p",
-            framework="custom",
-            address="",
-            grpc_port=0,
-            http_port=0,
-            token=None,
-            tls=None,
-        )
+        config = master_config(name, f"uid-of-{name}", namespace=namespace)
         facts = JobFacts(profile="digits")
         controller = Controller(framework="custom", facts=facts)
         self.control = controller.scaling

@@ -22,6 +22,8 @@ from elasticjob_master.core.straggler_replacement import Straggler
 from elasticjob_master.core.stragglers import Slowness
 from msgspec.structs import replace as replaced
 
+from tests.support.master.config import master_config
+
 ALONE = (
     "worker.replicas, as neither maxReplicas nor resourceLimits are set (write one to let it grow),"
 )
@@ -277,18 +279,7 @@ def test_requests_of_other_containers_are_added_to_the_needs_of_a_member() -> No
 
 
 def config(job_name: str, job_uid: str) -> Config:
-    return Config(
-        job_name=job_name,
-        job_uid=job_uid,
-        namespace="n",
-        pod_name="p",
-        framework="jax",
-        address="",
-        grpc_port=0,
-        http_port=0,
-        token=None,
-        tls=None,
-    )
+    return master_config(job_name, job_uid, framework="jax")
 
 
 def test_a_decision_becomes_one_plan() -> None:

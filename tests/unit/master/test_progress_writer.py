@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from elasticjob_kube.errors import TryLater
 from elasticjob_master.cluster.progress_writer import ProgressWriter
-from elasticjob_master.config import Config
 from elasticjob_master.controller import Controller
 from elasticjob_master.core.progress import Report
 from elasticjob_master.core.rendezvous.commands import Command, Exit, Start
@@ -17,21 +16,11 @@ from elasticjob_master.core.rendezvous.members import Identity
 from elasticjob_master.core.rendezvous.rules import RoleSize
 from elasticjob_master.job_facts import JobFacts
 
+from tests.support.master.config import master_config
 from tests.support.wait import until
 
 UID = "uid-0"
-CONFIG = Config(
-    job_name="job",
-    job_uid="job-uid",
-    namespace="n",
-    pod_name="p",
-    framework="custom",
-    address="",
-    grpc_port=0,
-    http_port=0,
-    token=None,
-    tls=None,
-)
+CONFIG = master_config("job", "job-uid")
 
 
 class Server:
