@@ -159,9 +159,22 @@ async def test_members_on_unhealthy_nodes_are_replaced_away_from_all_such_nodes(
             )
             plans = await disruptions(kube, namespace)
             assert {plan["status"]["phase"] for plan in plans} == {"Succeeded"}, plans
-            # The highest index, which was created when both nodes were known.
-            last = (await workers(kube, namespace))[-1]
-            affinity = (await kube.get(PODS, namespace, last))["spec"]["affinity"]["nodeAffinity"]
+            # The replacement of job-worker-1, which was created when both nodes were known. It has
+            # the index of job-worker-0 if that pod was already gone.
+            (plan,) = [
+                plan
+                for plan in plans
+                if {"name": "job-worker-1", "avoidNode": True} in plan["spec"]["migratePods"]
+            ]
+            (index,) = [
+                move["replacement"] for move in plan["status"]["migrations"] if move["index"] == 1
+            ]
+            (pod,) = [
+                pod
+                for pod in (await kube.list(PODS, namespace))["items"]
+                if pod["metadata"]["labels"].get(names.LABEL_INDEX) == str(index)
+            ]
+            affinity = pod["spec"]["affinity"]["nodeAffinity"]
             required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
             (term,) = required["nodeSelectorTerms"]
             assert [field["values"] for field in term["matchFields"]] == [
