@@ -15,6 +15,7 @@ try:
         MasterUnreachable,
         NoSuchObject,
         NotInTime,
+        WrongArgument,
     )
     from elasticjob_client.logs import LogLine
 except ModuleNotFoundError as error:
@@ -37,4 +38,5 @@ __all__ = [
     "MasterUnreachable",
     "NoSuchObject",
     "NotInTime",
+    "WrongArgument",
 ]

@@ -9,6 +9,10 @@ class ClientError(Exception):
     """A request failed; the base class of all errors of the client."""
 
 
+class WrongArgument(ClientError):
+    """An argument of the caller is wrong in itself, whatever the cluster has."""
+
+
 class NoSuchObject(ClientError):
     """There is no job, plan or request with this name."""
 

@@ -12,7 +12,7 @@ from elasticjob_kube.errors import NotFound, Refused, TryLater
 from elasticjob_kube.resources import PODS
 
 from elasticjob_client.cluster import Cluster, explained
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import WrongArgument
 from elasticjob_client.members import JobPod, Ranks
 
 _RETRY_SECONDS = 1.0
@@ -60,10 +60,10 @@ class LogLine:
 
 
 def parse_duration(text: str) -> int:
-    """Return the seconds of a duration such as 90, 90s, 5m, 2h or 1d. Raises `ClientError`."""
+    """Return the seconds of a duration such as 90, 90s, 5m, 2h or 1d. Raises `WrongArgument`."""
     match = _DURATION.fullmatch(text)
     if match is None or not int(match[1]):
-        raise ClientError(
+        raise WrongArgument(
             f"duration {text[:40]!r} is not valid: give seconds (90), or 30s, 5m, 2h, 1d"
         )
     return int(match[1]) * _UNITS[match[2] or "s"]

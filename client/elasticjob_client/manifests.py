@@ -10,6 +10,7 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import PurePath
 
 from elasticjob_api import file_digests, names
@@ -19,7 +20,7 @@ from elasticjob_api.limits import MAX_RESTARTS
 from elasticjob_api.meta import Json
 from elasticjob_api.quantity import parse_quantity
 
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, WrongArgument
 
 SCRIPT_DIRECTORY = "/elasticjob-script"
 """The folder in the containers with the submitted files."""
@@ -30,6 +31,7 @@ MAX_GPUS = 64
 """Bound of the GPUs of each worker."""
 CONTAINER = "train"
 _LEAST_MEMORY = 1024 * 1024
+"""Less is a mistake, such as 4 without a unit: 4 bytes."""
 _VOLUME = "script"
 _WORKERS = re.compile(r"([0-9]{1,5})(?::([0-9]{1,5}))?")
 _OTHER_THAN_NAME = re.compile(r"[^a-z0-9]+")
@@ -48,7 +50,7 @@ class Workers:
 class Training:
     """The command, image and resources of each worker.
 
-    Raises `ClientError` if a value has a wrong type or is out of bounds.
+    Raises `WrongArgument` if a value has a wrong type or is out of bounds.
 
     Attributes:
         command: with its arguments.
@@ -74,36 +76,34 @@ class Training:
     def __post_init__(self) -> None:
         """Refuse wrong types that the API server would accept, or report less clearly."""
         if isinstance(self.command, str | bytes) or not isinstance(self.command, Sequence):
-            raise ClientError(
+            raise WrongArgument(
                 f"args: {self.command!r:.40} is not a sequence; give one such as ['--epochs', '10']"
             )
         if not isinstance(self.image, str) or not self.image.strip():
-            raise ClientError(
+            raise WrongArgument(
                 f"image: {self.image!r:.40} is not an image; give the image of the containers"
             )
         if not isinstance(self.framework, str):
-            raise ClientError(
+            raise WrongArgument(
                 f"framework: {self.framework!r:.40} is unknown; give {', '.join(FRAMEWORKS)}"
             )
         if type(self.gpus) is not int or not 0 <= self.gpus <= MAX_GPUS:
-            raise ClientError(f"gpus: {self.gpus!r:.40} is not a whole number from 0 to {MAX_GPUS}")
+            raise WrongArgument(
+                f"gpus: {self.gpus!r:.40} is not a whole number from 0 to {MAX_GPUS}"
+            )
         limit = 0 if self.restart_limit is None else self.restart_limit
         if type(limit) is not int or not 0 <= limit <= MAX_RESTARTS:
-            raise ClientError(
+            raise WrongArgument(
                 f"restart_limit: {limit!r:.40} is not a whole number from 0 to {MAX_RESTARTS}"
             )
-        for name, amount in (("cpu", self.cpu), ("memory", self.memory)):
-            if amount is not None and not isinstance(amount, str):
-                example = "500m or 2" if name == "cpu" else "500Mi or 4Gi"
-                raise ClientError(
-                    f"{name}: {amount!r:.40} is not a text; give a quantity such as {example}"
-                )
-        if self.memory is not None and _is_too_little(self.memory):
-            raise ClientError(
+        _check_quantity("cpu", self.cpu, "500m or 2")
+        memory = _check_quantity("memory", self.memory, "500Mi or 4Gi")
+        if memory is not None and memory < _LEAST_MEMORY:
+            raise WrongArgument(
                 f"memory: {self.memory:.40} is less than 1Mi; give a unit, such as 500Mi or 4Gi"
             )
         if not isinstance(self.env, Mapping):
-            raise ClientError(
+            raise WrongArgument(
                 f"env: {self.env!r:.40} is not a mapping; give one such as {{'NAME': 'value'}}"
             )
         texts = [
@@ -113,14 +113,14 @@ class Training:
         ]
         for what, text in texts:
             if not isinstance(text, str):
-                raise ClientError(f"{what}: {text!r:.40} is not a text; give one such as '10'")
+                raise WrongArgument(f"{what}: {text!r:.40} is not a text; give one such as '10'")
 
 
 def parse_workers(text: str) -> Workers:
-    """Return the number of workers in a text such as 4 or 2:8. Raises `ClientError`."""
+    """Return the number of workers in a text such as 4 or 2:8. Raises `WrongArgument`."""
     match = _WORKERS.fullmatch(text)
     if match is None:
-        raise ClientError(
+        raise WrongArgument(
             f"workers {text[:40]!r}: give a number (4), or the least and the most (2:8)"
         )
     return workers(int(match[1]), int(match[2]) if match[2] else None)
@@ -129,28 +129,28 @@ def parse_workers(text: str) -> Workers:
 def workers(least: int, most: int | None = None) -> Workers:
     """Return a number of workers; with `most`, the job starts with the least.
 
-    Raises `ClientError`.
+    Raises `WrongArgument`.
     """
     for number in (least, least if most is None else most):
         if not 1 <= number <= MAX_REPLICAS:
-            raise ClientError(f"workers: {number} is not from 1 to {MAX_REPLICAS}")
+            raise WrongArgument(f"workers: {number} is not from 1 to {MAX_REPLICAS}")
     if most is None:
         return Workers(least)
     if least > most:
-        raise ClientError(f"workers: the least, {least}, is more than the most, {most}")
+        raise WrongArgument(f"workers: the least, {least}, is more than the most, {most}")
     return Workers(least, least, most)
 
 
 def parse_env(assignments: Sequence[str]) -> dict[str, str]:
     """Return the variables of `NAME=value` texts; the last value of a name counts.
 
-    Raises `ClientError`.
+    Raises `WrongArgument`.
     """
     found: dict[str, str] = {}
     for assignment in assignments:
         name, sign, value = assignment.partition("=")
         if not (name and sign):
-            raise ClientError(f"env {assignment[:40]!r}: give NAME=value")
+            raise WrongArgument(f"env {assignment[:40]!r}: give NAME=value")
         found[name] = value
     return found
 
@@ -184,14 +184,14 @@ def job_manifest(
         files: their contents by name, whose digests the job carries.
 
     Raises:
-        ClientError: there is no such framework.
+        WrongArgument: there is no such framework.
     """
     if files:
         digests = {names.ENV_FILES_SHA256: file_digests.encoded(files)}
         training = replace(training, env={**training.env, **digests})
     framework = FRAMEWORKS.get(training.framework)
     if framework is None:
-        raise ClientError(
+        raise WrongArgument(
             f"framework {training.framework[:40]!r} is unknown; give {', '.join(FRAMEWORKS)}"
         )
     others = [group[0] for group in framework.required if names.ROLE_WORKER not in group]
@@ -298,12 +298,16 @@ def _template(training: Training, config_map: str | None, *, gpus: int) -> Json:
     return {"spec": spec}
 
 
-def _is_too_little(memory: str) -> bool:
-    """Return whether this is less than any program needs, such as 4 without a unit: 4 bytes."""
+def _check_quantity(name: str, amount: object, example: str) -> Decimal | None:
+    """Return the number of a quantity that the user may leave out. Raises `WrongArgument`."""
+    if amount is None:
+        return None
     try:
-        return parse_quantity(memory) < _LEAST_MEMORY
+        if isinstance(amount, str):
+            return parse_quantity(amount)
     except ValueError:
-        return False  # the API server names what is wrong
+        pass
+    raise WrongArgument(f"{name}: {amount!r:.40} is not a quantity; give a text such as {example}")
 
 
 def _given(amounts: Mapping[str, str | None]) -> Json:

@@ -11,7 +11,7 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Object, ObjectMeta
 
 from elasticjob_client.cluster import Cluster
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.jobs import ENDED, read
 from elasticjob_client.related import pods_of
 
@@ -157,9 +157,9 @@ def _last_of_first(in_order: Sequence[JobPod]) -> list[JobPod]:
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
-    """Return the ranks in a text such as 0,3. Raises `ClientError`."""
+    """Return the ranks in a text such as 0,3. Raises `WrongArgument`."""
     if not _RANKS.fullmatch(text) or text.count(",") >= MAX_RANKS:
-        raise ClientError(
+        raise WrongArgument(
             f"ranks {text[:40]!r} are not valid: give at most {MAX_RANKS} numbers, such as 0 or 0,3"
         )
     return tuple(dict.fromkeys(int(part) for part in text.split(",")))

@@ -17,7 +17,7 @@ from elasticjob_api.scaleplan import FINISHED
 from elasticjob_kube.resources import SCALE_INS, SCALE_OUTS, SCALE_PLANS, Resource
 
 from elasticjob_client.cluster import Cluster, ask
-from elasticjob_client.errors import ClientError, JobEnded
+from elasticjob_client.errors import ClientError, JobEnded, WrongArgument
 from elasticjob_client.jobs import ENDED, get_job
 from elasticjob_client.related import plans_of, requests_without_plan
 from elasticjob_client.waiting import wait_until
@@ -64,11 +64,11 @@ class ScaleRequest:
 
 
 def parse_size(text: str, *, role: str) -> SizeChange:
-    """Return the change in a text such as 8, +2 or -1. Raises `ClientError`."""
+    """Return the change in a text such as 8, +2 or -1. Raises `WrongArgument`."""
     match = _SIZE.fullmatch(text)
     if match is None or (match[1] and int(match[2]) == 0):
         remedy = "give the new size (8), or how many more (+2) or less (-1)"
-        raise ClientError(f"size {text[:40]!r} is not valid: {remedy}")
+        raise WrongArgument(f"size {text[:40]!r} is not valid: {remedy}")
     sign = match[1]
     count = int(match[2])
     if not sign:
@@ -79,18 +79,18 @@ def parse_size(text: str, *, role: str) -> SizeChange:
 
 
 def size_change(size: int | str, *, role: str) -> SizeChange:
-    """Return the change in a number or text such as 8, "+2" or "-1". Raises `ClientError`."""
+    """Return the change in a number or text such as 8, "+2" or "-1". Raises `WrongArgument`."""
     if not isinstance(size, str) and (type(size) is not int or size < 0):
         # A negative number is a mistake of the program; as a text it would remove members.
         remedy = 'give a whole number, or a difference such as "+2" or "-1"'
-        raise ClientError(f"size: {size!r:.40} is not valid; {remedy}")
+        raise WrongArgument(f"size: {size!r:.40} is not valid; {remedy}")
     return parse_size(str(size), role=role)
 
 
 def removal(pods: Sequence[str], *, role: str) -> SizeChange:
-    """Return the change that removes these pods. Raises `ClientError`."""
+    """Return the change that removes these pods. Raises `WrongArgument`."""
     if not pods or not all(isinstance(pod, str) and pod for pod in pods):
-        raise ClientError(f"pods: {pods!r:.80}: give the name of each pod to remove")
+        raise WrongArgument(f"pods: {pods!r:.80}: give the name of each pod to remove")
     return SizeChange(role, pods=pods)
 
 

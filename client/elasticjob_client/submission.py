@@ -25,7 +25,7 @@ from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import CONFIG_MAPS, ELASTIC_JOBS
 
 from elasticjob_client.cluster import Cluster, ask
-from elasticjob_client.errors import ClientError, NameTaken
+from elasticjob_client.errors import ClientError, NameTaken, WrongArgument
 from elasticjob_client.local_modules import local_modules
 from elasticjob_client.manifests import (
     Training,
@@ -71,16 +71,16 @@ class Submission:
 def read_job_file(path: Path) -> Submission:
     """Return the submission of a job file.
 
-    Raises `ClientError` if the file cannot be read, and the errors of `of_job_file`.
+    Raises `WrongArgument` if the file cannot be read, and the errors of `of_job_file`.
     """
     try:
         text = path.read_text()
     except UnicodeDecodeError as error:
-        raise ClientError(
+        raise WrongArgument(
             f"{path} is not a text; give a job file, or a Python script (.py)"
         ) from error
     except OSError as error:
-        raise ClientError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise WrongArgument(f"{path} cannot be read: {error.strerror or error}") from error
     return of_job_file(text, source=str(path))
 
 
@@ -131,13 +131,13 @@ def of_script(path: Path, training: Training, *, name: str | None = None) -> Sub
             ConfigMap.
     """
     if not _FILE_NAME.fullmatch(path.name):
-        raise ClientError(
+        raise WrongArgument(
             f"{path.name[:80]!r}: a script's name has only letters, digits, -, _ and .; rename it"
         )
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ClientError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise WrongArgument(f"{path} cannot be read: {error.strerror or error}") from error
     command = script_command(path.name, training.command)
     files = {path.name: content} | local_modules(path, path.parent)
     return of_files(files, replace(training, command=command), source=path.name, name=name)
@@ -210,13 +210,13 @@ async def _submit(cluster: Cluster, submission: Submission, *, dry_run: bool) ->
 def in_namespace_of(cluster: Cluster, submission: Submission, *, chosen: str | None) -> Cluster:
     """Return the session with the job's own namespace.
 
-    Raises `ClientError` if the user has `chosen` another namespace.
+    Raises `WrongArgument` if the user has `chosen` another namespace.
     """
     own = submission.job["metadata"].get("namespace")
     if own is None or own == cluster.namespace:
         return cluster
     if chosen is not None:
-        raise ClientError(
+        raise WrongArgument(
             f"the job file has namespace {own!s:.63}, and you chose {chosen}; leave one of them out"
         )
     return replace(cluster, namespace=str(own))

@@ -18,7 +18,7 @@ from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import ELASTIC_JOBS, Resource
 
 from elasticjob_client.cluster import Cluster, explained
-from elasticjob_client.errors import ClientError, JobEnded, NoSuchObject, NotInTime
+from elasticjob_client.errors import JobEnded, NoSuchObject, NotInTime, WrongArgument
 from elasticjob_client.jobs import ENDED, read
 
 T = TypeVar("T")
@@ -30,13 +30,13 @@ _RETRY_SECONDS = 1.0
 def parse_phase(text: str, *, others: str = "") -> Phase:
     """Return the phase with this name, in upper or lower case.
 
-    Raises `ClientError`, whose message lists the phases and `others`.
+    Raises `WrongArgument`, whose message lists the phases and `others`.
     """
     for phase in _PHASES:
         if phase.casefold() == text.casefold():
             return phase
     known = ", ".join(each.lower() for each in _PHASES)
-    raise ClientError(f"{text[:40]!r} is not a phase of a job: give {known}{others}")
+    raise WrongArgument(f"{text[:40]!r} is not a phase of a job: give {known}{others}")
 
 
 def parse_milestone(text: str) -> Callable[[ElasticJob], bool]:
@@ -46,7 +46,7 @@ def parse_milestone(text: str) -> Callable[[ElasticJob], bool]:
         text: a phase such as running, `ended`, or step=N.
 
     Raises:
-        ClientError: there is no such milestone.
+        WrongArgument: there is no such milestone.
     """
     if match := _STEP.fullmatch(text):
         step = int(match[1])

@@ -15,13 +15,13 @@ from typing import Annotated
 import typer
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.execution import STDERR, Execution, execute
 from elasticjob_client.members import Choice, JobPod, chosen_pods
 
 from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.completion import complete_pod
-from elasticjob_cli.jobs.options import AnyRole, Job, for_cluster, run_on_job
+from elasticjob_cli.jobs.options import AnyRole, Job, for_cluster, reported, run_on_job
 
 _CHUNK = 1 << 15
 
@@ -59,11 +59,13 @@ def exec_(
     with_terminal = at_terminal if terminal is None else terminal
     with_input = stdin or at_terminal
 
-    async def work(cluster: Cluster, found: ElasticJob) -> int:
+    with reported():
         if pod is not None and (rank is not None or role is not None):
-            raise ClientError("give either --pod or --rank and --role")
-        ranks = () if rank is None else (rank,)
-        member = await _member(cluster, found, Choice(ranks=ranks, role=role, pod=pod))
+            raise WrongArgument("give either --pod or --rank and --role")
+    choice = Choice(ranks=() if rank is None else (rank,), role=role, pod=pod)
+
+    async def work(cluster: Cluster, found: ElasticJob) -> int:
+        member = await _member(cluster, found, choice)
         async with execute(
             cluster,
             member.name,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.starter import IMAGE, starter
 
 from elasticjob_cli.echo import echo
@@ -27,7 +27,7 @@ def init(
     path = Path(f"{name}.yaml")
     with reported():
         if path.name != str(path):
-            raise ClientError(
+            raise WrongArgument(
                 f"name {name[:80]!r} is not a job's name: give letters, digits and dashes"
             )
         text = starter(framework.value, name=name, image=image)

@@ -25,7 +25,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, EVENTS, SCALE_PLANS
 
 from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs import tables
-from elasticjob_cli.jobs.options import Job, for_cluster, run, run_on_job
+from elasticjob_cli.jobs.options import Job, for_cluster, reported, run, run_on_job
 from elasticjob_cli.jobs.printing import (
     TABLES,
     Format,
@@ -68,8 +68,10 @@ def list_(
         print_table(runs_table(time.time()), none="nothing runs here; `elasticjob run` begins it")
         return
 
-    async def work(cluster: Cluster) -> list[Json]:
+    with reported():
         chosen = None if phase is None else parse_phase(phase)
+
+    async def work(cluster: Cluster) -> list[Json]:
         return await list_jobs(
             cluster, all_namespaces=all_namespaces, phase=chosen, selector=selector
         )

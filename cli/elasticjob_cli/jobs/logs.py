@@ -13,13 +13,13 @@ from typing import Annotated
 import typer
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import WrongArgument
 from elasticjob_client.job_logs import job_logs
 from elasticjob_client.logs import LogLine, LogOptions, parse_duration
 from elasticjob_client.members import Choice, parse_ranks
 
 from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs.options import AnyRole, Job, for_cluster, run_on_job
+from elasticjob_cli.jobs.options import AnyRole, Job, for_cluster, reported, run_on_job
 from elasticjob_cli.main import discard
 
 _COLORS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
@@ -55,17 +55,19 @@ def logs(
     The default is the member with rank 0. With -f the command also follows members that join later,
     and ends with the job.
     """
+    with reported():
+        if previous and follow:
+            raise WrongArgument(
+                "give either --previous or --follow: a previous container has ended"
+            )
+        if every and rank is not None:
+            raise WrongArgument("give either --rank or --all")
+        choice = Choice(() if rank is None else parse_ranks(rank), role, every)
+        seconds = None if since is None else parse_duration(since)
+    options = LogOptions(tail, seconds, previous, timestamps)
 
     async def work(cluster: Cluster, found: ElasticJob) -> None:
-        if previous and follow:
-            raise ClientError("give either --previous or --follow: a previous container has ended")
-        if every and rank is not None:
-            raise ClientError("give either --rank or --all")
-        ranks = () if rank is None else parse_ranks(rank)
-        seconds = None if since is None else parse_duration(since)
-        options = LogOptions(tail, seconds, previous, timestamps)
-        name = found.metadata.name
-        await print_logs(cluster, name, Choice(ranks, role, every), options, follow=follow)
+        await print_logs(cluster, found.metadata.name, choice, options, follow=follow)
 
     try:
         run_on_job(access, job, work)

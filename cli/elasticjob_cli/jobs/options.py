@@ -15,7 +15,7 @@ import typer
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.cluster import Access, Cluster, open_cluster
-from elasticjob_client.errors import ClientError, JobEnded, NotInTime
+from elasticjob_client.errors import ClientError, JobEnded, NotInTime, WrongArgument
 from elasticjob_client.jobs import find_job
 
 from elasticjob_cli.echo import echo
@@ -62,6 +62,7 @@ _CLUSTER_OPTIONS = {
         Path | None, typer.Option(help="Kubeconfig file; default: $KUBECONFIG.")
     ],
 }
+_WRONG_ARGUMENT = 2
 _JOB_ENDED = 3
 _NOT_IN_TIME = 4
 """Exit codes."""
@@ -128,4 +129,4 @@ def _exit_code(error: ClientError) -> int:
         return _JOB_ENDED
     if isinstance(error, NotInTime):
         return _NOT_IN_TIME
-    return 1
+    return _WRONG_ARGUMENT if isinstance(error, WrongArgument) else 1

@@ -8,7 +8,7 @@ import typer
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import WrongArgument
 from elasticjob_client.scaling import SizeChange, parse_size, request_size, wait_for_end
 
 from elasticjob_cli.echo import echo
@@ -65,7 +65,7 @@ def scale(
 
 def _change(size: str | None, remove: list[str], role: str) -> SizeChange:
     if (size is None) == (not remove):
-        raise ClientError("give either a size or --remove")
+        raise WrongArgument("give either a size or --remove")
     if size is None:
         return SizeChange(role, pods=remove)
     return parse_size(size, role=role)

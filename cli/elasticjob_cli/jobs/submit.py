@@ -12,7 +12,7 @@ import yaml
 from elasticjob_api.limits import MAX_RESTARTS
 from elasticjob_api.meta import Json
 from elasticjob_client.cluster import Access, Cluster
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import WrongArgument
 from elasticjob_client.logs import LogOptions
 from elasticjob_client.manifests import (
     MAX_GPUS,
@@ -160,16 +160,16 @@ async def _follow(cluster: Cluster, name: str) -> None:
 
 def _needed(image: str | None) -> str:
     if not image:
-        raise ClientError(
+        raise WrongArgument(
             "give --image: the script runs in a container of an image that has its packages"
         )
     return image
 
 
 def _of_file(file: str, options: list[str]) -> Submission:
-    """Return the submission of a job file. Raises `ClientError` if options of scripts are given."""
+    """Return the submission of a job file. Raises `WrongArgument` for options of scripts."""
     if options:
-        raise ClientError(
+        raise WrongArgument(
             f"{', '.join(options)}: only for scripts ({_SCRIPT}); a job file has its own fields"
         )
     if file == "-":

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.state_directory import locked
 from elasticjob_processes import guard
@@ -79,9 +79,9 @@ def base_folder(environ: Mapping[str, str]) -> Path:
 
 
 def check_name(name: str) -> str:
-    """Return a valid name of a run. Raises `ClientError` for others."""
+    """Return a valid name of a run. Raises `WrongArgument` for others."""
     if not _NAME.fullmatch(name):
-        raise ClientError(
+        raise WrongArgument(
             f"--name {name[:60]!r}: give at most 40 lower-case letters, digits and '-', "
             "a letter first and no '-' last"
         )

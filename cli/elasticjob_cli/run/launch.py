@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from types import MappingProxyType
 
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS, torchrun
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, WrongArgument
 
 from elasticjob_cli.run import environment
 from elasticjob_cli.run.environment import Run
@@ -100,18 +101,24 @@ def check_machine(platform: str, framework: str) -> None:
         if names.ROLE_WORKER not in group
     ]
     if others:
-        raise ClientError(
+        raise WrongArgument(
             f"--framework {framework} needs {' and '.join(others)} beside the workers, "
             "which a run on this machine does not have"
         )
 
 
 def check_command(framework: str, command: Sequence[str]) -> None:
-    """Check that torchrun's world is left to the agents. Raises `ClientError`."""
+    """Check that the program exists, and torchrun's world is left to the agents.
+
+    Raises `WrongArgument`.
+    """
+    program = command[0]
+    if not Path(program).exists() and shutil.which(program) is None:
+        raise WrongArgument(f"{program[:200]}: there is no such file or program")
     if framework != "pytorch":
         return
     if error := torchrun.fixed_options(command, _IN_PLACE_OF_OPTIONS):
-        raise ClientError(f"{command[0]}: {error}")
+        raise WrongArgument(f"{command[0]}: {error}")
 
 
 def without_separator(command: Sequence[str]) -> Sequence[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.manifests import Workers, parse_workers
 from elasticjob_client.scaling import SizeChange
 
@@ -30,20 +30,20 @@ def initial_size(number: int | None, workers: str | None) -> tuple[int, Bounds]:
             given.
 
     Raises:
-        ClientError: a number is out of bounds, or the text contains no numbers.
+        WrongArgument: a number is out of bounds, or the text contains no numbers.
     """
     given = parse_workers(workers) if workers is not None else Workers(1)
     if number is not None and workers is not None and given.most is None:
-        raise ClientError(
+        raise WrongArgument(
             f"-n {number} and --workers {workers}: "
             "give one of them, or bounds such as --workers 1:4"
         )
     bounds = Bounds(given.least or 1, given.most or MOST_WORKERS)
     size = given.replicas if number is None else number
     if bounds.most > MOST_WORKERS:
-        raise ClientError(f"--workers {workers}: one machine has at most {MOST_WORKERS}")
+        raise WrongArgument(f"--workers {workers}: one machine has at most {MOST_WORKERS}")
     if not bounds.least <= size <= bounds.most:
-        raise ClientError(f"{size} workers: not between {bounds.least} and {bounds.most}")
+        raise WrongArgument(f"{size} workers: not between {bounds.least} and {bounds.most}")
     return size, bounds
 
 

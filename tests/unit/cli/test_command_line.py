@@ -164,6 +164,49 @@ def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
     assert "Did you mean 'list'" in result.output
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nosuch",
+        "list --phase nope",
+        "list -o nonsense",
+        "wait a --timeout abc",
+        "wait a --for nope",
+        "scale a many",
+        "scale a",
+        "scale a 3 --remove a-worker-0",
+        "logs a --rank x",
+        "logs a --rank 1 --all",
+        "logs a --since 4y",
+        "exec a --pod a-worker-0 --rank 1 -- true",
+        "init --framework custom --name a/b",
+        "submit nosuch.yaml",
+        "submit nosuch.py --image i",
+        "submit train.py",
+        "submit train.py --image i --workers x",
+        "submit train.py --image i --memory 1X",
+        "submit train.py --image i --cpu x",
+        "submit train.py --image i --env x",
+        "history a -o csv --watch",
+        "run -n 0 train.py",
+        "run --name A train.py",
+        "run -n 2 nosuch.py",
+        "run --framework tensorflow nosuch",
+    ],
+)
+def test_a_wrong_command_line_is_a_usage_error_before_anything_is_asked_or_started(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("")
+    arguments = line.split()
+    result = CliRunner(env={"KUBECONFIG": "nosuch"}).invoke(
+        command_line(arguments[:1]), arguments, standalone_mode=True
+    )
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+
+
 def elasticjob(redirection: str) -> subprocess.CompletedProcess[str]:
     """Run a command that prints a table, in a shell."""
     script = (

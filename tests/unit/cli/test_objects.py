@@ -107,7 +107,7 @@ async def test_the_restart_limit_of_submit_is_that_of_the_workers_of_a_script_on
     job = next(yaml.safe_load_all(out))
     assert job["spec"]["replicaSpecs"]["worker"]["restartLimit"] == 0
     code, _, errors = await elasticjob("submit", "train.yaml", *options, folder=tmp_path)
-    assert (code, errors.split(":")[1].strip()) == (1, "--restart-limit")
+    assert (code, errors.split(":")[1].strip()) == (2, "--restart-limit")
 
 
 @pytest.mark.parametrize("command", ["plans", "events"])
