@@ -41,6 +41,9 @@ ANNOTATION_CONTAINER = f"{GROUP}/container"
 """On each pod: the name of the container that trains, or of the master's. A webhook may inject
 another container before it.
 """
+ANNOTATION_OPERATOR = f"{GROUP}/operator"
+"""On each pod: namespace and name of the Lease of the operator that has created it."""
+
 ANNOTATION_STATE_OF = f"{GROUP}/state-of"
 """On the ConfigMap with a master's state: the master that it belongs to."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -134,7 +134,7 @@ class Informer(Generic[T]):
         self._is_missing = False
         self.synced = asyncio.Event()
 
-    def __iter__(self) -> Iterable[T]:
+    def __iter__(self) -> Iterator[T]:
         return iter(self._objects.values())
 
     def get(self, uid: str) -> T | None:

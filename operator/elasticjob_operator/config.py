@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elasticjob_api import names
+
 DEFAULT_MASTER_IMAGE = "elasticjob-master:0.1.0"
 
 
@@ -41,6 +43,11 @@ class Config:
     ended_log: bool
     kueue: bool
     identity: str
+
+    @property
+    def lease(self) -> str:
+        """Namespace and name of the Lease, the same for all replicas of one installation."""
+        return f"{self.lease_namespace}/{names.OPERATOR}"
 
 
 def parse(arguments: Sequence[str] | None = None) -> Config:

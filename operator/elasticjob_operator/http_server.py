@@ -73,6 +73,9 @@ class OperatorState(Collector):
         refused = self.store.rules_refused
         text = "1 while the ConfigMap of the restart rules is refused."
         yield GaugeMetricFamily("elasticjob_operator_restart_rules_refused", text, value=refused)
+        text = "Jobs on which an operator with another Lease works, too."
+        shared = len(self.store.shared_jobs)
+        yield GaugeMetricFamily("elasticjob_operator_shared_jobs", text, value=shared)
         busy = 0
         results: Mapping[str, int] = {}
         if self.queue is not None:

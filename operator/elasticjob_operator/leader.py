@@ -24,6 +24,7 @@ from elasticjob_operator.executor import Executor
 from elasticjob_operator.http_server import OperatorState
 from elasticjob_operator.infrastructure_watch import InfrastructureWatch
 from elasticjob_operator.kopf_lifecycle import run_until_signalled
+from elasticjob_operator.other_operators import OtherOperators
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.pod_executor import PodExecutor
 from elasticjob_operator.reconcile import Reconciler
@@ -78,7 +79,7 @@ class Leader:
         executor = Executor(
             kube,
             self._store,
-            PodExecutor(kube, self._pods, self._store.pods, self._events),
+            PodExecutor(kube, self._pods, self._store.pods, self._events, config.lease),
             self._events,
             config.network_policies,
             workloads,
@@ -89,6 +90,7 @@ class Leader:
         state.queue = self._queue
         self._rules = RulesWatch(kube, self._store, self._events, config.lease_namespace)
         self._infrastructure = InfrastructureWatch(kube, self._store, self._queue.add)
+        self._others = OtherOperators(self._store, self._events, config.lease)
         self._kube = kube
 
     async def run(self) -> None:
@@ -150,12 +152,14 @@ class Leader:
         await self._rules.first()
         if self._quota is not None:
             await self._quota.first()
+        self._others.begin(self._pods)
         self._all_listed.set()
         for key in self._store.job_keys():
             self._queue.add(key)
 
     async def _finish(self) -> None:
-        log.info("ending: finishing the work in progress")
+        if not self._queue.closed:  # otherwise the lease is lost, or the storage was restored
+            log.info("ending on a signal: finishing the work in progress")
         await self._queue.close()
         await self._conditions.writes.close()
         await self._events.flush()
@@ -172,3 +176,4 @@ class Leader:
     def _on_reconciled(self, key: JobKey, error: BaseException | None) -> None:
         if (job := self._store.job(key)) is not None:
             self._conditions.reconciled(job, error)
+            self._others.inspect(job)

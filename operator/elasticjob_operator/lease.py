@@ -96,12 +96,13 @@ class LeaderElector:
         log.info("leading as %s", self.identity)
         leader_task = asyncio.current_task()
         assert leader_task is not None
-        lost = False
+        lost = ""
 
-        def stop(renewing: asyncio.Task[None]) -> None:
+        def stop(renewing: asyncio.Task[str]) -> None:
             nonlocal lost
             if not renewing.cancelled():
-                lost = True
+                error = renewing.exception()
+                lost = renewing.result() if error is None else f"could not be renewed: {error!r}"
                 leader_task.cancel()
 
         renewing = asyncio.create_task(self._renew(lease, leadership))
@@ -112,7 +113,7 @@ class LeaderElector:
             # If the task remains cancelled, it was also cancelled for another reason.
             if lost and leader_task.uncancel() == 0:
                 raise LeaseLost(
-                    "the lease could not be renewed; another operator may lead"
+                    f"lease {self.namespace}/{NAME} {lost}; another operator may lead"
                 ) from None
             raise
         finally:
@@ -162,8 +163,8 @@ class LeaderElector:
         except NotFound:
             return await self.kube.create(LEASES, self.namespace, self._body({}, transitions=0))
 
-    async def _renew(self, lease: dict[str, Any], leadership: Leadership) -> None:
-        """Renew the lease; return if this fails for too long, or the lease is lost or deleted."""
+    async def _renew(self, lease: dict[str, Any], leadership: Leadership) -> str:
+        """Renew the lease; return why this process leads no longer."""
         pause = self._retry_seconds
         while True:
             await asyncio.sleep(pause)
@@ -172,7 +173,7 @@ class LeaderElector:
             sent = time.monotonic()
             left = leadership.valid_until - sent
             if left <= 0:
-                return
+                return f"could not be renewed for {self._renew_seconds:g} s"
             try:
                 async with asyncio.timeout(max(left / 2, self._retry_seconds / 5)):
                     try:
@@ -186,12 +187,13 @@ class LeaderElector:
                         # Either an earlier write succeeded without an answer, or there is another
                         # leader.
                         lease = await self.kube.get(LEASES, self.namespace, NAME)
-                        if lease["spec"].get("holderIdentity") != self.identity:
-                            return
+                        holder = lease["spec"].get("holderIdentity")
+                        if holder != self.identity:
+                            return f"is held by {holder or 'no operator'}"
             except TimeoutError:
                 log.warning("lease %s/%s: no answer", self.namespace, NAME)
             except NotFound:
-                return
+                return "was deleted"
             except KubeError as error:
                 log.warning("lease %s/%s: %s", self.namespace, NAME, error)
 

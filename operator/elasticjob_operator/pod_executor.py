@@ -44,12 +44,17 @@ _NO_ANSWER_STATUSES = (0, 504)
 
 @dataclass(frozen=True)
 class PodExecutor:
-    """Executes pod actions, and caches the answers in the informer `pods` for the next decision."""
+    """Executes pod actions, and caches the answers in the informer `pods` for the next decision.
+
+    Attributes:
+        lease: namespace and name of the operator's Lease, which each new pod carries.
+    """
 
     kube: Kube
     pods: Informer[Pod]
     store: PodStore
     events: Events
+    lease: str
     _jobs_to_relist: set[str] = field(default_factory=set)
 
     async def execute(self, job: ElasticJob, actions: Sequence[do.Action]) -> None:
@@ -162,8 +167,11 @@ class PodExecutor:
     async def _create_or_get(self, job: ElasticJob, action: do.CreatePod) -> Json:
         """Create the pod after its volume claims, or read the pod that has the name."""
         await _ensure_claims(self.kube, job, action.claims)
+        metadata = action.body["metadata"]
+        annotations = {**metadata["annotations"], names.ANNOTATION_OPERATOR: self.lease}
+        body = {**action.body, "metadata": {**metadata, "annotations": annotations}}
         try:
-            return await self.kube.create(PODS, job.metadata.namespace, action.body)
+            return await self.kube.create(PODS, job.metadata.namespace, body)
         except AlreadyExists:
             return await self.kube.get(PODS, job.metadata.namespace, action.name)
 

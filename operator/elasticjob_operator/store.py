@@ -81,6 +81,7 @@ class Store:
         restart_rules: the cluster's, which apply after those of each job.
         rules_refused: whether the ConfigMap of the restart rules cannot be read, so that earlier
             rules apply.
+        shared_jobs: the UIDs of the jobs on which another operator has been seen to work.
     """
 
     pods: PodStore = field(default_factory=PodStore)
@@ -88,6 +89,7 @@ class Store:
     quotas: QuotaStore | None = None
     restart_rules: Rules = ()
     rules_refused: bool = False
+    shared_jobs: set[str] = field(default_factory=set)
     _customs: dict[JobKey, dict[str, Custom]] = field(default_factory=lambda: defaultdict(dict))
     _last_refusals: dict[str, str] = field(default_factory=dict)
     _status_written_at: dict[str, float] = field(default_factory=dict)
@@ -148,6 +150,7 @@ class Store:
         self._last_refusals.pop(uid, None)
         self._status_written_at.pop(uid, None)
         self._infrastructure.pop(uid, None)
+        self.shared_jobs.discard(uid)
         if isinstance(custom, ElasticJob):
             self.pods.forget_job(identity_of(custom))
 

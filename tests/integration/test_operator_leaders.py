@@ -58,6 +58,7 @@ async def test_a_leader_frozen_beyond_its_lease_writes_nothing_when_it_resumes(
         first.send_signal(signal.SIGCONT)
         await until("it notices", lambda: has_logged(log, "another operator may lead"))
         await until("it waits", lambda: has_logged(log, "waiting: "))
+        assert not await has_logged(log, "finishing the work"), "it has no signal to end"
         assert [(write.method, write.path) for write in proxy.writes[before:]] == []
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         assert await worker_indices(kube, namespace) == list(range(5))

@@ -73,7 +73,7 @@ async def test_a_leader_whose_lease_another_has_taken_notices_and_leaves_it_alon
 ) -> None:
     task = await begun(kube, namespace, "first")
     await kube.patch(LEASES, namespace, names.OPERATOR, {"spec": {"holderIdentity": "thief"}})
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLost, match=f"lease {namespace}/{names.OPERATOR} is held by thief;"):
         await ended(task)
     assert await holder(kube, namespace) == "thief"
 
@@ -111,7 +111,7 @@ async def test_a_leader_that_cannot_reach_the_api_server_stops_leading(
 
     task = await begun(Breakable.__new__(Breakable), namespace, "first")
     cut.set()
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLost, match=r"could not be renewed for 1\.6 s; another operator may"):
         await ended(task)
     cut.clear()
     assert await holder(kube, namespace) == "first"

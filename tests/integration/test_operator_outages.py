@@ -195,6 +195,7 @@ async def test_after_its_storage_was_restored_the_operator_follows_edits_of_rest
         watch = asyncio.create_task(pods.run())
         await until("it follows the edit", lambda: exists(kube, namespace, "job-worker-3"))
         assert await has_logged(tmp_path / "log", "the storage was restored")
+        assert not await has_logged(tmp_path / "log", "finishing the work"), "no signal came"
         await phase(kube, namespace, ELASTIC_JOBS, "job", "Running")
         watch.cancel()
         assert of_gone == set()

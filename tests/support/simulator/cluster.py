@@ -75,7 +75,8 @@ class Operator:
             on_change=lambda old, new: _void(self.store.update_node(old, new)),
         )
         events = Events(self.session, "simulator")
-        pod_executor = PodExecutor(self.session, self.pods, self.store.pods, events)
+        pods = self.store.pods
+        pod_executor = PodExecutor(self.session, self.pods, pods, events, "default/lease")
         self.executor = Executor(self.session, self.store, pod_executor, events)
         self.reconciler = Reconciler(
             self.session, self.store, self.executor, DEFAULTS, free_of_cost()

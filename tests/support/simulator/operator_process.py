@@ -60,7 +60,7 @@ class OperatorProcess:
         executor = Executor(
             kube,
             self.store,
-            PodExecutor(kube, self.pods, self.store.pods, self._events),
+            PodExecutor(kube, self.pods, self.store.pods, self._events, "default/lease"),
             self._events,
         )
         self._reconciler = Reconciler(kube, self.store, executor, DEFAULTS, free_of_cost())
