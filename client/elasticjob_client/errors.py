@@ -21,6 +21,10 @@ class NameTaken(ClientError):
     """Another object has the name."""
 
 
+class NoLogs(ClientError):
+    """No chosen member has a log."""
+
+
 class JobEnded(ClientError):
     """The job has ended without reaching the awaited phase or step."""
 

@@ -15,10 +15,10 @@ from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 
 from elasticjob_client.cluster import Cluster
-from elasticjob_client.errors import ClientError, NoSuchObject
+from elasticjob_client.errors import ClientError, NoLogs, NoSuchObject
 from elasticjob_client.jobs import ENDED, get_job, read
 from elasticjob_client.logs import LogLine, LogOptions, follow_log, log_line, read_log
-from elasticjob_client.members import Choice, JobPod, Ranks, chosen_pods, job_pods
+from elasticjob_client.members import Choice, JobPod, Ranks, chosen_pods, job_pods, why_none
 from elasticjob_client.related import is_pod_of
 from elasticjob_client.waiting import wait_until
 
@@ -34,6 +34,8 @@ _LAST_LINES_SECONDS = 10.0
 _NEW_RANK_LINES = 10
 """Earlier lines that are shown of a member that gets a chosen rank while it runs."""
 _LINES_AHEAD = 1000
+_STARTING = ("ContainerCreating", "PodInitializing")
+"""Reasons of containers that will start in a moment."""
 
 
 async def job_logs(
@@ -57,6 +59,7 @@ async def job_logs(
 
     Raises:
         NoSuchObject: there is no such job.
+        NoLogs: no chosen member has a log.
         ClientError: there is no such member, or a log cannot be read.
     """
     job = await get_job(cluster, name)
@@ -69,13 +72,23 @@ async def job_logs(
     pods, ranks = await chosen_pods(cluster, job, choice)
     if choice.needs_ranks and not ranks:
         notify(f"no ranks are known: {_names(pods)} by index")
+    found_logs = False
     for pod in pods:
         if not pod.has_begun and not options.previous:
-            notify(f"pod {pod.name} has not begun yet")
+            notify(_without_log(pod))
             continue
+        found_logs = True
         async with aclosing(read_log(cluster, pod, options)) as lines:
             async for text in lines:
                 yield log_line(pod, ranks, text)
+    if not found_logs:
+        raise NoLogs("none of the chosen pods has a log")
+    if missing := choice.missing(pods, ranks):
+        raise ClientError(f"there is no member of rank {missing} now")
+
+
+def _without_log(pod: JobPod) -> str:
+    return f"pod {pod.name} has no log: {pod.why_not_running or 'it has not begun yet'}"
 
 
 def _names(pods: list[JobPod]) -> str:
@@ -106,6 +119,8 @@ class _Follower:
         self._ranks_requested = asyncio.Event()
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._seen_incarnations: set[tuple[str, int]] = set()
+        self._explained: set[str] = set()
+        self._has_followed = False
         self._job_ended = False
         self._closing = False
         self._changed = asyncio.Event()
@@ -188,6 +203,12 @@ class _Follower:
                     await asyncio.wait_for(self._ranks_requested.wait(), _FIRST_RANKS_SECONDS)
             self._introduce()
             await self._follow_until_the_end()
+            if not self._has_followed:
+                chosen = self._chosen()
+                raise NoLogs(
+                    "; ".join(map(_without_log, chosen[:8]))
+                    or why_none(self._job, list(self._pods.values()), self._choice)
+                )
         finally:
             if not self._closing:  # when closing, nothing empties the queue, which may be full
                 await self._lines.put(None)
@@ -216,13 +237,25 @@ class _Follower:
             self._stop_others({each.metadata.uid for each in chosen})
         for pod in chosen:
             key = pod.incarnation
-            if not pod.has_begun or key in self._tasks or len(self._running()) >= MAX_FOLLOWED:
+            if not pod.has_begun:
+                self._explain(pod)
                 continue
+            if key in self._tasks or len(self._running()) >= MAX_FOLLOWED:
+                continue
+            self._has_followed = True
             tail = _NEW_RANK_LINES if key in self._seen_incarnations else options.tail
             task = asyncio.create_task(self._follow(pod, replace(options, tail=tail)))
             task.add_done_callback(lambda _: self._changed.set())
             self._tasks[key] = task
         self._seen_incarnations |= {pod.incarnation for pod in self._pods.values() if pod.has_begun}
+
+    def _explain(self, pod: JobPod) -> None:
+        """Notify the user once of each reason why a pod cannot start."""
+        why = pod.why_not_running
+        text = _without_log(pod)
+        if why and not why.startswith(_STARTING) and text not in self._explained:
+            self._explained.add(text)
+            self._notify(text)
 
     def _stop_others(self, chosen_uids: set[str]) -> None:
         """Stop following members that now have another rank, but not those outside of the world."""
@@ -251,6 +284,8 @@ class _Follower:
             self._notify(
                 f"no ranks are known yet, so members are chosen by their index: {_names(chosen)}"
             )
+        if chosen and (missing := self._choice.missing(chosen, self._ranks)):
+            self._notify(f"there is no member of rank {missing} now; waiting for it")
         waiting = len(chosen) - MAX_FOLLOWED
         if waiting > 0:
             self._notify(f"{MAX_FOLLOWED} logs are followed at a time; {waiting} members wait")

@@ -18,6 +18,7 @@ from elasticjob_client.related import pods_of
 MAX_RANKS = 100
 """Bound of the ranks in one choice."""
 _RANKS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6})*")
+_UNSCHEDULABLE = "PodScheduled"
 _FAILED = "Failed"
 """The phase of a refused job, and type and reason of its condition."""
 Ranks = Mapping[str, int]
@@ -32,13 +33,20 @@ class _PodSpec(Object, frozen=True):
     containers: list[_ContainerSpec] = []
 
 
-class _Since(Object, frozen=True):
-    started_at: str | None = None
+class _Detail(Object, frozen=True):
+    """Details of a container's state, or a condition of the pod."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    exit_code: int = 0
 
 
 class _State(Object, frozen=True):
-    running: _Since | None = None
-    terminated: _Since | None = None
+    waiting: _Detail | None = None
+    running: _Detail | None = None
+    terminated: _Detail | None = None
 
 
 class _Container(Object, frozen=True):
@@ -49,6 +57,10 @@ class _Container(Object, frozen=True):
 
 class _PodStatus(Object, frozen=True):
     phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    conditions: list[_Detail] = []
+    init_container_statuses: list[_Container] = []
     container_statuses: list[_Container] = []
 
 
@@ -95,6 +107,23 @@ class JobPod(Object, frozen=True):
     def has_begun(self) -> bool:
         """Whether its container runs or has ended, so that it has a log."""
         return self._status is not None and (self.runs or self._status.state.terminated is not None)
+
+    @property
+    def why_not_running(self) -> str:
+        """Why the pod does not run, in the cluster's words; empty if it runs."""
+        status = self.status
+        if status.reason:
+            return one_line(status.reason, status.message)
+        for each in (*status.init_container_statuses, *status.container_statuses):
+            if waiting := each.state.waiting:
+                return one_line(waiting.reason, waiting.message)
+            if (ended := each.state.terminated) and ended.exit_code:
+                reason = f"{ended.reason or 'Error'}, exit code {ended.exit_code}"
+                return one_line(reason, ended.message)
+        for condition in status.conditions:
+            if condition.type == _UNSCHEDULABLE and condition.status == "False":
+                return one_line(condition.reason, condition.message)
+        return ""
 
     @property
     def _status(self) -> _Container | None:
@@ -145,6 +174,16 @@ class Choice:
         if not self.ranks:
             return _last_of_first(in_order)
         return [each for each in in_order if each.index in chosen]
+
+    def missing(self, found: Iterable[JobPod], ranks: Ranks) -> str:
+        """Return the chosen ranks, as a text, that no pod in the result of `of` has."""
+        present = {ranks.get(each.metadata.uid, each.index) for each in found}
+        return ", ".join(str(rank) for rank in self.ranks if rank not in present)
+
+
+def one_line(reason: str, message: str) -> str:
+    """Return both on one line; a program's message may have many lines."""
+    return " ".join(": ".join(filter(None, (reason, message))).split())
 
 
 def _last_of_first(in_order: Sequence[JobPod]) -> list[JobPod]:

@@ -9,7 +9,8 @@ from elasticjob_api.elasticjob import ElasticJob, Failure, Progress
 from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_api.v1.job_pb2 import Report
-from elasticjob_client.members import Ranks
+from elasticjob_client.jobs import read
+from elasticjob_client.members import JobPod, Ranks, one_line
 from elasticjob_client.related import Event
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -26,7 +27,6 @@ from elasticjob_cli.query.formatting import (
 from elasticjob_cli.query.report import restarts, summary
 
 _EVENTS = 20
-_UNSCHEDULABLE = "PodScheduled"
 
 
 def describe(
@@ -53,38 +53,12 @@ def describe(
     return Group(*parts)
 
 
-def why_not_running(pod: Json) -> str:
-    """Return why a pod does not run, in the cluster's words; empty if it runs."""
-    status = pod.get("status") or {}
-    containers = [
-        *(status.get("initContainerStatuses") or ()),
-        *(status.get("containerStatuses") or ()),
-    ]
-    for container in containers:
-        state = container.get("state") or {}
-        if waiting := state.get("waiting"):
-            return _joined(waiting.get("reason"), waiting.get("message"))
-        ended = state.get("terminated") or {}
-        if ended.get("exitCode"):
-            reason = f"{ended.get('reason') or 'Error'}, exit code {ended['exitCode']}"
-            return _joined(reason, ended.get("message"))
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == _UNSCHEDULABLE and condition.get("status") == "False":
-            return _joined(condition.get("reason"), condition.get("message"))
-    return _joined(status.get("reason"), status.get("message"))
-
-
-def _joined(reason: str | None, message: str | None) -> str:
-    """Return both on one line; a program's message may have many lines."""
-    return " ".join(": ".join(filter(None, (reason, message))).split())
-
-
 def _summary(job: ElasticJob, now: float, report: Report | None) -> Table:
     status = job.status
     rows = [
         ("Job", f"{job.metadata.namespace}/{job.metadata.name}"),
         ("Framework", job.spec.framework),
-        ("Phase", _joined(status.phase or "Pending", status.message)),
+        ("Phase", one_line(status.phase or "Pending", status.message)),
         ("Age", format_age(job.metadata.creation_timestamp, now)),
     ]
     if status.progress is not None:
@@ -130,7 +104,7 @@ def _pods(pods: Iterable[Json], ranks: Ranks, now: float) -> Table:
             phase,
             pod["spec"].get("nodeName") or UNKNOWN,
             format_age(metadata["creationTimestamp"], now),
-            why_not_running(pod),
+            read(pod, JobPod).why_not_running,
         )
         add_row(table, *row)
     table.columns[-1].no_wrap = False

@@ -12,7 +12,7 @@ import yaml
 from elasticjob_api.limits import MAX_RESTARTS
 from elasticjob_api.meta import Json
 from elasticjob_client.cluster import Access, Cluster
-from elasticjob_client.errors import WrongArgument
+from elasticjob_client.errors import NoLogs, WrongArgument
 from elasticjob_client.logs import LogOptions
 from elasticjob_client.manifests import (
     MAX_GPUS,
@@ -153,7 +153,10 @@ def submit(
 
 async def _follow(cluster: Cluster, name: str) -> None:
     """Follow the logs of rank 0 until the job has ended. Raises `JobEnded` if it has failed."""
-    await print_logs(cluster, name, Choice(), LogOptions(), follow=True)
+    try:
+        await print_logs(cluster, name, Choice(), LogOptions(), follow=True)
+    except NoLogs as error:
+        echo(str(error), err=True)
     await wait_for(cluster, name, "succeeded")
     echo(f"job {name} is Succeeded", err=True)
 

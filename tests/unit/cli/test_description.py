@@ -17,8 +17,10 @@ from elasticjob_api.elasticjob import (
 )
 from elasticjob_api.meta import ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec, ScalePlanStatus
-from elasticjob_cli.jobs.description import describe, why_not_running
+from elasticjob_cli.jobs.description import describe
 from elasticjob_cli.jobs.tables import format_age, jobs_table
+from elasticjob_client.jobs import read
+from elasticjob_client.members import JobPod
 from elasticjob_client.related import Event, Regarding
 from rich.console import Console, RenderableType
 
@@ -109,7 +111,7 @@ def pod(**status: Any) -> dict[str, Any]:
 def test_a_pod_that_does_not_run_says_why_in_the_clusters_words(
     status: dict[str, Any], why: str
 ) -> None:
-    assert why_not_running(pod(**status)) == why
+    assert read(pod(**status), JobPod).why_not_running == why
 
 
 def test_a_page_has_plans_failures_and_events() -> None:

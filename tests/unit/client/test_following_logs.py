@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 from elasticjob_api import names
+from elasticjob_api.meta import Json
 from elasticjob_client.cluster import Access, open_cluster
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, NoLogs
 from elasticjob_client.job_logs import job_logs
 from elasticjob_client.logs import LogOptions
 from elasticjob_client.members import Choice
@@ -19,15 +21,15 @@ from elasticjob_client.members import Choice
 from tests.support.kubeconfig import write_kubeconfig
 
 LINES = 5000
-JOB = {
+JOB: Json = {
     "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
     "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
     "status": {
         "phase": "Running",
-        "replicaStatuses": {"worker": {"desired": 1, "highestIndex": 0}},
+        "replicaStatuses": {"worker": {"desired": 1, "highestIndex": 1}},
     },
 }
-POD = {
+POD: Json = {
     "metadata": {
         "name": "a-worker-0",
         "namespace": "ns",
@@ -53,10 +55,14 @@ POD = {
 
 
 class ApiServer:
-    """An API server with a job and its pod, which writes many lines."""
+    """An API server with a job and its pods, which write many lines."""
 
-    def __init__(self, *, lists_pods: bool = True) -> None:
+    def __init__(
+        self, *, lists_pods: bool = True, pods: Sequence[Json] = (POD,), phase: str = "Running"
+    ) -> None:
         self._lists_pods = lists_pods
+        self._pods = pods
+        self._job = JOB | {"status": JOB["status"] | {"phase": phase}}
         self._ends = asyncio.Event()
 
     async def __aenter__(self) -> str:
@@ -79,15 +85,32 @@ class ApiServer:
                 text="".join(f"2026-01-01T00:00:00Z line {each}\n" for each in range(LINES))
             )
         if request.path.endswith("/elasticjobs/a"):
-            return web.json_response(JOB)
+            return web.json_response(self._job)
         if request.path.endswith("/pods"):
-            found: dict[str, Any] = {"metadata": {"resourceVersion": "1"}, "items": [POD]}
+            found: dict[str, Any] = {"metadata": {"resourceVersion": "1"}, "items": self._pods}
             return (
                 web.json_response(found)
                 if self._lists_pods
                 else web.json_response({"message": "no"}, status=403)
             )
         return web.json_response({"reason": "NotFound", "message": "not found"}, status=404)
+
+
+def pod(index: int, **status: Any) -> Json:
+    """Return a pod with another index and status."""
+    labels = {names.LABEL_ROLE: "worker", names.LABEL_INDEX: str(index)}
+    metadata = POD["metadata"] | {"name": f"a-worker-{index}", "uid": f"p{index}", "labels": labels}
+    return POD | {"metadata": metadata, "status": status}
+
+
+REJECTED = pod(0, phase="Failed", reason="OutOfcpu", message="node has too little cpu")
+WITHOUT_IMAGE = pod(
+    1,
+    phase="Pending",
+    containerStatuses=[
+        {"name": "train", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no x"}}}
+    ],
+)
 
 
 def access(directory: Path, url: str) -> Access:
@@ -113,3 +136,71 @@ async def test_a_user_without_permission_to_list_pods_gets_one_message(tmp_path:
         followed = job_logs(cluster, "a", Choice(), LogOptions(), follow=True, notify=print)
         with pytest.raises(ClientError, match="pods of ns"):
             await anext(followed)
+
+
+async def texts(
+    directory: Path, server: ApiServer, choice: Choice, *, follow: bool = False
+) -> tuple[int, list[str], ClientError | None]:
+    """Read logs to their end; return the number of lines, the notices and the error."""
+    notices: list[str] = []
+    count = 0
+    async with server as url, open_cluster(access(directory, url)) as cluster:
+        found = job_logs(cluster, "a", choice, LogOptions(), follow=follow, notify=notices.append)
+        try:
+            async with asyncio.timeout(60), aclosing(found) as lines:
+                async for _ in lines:
+                    count += 1
+        except ClientError as error:
+            return count, notices, error
+    return count, notices, None
+
+
+@pytest.mark.parametrize("follow", [False, True])
+async def test_pods_that_cannot_start_have_no_logs_and_say_why(
+    tmp_path: Path, follow: bool
+) -> None:
+    server = ApiServer(pods=[REJECTED, WITHOUT_IMAGE], phase="Failed")
+    count, notices, error = await texts(tmp_path, server, Choice(every=True), follow=follow)
+    assert (count, notices) == (
+        0,
+        [
+            "pod a-worker-0 has no log: OutOfcpu: node has too little cpu",
+            "pod a-worker-1 has no log: ImagePullBackOff: no x",
+        ],
+    )
+    assert isinstance(error, NoLogs)
+
+
+async def test_a_member_that_does_not_exist_is_an_error_after_the_logs_of_the_others(
+    tmp_path: Path,
+) -> None:
+    count, _, error = await texts(tmp_path, ApiServer(), Choice(ranks=(0, 7)))
+    assert (count, str(error)) == (LINES, "there is no member of rank 7 now")
+
+
+async def test_a_pod_without_a_log_is_no_error_beside_one_with_a_log(tmp_path: Path) -> None:
+    server = ApiServer(pods=[POD, WITHOUT_IMAGE])
+    count, notices, error = await texts(tmp_path, server, Choice(every=True))
+    assert (count, error) == (LINES, None)
+    assert notices == ["pod a-worker-1 has no log: ImagePullBackOff: no x"]
+
+
+async def test_who_waits_for_a_log_reads_why_there_is_none_yet(tmp_path: Path) -> None:
+    noticed = asyncio.Event()
+
+    def notify(text: str) -> None:
+        if "ImagePullBackOff" in text:
+            noticed.set()
+
+    server = ApiServer(pods=[WITHOUT_IMAGE])
+    async with server as url, open_cluster(access(tmp_path, url)) as cluster:
+        choice = Choice(role="worker")
+        found = job_logs(cluster, "a", choice, LogOptions(), follow=True, notify=notify)
+        reading = asyncio.ensure_future(anext(found))
+        try:
+            async with asyncio.timeout(60):
+                await noticed.wait()
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            await found.aclose()
