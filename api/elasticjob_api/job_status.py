@@ -89,9 +89,14 @@ class ReplicaStatus(Object, frozen=True):
     failed: Annotated[Members, Meta(description="Members that have failed permanently.")] = (
         _shown_zero()
     )
-    restarts: Annotated[Counter, Meta(description="Counted restarts.")] = _shown_zero()
+    restarts: Annotated[
+        Counter,
+        Meta(
+            description="Failures that the limits count; a restart follows each that uses up none."
+        ),
+    ] = _shown_zero()
     restarts_by_index: Annotated[
-        dict[IndexKey, Counter], _by_index("Counted restarts, by index.")
+        dict[IndexKey, Counter], _by_index("Failures that the limits count, by index.")
     ] = {}
     uncounted_restarts: Annotated[
         Counter,
@@ -331,7 +336,10 @@ class ElasticJobStatus(Object, frozen=True):
     progress: Annotated[Progress | None, Meta(description="Progress of the training.")] = None
     restarts: Annotated[
         Counter,
-        Meta(description="Counted restarts of all members, limited by runPolicy.backoffLimit."),
+        Meta(
+            description="Counted restarts of all members. A failure that uses up a limit is not "
+            "one, as no restart follows it."
+        ),
     ] = _shown_zero()
     uncounted_restarts: Annotated[
         Counter, Meta(description="Uncounted restarts of all members.")

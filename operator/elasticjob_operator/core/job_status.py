@@ -140,12 +140,14 @@ def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatu
         for role, replica in status.replica_statuses.items()
     }
     printed = replicas[printed_role(job)]
+    # A failure that uses up a limit is counted, but no restart follows it.
+    restarts = sum(replica.restarts - replica.failed for replica in replicas.values())
     return replace(
         status,
         replica_statuses=replicas,
         selector=_selector(job),
         workers=f"{printed.ready}/{printed.desired}" if status.phase not in FINISHED_PHASES else "",
-        restarts=sum(replica.restarts for replica in replicas.values()),
+        restarts=max(min(restarts, job.spec.run_policy.backoff_limit), 0),
         uncounted_restarts=sum(replica.uncounted_restarts for replica in replicas.values()),
     )
 

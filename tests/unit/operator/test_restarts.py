@@ -248,3 +248,23 @@ async def test_counters_that_a_user_writes_on_a_pod_change_no_count(
         assert status["replicaStatuses"]["worker"]["restartsByIndex"] == {"0": 2}
     else:
         assert status["master"]["restarts"] <= 2
+
+
+@pytest.mark.parametrize(
+    ("restart_limit", "back_off_limit", "made"), [(0, 10, 0), (2, 10, 2), (10, 0, 0), (10, 1, 1)]
+)
+async def test_a_failure_that_ends_the_job_is_not_shown_as_a_restart(
+    restart_limit: int, back_off_limit: int, made: int
+) -> None:
+    cluster = new_cluster(
+        replicas=1,
+        worker={"restartLimit": restart_limit},
+        runPolicy={"backoffLimit": back_off_limit},
+    )
+    await cluster.start()
+    for _ in range(made + 1):
+        end_training(cluster, pod_names(cluster)[-1], 1)
+        await cluster.settle()
+    status = status_of(cluster)
+    assert (status["phase"], status["restarts"]) == ("Failed", made)
+    assert status["replicaStatuses"]["worker"]["restartsByIndex"] == {"0": made + 1}
