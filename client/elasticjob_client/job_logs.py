@@ -88,7 +88,8 @@ async def job_logs(
 
 
 def _without_log(pod: JobPod) -> str:
-    return f"pod {pod.name} has no log: {pod.why_not_running or 'it has not begun yet'}"
+    why = " ".join(pod.why_not_running.split())
+    return f"pod {pod.name} has no log: {why or 'it has not begun yet'}"
 
 
 def _names(pods: list[JobPod]) -> str:

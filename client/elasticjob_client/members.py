@@ -113,16 +113,16 @@ class JobPod(Object, frozen=True):
         """Why the pod does not run, in the cluster's words; empty if it runs."""
         status = self.status
         if status.reason:
-            return one_line(status.reason, status.message)
+            return with_reason(status.reason, status.message)
         for each in (*status.init_container_statuses, *status.container_statuses):
             if waiting := each.state.waiting:
-                return one_line(waiting.reason, waiting.message)
+                return with_reason(waiting.reason, waiting.message)
             if (ended := each.state.terminated) and ended.exit_code:
                 reason = f"{ended.reason or 'Error'}, exit code {ended.exit_code}"
-                return one_line(reason, ended.message)
+                return with_reason(reason, ended.message)
         for condition in status.conditions:
             if condition.type == _UNSCHEDULABLE and condition.status == "False":
-                return one_line(condition.reason, condition.message)
+                return with_reason(condition.reason, condition.message)
         return ""
 
     @property
@@ -181,9 +181,9 @@ class Choice:
         return ", ".join(str(rank) for rank in self.ranks if rank not in present)
 
 
-def one_line(reason: str, message: str) -> str:
-    """Return both on one line; a program's message may have many lines."""
-    return " ".join(": ".join(filter(None, (reason, message))).split())
+def with_reason(reason: str, message: str) -> str:
+    """Return both; a program's message may have many lines."""
+    return ": ".join(filter(None, (reason, message)))
 
 
 def _last_of_first(in_order: Sequence[JobPod]) -> list[JobPod]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
-from elasticjob_api.v1.job_pb2 import Report
+from elasticjob_api.v1.job_pb2 import StoredAnswers
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import get_object, read
@@ -46,14 +46,14 @@ def describe(job: Job, access: Access, output: PageFormat = Format.TABLE) -> Non
         return
 
     async def work(cluster: Cluster, found: ElasticJob) -> RenderableType:
-        pods, plans, events, report, ranks = await gather(
+        pods, plans, events, stored, ranks = await gather(
             pods_of(cluster, found),
             plans_of(cluster, found),
             events_of(cluster, found),
-            _report(cluster, found),
+            _stored(cluster, found),
             _ranks(cluster, found),
         )
-        return page(found, pods, readable(plans, ScalePlan), events, time.time(), report, ranks)
+        return page(found, pods, readable(plans, ScalePlan), events, time.time(), stored, ranks)
 
     console().print(run_on_job(access, job, work))
 
@@ -77,8 +77,8 @@ async def _ranks(cluster: Cluster, job: ElasticJob) -> Ranks:
     return {}
 
 
-async def _report(cluster: Cluster, job: ElasticJob) -> Report | None:
-    """Return the report that the job's master has stored, if any."""
+async def _stored(cluster: Cluster, job: ElasticJob) -> StoredAnswers | None:
+    """Return the answers that the job's master has stored, if any."""
     with suppress(ClientError):
-        return (await stored_answers(cluster, job)).report
+        return await stored_answers(cluster, job)
     return None

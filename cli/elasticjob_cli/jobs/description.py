@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 
 from elasticjob_api.elasticjob import ElasticJob, Failure, Progress
 from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
-from elasticjob_api.v1.job_pb2 import Report
+from elasticjob_api.v1.job_pb2 import StoredAnswers
 from elasticjob_client.jobs import read
-from elasticjob_client.members import JobPod, Ranks, one_line
+from elasticjob_client.members import JobPod, Ranks, with_reason
 from elasticjob_client.related import Event
+from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.table import Table
 
@@ -27,6 +29,8 @@ from elasticjob_cli.query.formatting import (
 from elasticjob_cli.query.report import restarts, summary
 
 _EVENTS = 20
+_TRACEBACK = re.compile(r'Traceback \(most recent call last\):|File "')
+"""The beginning of a traceback, which may have been cut."""
 
 
 def describe(
@@ -35,44 +39,81 @@ def describe(
     plans: Iterable[ScalePlan],
     events: Sequence[Event],
     now: float,
-    report: Report | None = None,
+    stored: StoredAnswers | None = None,
     ranks: Ranks = MappingProxyType({}),
 ) -> RenderableType:
-    """Return the page; `report` is the one that the job's master has stored."""
-    parts: list[RenderableType] = [_summary(job, now, report)]
+    """Return the page, in which each traceback is shown once.
+
+    `stored`: the answers that the job's master has stored.
+    """
+    shown = _tracebacks_shown_once(job.status.failures)
+    parts: list[RenderableType] = [_summary(job, now, stored, shown)]
     for title, table in (
         ("Roles", _roles(job)),
-        ("Pods", _pods(pods, ranks, now)),
+        ("Pods", _pods(pods, ranks, now, shown)),
         ("Plans under way", _plans(plans)),
         ("Failures, the newest first", _failures(job.status.failures, now)),
-        ("Conditions", _conditions(job, now)),
-        ("Events", events_table(events[-_EVENTS:], now)),
+        ("Conditions", _conditions(job, now, shown)),
+        (
+            "Events",
+            events_table([replace(each, note=shown(each.note)) for each in events[-_EVENTS:]], now),
+        ),
     ):
         if table.row_count:
             parts += [plain_text(""), plain_text(title, style="bold"), table]
     return Group(*parts)
 
 
-def _summary(job: ElasticJob, now: float, report: Report | None) -> Table:
+def _tracebacks_shown_once(failures: Iterable[Failure]) -> Callable[[str], str]:
+    """Return a function that puts a text on one line.
+
+    Of a traceback that was in an earlier text, only the last line is left, which is the error.
+    """
+    errors = [_on_one_line(each.message) for each in failures if each.message]
+    seen: set[str] = set()
+
+    def shown(text: str) -> str:
+        line = _on_one_line(text)
+        trace = _TRACEBACK.search(line)
+        error = next((each for each in errors if trace and each in line[trace.start() :]), None)
+        if trace and error in seen:
+            return line[: trace.start()] + line[line.rindex(error) :]
+        if error:
+            seen.add(error)
+        return line
+
+    return shown
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _summary(
+    job: ElasticJob, now: float, stored: StoredAnswers | None, shown: Callable[[str], str]
+) -> Table:
     status = job.status
     rows = [
         ("Job", f"{job.metadata.namespace}/{job.metadata.name}"),
         ("Framework", job.spec.framework),
-        ("Phase", one_line(status.phase or "Pending", status.message)),
+        ("Phase", shown(with_reason(status.phase or "Pending", status.message))),
         ("Age", format_age(job.metadata.creation_timestamp, now)),
     ]
     if status.progress is not None:
-        rows += _progress(status.progress)
+        rows += _progress(status.progress, now)
     rows.append(("Restarts", restarts(status.restarts, status.uncounted_restarts)))
-    if report is not None:
-        rows += summary(report)
+    if stored is not None:
+        rows.append(("Totals", f"as of {format_duration(max(now - stored.time, 0))} ago"))
+        rows += summary(stored.report)
     return key_value_table(rows)
 
 
-def _progress(progress: Progress) -> Iterable[tuple[str, str]]:
+def _progress(progress: Progress, now: float) -> Iterable[tuple[str, str]]:
     parts = [progress.steps, progress.rate]
     if progress.eta_seconds is not None:
         parts.append(f"{format_duration(progress.eta_seconds)} to go")
+    if progress.last_report_time:
+        parts.append(f"as of {format_age(progress.last_report_time, now)} ago")
     yield "Progress", ", ".join(filter(None, parts)) or UNKNOWN
     if progress.metrics:
         yield "Metrics", ", ".join(f"{name} {value:g}" for name, value in progress.metrics.items())
@@ -91,7 +132,7 @@ def _roles(job: ElasticJob) -> Table:
     return table
 
 
-def _pods(pods: Iterable[Json], ranks: Ranks, now: float) -> Table:
+def _pods(pods: Iterable[Json], ranks: Ranks, now: float, shown: Callable[[str], str]) -> Table:
     table = plain_table("POD", "RANK", "PHASE", "NODE", "AGE", "WHY")
     for pod in pods:
         metadata = pod["metadata"]
@@ -104,7 +145,7 @@ def _pods(pods: Iterable[Json], ranks: Ranks, now: float) -> Table:
             phase,
             pod["spec"].get("nodeName") or UNKNOWN,
             format_age(metadata["creationTimestamp"], now),
-            read(pod, JobPod).why_not_running,
+            shown(read(pod, JobPod).why_not_running),
         )
         add_row(table, *row)
     table.columns[-1].no_wrap = False
@@ -148,11 +189,11 @@ def _failures(failures: Iterable[Failure], now: float) -> Table:
     return table
 
 
-def _conditions(job: ElasticJob, now: float) -> Table:
+def _conditions(job: ElasticJob, now: float, shown: Callable[[str], str]) -> Table:
     table = plain_table("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
     for condition in job.status.conditions:
         age = format_age(condition.last_transition_time or "", now)
-        row = (condition.type, condition.status, condition.reason, age, condition.message)
+        row = (condition.type, condition.status, condition.reason, age, shown(condition.message))
         add_row(table, *row)
     table.columns[-1].no_wrap = False
     return table

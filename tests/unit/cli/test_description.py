@@ -15,13 +15,15 @@ from elasticjob_api.elasticjob import (
     Progress,
     ReplicaSpec,
 )
-from elasticjob_api.meta import ObjectMeta
+from elasticjob_api.meta import Condition, ObjectMeta
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanSpec, ScalePlanStatus
+from elasticjob_api.v1 import job_pb2
 from elasticjob_cli.jobs.description import describe
 from elasticjob_cli.jobs.tables import format_age, jobs_table
 from elasticjob_client.jobs import read
 from elasticjob_client.members import JobPod
 from elasticjob_client.related import Event, Regarding
+from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 NOW = 1_800_000_000.0
@@ -93,7 +95,7 @@ def pod(**status: Any) -> dict[str, Any]:
                     {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no\n such"}}}
                 ]
             },
-            "ImagePullBackOff: no such",
+            "ImagePullBackOff: no\n such",
         ),
         (
             {
@@ -154,6 +156,39 @@ def test_a_page_has_plans_failures_and_events() -> None:
         assert text in page, page
     assert "past" not in page
     assert "number 9." not in page, "only the last events are shown"
+
+
+def test_a_page_has_each_traceback_once_and_elsewhere_only_its_error() -> None:
+    error = "ValueError: no luck"
+    trace = f'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n{error}'
+    why = f"worker 0 failed: exit code 1: {trace}"
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": trace}}
+    members = [pod(phase="Failed", containerStatuses=[{"state": ended}]) for _ in range(2)]
+    job = replace(
+        JOB,
+        status=replace(
+            JOB.status,
+            phase="Failed",
+            message=why,
+            conditions=[Condition(type="Failed", status="True", reason="Failed", message=why)],
+            failures=[Failure(pod="digits-worker-0", message=error, finished_at=TIME)],
+        ),
+    )
+    cut = " ".join(why[-80:].split())
+    events = [Event(note=f"{note}; restartLimit 0 is used up") for note in (why, cut)]
+    page = shown(describe(job, members, [], events, NOW), width=1000)
+    assert page.count("Traceback") == page.count("File ") == 1, page
+    assert page.count(f"exit code 1: {error}") == 4, page
+    assert page.count(f"{error}; restartLimit 0 is used up") == 2, page
+
+
+def test_totals_and_progress_have_the_time_of_which_they_are() -> None:
+    reported = Progress(step=120, steps="120/1000", last_report_time=TIME)
+    job = replace(JOB, status=replace(JOB.status, progress=reported))
+    stored = job_pb2.StoredAnswers(time=NOW - 12, report=job_pb2.Report(member_hours=1.5))
+    page = shown(describe(job, [], [], [], NOW, stored), width=120)
+    assert re.search(r"^Progress .* as of 2m ago *$", page, re.MULTILINE), page
+    assert re.search(r"^Totals +as of 12s ago *\nGoodput ", page, re.MULTILINE), page
 
 
 def test_the_list_fits_80_columns_without_cutting_words() -> None:

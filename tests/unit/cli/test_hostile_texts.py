@@ -103,7 +103,9 @@ VIEWS: dict[str, RenderableType] = {
     "list": jobs_table([JOB], NOW, all_namespaces=True, wide=True),
     "plans": plans_table([PLAN], NOW, wide=True),
     "events": events_table([EVENT], NOW),
-    "describe": describe(JOB, [POD], [PLAN], [EVENT], NOW, filled(job_pb2.Report())),
+    "describe": describe(
+        JOB, [POD], [PLAN], [EVENT], NOW, job_pb2.StoredAnswers(report=filled(job_pb2.Report()))
+    ),
     "top": jobs_view([JOB], {}),
     "top of a job": job_view(SNAPSHOT, [filled(job_pb2.Sample())]),
     "query": as_text(SNAPSHOT),
