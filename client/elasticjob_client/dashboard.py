@@ -22,6 +22,7 @@ from elasticjob_kube.connection import ClosingConnector
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable
+from elasticjob_client.jobs import get_job
 from elasticjob_client.master import MasterEndpoint, wait_for_starting_master
 from elasticjob_client.master_ways import TokenRefused, reach_master
 from elasticjob_client.report import stored_master
@@ -138,7 +139,11 @@ class _Source:
                 return answer
 
             return await reach_master(
-                self._cluster, self._job, connect, self._way, port=names.HTTP_PORT
+                self._cluster,
+                await get_job(self._cluster, self._job),
+                connect,
+                self._way,
+                port=names.HTTP_PORT,
             )
 
     async def _request(self, endpoint: MasterEndpoint) -> bytes:

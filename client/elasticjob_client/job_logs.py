@@ -168,7 +168,7 @@ class _Follower:
 
         while True:
             with suppress(ClientError):
-                async with open_master(self._cluster, self._job.metadata.name) as master:
+                async with open_master(self._cluster, self._job) as master:
                     last_round = -1
                     async for status in master.watch("Status"):
                         if status.round != last_round:

@@ -66,19 +66,23 @@ class MasterEndpoint:
             yield channel
 
 
-async def wait_for_starting_master(cluster: Cluster, job: str) -> None:
+async def wait_for_starting_master(cluster: Cluster, job: str) -> ElasticJob:
     """Wait until the master of a job that starts is ready, for some seconds at most.
 
-    The caller then gets the master's answers, or an error that says what is wrong with it.
+    Return the job as it is then. From it the caller gets the master's answers, or an error that
+    says what is wrong with the master.
 
     Raises:
         NoSuchObject: the job does not exist.
         ClientError: the user may not read it, or the API server does not answer.
     """
+    found = await get_job(cluster, job)
     for _ in range(int(_START_SECONDS / _LOOK_SECONDS)):
-        if not _has_starting_master(await get_job(cluster, job)):
-            return
+        if not _has_starting_master(found):
+            break
         await asyncio.sleep(_LOOK_SECONDS)
+        found = await get_job(cluster, job)
+    return found
 
 
 def _has_starting_master(job: ElasticJob) -> bool:
@@ -91,34 +95,32 @@ def _has_starting_master(job: ElasticJob) -> bool:
 
 
 async def find_master(
-    cluster: Cluster, job: str, *, address: str | None = None, own_token: bool = False
+    cluster: Cluster, job: ElasticJob, *, address: str | None = None, own_token: bool = False
 ) -> MasterEndpoint:
     """Return the address and credentials of a job's master.
 
     Args:
         cluster: its user may get the job and its ConfigMap for viewers.
-        job: its name.
+        job: as it is now.
         address: `host:port` to use in place of the address in the job's status.
         own_token: use the job's own token, which its members use.
 
     Raises:
         MasterUnavailable: the job has no master now.
-        NoSuchObject: the job or its token does not exist.
-        ClientError: the user may not read one of them, or the API server does not answer.
+        NoSuchObject: the token does not exist.
+        ClientError: the user may not read it, or the API server does not answer.
     """
-    found = await get_job(cluster, job)
-    where = f"job {cluster.namespace}/{job}"
-    if found.status.phase in ENDED:
+    status = job.status
+    where = f"job {cluster.namespace}/{job.metadata.name}"
+    if status.phase in ENDED:
         reason = "a finished job has no master"
-        if not found.status.master.incarnations:
-            reason = f"it never had a master: {found.status.message}"
-        raise MasterUnavailable(f"{where} is {found.status.phase}; {reason}")
-    address = address or found.status.master_address
+        if not status.master.incarnations:
+            reason = f"it never had a master: {status.message}"
+        raise MasterUnavailable(f"{where} is {status.phase}; {reason}")
+    address = address or status.master_address
     if not address:
-        raise MasterUnavailable(
-            f"{where} has no master yet (phase {found.status.phase or 'Pending'})"
-        )
-    token, authority = await _credentials(cluster, job, own_token=own_token)
+        raise MasterUnavailable(f"{where} has no master yet (phase {status.phase or 'Pending'})")
+    token, authority = await _credentials(cluster, job.metadata.name, own_token=own_token)
     return MasterEndpoint(address=address, token=token, authority=authority.encode())
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc.aio
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.v1 import agent_pb2, job_pb2, job_pb2_grpc
 from google.protobuf.message import Message
 
@@ -29,12 +30,18 @@ class NotKnown(ClientError):
 
 @dataclass(frozen=True)
 class JobSnapshot:
-    """The state of a job that its master reported at one moment."""
+    """The state of a job that its master reported at one moment.
+
+    Attributes:
+        job_phase: of a job that has no master now, by its status in Kubernetes, such as Succeeded;
+            the phase in `status` is that of its training when the master ended.
+    """
 
     status: job_pb2.JobStatus
     members: tuple[agent_pb2.Member, ...]
     world: agent_pb2.World
     autoscaling: job_pb2.Autoscaling = field(default_factory=job_pb2.Autoscaling)
+    job_phase: str = ""
 
     def rank(self, member: agent_pb2.Member) -> int | None:
         """Return the member's rank in the present world; None for a member outside of it."""
@@ -99,24 +106,24 @@ class Master:
 
 @asynccontextmanager
 async def open_master(
-    cluster: Cluster, job: str, *, address: str | None = None
+    cluster: Cluster, job: ElasticJob, *, address: str | None = None
 ) -> AsyncIterator[Master]:
     """Connect to a job's master, directly or through its pod; it has answered once.
 
     Args:
         cluster: its user has the rights that `reach_master` needs.
-        job: its name.
+        job: as it is now.
         address: `host:port` to use in place of the address in the job's status.
 
     Raises:
         MasterUnavailable: the job has no master now.
         MasterUnreachable: the master does not answer.
-        ClientError: the job or its token cannot be read, or the master does not accept the token.
+        ClientError: the job's token cannot be read, or the master does not accept the token.
     """
 
     async def connect(endpoint: MasterEndpoint, attempt: AsyncExitStack) -> Master:
         channel = await attempt.enter_async_context(endpoint.channel())
-        master = Master(endpoint, channel, f"{cluster.namespace}/{job}")
+        master = Master(endpoint, channel, f"{cluster.namespace}/{job.metadata.name}")
         await master.get("Progress", seconds=_FIRST_SECONDS)
         return master
 

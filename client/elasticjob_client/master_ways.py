@@ -9,18 +9,18 @@ from dataclasses import replace
 from typing import TypeVar
 
 from elasticjob_api import names
+from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.meta import Json
 from elasticjob_kube.access import uses_service_account
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnreachable
 from elasticjob_client.forwarding import Forwarding, forward
-from elasticjob_client.jobs import get_job
 from elasticjob_client.master import MasterEndpoint, find_master
 from elasticjob_client.related import pods_of
 
 T = TypeVar("T")
-_Way = Callable[[Cluster, str, MasterEndpoint], AbstractAsyncContextManager[MasterEndpoint]]
+_Way = Callable[[Cluster, ElasticJob, MasterEndpoint], AbstractAsyncContextManager[MasterEndpoint]]
 
 
 class TokenRefused(ClientError):
@@ -32,7 +32,7 @@ class TokenRefused(ClientError):
 
 async def reach_master(
     cluster: Cluster,
-    job: str,
+    job: ElasticJob,
     connect: Callable[[MasterEndpoint, AsyncExitStack], Awaitable[T]],
     stack: AsyncExitStack,
     *,
@@ -44,7 +44,7 @@ async def reach_master(
     Args:
         cluster: its user may get the job and the token that reads. From outside the cluster the
             user may also list pods, and get and create pods/portforward.
-        job: its name.
+        job: as it is now.
         connect: contacts the master. It raises `MasterUnreachable` if the master does not answer,
             and `TokenRefused` if the master wants the job's own token. Contexts in its stack
             stay open if it returns.
@@ -55,7 +55,7 @@ async def reach_master(
     Raises:
         MasterUnavailable: the job has no master now.
         MasterUnreachable: the master answers on no way.
-        ClientError: the job or its token cannot be read, or the master refuses the token.
+        ClientError: the job's token cannot be read, or the master refuses the token.
     """
 
     async def on_first_way(*, own_token: bool) -> T:
@@ -94,23 +94,23 @@ def _ways_to(endpoint: MasterEndpoint, *, given: bool) -> tuple[_Way, ...]:
 
 
 @asynccontextmanager
-async def forward_to_master(cluster: Cluster, job: str, port: int) -> AsyncIterator[Forwarding]:
+async def forward_to_master(
+    cluster: Cluster, job: ElasticJob, port: int
+) -> AsyncIterator[Forwarding]:
     """Forward a port to the pod of a job's master.
 
     Raises:
         MasterUnreachable: the master has no running pod, or the user may not list pods.
-        ClientError: the job cannot be read, or the user may not forward ports to pods.
+        ClientError: the user may not forward ports to pods.
     """
-    found = await get_job(cluster, job)
+    where = f"the master of {cluster.namespace}/{job.metadata.name}"
     try:
-        pods = await pods_of(cluster, found)
+        pods = await pods_of(cluster, job)
     except ClientError as error:
-        raise MasterUnreachable(
-            f"the pod of the master of {cluster.namespace}/{job} is not known: {error}"
-        ) from error
-    name = names.master_pod(job, found.status.master.incarnations - 1)
+        raise MasterUnreachable(f"the pod of {where} is not known: {error}") from error
+    name = names.master_pod(job.metadata.name, job.status.master.incarnations - 1)
     if not any(pod["metadata"]["name"] == name and _runs(pod) for pod in pods):
-        raise MasterUnreachable(f"the master of {cluster.namespace}/{job} has no pod that runs")
+        raise MasterUnreachable(f"{where} has no pod that runs")
     async with forward(cluster, name, port) as forwarding:
         yield forwarding
 
@@ -121,13 +121,15 @@ def _runs(pod: Json) -> bool:
 
 
 @asynccontextmanager
-async def _directly(_: Cluster, __: str, endpoint: MasterEndpoint) -> AsyncIterator[MasterEndpoint]:
+async def _directly(
+    _: Cluster, __: ElasticJob, endpoint: MasterEndpoint
+) -> AsyncIterator[MasterEndpoint]:
     yield endpoint
 
 
 @asynccontextmanager
 async def _forwarded(
-    cluster: Cluster, job: str, endpoint: MasterEndpoint
+    cluster: Cluster, job: ElasticJob, endpoint: MasterEndpoint
 ) -> AsyncIterator[MasterEndpoint]:
     port = int(endpoint.address.rpartition(":")[2])
     async with forward_to_master(cluster, job, port) as forwarding:
@@ -136,6 +138,6 @@ async def _forwarded(
         except MasterUnreachable as error:
             if not forwarding.problem:
                 raise
-            where = f"the master of {cluster.namespace}/{job}"
+            where = f"the master of {cluster.namespace}/{job.metadata.name}"
             problem = f"{where} can't be reached through its pod: {forwarding.problem}"
             raise MasterUnreachable(problem) from error

@@ -216,7 +216,7 @@ async def ranks_of(cluster: Cluster, job: ElasticJob) -> Ranks:
     from elasticjob_client.master_queries import open_master  # slow: it imports gRPC
 
     try:
-        async with open_master(cluster, job.metadata.name) as master:
+        async with open_master(cluster, job) as master:
             world = await master.get("World")
     except ClientError:
         return {}

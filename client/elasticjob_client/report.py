@@ -60,7 +60,13 @@ class StoredMaster:
         """Return status, members, world and auto-scaling."""
         answers = self.answers
         members = tuple(answers.members.members)
-        return JobSnapshot(status or answers.status, members, _world(answers), answers.autoscaling)
+        return JobSnapshot(
+            status or answers.status,
+            members,
+            _world(answers),
+            answers.autoscaling,
+            job_phase=answers.report.outcome.phase if self.is_last else "",
+        )
 
 
 @asynccontextmanager
@@ -82,9 +88,11 @@ async def open_master_or_report(
     async with AsyncExitStack() as stack:
         master: Master | StoredMaster
         if address is None:
-            await wait_for_starting_master(cluster, job)
+            found = await wait_for_starting_master(cluster, job)
+        else:
+            found = await get_job(cluster, job)
         try:
-            master = await stack.enter_async_context(open_master(cluster, job, address=address))
+            master = await stack.enter_async_context(open_master(cluster, found, address=address))
         except (MasterUnavailable, MasterUnreachable) as problem:
             if address is not None and isinstance(problem, MasterUnreachable):
                 raise

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from elasticjob_api import names
 from elasticjob_client.cluster import Cluster
+from elasticjob_client.jobs import get_job
 from elasticjob_client.master import find_master
 from elasticjob_client.master_queries import Master
 from elasticjob_client.master_ways import forward_to_master
@@ -79,8 +80,9 @@ def test_the_dashboard_needs_no_token_and_continues_with_the_next_master(
 @pytest.mark.guarantee("logs-follow-ranks")
 async def test_a_master_is_reached_through_its_pod(sandbox: Sandbox, steps: None) -> None:
     cluster = Cluster(sandbox.kube, sandbox.namespace)
-    async with forward_to_master(cluster, "digits", names.GRPC_PORT) as forwarding:
-        endpoint = await find_master(cluster, "digits", address=forwarding.address)
+    job = await get_job(cluster, "digits")
+    async with forward_to_master(cluster, job, names.GRPC_PORT) as forwarding:
+        endpoint = await find_master(cluster, job, address=forwarding.address)
         async with endpoint.channel() as channel:
             found = await Master(endpoint, channel, "digits").snapshot()
     assert (found.status.job_name, [member.pod_name for member in found.members]) == (

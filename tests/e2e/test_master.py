@@ -17,6 +17,7 @@ from elasticjob_api.v1 import agent_pb2, job_pb2
 from elasticjob_api.v1.job_pb2_grpc import JobServiceStub
 from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_client.cluster import Cluster
+from elasticjob_client.jobs import get_job
 from elasticjob_client.master import find_master
 
 from tests.support.e2e.sandbox import Sandbox
@@ -74,7 +75,8 @@ async def training(observer: JobObserver, size: int, *, beyond: int = 0) -> int:
 
 async def members(sandbox: Sandbox, *states: agent_pb2.MemberState.ValueType) -> None:
     """Wait until the members are in these states, in the order of their indices."""
-    access = await find_master(Cluster(sandbox.kube, sandbox.namespace), NAME)
+    cluster = Cluster(sandbox.kube, sandbox.namespace)
+    access = await find_master(cluster, await get_job(cluster, NAME))
     async with access.channel() as channel:
 
         async def present() -> list[agent_pb2.MemberState.ValueType]:

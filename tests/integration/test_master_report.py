@@ -324,7 +324,7 @@ async def test_a_user_who_may_view_a_job_may_query_it_and_change_nothing(
         assert (code, errors) == (0, "")
         assert "3/9" in output
 
-        endpoint = await find_master(session, JOB)
+        endpoint = await find_master(session, await get_job(session, JOB))
         assert endpoint.token != TOKEN
         async with endpoint.channel() as channel:
             register = agent_pb2_grpc.AgentServiceStub(channel).Register

@@ -17,6 +17,7 @@ from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.v1 import discovery_pb2, discovery_pb2_grpc, job_pb2, job_pb2_grpc
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError
+from elasticjob_client.jobs import get_job
 from elasticjob_client.master import MasterEndpoint, find_master
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SCALE_PLANS
@@ -135,7 +136,7 @@ class JobObserver:
 
     async def record_registrations(self) -> None:
         """Poll the master's list of members until cancelled, to time their registration."""
-        master = await find_master(Cluster(self.kube, self.namespace), self.name)
+        master = await self._find_master()
         async with master.channel() as channel:
             stub = job_pb2_grpc.JobServiceStub(channel)
             while True:
@@ -181,11 +182,15 @@ class JobObserver:
             self.timeline.event(f"ScalePlan {after.metadata.name} is {after.status.phase}")
         self._changed.set()
 
+    async def _find_master(self) -> MasterEndpoint:
+        cluster = Cluster(self.kube, self.namespace)
+        return await find_master(cluster, await get_job(cluster, self.name))
+
     async def _follow_master(self) -> None:
         """Follow the streams of the job's present and later masters."""
         while True:
             try:
-                master = await find_master(Cluster(self.kube, self.namespace), self.name)
+                master = await self._find_master()
             except ClientError:
                 await asyncio.sleep(0.1)
                 continue

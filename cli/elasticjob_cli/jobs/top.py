@@ -92,10 +92,10 @@ def _rate(job: ElasticJob) -> float:
 async def _job(cluster: Cluster, job: str, *, live: bool) -> AsyncGenerator[RenderableType, None]:
     """Yield a job at each change, from its present and later masters, until it has ended."""
     last: RenderableType | None = None
-    await wait_for_starting_master(cluster, job)
     while True:
         try:
-            async with open_master(cluster, job) as master, aclosing(_frames(master)) as frames:
+            found = await wait_for_starting_master(cluster, job)
+            async with open_master(cluster, found) as master, aclosing(_frames(master)) as frames:
                 async for frame in frames:
                     last = frame
                     yield frame

@@ -33,14 +33,18 @@ _COUNTS = ("total", "done", "leased", "waiting", "returned", "failed")
 
 
 def as_json(snapshot: JobSnapshot) -> str:
-    """Return one line: the fields of the status, and `members` and `autoscaling`.
+    """Return one line: the fields of the status, `members`, `autoscaling` and `jobPhase`.
 
     Fields have the form of protobuf's own JSON, in which 64-bit numbers are text.
     """
     members = [
         _fields(member) | {"rank": snapshot.rank(member)} for member in in_order(snapshot.members)
     ]
-    more = {"members": members, "autoscaling": _fields(snapshot.autoscaling)}
+    more: dict[str, object] = {
+        "members": members,
+        "autoscaling": _fields(snapshot.autoscaling),
+        "jobPhase": snapshot.job_phase,
+    }
     return json.dumps(_fields(snapshot.status) | more)
 
 
@@ -51,7 +55,7 @@ def _fields(message: Message) -> dict[str, object]:
 
 def as_text(snapshot: JobSnapshot) -> RenderableType:
     """Return a summary, a row per member, a row per data set, and the auto-scaler's knowledge."""
-    parts: list[RenderableType] = [_summary(snapshot.status), plain_text(), _members(snapshot)]
+    parts: list[RenderableType] = [_summary(snapshot), plain_text(), _members(snapshot)]
     if snapshot.status.datasets:
         parts += [plain_text(), _datasets(snapshot.status.datasets)]
     if is_of_interest(snapshot.autoscaling):
@@ -59,11 +63,12 @@ def as_text(snapshot: JobSnapshot) -> RenderableType:
     return Group(*parts)
 
 
-def _summary(status: job_pb2.JobStatus) -> Table:
+def _summary(snapshot: JobSnapshot) -> Table:
+    status = snapshot.status
     progress = status.progress
     rows = [
         ("Job", f"{status.namespace}/{status.job_name}"),
-        ("Phase", format_phase(status.phase)),
+        ("Phase", snapshot.job_phase or format_phase(status.phase)),
         ("World", f"round {status.round}, size {status.world_size}"),
         ("Step", _steps(progress)),
         ("Rate", format_rate(progress.samples_per_second)),

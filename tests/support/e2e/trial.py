@@ -17,6 +17,7 @@ from elasticjob_api import names
 from elasticjob_api.v1 import job_pb2
 from elasticjob_cli.demo.observer import JobObserver
 from elasticjob_client.cluster import Cluster
+from elasticjob_client.jobs import get_job
 from elasticjob_client.master_queries import open_master
 
 from tests.support.e2e.sandbox import Sandbox
@@ -115,9 +116,8 @@ class Trial:
 
     async def _all_have_reported(self) -> bool:
         """Return whether the present master knows the usage of each member."""
-        async with open_master(
-            Cluster(self.sandbox.kube, self.sandbox.namespace), self.name
-        ) as master:
+        cluster = Cluster(self.sandbox.kube, self.sandbox.namespace)
+        async with open_master(cluster, await get_job(cluster, self.name)) as master:
             found: job_pb2.MemberList = await master.get("Members")
         return all(member.usage.memory_bytes for member in found.members)
 

@@ -9,6 +9,7 @@ from elasticjob_api.v1 import agent_pb2, job_pb2, shards_pb2
 from elasticjob_cli.query.formatting import format_bytes, format_duration
 from elasticjob_cli.query.job_view import as_json, as_text
 from elasticjob_client.master_queries import JobSnapshot
+from elasticjob_client.report import StoredMaster
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -58,6 +59,25 @@ def test_people_see_phase_world_progress_members_and_shards() -> None:
     assert "worker 1 1 digits-worker-1 Training 10.0.0.1 120 0.50 300Mi" in lines
     assert "worker 5 - digits-worker-5 Waiting 10.0.0.5 120 0.50 300Mi" in lines
     assert "train 480 120 8 352 0 0" in lines
+
+
+@pytest.mark.parametrize(
+    ("is_last", "said", "job_phase"), [(True, "Succeeded", "Succeeded"), (False, "Finishing", "")]
+)
+async def test_a_job_without_a_master_has_the_phase_of_its_status(
+    is_last: bool, said: str, job_phase: str
+) -> None:
+    stored = job_pb2.StoredAnswers(
+        status=job_pb2.JobStatus(phase=job_pb2.JOB_PHASE_FINISHING),
+        report=job_pb2.Report(outcome=job_pb2.Outcome(phase="Succeeded")),
+    )
+    found = await StoredMaster(stored, "it has ended", is_last=is_last).snapshot()
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(as_text(found))
+    assert ["Phase", said] in [line.split() for line in captured.get().splitlines()]
+    shown = json.loads(as_json(found))
+    assert (shown["jobPhase"], shown["phase"]) == (job_phase, "JOB_PHASE_FINISHING")
 
 
 def test_programs_see_ranks_and_zeros() -> None:

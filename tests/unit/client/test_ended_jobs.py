@@ -11,7 +11,7 @@ from elasticjob_api.answers import pack
 from elasticjob_api.v1 import job_pb2
 from elasticjob_client.errors import JobEnded, MasterUnavailable
 from elasticjob_client.jobs import set_run_policy
-from elasticjob_client.report import stored_master
+from elasticjob_client.report import open_master_or_report, stored_master
 
 from tests.support.played_api import PlayedApi
 
@@ -51,3 +51,19 @@ async def test_the_auto_scaler_of_a_job_that_has_ended_waits_for_nothing(
     async with api.cluster(tmp_path) as cluster:
         found = await stored_master(cluster, "a", MasterUnavailable("it has no master"))
     assert (await found.get("Autoscaling")).waiting_for == waits_for
+
+
+async def test_a_query_reads_the_job_once_to_find_its_master_and_once_for_its_end(
+    tmp_path: Path,
+) -> None:
+    job = {
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
+        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
+        "status": {"phase": "Succeeded"},
+    }
+    packed = pack(job_pb2.StoredAnswers(job_uid="u"))
+    stored = {"binaryData": {names.REPORT_KEY: base64.b64encode(packed).decode()}}
+    api = PlayedApi({"GET elasticjobs/a": job, "GET configmaps/a-query": stored})
+    async with api.cluster(tmp_path) as cluster, open_master_or_report(cluster, "a"):
+        pass
+    assert api.requests.count("GET elasticjobs/a") == 2

@@ -154,10 +154,10 @@ async def test_ports_are_forwarded_to_the_masters_present_pod_only(tmp_path: Pat
     present = pod("a-master-1", "master")
     async with cluster_with(tmp_path, pods=(earlier, labelled)) as cluster:
         with pytest.raises(MasterUnreachable, match="no pod that runs"):
-            async with forward_to_master(cluster, "a", names.GRPC_PORT):
+            async with forward_to_master(cluster, await get_job(cluster, "a"), names.GRPC_PORT):
                 pass
     async with (
         cluster_with(tmp_path, pods=(earlier, present)) as cluster,
-        forward_to_master(cluster, "a", names.GRPC_PORT) as forwarding,
+        forward_to_master(cluster, await get_job(cluster, "a"), names.GRPC_PORT) as forwarding,
     ):
         assert forwarding.address
