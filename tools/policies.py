@@ -1,6 +1,7 @@
-"""Builds the admission policies for masters from the resource types.
+"""Builds the admission policies from the resource types.
 
-RBAC can restrict neither a patch to some fields nor a create to some names.
+Those for masters are needed because RBAC can restrict neither a patch to some fields
+nor a create to some names.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from elasticjob_api.elasticjob import ElasticJobStatus
 from elasticjob_api.meta import Json
 from msgspec import structs
 
+from tools import torchrun_policy
+
 STATUS_POLICY = "elasticjob-masters-write-progress-only"
 PLANS_POLICY = "elasticjob-masters-plan-for-their-own-job"
+TORCHRUN_POLICY = "elasticjob-torchrun-options"
 PROGRESS = "progress"
 """The only field of a job's status that its master may write."""
 _MASTER_ACCOUNT = f"^system:serviceaccount:[^:]+:.+{names.master_service('')}$"
@@ -24,8 +28,9 @@ _BY_A_MASTER = {
 def policies() -> dict[str, tuple[Json, Json]]:
     """Return each policy and its binding, by name."""
     specs = {
-        STATUS_POLICY: _policy("UPDATE", "elasticjobs/status", _only_progress()),
-        PLANS_POLICY: _policy("CREATE", "scaleplans", _only_own_plans()),
+        STATUS_POLICY: _of_masters("UPDATE", "elasticjobs/status", _only_progress()),
+        PLANS_POLICY: _of_masters("CREATE", "scaleplans", _only_own_plans()),
+        TORCHRUN_POLICY: _matching("elasticjobs", "CREATE") | torchrun_policy.spec(),
     }
     return {name: (_named(name, "", spec), _binding(name)) for name, spec in specs.items()}
 
@@ -84,19 +89,23 @@ def _validation(expression: str, message: str) -> Json:
     return {"expression": expression, "message": message}
 
 
-def _policy(operation: str, resource: str, validations: list[Json]) -> Json:
+def _of_masters(operation: str, resource: str, validations: list[Json]) -> Json:
+    return {
+        "failurePolicy": "Fail",
+        **_matching(resource, operation),
+        "matchConditions": [_BY_A_MASTER],
+        "validations": validations,
+    }
+
+
+def _matching(resource: str, operation: str) -> Json:
     rule = {
         "apiGroups": [names.GROUP],
         "apiVersions": ["*"],
         "operations": [operation],
         "resources": [resource],
     }
-    return {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [rule]},
-        "matchConditions": [_BY_A_MASTER],
-        "validations": validations,
-    }
+    return {"matchConstraints": {"resourceRules": [rule]}}
 
 
 def _binding(name: str) -> Json:

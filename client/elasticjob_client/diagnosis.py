@@ -37,7 +37,11 @@ from elasticjob_client.served_fields import difference, in_words
 
 State = Literal["Good", "Bad", "Note"]
 OLDEST_SERVER = (1, 30)
-POLICIES = ("elasticjob-masters-plan-for-their-own-job", "elasticjob-masters-write-progress-only")
+POLICIES = (
+    "elasticjob-masters-plan-for-their-own-job",
+    "elasticjob-masters-write-progress-only",
+    "elasticjob-torchrun-options",
+)
 OPERATOR_NAMESPACE = "elasticjob-system"
 _KINDS: dict[str, type[msgspec.Struct]] = {
     "ElasticJob": ElasticJob,
@@ -165,9 +169,9 @@ async def _policies(cluster: Cluster) -> Finding:
     missing = set(POLICIES) - {policy["metadata"]["name"] for policy in found["items"]}
     if missing:
         policies = ", ".join(sorted(missing))
-        message = f"the cluster has no {policies}: masters may write more than they need"
+        message = f"the cluster lacks {policies}, which check what masters and users write"
         return Finding("policies", "Bad", message, "kubectl apply -f policies/ (docs/security.md)")
-    return Finding("policies", "Good", "the writes of masters are bounded")
+    return Finding("policies", "Good", "the writes of masters and users are checked")
 
 
 async def _operator(cluster: Cluster, namespace: str) -> Finding:

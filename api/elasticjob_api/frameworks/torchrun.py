@@ -13,20 +13,35 @@ from itertools import pairwise
 from pathlib import PurePath
 from types import MappingProxyType
 
-_SHELLS = ("sh", "bash", "dash", "ash", "zsh")
-_SHELL_TEXT = re.compile(r"-[a-z]*c")
-_CALL = re.compile(
-    r"(?:^|[\s;&|(/])"
-    r"(?:torchrun|python[\d.]*(?:\s+-\S+)*?\s+-m\s+torch\.distributed\.(?:run|launch))"
-    r"(?=[\s;&|)]|$)"
+# The admission policy for torchrun (tools/torchrun_policy.py) uses these, too. Go reads them as
+# Python does.
+SHELLS = ("sh", "bash", "dash", "ash", "zsh")
+SHELL_OPTION = r"-[a-z]*c"
+BEFORE_CALL = r"(?:^|[\s;&|(/])"
+PROGRAM = r"(?:torchrun|python[\d.]*(?:\s+-\S+)*?\s+-m\s+torch\.distributed\.(?:run|launch))"
+STANDALONE = "standalone"
+WITH_VALUE = (
+    *("nnodes", "nproc-per-node", "node-rank", r"rdzv-\w+"),
+    *("master-addr", "master-port", "max-restarts"),
 )
+"""The options that the agent sets, besides `STANDALONE`, which has no value."""
+SCRIPT = r".*\.py|-m|--module|--no-python"
+END_OF_CALL = r";&|)\n"
 
-_FIXED = re.compile(
-    r"--(standalone|nnodes|nproc-per-node|node-rank|rdzv-\w+|master-addr|master-port|max-restarts)"
-    r"(?:=|$)"
+FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "nnodes": "replicas",
+        "nproc-per-node": "slotsPerReplica",
+        "max-restarts": "processRestartLimit",
+    }
 )
-_SCRIPT = re.compile(r".*\.py|-m|--module|--no-python")
-_END_OF_CALL = re.compile(r"[;&|)\n]")
+"""Fields of a role by the options that they replace."""
+
+_SHELL_TEXT = re.compile(SHELL_OPTION)
+_CALL = re.compile(rf"{BEFORE_CALL}{PROGRAM}(?=[\s{END_OF_CALL}]|$)")
+_FIXED = re.compile(rf"--({'|'.join((STANDALONE, *WITH_VALUE))})(?:=|$)")
+_SCRIPT = re.compile(SCRIPT)
+_END_OF_CALL = re.compile(f"[{END_OF_CALL}]")
 
 DEFAULTS: Mapping[str, str] = MappingProxyType({"PET_MONITOR_INTERVAL": "0.5"})
 """Default options, which the user's environment may override.
@@ -43,7 +58,7 @@ def is_torchrun(command: Sequence[str]) -> bool:
     `-c` text contains one of them.
     """
     program = PurePath(command[0]).name
-    if program in _SHELLS:
+    if program in SHELLS:
         return _CALL.search(_shell_text(command)) is not None
     return _CALL.match(" ".join([program, *command[1:]])) is not None
 
@@ -88,7 +103,7 @@ def _words_after_torchrun(command: Sequence[str]) -> list[str]:
     if not command or not is_torchrun(command):
         return []
     program = PurePath(command[0]).name
-    if program not in _SHELLS:
+    if program not in SHELLS:
         return list(command[1 if program == "torchrun" else command.index("-m") + 2 :])
     text = _shell_text(command).replace("\\\n", " ")
     first, *others = _CALL.finditer(text)

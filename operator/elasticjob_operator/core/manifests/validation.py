@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -21,14 +20,6 @@ from elasticjob_operator.core.manifests.pods import agent_variables
 from elasticjob_operator.core.manifests.process_variables import process_variables
 
 Json = dict[str, Any]
-_IN_PLACE_OF_OPTIONS = MappingProxyType(
-    {
-        "nnodes": "replicas",
-        "nproc-per-node": "slotsPerReplica",
-        "max-restarts": "processRestartLimit",
-    }
-)
-"""Fields of the role by options of torchrun."""
 MAX_SPEC_BYTES = 512 * 1024
 """Bytes of a job's spec as JSON. Each pod of a role is a copy of a part of it."""
 
@@ -180,7 +171,7 @@ def _torchrun_error(job: ElasticJob, container: Json) -> str | None:
     command = [*(container.get("command") or ()), *(container.get("args") or ())]
     if job.spec.framework != "pytorch":
         return None
-    error = torchrun.fixed_options(command, _IN_PLACE_OF_OPTIONS)
+    error = torchrun.fixed_options(command, torchrun.FIELDS)
     return error and f"command: {error}"
 
 
