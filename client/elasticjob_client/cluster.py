@@ -15,7 +15,7 @@ from elasticjob_kube.resources import Resource
 from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube, connect
 
-from elasticjob_client.errors import ClientError, Invalid, NameTaken, NoSuchObject
+from elasticjob_client.errors import ClientError, Invalid, NameTaken, NoCluster, NoSuchObject
 
 T = TypeVar("T")
 _CONNECTIONS = 8
@@ -46,7 +46,7 @@ class Cluster:
 
 @asynccontextmanager
 async def open_cluster(access: Access) -> AsyncIterator[Cluster]:
-    """Open a session. Raises `ClientError` if there is no usable kubeconfig."""
+    """Open a session. Raises `NoCluster` if there is no usable kubeconfig."""
     try:
         namespace = access.namespace or _current_namespace(access)
         async with connect(
@@ -58,7 +58,7 @@ async def open_cluster(access: Access) -> AsyncIterator[Cluster]:
             yield Cluster(kube, namespace)
     except NoAccess as error:
         what = "service account" if _in_a_pod(access) else "kubeconfig"
-        raise ClientError(
+        raise NoCluster(
             f"no usable {what}: {error}; set KUBECONFIG or give --kubeconfig"
         ) from error
 

@@ -9,6 +9,10 @@ class ClientError(Exception):
     """A request failed; the base class of all errors of the client."""
 
 
+class NoCluster(ClientError):
+    """There is no usable kubeconfig or service account."""
+
+
 class WrongArgument(ClientError):
     """An argument of the caller is wrong in itself, whatever the cluster has."""
 

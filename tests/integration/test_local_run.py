@@ -43,8 +43,15 @@ def test_a_run_resizes_from_two_to_three_to_one_without_losing_a_step(
         "run training on this machine (-n NAMESPACE: in a cluster)\n"
         "run training trains with 3 workers\n",
     ), run.log()
+    assert run.call("scale", "local/training", "3", "--wait", "--timeout=0") == (
+        0,
+        "run training trains with 3 workers\n",
+    ), run.log()
     assert "training  3/3 " in run.call("list", "--local")[1]
+    code, said = run.call("logs", "training")
+    assert (code, said.partition("; local/training is a run on this machine")[1] != "") == (1, True)
     assert "training-worker-2" in run.call("query", "training", "members")[1]
+    assert run.call("scale", "local/training", "1", "--wait", "--timeout=0")[0] == 4
     assert run.call("scale", "local/training", "1", "--wait", "--timeout=60") == (
         0,
         "run training trains with 1 workers\n",
@@ -143,9 +150,9 @@ def test_a_run_ends_with_the_last_output_of_a_repeatedly_crashing_process(
     assert run.left() == []
 
 
-def test_a_missing_command_is_an_error_at_once(run: LocalRun) -> None:
-    assert run.wait_for_end(run.start("-n", "2", "--", "no-such-program")) == 1
-    assert "cannot run 'no-such-program': no such file in PATH" in run.log()
+def test_a_command_that_cannot_run_is_an_error_at_once(run: LocalRun) -> None:
+    assert run.wait_for_end(run.start("-n", "2", "--", run.program("", "not-executable"))) == 1
+    assert "cannot run '" in run.log()
     assert "started again" not in run.log()
 
 

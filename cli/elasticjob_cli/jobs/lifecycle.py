@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, NoSuchObject
 from elasticjob_client.jobs import delete_job, set_run_policy
 from elasticjob_client.waiting import parse_milestone, wait_for
 
@@ -24,7 +24,7 @@ from elasticjob_cli.jobs.options import (
     run,
     run_on_job,
 )
-from elasticjob_cli.run.lookup import local_run
+from elasticjob_cli.run.lookup import hint, local_run
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ def delete(jobs: ExactJobs, access: Access) -> None:
             try:
                 await delete_job(cluster, job)
             except ClientError as error:
-                echo(f"error: {error}", err=True)
+                where = hint(job) if isinstance(error, NoSuchObject) else ""
+                echo(f"error: {error}{where}", err=True)
                 all_deleted = False
             else:
                 echo(f"job {job} is deleted")
@@ -154,7 +155,7 @@ def _change(
         return f"job {name} {outcome.reached if wait else outcome.requested}"
 
     if exact:
-        echo(run(access, lambda cluster: work(cluster, job)))
+        echo(run(access, lambda cluster: work(cluster, job), job=job))
     else:
         echo(run_on_job(access, job, lambda cluster, found: work(cluster, found.metadata.name)))
 

@@ -15,7 +15,14 @@ import typer
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_client.cluster import Access, Cluster, open_cluster
-from elasticjob_client.errors import ClientError, JobEnded, NotInTime, WrongArgument
+from elasticjob_client.errors import (
+    ClientError,
+    JobEnded,
+    NoCluster,
+    NoSuchObject,
+    NotInTime,
+    WrongArgument,
+)
 from elasticjob_client.jobs import find_job
 
 from elasticjob_cli.echo import echo
@@ -86,22 +93,29 @@ def for_cluster(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
-def run(access: Access, work: Callable[[Cluster], Awaitable[T]]) -> T:
+def run(access: Access, work: Callable[[Cluster], Awaitable[T]], *, job: str = "") -> T:
     """Open a session with the cluster and return the result of `work`.
 
     A `ClientError` becomes one line on standard error and an exit code.
+
+    `job`: the name that the user gave, which may be that of a run on this machine.
     """
 
     async def with_cluster() -> T:
         async with open_cluster(access) as cluster:
             return await work(cluster)
 
-    with reported():
+    with reported(job):
         return asyncio.run(with_cluster())
 
 
 def run_on_job(access: Access, job: str, work: Callable[[Cluster, ElasticJob], Awaitable[T]]) -> T:
     """Like `run`, for a job that is given by its name, or by the unique beginning of its name."""
+    with reported():
+        if "/" in job:
+            raise WrongArgument(
+                f"{job[:80]} is not a job's name; for local/NAME: query, history, scale, stop"
+            )
 
     async def with_job(cluster: Cluster) -> T:
         found = await find_job(cluster, job)
@@ -109,16 +123,24 @@ def run_on_job(access: Access, job: str, work: Callable[[Cluster, ElasticJob], A
             echo(f"job {found.metadata.name}", err=True)
         return await work(cluster, found)
 
-    return run(access, with_job)
+    return run(access, with_job, job=job)
 
 
 @contextmanager
-def reported() -> Iterator[None]:
-    """Turn a `ClientError` into one line and an exit code by its kind, and Ctrl-C into 130."""
+def reported(job: str = "") -> Iterator[None]:
+    """Turn a `ClientError` into one line and an exit code by its kind, and Ctrl-C into 130.
+
+    `job`: the name that the user gave, which may be that of a run on this machine.
+    """
     try:
         yield
     except ClientError as error:
-        echo(f"error: {error}", err=True)
+        where = ""
+        if job and isinstance(error, NoCluster | NoSuchObject):
+            from elasticjob_cli.run.lookup import hint  # most commands need no runs
+
+            where = hint(job)
+        echo(f"error: {error}{where}", err=True)
         raise typer.Exit(_exit_code(error)) from error
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None

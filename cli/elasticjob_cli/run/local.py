@@ -125,27 +125,32 @@ async def open_run_master(info: RunInfo) -> AsyncIterator[Master]:
 
 
 async def _wait_for_size(info: RunInfo, size: int, *, seconds: float | None) -> None:
-    """Wait until the run trains with `size` workers."""
-
-    async def until_it_trains() -> None:
-        while True:
-            leaving = (await control.request(_folder(info), control.Show())).leaving
-            status = await _or_none(_status(info))
-            trains = status is not None and status.phase == job_pb2.JOB_PHASE_TRAINING
-            if trains and status is not None and status.world_size == size and not leaving:
-                return
-            await asyncio.sleep(_POLL_SECONDS)
-
+    """Wait until the run trains with `size` workers. 0 seconds ask for the present state."""
+    deadline = None if seconds is None else time.monotonic() + seconds
     try:
-        await asyncio.wait_for(until_it_trains(), seconds)
-    except TimeoutError as error:
-        raise NotInTime(
-            f"run {info.name} does not train with {size} workers within {seconds:g} s"
-        ) from error
+        while not await _trains_with(info, size):
+            if deadline is not None and time.monotonic() >= deadline:
+                raise NotInTime(
+                    f"run {info.name} does not train with {size} workers within {seconds:g} s"
+                )
+            await asyncio.sleep(_POLL_SECONDS)
+    except NotInTime:
+        raise
     except ClientError as error:
         if find(base_folder(os.environ), info.name) is None:
             raise JobEnded(f"run {info.name} has ended") from error
         raise
+
+
+async def _trains_with(info: RunInfo, size: int) -> bool:
+    leaving = (await control.request(_folder(info), control.Show())).leaving
+    status = await _or_none(_status(info))
+    return (
+        status is not None
+        and status.phase == job_pb2.JOB_PHASE_TRAINING
+        and status.world_size == size
+        and not leaving
+    )
 
 
 async def _status(info: RunInfo) -> job_pb2.JobStatus:

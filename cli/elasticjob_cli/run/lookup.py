@@ -16,6 +16,13 @@ from elasticjob_cli.run.folder import RunInfo, base_folder, find, runs
 LOCAL = "local/"
 
 
+def hint(name: str) -> str:
+    """Return how to reach a run on this machine with this name; empty if there is none."""
+    if find(base_folder(os.environ), name) is None:
+        return ""
+    return f"; {LOCAL}{name} is a run on this machine, for query, history, scale and stop"
+
+
 def local_run(name: str, *cluster_options: object) -> RunInfo | None:
     """Return the run that a command means, and print that; None: it means an object of a cluster.
 
