@@ -56,6 +56,9 @@ class CountingAgentService(AgentServiceServicer):
             await asyncio.gather(*(stream.write(message) for stream in self._streams))
         return pb.RegisterResponse(heartbeat_seconds=2.0)
 
+    async def GetImports(self, request: Any, context: Any) -> pb.GetImportsResponse:  # noqa: D102
+        return pb.GetImportsResponse()
+
     async def Connect(self, messages: Any, context: Any) -> None:  # type: ignore[override]  # noqa: D102
         self._streams.append(context)
         self._opened.release()

@@ -4,9 +4,10 @@ The agent (elasticjob_agent.standby) starts it as
     python OPTIONS _standby_start.py REPORTS,ORDERS,MEMORY,POSITION python OPTIONS SCRIPT ARGUMENTS
 with two pipes, a file in memory, and the position of the script, or of -m, in the command. The file
 contains {"plan": null}, and the program is run at once, or a plan: what an earlier run has imported
-from site-packages, and the environment and sys.path at that time. This process then imports it, and
-waits. The agent replaces the file's content by a further plan, and sends the order for more, or by
-{"environment": …}, and sends the order to go.
+from site-packages, and the environment and sys.path at that time. This process then imports it,
+with {"rests": true} so slowly that others get the CPU, and waits. The agent replaces the file's
+content by a further plan, and sends the order for more, or by {"environment": …}, and sends the
+order to go.
 
 The imported modules are hidden until the program imports one of them. If its environment or
 sys.path then differs from the plan's, the process replaces itself by a new Python that runs the
@@ -87,8 +88,8 @@ def _stand_by(imports: _Imports, orders: int, memory: int) -> None:
     os.dup2(2, 1)  # the agent reads it after the order only
     order = _MORE
     while order == _MORE:
-        plan = json.loads(_content(memory))["plan"]
-        imports.segments += _recorded(plan, before)
+        content = json.loads(_content(memory))
+        imports.segments += _recorded(content["plan"], before, rests=content["rests"])
         imports.reporter.send({"ready": sorted(_reads), "problem": _problem(imports.segments)})
         order = os.read(orders, 1)
     if order != _GO:
@@ -161,17 +162,19 @@ class _Recording(type(os.environ)):  # type: ignore[misc]
         return super().__getitem__(key)
 
 
-def _recorded(plan: list[dict[str, Any]], start: dict[str, str]) -> list[_Segment]:
-    """Import the modules of a plan slowly, and record the variables that they read."""
+def _recorded(plan: list[dict[str, Any]], start: dict[str, str], *, rests: bool) -> list[_Segment]:
+    """Import the modules of a plan, and record the variables that they read."""
     original = type(os.environ)
     resting = _Resting()
-    sys.meta_path.insert(0, resting)
+    if rests:
+        sys.meta_path.insert(0, resting)
     os.environ.__class__ = _Recording
     os.environb.__class__ = _Recording
     segments = [_Segment(part, start) for part in plan]
     os.environ.__class__ = original
     os.environb.__class__ = original  # type: ignore[assignment]
-    sys.meta_path.remove(resting)
+    if rests:
+        sys.meta_path.remove(resting)
     return segments
 
 

@@ -85,6 +85,7 @@ class Agent:
         )
         self._processes: TrainingProcesses | None = None
         self._node_check = NodeCheck(environment)
+        self._imports: pb.AgentMessage | None = None
         self._end_task: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -102,14 +103,33 @@ class Agent:
         if self._host_files is not None:
             self._spawn(self._host_files.run())
         if self._supervisor.standby is not None:
-            self._spawn(self._supervisor.standby.run())
-        connection_task = self._spawn(self._connection.run())
+            self._spawn(self._supervisor.standby.run(self._send_imports))
+        connection_task = self._spawn(self._join())
         try:
             code = await self._exit_code
         finally:
             await self._shut_down(connection_task)
         termination.write(self._environment, self._last_words(code))
         return code
+
+    async def _join(self) -> None:
+        """Connect to the master until the end; before, import what the others have imported."""
+        if self._supervisor.standby is not None:
+            imports = await self._connection.imports()
+            await self._supervisor.import_first(imports, self._config.slots)
+        await self._connection.run()
+
+    def _send_imports(self, imports: bytes) -> None:
+        """Send what the program imports, if this is the first member of its role in the world."""
+        running = self._state.running
+        first = (
+            next((m for m in running.members if m.role == self._config.role), None)
+            if running
+            else None
+        )
+        if first is not None and first.pod_uid == self._config.pod_uid:
+            self._imports = pb.AgentMessage(imports=pb.Imports(plan=imports))
+            self._connection.send(self._imports)
 
     def _last_words(self, code: int) -> str:
         if self._state.node_problem:
@@ -142,6 +162,8 @@ class Agent:
         )
         if state.last_exit is not None:
             yield agent_messages.exited(state.last_exit)
+        if self._imports is not None:
+            yield self._imports
 
     def handle_command(self, command: pb.MasterMessage) -> None:
         """Carry out a command; one of an unknown kind is left to the master's time-out."""

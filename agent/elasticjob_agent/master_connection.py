@@ -122,6 +122,18 @@ class MasterConnection:
         """Send all step reports soon: no more will come from the present processes."""
         self._reports.processes_ended()
 
+    async def imports(self) -> bytes:
+        """Return what the program imports in other members.
+
+        Empty if the master does not know it or cannot be reached, as at the start of a job.
+        """
+        request = pb.GetImportsRequest(role=self._registration.role)
+        try:
+            answer = await self._stub.GetImports(request, timeout=REGISTER_SECONDS)
+        except grpc.aio.AioRpcError:
+            return b""
+        return answer.plan
+
     async def run(self) -> None:
         """Stay connected until closed."""
         delay = FIRST_RETRY_SECONDS

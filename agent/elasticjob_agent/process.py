@@ -52,6 +52,12 @@ class ProcessSupervisor:
             shell = Shell(start=_popen, watch=self._reaper.watch, memory=memory)
             self.standby = StandbyPool(command, container, shell)
 
+    async def import_first(self, imports: bytes, slots: int) -> None:
+        """Import what the program imports in another member, for this number of processes."""
+        if self.standby is not None and imports:
+            piped = slots > 1 or names.ENV_RANK_PREFIX in self._container
+            await self.standby.import_first(imports, slots, piped=piped)
+
     def start(
         self, variables: Sequence[Mapping[str, str]], *, first_rank: int = 0
     ) -> TrainingProcesses:

@@ -462,3 +462,78 @@ async def test_processes_in_standby_end_with_the_agent(
     (standby,) = await in_standby(agent, fake_master)
     agent.process.kill()
     await until("it has ended", lambda: not alive(standby))
+
+
+async def publish_imports(fake_master: FakeMaster, agent: AgentProcess, round_: int) -> bytes:
+    """Let an agent run the program as the first worker of a world; return what it sends of it."""
+    first = pb.Member(pod_uid="uid-0-0", role="worker")
+    world = pb.World(round=round_, members=[first, pb.Member(pod_uid="uid-1-0", role="worker")])
+    await fake_master.order(start=pb.Start(world=world, rank=0))
+    assert await word(agent)
+    (imports,) = await fake_master.received.wait(lambda received: received.of_kind("imports"))
+    plan: bytes = imports.plan
+    return plan
+
+
+@pytest.mark.guarantee("standby-like-a-cold-start")
+async def test_a_new_member_imports_as_the_others_before_it_registers(
+    fake_master: FakeMaster, run: Run, program: Program
+) -> None:
+    allowed = program.folder / "allowed"
+    program.package(
+        f"""
+        import time
+        while os.environ["ELASTICJOB_INDEX"] == "1" and not os.path.exists({str(allowed)!r}):
+            time.sleep(0.01)
+        print("imported", file=open({str(program.folder / "first")!r}, "a"))
+        """
+    )
+    program.script("import os, slow, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)")
+    variables = environment(program)
+    old = await run(sys.executable, "train.py", **variables)
+    fake_master.imports = await publish_imports(fake_master, old, 1)
+    index = {names.ENV_INDEX: "1", names.ENV_POD_UID: "uid-1-0"}
+    new = await run(sys.executable, "train.py", **variables, **index)
+    await until("the new one imports", lambda: list(children(new.process.pid)))
+    assert [request.index for request in fake_master.registered] == [0]
+    allowed.touch()
+    await until("it registers", lambda: len(fake_master.registered) == 2)
+    (standby,) = waiting(new)
+    assert program.importers()[-1] == standby
+    imported = program.importers()
+    fake_master.received.stream = None
+    await fake_master.begin(2)
+    assert await word(new) == str(standby)
+    assert program.importers() == imported
+    assert "imports what the others have imported: slow\n" in await ended(new)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [b"\xff", b"[]", b'{"modules": "os"}\n{}', b'{"modules": ["nosuch_package", "slow"]}'],
+    ids=["no text", "no object", "no list", "not installed"],
+)
+async def test_a_member_joins_whatever_it_is_to_import(
+    fake_master: FakeMaster, run: Run, program: Program, plan: bytes
+) -> None:
+    fake_master.imports = plan
+    program.script("import slow, time\nprint('trains', flush=True)\ntime.sleep(600)")
+    agent = await run(sys.executable, "train.py", **environment(program))
+    await fake_master.begin(1)
+    assert await word(agent) == "trains"
+
+
+async def test_a_member_that_is_told_to_end_while_it_imports_does_so_at_once(
+    fake_master: FakeMaster, run: Run, program: Program
+) -> None:
+    program.package("import time\ntime.sleep(600)")
+    fake_master.imports = b'{"modules": ["slow"]}'
+    program.script("import slow")
+    agent = await run(sys.executable, "train.py", **environment(program))
+    await until("it imports", lambda: list(children(agent.process.pid)))
+    ((standby, _),) = children(agent.process.pid)
+    agent.process.terminate()
+    code, _, _ = await agent.end()
+    assert code == names.EXIT_DRAINED
+    assert not alive(standby)
+    assert fake_master.registered == []

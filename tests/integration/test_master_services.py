@@ -93,6 +93,30 @@ async def test_a_new_stream_replaces_the_old_one(channel: grpc.aio.Channel) -> N
     assert (status.round, status.phase) == (1, job_pb2.JOB_PHASE_TRAINING)
 
 
+async def test_new_members_get_the_imports_of_their_role_of_a_bounded_size(
+    channel: grpc.aio.Channel,
+) -> None:
+    first, _ = await world_of_two(channel)
+    stub = AgentServiceStub(channel)
+
+    async def imports(role: str) -> bytes:
+        answer = await stub.GetImports(pb.GetImportsRequest(role=role), timeout=20)
+        plan: bytes = answer.plan
+        return plan
+
+    assert await imports("worker") == b""
+    for plan in (b"1", b"x" * 65 * 1024, b"2"):
+        await first.send(imports=pb.Imports(plan=plan))
+
+    async def newest() -> bool:
+        found = await imports("worker")
+        assert len(found) <= 1, "it is too large"
+        return found == b"2"
+
+    await until("the newest imports", newest)
+    assert await imports("chief") == b""
+
+
 async def test_success_ends_the_agents(channel: grpc.aio.Channel) -> None:
     first, second = await world_of_two(channel)
     for agent in (first, second):

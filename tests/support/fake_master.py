@@ -64,6 +64,7 @@ class FakeMaster(
     def __init__(self, host: str) -> None:
         self.host = host
         self.received = Received()
+        self.imports = b""
         self.registered: list[pb.RegisterRequest] = []
         self.shards_reported: list[shards_pb2.ReportShardsRequest] = []
         self.next_shard = 0
@@ -94,6 +95,9 @@ class FakeMaster(
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
         self.registered.append(request)
         return pb.RegisterResponse(heartbeat_seconds=0.1, lost_seconds=5)
+
+    async def GetImports(self, request: Any, context: Any) -> pb.GetImportsResponse:
+        return pb.GetImportsResponse(plan=self.imports)
 
     async def Connect(self, requests: AsyncIterator[pb.AgentMessage], context: Any) -> None:  # type: ignore[override]
         self.received.stream = context

@@ -41,6 +41,7 @@ class Interpreter:
         environment: Mapping[str, str],
         *,
         parts: list[dict[str, Any]] | None,
+        rests: bool = True,
         piped: bool,
         on_problem: Callable[[str], None],
     ) -> None:
@@ -52,6 +53,7 @@ class Interpreter:
             position: of the script, or of -m, in the command.
             environment: of the process.
             parts: what to import before an order to go; None: run the program at once.
+            rests: whether it leaves most of the CPU to others while it imports.
             piped: whether its standard output is a pipe.
             on_problem: called with the reason why no such process is to be kept for this command.
 
@@ -67,6 +69,8 @@ class Interpreter:
         self.heard_at = time.monotonic()
         self.reads: frozenset[str] | None = None
         """The variables that were read while it imported; None: it is not ready."""
+        self.prepared = asyncio.Event()
+        """It has imported everything, or has ended."""
         self.has_ended = False
         self._on_problem = on_problem
         self._received = 0
@@ -74,7 +78,8 @@ class Interpreter:
         self._memory = os.memfd_create("elasticjob-standby")
         reports, reports_end = os.pipe()
         orders_end, self._orders = os.pipe()
-        self._write({"plan": parts})
+        self._rests = rests
+        self._write_plan(parts)
         if parts is None:
             os.write(self._orders, _GO)
         control = f"{reports_end},{orders_end},{self._memory},{position}"
@@ -101,8 +106,9 @@ class Interpreter:
     def more(self, parts: list[dict[str, Any]]) -> None:
         """Let it import more before the order to go."""
         self.reads = None
+        self.prepared.clear()
         with contextlib.suppress(OSError):  # it has just ended
-            self._write({"plan": parts})
+            self._write_plan(parts)
             os.write(self._orders, _MORE)
 
     def go(self, environment: Mapping[str, str]) -> bool:
@@ -133,6 +139,7 @@ class Interpreter:
             self._read(self._reports)
             self._stop_reading()
         self._close_orders()
+        self.prepared.set()
 
     def resident_bytes(self) -> int:
         """Return the resident memory of the process; 0 if it has ended."""
@@ -140,6 +147,9 @@ class Interpreter:
             return int(psutil.Process(self.popen.pid).memory_info().rss)
         except psutil.Error:
             return 0
+
+    def _write_plan(self, parts: list[dict[str, Any]] | None) -> None:
+        self._write({"plan": parts, "rests": self._rests})
 
     def _write(self, content: Mapping[str, Any]) -> None:
         data = json.dumps(content).encode()
@@ -183,6 +193,7 @@ class Interpreter:
             self._on_problem(report.problem)
         elif report.reads is not None:
             self.reads = report.reads
+            self.prepared.set()
         else:
             self.reports.append(report)
 

@@ -85,6 +85,20 @@ def plan(reports: Iterable[Report]) -> list[dict[str, Any]]:
     return [part for part in parts if part["modules"]]
 
 
+def encoded(parts: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return a plan as a message to other agents."""
+    return b"\n".join(json.dumps(part).encode() for part in parts)
+
+
+def decoded(data: bytes) -> list[dict[str, Any]]:
+    """Return the plan in a message of another agent.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return plan(report(line) for line in data.splitlines())
+
+
 def learned(reports: Sequence[Report]) -> int:
     """Return the number of reports up to the last one with modules."""
     return max((at for at, each in enumerate(reports, start=1) if each.modules), default=0)

@@ -18,6 +18,9 @@ from elasticjob_agent.standby.python_command import position
 CHECK_SECONDS = 1.0
 QUIET_SECONDS = 3.0
 """The time without an import after which the imports of a program are known."""
+_NAMES_SAID = 5
+_FIRST_IMPORTS_SECONDS = 60.0
+"""How long a new member imports at most before it joins the job."""
 
 
 @dataclass(frozen=True)
@@ -96,16 +99,64 @@ class StandbyPool:
         self._tried.discard(slot)
         return program.popen
 
-    async def run(self) -> None:
-        """Keep processes in standby while there is memory for them."""
+    async def run(self, on_imports: Callable[[bytes], None]) -> None:
+        """Keep processes in standby while there is memory for them.
+
+        Args:
+            on_imports: called with what the program imports, for `import_first` of other members.
+        """
+        published = b""
         while not self._dropped:
             await asyncio.sleep(CHECK_SECONDS)
             self._check()
+            known = self._imports()
+            if known not in (b"", published):
+                published = known
+                on_imports(known)
+
+    async def import_first(self, imports: bytes, slots: int, *, piped: bool) -> None:
+        """Import what the program imports in another member, before this member joins the job.
+
+        Nothing is trained in this pod yet, so all its processes import at once and without rests.
+        """
+        try:
+            parts = plan.decoded(imports)
+        except (ValueError, TypeError, RecursionError):
+            return  # of an agent of another version
+        if self._dropped or not parts:
+            return
+        for slot in range(slots):
+            try:
+                standby = self._interpreter(self._container, piped=piped, parts=parts, rests=False)
+            except OSError:
+                return
+            self._shell.watch(standby.popen.pid, standby.ended)
+            self._standby[slot] = standby
+        names = [name for part in parts for name in part["modules"]]
+        more = f" and {len(names) - _NAMES_SAID} more" if len(names) > _NAMES_SAID else ""
+        _say(
+            "before it joins the job, this member imports what the others have imported: "
+            f"{', '.join(names[:_NAMES_SAID])}{more}"
+        )
+        waits = [asyncio.ensure_future(each.prepared.wait()) for each in self._standby.values()]
+        try:
+            await asyncio.wait(waits, timeout=_FIRST_IMPORTS_SECONDS)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def close(self) -> None:
         """End the processes in standby, and start no more."""
         self._dropped = True
         self._end_standby()
+
+    def _imports(self) -> bytes:
+        """Return what the first process imports; empty until one in standby has imported it."""
+        program = self._running.get(0)
+        standby = self._standby.get(0)
+        if program is None or standby is None or standby.reads is None or self._dropped:
+            return b""
+        return plan.encoded(plan.plan(program.reports[: standby.learned]))
 
     def _hand_over(
         self, standby: Interpreter, environment: Mapping[str, str], *, piped: bool
@@ -124,6 +175,7 @@ class StandbyPool:
         *,
         piped: bool,
         parts: list[dict[str, Any]] | None = None,
+        rests: bool = True,
     ) -> Interpreter:
         assert self._position is not None
         return Interpreter(
@@ -132,6 +184,7 @@ class StandbyPool:
             self._position,
             environment,
             parts=parts,
+            rests=rests,
             piped=piped,
             on_problem=self._drop,
         )

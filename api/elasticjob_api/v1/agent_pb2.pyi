@@ -126,6 +126,45 @@ class RegisterResponse(_message.Message):
 Global___RegisterResponse: _TypeAlias = RegisterResponse  # noqa: Y015
 
 @_typing.final
+class GetImportsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetImportsRequest: _TypeAlias = GetImportsRequest  # noqa: Y015
+
+@_typing.final
+class GetImportsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    plan: _builtins.bytes
+    """The plan of the latest Imports; empty: none is known."""
+    def __init__(
+        self,
+        *,
+        plan: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetImportsResponse: _TypeAlias = GetImportsResponse  # noqa: Y015
+
+@_typing.final
 class AgentMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -139,6 +178,7 @@ class AgentMessage(_message.Message):
     JOINED_FIELD_NUMBER: _builtins.int
     SCRIPT_FIELD_NUMBER: _builtins.int
     RESTARTED_FIELD_NUMBER: _builtins.int
+    IMPORTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -159,6 +199,8 @@ class AgentMessage(_message.Message):
     def script(self) -> Global___ScriptResult: ...
     @_builtins.property
     def restarted(self) -> Global___ProcessRestarted: ...
+    @_builtins.property
+    def imports(self) -> Global___Imports: ...
     def __init__(
         self,
         *,
@@ -172,12 +214,13 @@ class AgentMessage(_message.Message):
         joined: Global___Joined | None = ...,
         script: Global___ScriptResult | None = ...,
         restarted: Global___ProcessRestarted | None = ...,
+        imports: Global___Imports | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "restarted", b"restarted", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "restarted", b"restarted", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "joined", b"joined", "leaving", b"leaving", "message", b"message", "restarted", b"restarted", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "exited", b"exited", "heartbeat", b"heartbeat", "hello", b"hello", "imports", b"imports", "joined", b"joined", "leaving", b"leaving", "message", b"message", "restarted", b"restarted", "script", b"script", "started", b"started", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "leaving", "check", "joined", "script", "restarted"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "step", "started", "exited", "leaving", "check", "joined", "script", "restarted", "imports"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -472,6 +515,30 @@ class ProcessRestarted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProcessRestarted: _TypeAlias = ProcessRestarted  # noqa: Y015
+
+@_typing.final
+class Imports(_message.Message):
+    """Imports reports what the program of this member's role imports, once a process in standby has imported it. The first
+    member of the role sends it, for new members.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    plan: _builtins.bytes
+    """At most 64 KiB. Only agents read it: a JSON object in each line (elasticjob_agent.standby.plan)."""
+    def __init__(
+        self,
+        *,
+        plan: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Imports: _TypeAlias = Imports  # noqa: Y015
 
 @_typing.final
 class Joined(_message.Message):

@@ -40,6 +40,11 @@ class AgentServiceStub:
                 request_serializer=elasticjob__api_dot_v1_dot_agent__pb2.RegisterRequest.SerializeToString,
                 response_deserializer=elasticjob__api_dot_v1_dot_agent__pb2.RegisterResponse.FromString,
                 _registered_method=True)
+        self.GetImports = channel.unary_unary(
+                '/elasticjob.v1.AgentService/GetImports',
+                request_serializer=elasticjob__api_dot_v1_dot_agent__pb2.GetImportsRequest.SerializeToString,
+                response_deserializer=elasticjob__api_dot_v1_dot_agent__pb2.GetImportsResponse.FromString,
+                _registered_method=True)
         self.Connect = channel.stream_stream(
                 '/elasticjob.v1.AgentService/Connect',
                 request_serializer=elasticjob__api_dot_v1_dot_agent__pb2.AgentMessage.SerializeToString,
@@ -53,6 +58,14 @@ class AgentServiceServicer:
 
     def Register(self, request, context):
         """Register makes the pod a member of the job. A repetition with the same pod UID changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetImports(self, request, context):
+        """GetImports returns what the program of a role imports. A new member imports it before it registers, while the
+        present world trains.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -73,6 +86,11 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.Register,
                     request_deserializer=elasticjob__api_dot_v1_dot_agent__pb2.RegisterRequest.FromString,
                     response_serializer=elasticjob__api_dot_v1_dot_agent__pb2.RegisterResponse.SerializeToString,
+            ),
+            'GetImports': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetImports,
+                    request_deserializer=elasticjob__api_dot_v1_dot_agent__pb2.GetImportsRequest.FromString,
+                    response_serializer=elasticjob__api_dot_v1_dot_agent__pb2.GetImportsResponse.SerializeToString,
             ),
             'Connect': grpc.stream_stream_rpc_method_handler(
                     servicer.Connect,
@@ -108,6 +126,33 @@ class AgentService:
             '/elasticjob.v1.AgentService/Register',
             elasticjob__api_dot_v1_dot_agent__pb2.RegisterRequest.SerializeToString,
             elasticjob__api_dot_v1_dot_agent__pb2.RegisterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetImports(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elasticjob.v1.AgentService/GetImports',
+            elasticjob__api_dot_v1_dot_agent__pb2.GetImportsRequest.SerializeToString,
+            elasticjob__api_dot_v1_dot_agent__pb2.GetImportsResponse.FromString,
             options,
             channel_credentials,
             insecure,

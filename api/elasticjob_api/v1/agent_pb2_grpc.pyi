@@ -35,6 +35,10 @@ class AgentServiceStub:
     def __new__(cls, channel: _aio.Channel) -> AgentServiceAsyncStub: ...
     Register: _grpc.UnaryUnaryMultiCallable[_agent_pb2.RegisterRequest, _agent_pb2.RegisterResponse]
     """Register makes the pod a member of the job. A repetition with the same pod UID changes nothing."""
+    GetImports: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetImportsRequest, _agent_pb2.GetImportsResponse]
+    """GetImports returns what the program of a role imports. A new member imports it before it registers, while the
+    present world trains.
+    """
     Connect: _grpc.StreamStreamMultiCallable[_agent_pb2.AgentMessage, _agent_pb2.MasterMessage]
     """Connect carries all other messages in both directions, as long as the agent runs. The agent sends Hello first.
     A new stream of the same pod replaces the old one.
@@ -47,6 +51,10 @@ class AgentServiceAsyncStub(AgentServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_agent_pb2.RegisterRequest, _agent_pb2.RegisterResponse]  # type: ignore[assignment]
     """Register makes the pod a member of the job. A repetition with the same pod UID changes nothing."""
+    GetImports: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetImportsRequest, _agent_pb2.GetImportsResponse]  # type: ignore[assignment]
+    """GetImports returns what the program of a role imports. A new member imports it before it registers, while the
+    present world trains.
+    """
     Connect: _aio.StreamStreamMultiCallable[_agent_pb2.AgentMessage, _agent_pb2.MasterMessage]  # type: ignore[assignment]
     """Connect carries all other messages in both directions, as long as the agent runs. The agent sends Hello first.
     A new stream of the same pod replaces the old one.
@@ -62,6 +70,16 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.RegisterResponse, _abc.Awaitable[_agent_pb2.RegisterResponse]]:
         """Register makes the pod a member of the job. A repetition with the same pod UID changes nothing."""
+
+    @_abc_1.abstractmethod
+    def GetImports(
+        self,
+        request: _agent_pb2.GetImportsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.GetImportsResponse, _abc.Awaitable[_agent_pb2.GetImportsResponse]]:
+        """GetImports returns what the program of a role imports. A new member imports it before it registers, while the
+        present world trains.
+        """
 
     @_abc_1.abstractmethod
     def Connect(

@@ -51,6 +51,7 @@ from elasticjob_master.server.services.world_messages import WorldMessages
 
 log = logging.getLogger(__name__)
 
+_MAX_PLAN_BYTES = 64 * 1024
 NAME = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
 
 
@@ -62,6 +63,8 @@ class AgentService:
         self._callers = callers
         self._world_messages: WorldMessages | None = None
         self._turns = asyncio.Semaphore(CONCURRENT_WRITES)
+        self._imports: dict[str, bytes] = {}
+        """What the program of each role imports. A new master learns it from the agents."""
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Return the handler of the service's methods.
@@ -76,6 +79,11 @@ class AgentService:
                     self.Register,
                     pb.RegisterRequest.FromString,
                     pb.RegisterResponse.SerializeToString,
+                ),
+                "GetImports": grpc.unary_unary_rpc_method_handler(
+                    self.GetImports,
+                    pb.GetImportsRequest.FromString,
+                    pb.GetImportsResponse.SerializeToString,
                 ),
                 "Connect": grpc.stream_stream_rpc_method_handler(
                     self.Connect, pb.AgentMessage.FromString
@@ -94,6 +102,11 @@ class AgentService:
             lost_seconds=controller.rendezvous.timing.lost,
             report_seconds=intervals.report,
         )
+
+    async def GetImports(
+        self, request: pb.GetImportsRequest, _context: Any
+    ) -> pb.GetImportsResponse:
+        return pb.GetImportsResponse(plan=self._imports.get(request.role, b""))
 
     async def Connect(self, messages: AsyncIterator[pb.AgentMessage], context: Context) -> None:
         stream = AgentStream(context, self._turns)
@@ -162,6 +175,8 @@ class AgentService:
             case "script":
                 ended = message.script
                 controller.scripts.ended(member, ended.id, ended.exit_code, ended.message)
+            case "imports" if len(message.imports.plan) <= _MAX_PLAN_BYTES:
+                self._imports[member.identity.role] = message.imports.plan
             case "hello" if message.hello.draining:
                 self._leave(member)
 
