@@ -19,6 +19,7 @@ from bench import (
     scaling,
     shards,
     step_reports,
+    training_pauses,
 )
 from bench.bench_cluster import REPOSITORY, on_cluster
 from bench.figure import Figure, append, line
@@ -36,6 +37,9 @@ FIGURES = (
     Figure("decision_10000_ms", decisions.decision_10000, goal=200),
     Figure("master_shards_per_s", shards.shards_per_s, goal=10_000, at_least=True),
     Figure("report_step_us", step_reports.report_step, goal=10),
+    Figure("pause_pytorch_s", training_pauses.pauses(training_pauses.PYTORCH), goal=6.0),
+    Figure("pause_torchrun_s", training_pauses.pauses(training_pauses.TORCHRUN), goal=6.0),
+    Figure("pause_jax_s", training_pauses.pauses(training_pauses.JAX), goal=6.0),
     Figure("master_heartbeats_per_s", master_load.heartbeats_per_s, goal=8300, at_least=True),
     Figure("master_heartbeat_ratio", master_load.heartbeat_ratio, goal=0.60, at_least=True),
     Figure("master_heartbeat_p99_ms", master_load.heartbeat_p99, goal=20),

@@ -199,10 +199,13 @@ class TrainingProcesses:
             process.terminate()
 
     def kill(self) -> None:
-        """Kill all descendants of the agent, in any process group or session."""
+        """Kill all descendants of the agent, in any process group or session.
+
+        Those in standby stay for the next world.
+        """
         for process in self._processes:
             process.signal(signal.SIGKILL)
-        kill_descendants()
+        kill_descendants(self._spared())
 
 
 async def _kill_leftovers(spared: Callable[[], set[int]]) -> None:

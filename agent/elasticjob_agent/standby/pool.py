@@ -18,7 +18,6 @@ from elasticjob_agent.standby.python_command import position
 CHECK_SECONDS = 1.0
 QUIET_SECONDS = 3.0
 """The time without an import after which the imports of a program are known."""
-_NAMES_SAID = 5
 _FIRST_IMPORTS_SECONDS = 60.0
 """How long a new member imports at most before it joins the job."""
 
@@ -132,12 +131,6 @@ class StandbyPool:
                 return
             self._shell.watch(standby.popen.pid, standby.ended)
             self._standby[slot] = standby
-        names = [name for part in parts for name in part["modules"]]
-        more = f" and {len(names) - _NAMES_SAID} more" if len(names) > _NAMES_SAID else ""
-        _say(
-            "before it joins the job, this member imports what the others have imported: "
-            f"{', '.join(names[:_NAMES_SAID])}{more}"
-        )
         waits = [asyncio.ensure_future(each.prepared.wait()) for each in self._standby.values()]
         try:
             await asyncio.wait(waits, timeout=_FIRST_IMPORTS_SECONDS)

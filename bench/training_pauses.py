@@ -1,0 +1,287 @@
+"""Figures about a change of a world: how long nobody trains, with real frameworks.
+
+A job of two pods is scaled to three and back, and one of its processes is killed, on an embedded
+cluster with a node. The training (paused_training.py) records what it does when; the parts of each
+pause are written to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import psutil
+from elasticjob_api import names
+from elasticjob_kube.resources import ELASTIC_JOBS
+from elasticjob_kube.session import Json
+from elasticjob_localcluster import cluster as clusters
+
+from bench import jobs
+from bench.bench_cluster import REPOSITORY, BenchCluster, prepare, until
+from bench.figure import Result
+
+_SCRIPT = REPOSITORY / "bench" / "paused_training.py"
+_SOURCES = ":".join(str(REPOSITORY / folder) for folder in ("agent", "api", "shards"))
+_SYSTEM_PYTHON = os.environ.get("FRAMEWORK_PYTHON", "/usr/bin/python3")
+_ROUNDS = 5
+_STEPS = 60
+"""Steps before a change: more than one checkpoint."""
+_QUIET_SECONDS = 2.5
+"""The time without CPU after which a process in standby has imported everything."""
+_PARTS = ("began", "imported", "joined", "restored", "step")
+KINDS = ("scale-out", "scale-in", "kill -9")
+
+
+@dataclass(frozen=True)
+class Program:
+    """How a framework's processes are started."""
+
+    framework: str
+    command: tuple[str, ...]
+    """`{folder}` stands for a folder of the job."""
+
+
+PYTORCH = Program("pytorch", (_SYSTEM_PYTHON, str(_SCRIPT), "pytorch"))
+_TORCHRUN_LOGS = ("-r", "1", "-t", "1", "--log_dir", "{folder}")
+"""Debian's torchrun of PyTorch 1.13, with Python 3.11, needs these options."""
+TORCHRUN = Program(
+    "pytorch",
+    (_SYSTEM_PYTHON, "-m", "torch.distributed.run", *_TORCHRUN_LOGS, str(_SCRIPT), "pytorch"),
+)
+JAX = Program("jax", (sys.executable, str(_SCRIPT), "jax"))
+
+
+@dataclass
+class World:
+    """What the processes of one world have recorded; times are seconds since 1970.
+
+    Attributes:
+        size: the number of its processes.
+        first: when each of its processes first recorded an event, by event.
+        last_step: when its last step ended.
+        pids: of its processes by rank.
+        steps: of the process that has recorded the fewest.
+    """
+
+    size: int
+    first: dict[str, list[float]] = field(default_factory=dict)
+    last_step: float = 0.0
+    pids: dict[int, int] = field(default_factory=dict)
+    steps: int = 0
+
+
+def worlds(records: Path) -> dict[int, World]:
+    """Return the worlds that have been recorded, by round."""
+    found: dict[int, World] = {}
+    counts: dict[int, list[int]] = {}
+    for path in sorted(records.iterdir()):
+        round_, rank, size, pid = (int(part) for part in path.stem.split("-"))
+        world = found.setdefault(round_, World(size))
+        world.pids[rank] = pid
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for part in _PARTS:
+            times = [at for event, at, _ in lines if event == part]
+            if times:
+                world.first.setdefault(part, []).append(times[0])
+        steps = [at for event, at, _ in lines if event == "step"]
+        world.last_step = max([world.last_step, *steps])
+        counts.setdefault(round_, []).append(len(steps))
+    for round_, world in found.items():
+        if len(counts[round_]) == world.size:
+            world.steps = min(counts[round_])
+    return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of the world: the seconds of its parts, the last two of which are sums."""
+
+    kind: str
+    parts: dict[str, float]
+
+
+async def _measure(bench: BenchCluster, program: Program, standby: str) -> list[Change]:
+    with TemporaryDirectory(prefix="elasticjob-bench-") as folder:
+        async with bench.namespace() as namespace, bench.operator(namespace):
+            job = _RunningJob(bench, namespace, Path(folder), standby=standby == "Auto")
+            await job.start(_manifest(program, job, standby))
+            changes = []
+            for _ in range(_ROUNDS):
+                changes.append(await job.change("scale-out", 3, lambda: job.scale(3)))
+                changes.append(await job.change("scale-in", 2, lambda: job.scale(2)))
+                changes.append(await job.change("kill -9", 2, job.kill))
+            return changes
+
+
+@dataclass
+class _RunningJob:
+    """A job whose world is changed."""
+
+    bench: BenchCluster
+    namespace: str
+    folder: Path
+    standby: bool
+
+    @property
+    def records(self) -> Path:
+        return self.folder / "records"
+
+    async def start(self, manifest: Json) -> None:
+        for name in ("records", "checkpoints"):
+            (self.folder / name).mkdir()
+        await self.bench.kube.create(ELASTIC_JOBS, self.namespace, manifest)
+        await self._trains(2, after=0)
+
+    async def change(self, kind: str, size: int, request: Callable[[], Awaitable[None]]) -> Change:
+        """Change the world, wait until one of this size trains; return the parts of the pause."""
+        before = max(worlds(self.records))
+        requested = time.time()
+        await request()
+        await self._trains(size, after=before)
+        found = worlds(self.records)
+        following = next(round_ for round_ in found if round_ > before and found[round_].steps)
+        return Change(kind, _parts(requested, found[before], found[following]))
+
+    async def scale(self, size: int) -> None:
+        patch = {"spec": {"replicaSpecs": {"worker": {"replicas": size}}}}
+        await self.bench.kube.patch(ELASTIC_JOBS, self.namespace, "job", patch)
+
+    async def kill(self) -> None:
+        newest = worlds(self.records)
+        os.kill(newest[max(newest)].pids[1], signal.SIGKILL)
+
+    async def _trains(self, size: int, *, after: int) -> None:
+        """Wait until a world of this size is trained for a while, and the next one is prepared."""
+
+        async def trained() -> bool:
+            found = worlds(self.records)
+            newest = max(found, default=0)
+            return newest > after and found[newest].size == size and found[newest].steps >= _STEPS
+
+        await until(f"a world of {size} trains", trained, seconds=300)
+        if self.standby:
+            await until("all processes are in standby", _Quiet(self.namespace, size), seconds=300)
+
+
+class _Quiet:
+    """Whether this number of processes is in standby, and none has used CPU for a while."""
+
+    def __init__(self, namespace: str, count: int) -> None:
+        self._namespace = namespace
+        self._count = count
+        self._used: dict[int, float] = {}
+        self._since = 0.0
+
+    async def __call__(self) -> bool:
+        await asyncio.sleep(0.5)
+        used = {process.pid: sum(process.cpu_times()[:2]) for process in self._processes()}
+        if used != self._used:
+            self._used = used
+            self._since = time.monotonic()
+        return len(used) == self._count and time.monotonic() - self._since > _QUIET_SECONDS
+
+    def _processes(self) -> Iterator[psutil.Process]:
+        for process in psutil.process_iter():
+            try:
+                waits = any(word.endswith("_standby_start.py") for word in process.cmdline())
+                ours = process.environ().get(names.ENV_NAMESPACE) == self._namespace
+                trains = names.ENV_RANK in process.environ()
+            except psutil.Error:
+                continue
+            if waits and ours and not trains and not _has_begun(process):
+                yield process
+
+
+def _has_begun(process: psutil.Process) -> bool:
+    """Return whether a process that was in standby runs the program: it writes a record."""
+    try:
+        return any(file.path.endswith(".jsonl") for file in process.open_files())
+    except psutil.Error:
+        return True
+
+
+def _parts(requested: float, before: World, after: World) -> dict[str, float]:
+    """Return the seconds from the request, over the end of the old world, to the first step."""
+    parts = {"request → last step": before.last_step - requested}
+    at = before.last_step
+    for part in _PARTS:
+        ended = max(after.first[part])
+        parts[f"→ {part}"] = ended - at
+        at = ended
+    return {**parts, "pause": at - before.last_step, "request → step": at - requested}
+
+
+def _manifest(program: Program, job: _RunningJob, standby: str) -> Json:
+    folder = str(job.folder)
+    variables = {
+        "RECORDS": str(job.records),
+        "CHECKPOINTS": f"{folder}/checkpoints",
+        "PYTHONPATH": _SOURCES,
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    container = {
+        "name": "train",
+        "image": "train:1",
+        "command": [word.format(folder=folder) for word in program.command],
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        "volumeMounts": [{"name": "shared", "mountPath": folder}],
+    }
+    volume = {"name": "shared", "hostPath": {"path": folder}}
+    worker = {
+        "replicas": 2,
+        "minReplicas": 1,
+        "maxReplicas": 4,
+        "restartLimit": 100,
+        "template": {"spec": {"containers": [container], "volumes": [volume]}},
+    }
+    spec = {
+        "framework": program.framework,
+        "agent": {"source": "Image", "standby": standby},
+        "replicaSpecs": {"worker": worker},
+    }
+    return jobs.manifest(ELASTIC_JOBS, "job", spec)
+
+
+def pauses(program: Program) -> Callable[[], Awaitable[Result]]:
+    """Return the measurement of the longest pause of three kinds of changes.
+
+    Each is the median. With `standby: Auto`; the limit is that without, so its ratio is the gain.
+    """
+
+    async def measured() -> Result:
+        with (
+            TemporaryDirectory(prefix="elasticjob-bench-") as directory,
+            clusters.up(Path(directory) / "cluster") as cluster,
+        ):
+            async with prepare(cluster) as bench:
+                longest = []
+                for standby in ("Auto", "None"):
+                    changes = await _measure(bench, program, standby)
+                    longest.append(_print(standby, changes))
+        with_standby, without = longest
+        ratio = without / with_standby
+        return Result(value=with_standby, unit="s", limit=without, ratio=ratio, n=_ROUNDS)
+
+    return measured
+
+
+def _print(standby: str, changes: list[Change]) -> float:
+    """Print the medians of the parts of each kind of change; return the longest pause."""
+    longest = 0.0
+    for kind in KINDS:
+        chosen = [change.parts for change in changes if change.kind == kind]
+        medians = {part: median(each[part] for each in chosen) for part in chosen[0]}
+        texts = ", ".join(f"{part} {seconds:.2f}" for part, seconds in medians.items())
+        sys.stderr.write(f"standby {standby}, {kind}: {texts}\n")
+        longest = max(longest, medians["pause"])
+    return longest
