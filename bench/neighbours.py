@@ -11,10 +11,10 @@ from typing import Any
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
     PODS,
+    RESOURCE_QUOTAS,
     SCALE_INS,
     SCALE_OUTS,
     SCALE_PLANS,
-    Resource,
 )
 from elasticjob_kube.session import Json
 
@@ -83,12 +83,13 @@ async def _replace(bench: BenchCluster, namespace: str, pods: PodCounter, index:
 
 
 async def _limit_pods(bench: BenchCluster, namespace: str) -> None:
-    quotas = Resource("", "v1", "resourcequotas", "ResourceQuota")
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": str(_PODS)}}}
-    await bench.kube.create(quotas, namespace, quota)
+    await bench.kube.create(RESOURCE_QUOTAS, namespace, quota)
 
     async def is_counted() -> bool:
-        return bool((await bench.kube.get(quotas, namespace, "few")).get("status", {}).get("used"))
+        return bool(
+            (await bench.kube.get(RESOURCE_QUOTAS, namespace, "few")).get("status", {}).get("used")
+        )
 
     await until("the quota is in force", is_counted)
 

@@ -24,6 +24,7 @@ from elasticjob_kube.errors import KubeError
 from elasticjob_kube.resources import (
     ELASTIC_JOBS,
     NAMESPACES,
+    RESOURCE_QUOTAS,
     SCALE_INS,
     SCALE_OUTS,
     SCALE_PLANS,
@@ -48,7 +49,6 @@ MOST_OBJECTS = 40
 """The number of objects of a kind at a time; for one more, the oldest is deleted."""
 MEMORY_LIMIT = 512 * 2**20
 """The memory limit of the chart's container."""
-QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 ODD_REFUSALS = re.compile(r"\b(runtime error|panic|nil pointer)\b")
 
 
@@ -201,7 +201,7 @@ async def test_no_custom_resource_of_one_tenant_harms_the_operator_or_the_job_of
             await new_namespace(kube, f"{name}-{seed}") for name in ("hostile", "quiet")
         ]
         quota = {"metadata": {"name": "pods"}, "spec": {"hard": {"pods": "30"}}}
-        await kube.create(QUOTAS, hostile, quota)
+        await kube.create(RESOURCE_QUOTAS, hostile, quota)
         tenant = Tenant(kube, hostile, seed)
         stopped = asyncio.Event()
         async with running_operator(cluster, log) as process, kubelet(kube, quiet, agents=False):

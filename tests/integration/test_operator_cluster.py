@@ -14,13 +14,13 @@ from elasticjob_kube.resources import (
     ELASTIC_JOBS,
     LEASES,
     PODS,
+    RESOURCE_QUOTAS,
     ROLES,
     SCALE_INS,
     SCALE_OUTS,
     SCALE_PLANS,
     SECRETS,
     SERVICES,
-    Resource,
 )
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
@@ -200,11 +200,10 @@ async def test_an_operator_without_its_lease_writes_nothing_until_it_leads_again
 async def test_pods_rejected_by_a_quota_are_reported_and_retried(
     cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    quota = Resource("", "v1", "resourcequotas", "ResourceQuota")
     await kube.create(
-        quota, namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}}
+        RESOURCE_QUOTAS, namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}}
     )
-    await until("quota counted", lambda: _quota_is_counted(kube, quota, namespace))
+    await until("quota counted", lambda: _quota_is_counted(kube, namespace))
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await kube.create(ELASTIC_JOBS, namespace, job(replicas=3))
         await until(
@@ -212,7 +211,7 @@ async def test_pods_rejected_by_a_quota_are_reported_and_retried(
             lambda: status_of(kube, namespace, ELASTIC_JOBS, "job"),
             lambda status: "exceeded quota" in status.get("message", ""),
         )
-        await kube.delete(quota, namespace, "q")
+        await kube.delete(RESOURCE_QUOTAS, namespace, "q")
         await until("all there", lambda: _count(kube, namespace, 3), seconds=60)
 
 
@@ -317,5 +316,5 @@ async def _is_at_rest(kube: Kube, namespace: str, expected: str) -> bool:
     )
 
 
-async def _quota_is_counted(kube: Kube, quota: Resource, namespace: str) -> Any:
-    return (await kube.get(quota, namespace, "q")).get("status", {}).get("used")
+async def _quota_is_counted(kube: Kube, namespace: str) -> Any:
+    return (await kube.get(RESOURCE_QUOTAS, namespace, "q")).get("status", {}).get("used")

@@ -11,13 +11,15 @@ import pytest
 from elasticjob_api import names
 from elasticjob_kube.errors import Refused
 from elasticjob_kube.resources import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
     ELASTIC_JOBS,
     EVENTS,
     PODS,
+    RESOURCE_QUOTAS,
     SCALE_OUTS,
     SCALE_PLANS,
     SERVICES,
-    Resource,
 )
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
@@ -26,19 +28,6 @@ from tests.support.chaos_proxy import chaos_proxy
 from tests.support.fake_kubelet import kubelet
 from tests.support.operator_process import Json, job, manifest, operator, phase, status_of, workers
 from tests.support.wait import until
-
-QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
-_ADMISSION = "admissionregistration.k8s.io"
-POLICIES = Resource(
-    _ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
-)
-BINDINGS = Resource(
-    _ADMISSION,
-    "v1",
-    "validatingadmissionpolicybindings",
-    "ValidatingAdmissionPolicyBinding",
-    namespaced=False,
-)
 
 
 @pytest.mark.guarantee("api-server-refuses-for-now")
@@ -51,7 +40,9 @@ async def test_a_plan_names_a_quota_exhausted_during_its_scale_out(
             await kube.create(ELASTIC_JOBS, namespace, job(name, replicas=2))
             await phase(kube, namespace, ELASTIC_JOBS, name, "Running")
         await kube.create(
-            QUOTAS, namespace, {"metadata": {"name": "few-pods"}, "spec": {"hard": {"pods": "7"}}}
+            RESOURCE_QUOTAS,
+            namespace,
+            {"metadata": {"name": "few-pods"}, "spec": {"hard": {"pods": "7"}}},
         )
         await until("quota counted", lambda: _used(kube, namespace))
         # The one pod that the quota allows is ready long before the plan ends, also on a busy
@@ -147,7 +138,7 @@ async def test_a_large_job_does_not_delay_a_small_one(
 
 
 async def _used(kube: Kube, namespace: str) -> Any:
-    quota = await kube.get(QUOTAS, namespace, "few-pods")
+    quota = await kube.get(RESOURCE_QUOTAS, namespace, "few-pods")
     return quota.get("status", {}).get("used", {}).get("pods") == "6"
 
 
@@ -174,14 +165,16 @@ async def _denied(kube: Kube, namespace: str, job_name: str) -> AsyncIterator[No
     }
     chosen = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
     binding: Json = {"policyName": name, "validationActions": ["Deny"], "matchResources": chosen}
-    await kube.create(POLICIES, None, {"metadata": {"name": name}, "spec": policy})
-    await kube.create(BINDINGS, None, {"metadata": {"name": name}, "spec": binding})
+    await kube.create(ADMISSION_POLICIES, None, {"metadata": {"name": name}, "spec": policy})
+    await kube.create(
+        ADMISSION_POLICY_BINDINGS, None, {"metadata": {"name": name}, "spec": binding}
+    )
     try:
         await until("the policy is in force", lambda: _denies(kube, namespace, job_name))
         yield
     finally:
-        await kube.delete(BINDINGS, None, name)
-        await kube.delete(POLICIES, None, name)
+        await kube.delete(ADMISSION_POLICY_BINDINGS, None, name)
+        await kube.delete(ADMISSION_POLICIES, None, name)
 
 
 async def _denies(kube: Kube, namespace: str, job_name: str) -> bool:

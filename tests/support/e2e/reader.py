@@ -11,6 +11,7 @@ from elasticjob_kube.resources import (
     ELASTIC_JOBS,
     NODES,
     PODS,
+    RESOURCE_QUOTAS,
     SCALE_INS,
     SCALE_OUTS,
     SCALE_PLANS,
@@ -22,7 +23,6 @@ from kubernetes.client.rest import RESTClientObject
 
 Json = dict[str, Any]
 _CORE_EVENTS = Resource("", "v1", "events", "Event")
-_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 _KINDS = {
     **{
         "ej": ELASTIC_JOBS,
@@ -36,7 +36,7 @@ _KINDS = {
         "service": SERVICES,
         "node": NODES,
         "event": _CORE_EVENTS,
-        "quota": _QUOTAS,
+        "quota": RESOURCE_QUOTAS,
         "cm": CONFIG_MAPS,
     },
 }
