@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import logging
 import os
 import sys
 from collections.abc import Collection, Iterator
@@ -117,6 +116,8 @@ def main() -> None:
             setattr(sys, name, discard(number))
     completing = any(name.endswith("_COMPLETE") for name in os.environ)
     if completing:
+        import logging  # slow; a Ctrl-C until here would print a traceback
+
         logging.disable()  # the shell would show logs in the middle of the user's line
     # Bash sets the first variable, other shells the second one.
     words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""

@@ -35,6 +35,7 @@ from elasticjob_client.manifests import (
     owner_reference,
     script_command,
 )
+from elasticjob_client.variables import check_variables
 
 MAX_JOB_FILE_BYTES = 1024 * 1024
 """The API server accepts no larger objects."""
@@ -60,6 +61,10 @@ class Submission:
     files: Mapping[str, bytes] = field(default_factory=dict)
     config_map: str = ""
     other: Callable[[], Submission] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse variables that the operator would refuse. Raises `WrongArgument`."""
+        check_variables(self.job)
 
     def manifests(self) -> list[Json]:
         """Return the objects, without the owner of the ConfigMap, which does not exist yet."""

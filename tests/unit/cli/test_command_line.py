@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import elasticjob_cli
 import pytest
 import yaml
 from elasticjob_cli.main import COMMANDS, GROUPS, command_line
@@ -156,6 +157,23 @@ def test_ctrl_c_while_a_command_is_imported_prints_nothing() -> None:
     command = [sys.executable, "-c", script, "list"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_nothing_slow_is_imported_before_ctrl_c_is_handled() -> None:
+    """A Ctrl-C before `main` prints a traceback, so what takes long is imported later."""
+    script = (
+        "import sys; before = set(sys.modules); import elasticjob_cli.main\n"
+        "print((set(sys.modules) - before) & {'logging', 'asyncio', 'typer', 'inspect'})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script],
+        env=os.environ | {"PYTHONPATH": str(Path(elasticjob_cli.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "set()\n"
 
 
 def test_a_command_that_does_not_exist_is_a_usage_error() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from elasticjob_api import file_digests, names
 from elasticjob_client.aio import AsyncClient
-from elasticjob_client.errors import ClientError
+from elasticjob_client.errors import ClientError, WrongArgument
 from elasticjob_client.manifests import (
     MAX_FILES_BYTES,
     MAX_JOB_NAME,
@@ -22,7 +24,13 @@ from elasticjob_client.manifests import (
     parse_workers,
     script_command,
 )
-from elasticjob_client.submission import MAX_JOB_FILE_BYTES, of_files, of_job_file, of_script
+from elasticjob_client.submission import (
+    MAX_JOB_FILE_BYTES,
+    Submission,
+    of_files,
+    of_job_file,
+    of_script,
+)
 
 
 def worker(**options: Any) -> dict[str, Any]:
@@ -259,3 +267,42 @@ async def test_workers_of_a_program_are_a_number_or_two(workers: Any) -> None:
 def test_a_script_whose_name_cannot_travel_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match="rename it"):
         of_script(tmp_path / "my script.py", Training(command=(), image="i"))
+
+
+@pytest.mark.parametrize(
+    ("framework", "name", "setter"),
+    [
+        ("custom", "ELASTICJOB_RANK", "agent"),
+        ("custom", "ELASTICJOB_WORKER_HOSTS", "agent"),
+        ("custom", "ELASTICJOB_TOKEN", "operator"),
+        ("pytorch", "WORLD_SIZE", "agent"),
+        ("custom", "WORLD_SIZE", None),
+        ("custom", "ELASTICJOB_FILES_SHA256", None),
+        ("pytorch", "MINE", None),
+    ],
+)
+def test_variables_that_the_operator_would_refuse_are_refused_in_scripts_and_job_files(
+    framework: str, name: str, setter: str | None
+) -> None:
+    training = Training(["python"], "i", framework=framework, env={"A": "1", name: "1"})
+    text = json.dumps(job_manifest("a", training))
+    submissions: tuple[Callable[[], Submission], ...] = (
+        lambda: of_files({"a.py": b""}, training, source="a.py", name=None),
+        lambda: of_job_file(text, source="a.yaml"),
+    )
+    for submitted in submissions:
+        if setter is None:
+            assert submitted()
+            continue
+        refused = rf"env\[1\]\.name: '{name}' is set by the {setter}"
+        with pytest.raises(WrongArgument, match=refused):
+            submitted()
+
+
+@pytest.mark.parametrize(
+    "change", [{"containers": []}, {"containers": ["a"]}, {"containers": [{"env": {"A": "1"}}]}]
+)
+def test_a_job_file_of_another_form_is_left_to_the_api_server(change: dict[str, Any]) -> None:
+    job = job_manifest("a", Training(["python"], "i"))
+    job["spec"]["replicaSpecs"]["worker"]["template"]["spec"] = change
+    assert of_job_file(json.dumps(job), source="a.yaml").job == job

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.reserved_variables import member_variable_names
+from elasticjob_operator.core.manifests.pods import agent_variables
 from elasticjob_operator.core.manifests.validation import validation_error
 
 Json = dict[str, Any]
@@ -90,6 +92,11 @@ def test_ports_that_clash_in_a_pod_are_refused_by_field(
 )
 def test_ports_that_clash_with_none_are_the_users(made: ElasticJob) -> None:
     assert validation_error(made) is None
+
+
+def test_the_variables_of_any_member_are_those_that_the_operator_sets() -> None:
+    set_here = {each["name"] for each in agent_variables(job({}), "worker", 0, 0, {})}
+    assert member_variable_names("pytorch") == set_here
 
 
 @pytest.mark.parametrize("name", ["ELASTICJOB_INDEX", "ELASTICJOB_TOKEN", "ELASTICJOB_SLOTS"])

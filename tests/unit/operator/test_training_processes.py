@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.reserved_variables import PROCESS_VARIABLES
 from elasticjob_operator.core.manifests.pods import member_pod
-from elasticjob_operator.core.manifests.process_variables import PROCESS_VARIABLES
 from elasticjob_operator.core.manifests.validation import validation_error
 from elasticjob_operator.core.model.observed import Defaults
 

@@ -13,11 +13,11 @@ from elasticjob_api.frameworks import FRAMEWORKS, torchrun
 from elasticjob_api.gpus import gpus_of, slots_error
 from elasticjob_api.meta import Object
 from elasticjob_api.quantity import parse_quantity, requested
+from elasticjob_api.reserved_variables import reserved_variable_error
 from elasticjob_api.resources import amount_error, bounded_resource, is_extended, name_error
 
 from elasticjob_operator.core.manifests import gang, launcher
 from elasticjob_operator.core.manifests.pods import agent_variables
-from elasticjob_operator.core.manifests.process_variables import process_variables
 
 Json = dict[str, Any]
 MAX_SPEC_BYTES = 512 * 1024
@@ -148,22 +148,9 @@ def _processes_error(job: ElasticJob, role: str, spec: ReplicaSpec) -> str | Non
 
 def _reserved_variable_error(job: ElasticJob, role: str, container: Json) -> str | None:
     """Return the variable of the container that the operator or the agent sets."""
-    of_world = process_variables(job)
     of_member = {variable["name"] for variable in agent_variables(job, role, 0, 0, container)}
-    for position, variable in enumerate(container.get("env") or ()):
-        name = variable.get("name")
-        if name in of_member:
-            return (
-                f"env[{position}].name: {name!r} is set by the operator, and says what member this "
-                "is; remove it"
-            )
-        if name in of_world:
-            return (
-                f"env[{position}].name: {name!r} is set by the agent, for each process of each "
-                "world (slotsPerReplica is their number, processRestartLimit how often a failed "
-                "one restarts); remove it"
-            )
-    return None
+    variables = [variable.get("name") for variable in container.get("env") or ()]
+    return reserved_variable_error(job, variables, of_member)
 
 
 def _torchrun_error(job: ElasticJob, container: Json) -> str | None:
