@@ -8,13 +8,14 @@ training loop with a checkpoint that all ranks share:
     for step in range(load_checkpoint(), total):
         train(step)
         elasticjob.report_step(step + 1, total=total, samples=batch)
-        if agreed_by_all_ranks(elasticjob.should_stop()):
+        if step + 1 < total and elasticjob.should_stop_together():
             save_checkpoint(step + 1)
             elasticjob.confirm_stop()
             raise SystemExit(0)
 """
 
 from elasticjob._agent_connection import AgentError
+from elasticjob.agreement import should_stop_together
 from elasticjob.checkpointer import Checkpointer
 from elasticjob.commit import may_commit
 from elasticjob.datasets import shards, stream_shards
@@ -42,6 +43,7 @@ __all__ = [
     "report_step",
     "shards",
     "should_stop",
+    "should_stop_together",
     "stream_shards",
     "text_shards",
     "world",

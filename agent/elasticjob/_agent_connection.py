@@ -53,8 +53,8 @@ class AgentConnection:
         self._writing = False
         self._disconnected = False
         self._announced_stoppable = False
-        self.stop_requested = False
-        """The agent has asked this process to stop."""
+        self.stop_event = threading.Event()
+        """Set when the agent has asked this process to stop."""
         self.stop_confirmed = False
         """This process has confirmed that it ends because of a stop."""
         self.notified_round = 0
@@ -123,7 +123,7 @@ class AgentConnection:
         if not self._announced_stoppable:
             self._announced_stoppable = True
             self.send({"stoppable": True})
-        return self.stop_requested
+        return self.stop_event.is_set()
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message, which another thread writes."""
@@ -145,7 +145,9 @@ class AgentConnection:
         """Wait at most `timeout` seconds for a world after that of a round, or for a stop."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self.notified_round > after or self.stop_requested or self._disconnected,
+                lambda: (
+                    self.notified_round > after or self.stop_event.is_set() or self._disconnected
+                ),
                 timeout,
             )
 
@@ -202,7 +204,8 @@ class AgentConnection:
     def _receive(self, message: dict[str, Any]) -> None:
         if message.get("stop") or "world_changed" in message:
             with self._changed:
-                self.stop_requested = self.stop_requested or bool(message.get("stop"))
+                if message.get("stop"):
+                    self.stop_event.set()
                 self.notified_round = max(self.notified_round, message.get("world_changed", 0))
                 self._changed.notify_all()
             return

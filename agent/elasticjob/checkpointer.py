@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from elasticjob._agent_connection import AgentError
+from elasticjob.agreement import AnyRank, can_stop_together, should_stop_together
 from elasticjob.checkpoint_storage import COMPLETE, CheckpointStorage, open_storage
 from elasticjob.commit import may_commit
 from elasticjob.key_value import KeyValue
@@ -61,7 +62,9 @@ class Checkpointer:
         Args:
             folder: of this job's checkpoints, which all members share; or a URL for fsspec.
             any_rank: returns whether its argument is true in any rank, for example by an
-                all-reduce. All ranks call it equally often. Needed in a world of more than one.
+                all-reduce. All ranks call it equally often, in each save. Without it the ranks
+                agree on a save through the master, so a save waits while no master runs. Needed in
+                a world with several roles, which call it after every step to agree on a stop.
             keep: the number of complete checkpoints to keep, at least 1.
             timeout: the seconds that a save may wait for the master. Keep it below half of
                 `drainSeconds`, the time for a stop.
@@ -71,14 +74,15 @@ class Checkpointer:
             AgentError: this world has ended.
         """
         self._world = world()
-        if any_rank is None and self._world.size > 1:
+        self._stops_together = can_stop_together()
+        if any_rank is None and not self._stops_together:
             raise ValueError(
-                f"any_rank is None; a world of {self._world.size} ranks needs it "
-                "to agree on its saves"
+                f"any_rank is None; a world of {self._world.size} ranks needs it to agree on its "
+                "stops and saves, unless all have an agent and the same role"
             )
         if keep < 1:
             raise ValueError(f"{keep=} must be 1 or more")
-        self._any_rank = any_rank or _alone
+        self._any_rank = any_rank or (_alone if self._world.size == 1 else AnyRank())
         self._keep = keep
         self._timeout = timeout
         self._storage: CheckpointStorage = open_storage(folder)
@@ -107,7 +111,7 @@ class Checkpointer:
         return opened
 
     def step(self, step: int, save: Save, *, due: bool = False, **report: Any) -> None:
-        """Report a step, save if `due` or if any rank was asked to stop, and end after a stop.
+        """Report a step, save if `due` or if this world has to stop, and end after a stop.
 
         All ranks call this after the same steps with the same `due`. Before it they call `done` for
         the shards of the step.
@@ -120,9 +124,13 @@ class Checkpointer:
 
         Raises:
             SystemExit: this process has confirmed a stop.
+            AgentError: this world has ended.
         """
         report_step(step, **report)
-        stop = self._any_rank(should_stop())
+        if self._stops_together:
+            stop = should_stop_together()
+        else:
+            stop = self._any_rank(should_stop())
         if (stop or due) and not self.save(step, save):
             log.warning("step %d: no checkpoint was saved; the one before counts", step)
         if stop:

@@ -10,8 +10,10 @@ from typing import Any
 import torch  # type: ignore[import-not-found, unused-ignore]
 from transformers import TrainerCallback  # type: ignore[import-not-found, unused-ignore]
 
+from elasticjob.agreement import can_stop_together, should_stop_together
 from elasticjob.commit import may_commit
 from elasticjob.progress import confirm_stop, report_step, should_stop
+from elasticjob.world import world
 
 
 class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
@@ -28,7 +30,8 @@ class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
         """Configure the callback.
 
         Args:
-            every: the number of steps after which the processes agree on whether to stop, by an
+            every: the number of steps after which a stop is possible. If other processes
+                than those of the world train, or these have several roles, they agree by an
                 all-reduce of one number.
 
         Raises:
@@ -47,7 +50,8 @@ class ElasticJob(TrainerCallback):  # type: ignore[misc, unused-ignore]
         """Report the step, and stop if any process of the world was asked to."""
         samples = args.train_batch_size * args.gradient_accumulation_steps
         report_step(state.global_step, total=_total(state), samples=samples)
-        if state.global_step % self._every == 0 and _any_process(should_stop(), args.device):
+        possible = state.global_step % self._every == 0 and state.global_step != state.max_steps
+        if possible and _stop_requested(args.device):
             self.stopped = control.should_save = control.should_training_stop = True
             control.should_evaluate = False  # it would precede the save and use up its time
         _veto_save(args, control)
@@ -85,11 +89,23 @@ def _veto_save(args: Any, control: Any) -> None:
         control.should_save = False
 
 
+def _stop_requested(device: Any) -> bool:
+    """Return whether the training stops after this step; the same result in all its processes."""
+    trains = torch.distributed.get_world_size() if _is_distributed() else 1
+    if trains == world().size and can_stop_together():
+        return should_stop_together()
+    return _any_process(should_stop(), device)
+
+
+def _is_distributed() -> bool:
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
+
+
 def _any_process(own: bool, device: Any) -> bool:
-    """Return whether `own` is true in any process of the world; the same result in all."""
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
+    """Return whether `own` is true in any process of the training; the same result in all."""
+    if not _is_distributed():
         return own
+    distributed = torch.distributed
     flag = torch.tensor(int(own), device=device)
     distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
     return bool(flag.item())

@@ -10,6 +10,7 @@ from typing import Any
 
 import keras  # type: ignore[import-not-found, unused-ignore]
 
+from elasticjob.agreement import can_stop_together, should_stop_together
 from elasticjob.progress import confirm_stop, report_step, should_stop
 from elasticjob.world import world
 
@@ -36,8 +37,10 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
             save: saves a checkpoint of a step, in every process, before the stop is confirmed. Let
                 rank 0 write another file and rename it if `elasticjob.may_commit()`.
             samples: the samples that this process trains in a step: its batch size.
-            agree: returns whether its argument is true in any process of the world, at the same
-                step in all, for example by an all-reduce. Needed in a world of more than one.
+            agree: returns whether its argument is true in any process, at the same step in all, for
+                example by an all-reduce. By default the processes of the world agree through the
+                master (`should_stop_together`). Needed if others than these train, or if they have
+                several roles.
             first_step: the steps finished before this `fit`; by default those of a restored
                 optimizer.
             total: all steps of the job; by default those of this `fit` and those before it.
@@ -46,13 +49,13 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
             ValueError: `agree` is missing.
         """
         super().__init__()
-        if agree is None and world().size > 1:
+        if agree is None and not can_stop_together():
             raise ValueError(
                 f"agree is not given: {world().size} processes have to stop after the same step"
             )
         self._save = save
         self._samples = samples
-        self._agree = agree or bool
+        self._agree = agree
         self._first_step = first_step
         self._total = total
         self._step = 0
@@ -86,11 +89,15 @@ class ElasticJob(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
             samples=steps * self._samples,
             metrics=_numbers(logs or {}),
         )
-        if self._agree(should_stop()):
+        if self._step != self._total and self._stop_requested():
             self.stopped = True
             self.model.stop_training = True
             self._save(self._step)  # now: a validation that follows could use up the time
             confirm_stop()
+
+    def _stop_requested(self) -> bool:
+        """Return whether the training stops after this step; the same result in all processes."""
+        return should_stop_together() if self._agree is None else self._agree(should_stop())
 
 
 def _numbers(logs: Mapping[str, Any]) -> dict[str, float]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from lightning.pytorch import Callback  # type: ignore[import-not-found, unused-ignore]
 
+from elasticjob.agreement import can_stop_together, should_stop_together
 from elasticjob.commit import may_commit
 from elasticjob.progress import confirm_stop, report_step, should_stop
 from elasticjob.world import world
@@ -33,7 +34,8 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
                 written under another name and renamed if `elasticjob.may_commit()`; a URL or a
                 folder is written in place.
             samples: the samples that this process trains in a step.
-            every: the number of steps after which the processes agree on whether to stop, by an
+            every: the number of steps after which a stop is possible. If other processes
+                than those of the world train, or these have several roles, they agree by an
                 all-reduce of one number.
 
         Raises:
@@ -65,9 +67,9 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
         self._step = step
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         report_step(step, total=self._total, samples=self._samples, metrics=metrics)
-        if step % self._every != 0:
+        if step % self._every != 0 or step == self._total:
             return
-        if trainer.strategy.reduce_boolean_decision(should_stop(), all=False):
+        if _stop_requested(trainer):
             self.stopped = True
             trainer.should_stop = True
             trainer.fit_loop.min_epochs = 0  # a stop does not wait for minima
@@ -87,3 +89,10 @@ class ElasticJob(Callback):  # type: ignore[misc, unused-ignore]
         trainer.save_checkpoint(part)
         if trainer.is_global_zero and may_commit():
             Path(part).replace(self._checkpoint)
+
+
+def _stop_requested(trainer: Any) -> bool:
+    """Return whether the training stops after this step; the same result in all its processes."""
+    if trainer.world_size == world().size and can_stop_together():
+        return should_stop_together()
+    return bool(trainer.strategy.reduce_boolean_decision(should_stop(), all=False))

@@ -48,7 +48,6 @@ LEARNING_RATE = 0.02
 MOMENTUM = 0.9
 SEED = 1
 CHECKPOINT_STEPS = 1000
-AGREE_STEPS = 10  # how often the processes agree on whether to stop: every 0.1 s
 LOG_STEPS = 50
 PREFETCH = 1024  # shards leased in advance, so that training continues without the master
 
@@ -242,7 +241,6 @@ def train(
 
     shard = take()  # in rank 0; the others get its number, counted from 1
     (number,) = processes.agree(number_of(shard))
-    samples = 0
     while state.step < total:
         report: dict[str, Any] = {"total": total}
         if number:
@@ -257,14 +255,10 @@ def train(
                     place = f"step {state.step}/{total} round {world.round} size {world.size}"
                     print(f"{place} loss {loss:.4f}", flush=True)
             shard = following
-            samples += int((part[2] > 0).sum())
-            if number and state.step % AGREE_STEPS and state.step < total:
-                continue
+            report["samples"] = int((part[2] > 0).sum())
         else:
             shard = take()
             (number,) = processes.agree(number_of(shard))
-        report["samples"] = samples
-        samples = 0
         due = bool(number) and state.step % CHECKPOINT_STEPS == 0
         checkpointer.step(state.step, save, due=due, **report)
     checkpointer.finish(total, save)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,23 @@ from elasticjob import _agent_connection
 
 
 class FakeAgent:
-    """Keeps training processes' messages, requests a stop, and answers `may_commit`."""
+    """Keeps training processes' messages, requests a stop, and answers some calls."""
 
     def __init__(
-        self, path: Path, *, stop_at: int | None, reads: bool, may_commit: bool | None
+        self,
+        path: Path,
+        *,
+        stop_at: int | None,
+        reads: bool,
+        may_commit: bool | None,
+        roles: Sequence[str],
     ) -> None:
         self.messages: list[dict[str, Any]] = []
         self.disconnects = 0
         self._stop_at = stop_at
         self._reads = reads
         self._may_commit = may_commit
+        self._roles = roles
         self._changed = threading.Condition()
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(str(path))
@@ -80,12 +87,19 @@ class FakeAgent:
                     connection.sendall(b'{"stop": true}\n')
                 if message.get("call") == "may_commit" and self._may_commit is not None:
                     result = {} if self._may_commit else {"why_not": "the others train without it"}
-                    connection.sendall(
-                        json.dumps({"id": message["id"], "result": result}).encode() + b"\n"
-                    )
+                    self._answer(connection, message["id"], result)
+                if message.get("call") == "members":
+                    self._answer(connection, message["id"], {"members": self._members()})
         with self._changed:
             self.disconnects += 1
             self._changed.notify_all()
+
+    def _answer(self, connection: socket.socket, call: int, result: dict[str, Any]) -> None:
+        connection.sendall(json.dumps({"id": call, "result": result}).encode() + b"\n")
+
+    def _members(self) -> list[dict[str, Any]]:
+        place = {"pod": "", "index": 0, "address": "", "node": ""}
+        return [{**place, "role": role} for role in self._roles]
 
 
 @contextmanager
@@ -96,13 +110,14 @@ def fake_agent(
     stop_at: int | None = None,
     reads: bool = True,
     may_commit: bool | None = True,
+    roles: Sequence[str] = ("worker",),
 ) -> Iterator[FakeAgent]:
     """Run a fake agent of this process, which opens a new connection to it.
 
-    `may_commit` is its answer; None for no answer.
+    `may_commit` is its answer; None for no answer. `roles` are those of the world's processes.
     """
     path = folder / "agent.sock"
-    agent = FakeAgent(path, stop_at=stop_at, reads=reads, may_commit=may_commit)
+    agent = FakeAgent(path, stop_at=stop_at, reads=reads, may_commit=may_commit, roles=roles)
     monkeypatch.setenv("ELASTICJOB_SOCKET", str(path))
     _agent_connection.reset_after_fork()
     try:

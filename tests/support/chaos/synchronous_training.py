@@ -1,7 +1,9 @@
 """Trains data-parallel.
 
-All processes agree after every step, and save the model with the account of its data. Usage:
-synchronous_training.py FOLDER SAMPLES STEP_SECONDS
+All processes meet after every step, and save the model with the account of its data. Usage:
+synchronous_training.py FOLDER SAMPLES STEP_SECONDS [master]
+
+With `master` they agree on their saves through the master, else by a collective of their own.
 
 The model is the list of its training data: [shard, round, rank].
 """
@@ -43,13 +45,13 @@ def load(checkpoint: str | None) -> Json:
 class Training:
     """One process of one world."""
 
-    def __init__(self, folder: Path, samples: int, seconds: float) -> None:
+    def __init__(self, folder: Path, samples: int, seconds: float, *, by_master: bool) -> None:
         self.seconds = seconds
         self.log = Log(folder / "log")
         self.world = elasticjob.world()
         self.agreement = Agreement()
         self.checkpointer = elasticjob.Checkpointer(
-            folder / "volume", any_rank=self._any_rank, timeout=5
+            folder / "volume", any_rank=None if by_master else self._any_rank, timeout=5
         )
         self.model: list[list[int]] = load(self.checkpointer.found)["model"]
         self.end = False
@@ -103,7 +105,9 @@ class Training:
 def main() -> None:
     """Train the remaining samples."""
     try:
-        Training(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])).run()
+        folder, samples, seconds = sys.argv[1:4]
+        by_master = sys.argv[4:] == ["master"]
+        Training(Path(folder), int(samples), float(seconds), by_master=by_master).run()
     except (WorldEnded, elasticjob.AgentError) as error:
         print(f"this world has ended: {error}", flush=True)
         end_of_world()

@@ -125,7 +125,7 @@ def test_a_stop_saves_confirms_and_ends_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmed: list[bool] = []
-    monkeypatch.setattr(checkpointer, "should_stop", lambda: True)
+    monkeypatch.setattr(checkpointer, "should_stop_together", lambda: True)
     monkeypatch.setattr(checkpointer, "confirm_stop", lambda: confirmed.append(True))
     training = Training(tmp_path)
     with pytest.raises(SystemExit) as ended:
