@@ -16,7 +16,7 @@ from elasticjob_api.v1 import agent_pb2, job_pb2
 
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnreachable, NoSuchObject
-from elasticjob_client.jobs import ENDED, get_job
+from elasticjob_client.jobs import ENDED, end_of, get_job
 from elasticjob_client.master import viewers_config_map, wait_for_starting_master
 from elasticjob_client.master_queries import JobSnapshot, Master, open_master
 
@@ -140,19 +140,12 @@ async def stored_master(cluster: Cluster, job: str, problem: ClientError) -> Sto
         raise type(problem)(f"{problem}; {none}") from problem
     if found.status.phase in ENDED and answers.autoscaling.waiting_for:
         answers.autoscaling.waiting_for = "nothing, as the job has ended"
-    why = f"{_why(found, problem)}; this is as of {format_time(answers.time)}"
+    end = end_of(found) if found.status.phase in ENDED else str(problem)
+    why = f"{end}; this is as of {format_time(answers.time)}"
     return StoredMaster(answers, why, is_last=isinstance(problem, MasterUnavailable))
 
 
 _EARLIER = "its operator or its master was of an earlier version, which stores nothing"
-
-
-def _why(job: ElasticJob, problem: ClientError) -> str:
-    where = f"job {job.metadata.namespace}/{job.metadata.name}"
-    if job.status.phase in ENDED:
-        message = f": {job.status.message}" if job.status.message else ""
-        return f"{where} has ended, as {job.status.phase}{message}"
-    return str(problem)
 
 
 def _world(answers: job_pb2.StoredAnswers) -> agent_pb2.World:

@@ -19,7 +19,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, Resource
 
 from elasticjob_client.cluster import Cluster, explained
 from elasticjob_client.errors import JobEnded, NoSuchObject, NotInTime, WrongArgument
-from elasticjob_client.jobs import ENDED, read
+from elasticjob_client.jobs import ENDED, end_of, read
 
 T = TypeVar("T")
 _PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -81,10 +81,7 @@ async def wait_for(
         if reached(job):
             return job
         if job.status.phase in ENDED:
-            message = f": {' '.join(job.status.message.split())}" if job.status.message else ""
-            raise JobEnded(
-                f"job {cluster.namespace}/{name} has ended, as {job.status.phase}{message}"
-            )
+            raise JobEnded(end_of(job))
         return None
 
     return await wait_until(cluster, ELASTIC_JOBS, name, check, seconds=seconds)

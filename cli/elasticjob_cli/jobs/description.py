@@ -172,7 +172,7 @@ def _plans(plans: Iterable[ScalePlan]) -> Table:
 
 
 def _failures(failures: Iterable[Failure], now: float) -> Table:
-    table = plain_table("AGE", "POD", "HOW", "DONE", "LAST WORDS")
+    table = plain_table("AGE", "POD", "HOW", "RULE", "LAST WORDS")
     for failure in failures:
         how = [failure.reason]
         if failure.exit_code is not None:

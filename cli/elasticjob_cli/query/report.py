@@ -156,7 +156,7 @@ def _column(metric: str) -> str:
 
 
 def _failures(failures: Iterable[job_pb2.PodFailure]) -> Table:
-    table = plain_table("TIME", "POD", "REASON", "DONE", "LAST WORDS")
+    table = plain_table("TIME", "POD", "REASON", "RULE", "LAST WORDS")
     for each in failures:
         row = (format_timestamp(each.time), each.pod, each.reason, each.action, each.message)
         add_row(table, *row)

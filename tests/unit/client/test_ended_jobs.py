@@ -12,6 +12,7 @@ from elasticjob_api.v1 import job_pb2
 from elasticjob_client.errors import JobEnded, MasterUnavailable
 from elasticjob_client.jobs import set_run_policy
 from elasticjob_client.report import open_master_or_report, stored_master
+from elasticjob_client.waiting import wait_for
 
 from tests.support.played_api import PlayedApi
 
@@ -51,6 +52,30 @@ async def test_the_auto_scaler_of_a_job_that_has_ended_waits_for_nothing(
     async with api.cluster(tmp_path) as cluster:
         found = await stored_master(cluster, "a", MasterUnavailable("it has no master"))
     assert (await found.get("Autoscaling")).waiting_for == waits_for
+
+
+async def test_the_end_of_a_job_is_one_line_with_the_last_line_of_its_traceback(
+    tmp_path: Path,
+) -> None:
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: no luck'
+    job = {
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u"},
+        "spec": {"framework": "custom", "replicaSpecs": {"worker": {"template": {}}}},
+        "status": {"phase": "Failed", "message": f"worker 0 failed: {trace}"},
+    }
+    packed = pack(job_pb2.StoredAnswers(job_uid="u"))
+    stored = {"binaryData": {names.REPORT_KEY: base64.b64encode(packed).decode()}}
+    api = PlayedApi({"GET elasticjobs/a": job, "GET configmaps/a-query": stored})
+    end = (
+        "job ns/a has ended, as Failed: worker 0 failed: Traceback (most recent call last): … "
+        "ValueError: no luck"
+    )
+    async with api.cluster(tmp_path) as cluster:
+        found = await stored_master(cluster, "a", MasterUnavailable("it has no master"))
+        assert found.why.startswith(f"{end}; this is as of ")
+        with pytest.raises(JobEnded) as ended:
+            await wait_for(cluster, "a", "succeeded")
+    assert str(ended.value) == end
 
 
 async def test_a_query_reads_the_job_once_to_find_its_master_and_once_for_its_end(
