@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import shlex
+import signal
 from pathlib import Path
 
 import pytest
+from elasticjob_cli.demo.observer import JobObserver
 
 from tests.support.e2e import pytorch_job
 from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SCRIPT, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
-from tests.support.e2e.trial import Trial, check_worlds, worlds
+from tests.support.e2e.trial import SECONDS, Trial, check_worlds, worlds
 from tests.support.local_run import local_run
+from tests.support.standby import in_standby
+from tests.support.wait import until
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
 EPOCHS = 300
+STANDBY_EPOCHS = 900
 LOCAL_EPOCHS = 600
 
 
@@ -44,6 +51,59 @@ async def test_ddp_trains_through_resizes_a_killed_process_and_a_killed_master(
     assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
     assert found[-1].size == 2 * SLOTS, found
     check_end(log, EPOCHS)
+
+
+@pytest.mark.guarantee("standby-like-a-cold-start")
+async def test_worlds_begin_with_processes_from_standby(sandbox: Sandbox, folder: Path) -> None:
+    python = pytorch_job.python()
+    job = pytorch_job.pytorch_job("ddp", folder, epochs=STANDBY_EPOCHS, command=[python])
+    job["spec"]["agent"] = {"standby": "Auto"}
+    sandbox.apply(job)
+    async with sandbox.observe("ddp") as observer:
+        trial = Trial(sandbox, observer, "ddp", python)
+        await trial.trains(2, beyond=100)
+        before = await _all_in_standby(sandbox, observer, 2)
+        await trial.scale(3)
+        assert before & _pids(sandbox, observer) == before, "the new world began without them"
+        before = await _all_in_standby(sandbox, observer, 3)
+        await trial.scale(2)
+        training = before & _pids(sandbox, observer)
+        assert len(training) == 2 * SLOTS
+        await _all_in_standby(sandbox, observer, 2)
+        os.kill(min(training), signal.SIGKILL)
+        await trial.timed("kill -9 of a process to next step", 2)
+        await trial.succeeds()
+        log = trial.log()
+    found = worlds(log)
+    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
+    check_end(log, STANDBY_EPOCHS)
+
+
+async def _all_in_standby(sandbox: Sandbox, observer: JobObserver, pods: int) -> set[int]:
+    """Wait until each training process of this number of pods has one in standby; return these."""
+
+    async def waiting() -> set[int]:
+        await asyncio.sleep(0.5)  # a look at all processes takes CPU from the training
+        return {
+            process.pid
+            for pod in observer.pods
+            for process in sandbox.processes(pod)
+            if in_standby(process.pid, process.cmdline())
+        }
+
+    return await until(
+        "processes in standby", waiting, lambda found: len(found) == pods * SLOTS, seconds=SECONDS
+    )
+
+
+def _pids(sandbox: Sandbox, observer: JobObserver) -> set[int]:
+    """Return the processes of the job's pods that are not in standby."""
+    return {
+        process.pid
+        for pod in observer.pods
+        for process in sandbox.processes(pod)
+        if not in_standby(process.pid, process.cmdline())
+    }
 
 
 @pytest.mark.guarantee("local-run")

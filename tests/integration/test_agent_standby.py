@@ -18,6 +18,7 @@ from elasticjob_api.v1 import agent_pb2 as pb
 
 from tests.support.agent_process import AgentProcess, Run, alive
 from tests.support.fake_master import FakeMaster, Received
+from tests.support.standby import in_standby
 from tests.support.wait import SECONDS, until
 
 AUTO = {names.ENV_STANDBY: "Auto"}
@@ -74,22 +75,10 @@ def children(pid: int) -> Iterator[tuple[int, list[str]]]:
 
 def waiting(agent: AgentProcess) -> list[int]:
     """Return the processes that wait for the agent's order."""
-    found = []
-    for pid, words in children(agent.process.pid):
-        at = [at for at, word in enumerate(words) if word.endswith("_standby_start.py")]
-        if not at:
-            continue
-        orders = int(words[at[0] + 1].split(",")[1])
-        try:
-            call = Path(f"/proc/{pid}/syscall").read_text().split()
-        except OSError:
-            continue
-        if call[0] == "0" and int(call[1], 16) == orders:
-            found.append(pid)
-    return found
+    return [pid for pid, words in children(agent.process.pid) if in_standby(pid, words)]
 
 
-async def in_standby(agent: AgentProcess, master: FakeMaster, count: int = 1) -> list[int]:
+async def ready(agent: AgentProcess, master: FakeMaster, count: int = 1) -> list[int]:
     """Wait until processes are ready, and the agent knows it."""
     await until("the processes are in standby", lambda: len(waiting(agent)) == count)
     await master.handled()
@@ -144,7 +133,7 @@ async def test_a_process_from_standby_sees_what_a_cold_one_sees(
     agent = await run(*command, **environment(program))
     await fake_master.begin(1, RANK="0", WORLD="w2")
     first = await shown(agent)
-    (standby,) = await in_standby(agent, fake_master)
+    (standby,) = await ready(agent, fake_master)
     await next_world(fake_master, 2, RANK="1", WORLD="w3")
     warm = await shown(agent)
     assert program.importers()[-1] == standby
@@ -178,7 +167,7 @@ async def warm_world(
     fake_master: FakeMaster, agent: AgentProcess, round_: int = 2, **variables: str
 ) -> int:
     """Begin a world in which the process in standby runs, and return its process id."""
-    (standby,) = await in_standby(agent, fake_master)
+    (standby,) = await ready(agent, fake_master)
     await next_world(fake_master, round_, **variables)
     return standby
 
@@ -236,7 +225,7 @@ async def test_a_killed_standby_falls_back_to_a_cold_process(
     agent = await run(sys.executable, "train.py", **environment(program))
     await fake_master.begin(1, W="1")
     assert await word(agent) == "1"
-    (standby,) = await in_standby(agent, fake_master)
+    (standby,) = await ready(agent, fake_master)
     os.kill(standby, signal.SIGKILL)
     await next_world(fake_master, 2, W="2")
     assert await word(agent) == "2"
@@ -275,7 +264,7 @@ async def test_importing_that_reads_a_variable_of_the_world_ends_standby_and_is_
     agent = await run(sys.executable, "train.py", **environment(program))
     await fake_master.begin(1, RANK="1")
     assert await word(agent) == "1"
-    await in_standby(agent, fake_master)
+    await ready(agent, fake_master)
     for round_ in (2, 3):
         await next_world(fake_master, round_, RANK=str(round_))
         assert await word(agent) == str(round_)
@@ -355,7 +344,7 @@ async def test_a_changed_script_runs_and_own_modules_are_read_anew(
     agent = await run(sys.executable, "train.py", **variables)
     await fake_master.begin(1)
     assert await word(agent) == "old 1"
-    (standby,) = await in_standby(agent, fake_master)
+    (standby,) = await ready(agent, fake_master)
     program.script("ANSWER = 22", "own.py")
     program.script("import time, slow, own\nprint('new', own.ANSWER, flush=True)\ntime.sleep(600)")
     await next_world(fake_master, 2)
@@ -441,7 +430,7 @@ async def test_later_imports_join_the_process_in_standby(
     agent = await run(sys.executable, "train.py", **environment(program))
     await fake_master.begin(1, W="1")
     await word(agent)
-    (standby,) = await in_standby(agent, fake_master)
+    (standby,) = await ready(agent, fake_master)
     assert program.importers()[-1] == standby
     (program.folder / "go").touch()
     assert await word(agent) == "1"
@@ -459,7 +448,7 @@ async def test_processes_in_standby_end_with_the_agent(
     agent = await run(sys.executable, "train.py", **environment(program))
     await fake_master.begin(1)
     await word(agent)
-    (standby,) = await in_standby(agent, fake_master)
+    (standby,) = await ready(agent, fake_master)
     agent.process.kill()
     await until("it has ended", lambda: not alive(standby))
 
@@ -471,7 +460,7 @@ async def test_the_end_of_a_broken_world_leaves_the_process_in_standby(
     agent = await run(sys.executable, "train.py", **environment(program))
     await fake_master.begin(1)
     assert await word(agent)
-    (standby,) = await in_standby(agent, fake_master)
+    (standby,) = await ready(agent, fake_master)
     await fake_master.order(stop=pb.Stop(round=1, grace_seconds=0))
     assert (await fake_master.exited(1)).exit_code == 128 + signal.SIGKILL
     await fake_master.begin(2)

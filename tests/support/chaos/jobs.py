@@ -94,6 +94,7 @@ class Job:
                 "limits": {"memory": "512Mi"},
             },
         }
+        standby = "Auto" if self.draw.program == "synchronous" else "None"
         worker = {
             "replicas": self.draw.workers,
             "minReplicas": 1,
@@ -108,7 +109,7 @@ class Job:
             "metadata": {"name": self.name},
             "spec": {
                 "framework": "custom",
-                "agent": {"source": "Image"},
+                "agent": {"source": "Image", "standby": standby},
                 "autoscaling": {"enabled": self.draw.auto, "cooldownSeconds": 8},
                 "health": {"lostSeconds": LOST_SECONDS},
                 "master": {"restartLimit": 10000},

@@ -5,7 +5,7 @@ synchronous_training.py FOLDER SAMPLES STEP_SECONDS [master]
 
 With `master` they agree on their saves through the master, else by a collective of their own.
 
-The model is the list of its training data: [shard, round, rank].
+Its processes begin from standby. The model is the list of its training data: [shard, round, rank].
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import elasticjob
+import numpy  # noqa: F401 (an installed package, which processes in standby import)
 from elasticjob.checkpoint_storage import Folder
 
 from tests.support.chaos.training import Agreement, Log, WorldEnded, end_of_world
