@@ -19,6 +19,7 @@ from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds, apply_policies
 from hypothesis import HealthCheck, settings
 
+from tests.support.local_job import LocalJob
 from tests.support.loopback import loopback_network
 from tests.support.operator_process import exists
 from tests.support.wait import until
@@ -123,6 +124,14 @@ def network() -> Iterator[str]:
     """Return the prefix of a /24 loopback network that no other test uses, as `127.4.5`."""
     with loopback_network() as prefix:
         yield prefix
+
+
+@pytest.fixture
+def local_job(tmp_path: Path, network: str) -> Iterator[LocalJob]:
+    """Return a job whose master and agents are local processes, which end with the test."""
+    job = LocalJob(tmp_path, network)
+    yield job
+    job.end()
 
 
 @pytest.fixture

@@ -23,7 +23,15 @@ from elasticjob.key_value import KeyValue, barrier
 from elasticjob.progress import checkpoint_requested, confirm_stop, report_step, should_stop
 from elasticjob.shards import Shard, Shards
 from elasticjob.text import TextShard, text_shards
-from elasticjob.world import Member, World, members, next_world, world, world_changed
+from elasticjob.world import (
+    Member,
+    World,
+    WorldChanged,
+    members,
+    next_world,
+    world,
+    world_changed,
+)
 
 __all__ = [
     "AgentError",
@@ -34,6 +42,7 @@ __all__ = [
     "Shards",
     "TextShard",
     "World",
+    "WorldChanged",
     "barrier",
     "checkpoint_requested",
     "confirm_stop",

@@ -23,7 +23,8 @@ from elasticjob.commit import may_commit
 from elasticjob.key_value import KeyValue
 from elasticjob.progress import confirm_stop, report_step, should_stop
 from elasticjob.shards import Shards
-from elasticjob.world import world
+from elasticjob.world import World
+from elasticjob.world import world as present_world
 
 log = logging.getLogger("elasticjob")
 
@@ -56,6 +57,7 @@ class Checkpointer:
         any_rank: Callable[[bool], bool] | None = None,
         keep: int = 3,
         timeout: float = 15.0,
+        world: World | None = None,
     ) -> None:
         """Find the newest checkpoint.
 
@@ -68,13 +70,15 @@ class Checkpointer:
             keep: the number of complete checkpoints to keep, at least 1.
             timeout: the seconds that a save may wait for the master. Keep it below half of
                 `drainSeconds`, the time for a stop.
+            world: of the checkpoints; this process' own one. In a world of one process, this
+                process alone saves for the others.
 
         Raises:
             ValueError: see `any_rank` and `keep`.
             AgentError: this world has ended.
         """
-        self._world = world()
-        self._stops_together = can_stop_together()
+        self._world = world or present_world()
+        self._stops_together = self._world.size == 1 or can_stop_together()
         if any_rank is None and not self._stops_together:
             raise ValueError(
                 f"any_rank is None; a world of {self._world.size} ranks needs it to agree on its "

@@ -11,6 +11,10 @@ from elasticjob import _process
 from elasticjob._agent_connection import agent_connection
 
 
+class WorldChanged(Exception):
+    """The present world ends: `elasticjob.torch` leaves it and joins the next one."""
+
+
 @dataclass(frozen=True)
 class World:
     """A set of training processes that work together, until the next change.

@@ -8,7 +8,7 @@ The protocol is JSON lines, which any interpreter can write. A process sends
     {"world": 3}               its parent has joined that world
     {"id": 1, "call": …}       a call
 and receives answers with the same id, {"stop": true}, and {"world_changed": 3} when it can join a
-new world by the call `next_world`.
+new world by the call `next_world`. `announced_world` returns that world without joining it.
 
 Any process that can open the socket may use the shards of this pod and read the list of hosts.
 """
@@ -221,6 +221,8 @@ class TrainingSocket:
         elif message.get("call") == "members":
             members = training_messages.processes(connection.members)
             connection.send({"id": message.get("id"), "result": {"members": members}})
+        elif message.get("call") == "announced_world":
+            connection.send({"id": message.get("id"), **self._announced_world(connection)})
         elif message.get("call") == "next_world":
             connection.send({"id": message.get("id"), **self._next_world(connection)})
         elif "id" in message and connection.calls >= MAX_CONCURRENT_CALLS:
@@ -246,25 +248,35 @@ class TrainingSocket:
         else:
             connection.send({"id": None, "error": "neither a step, nor a call with an id"})
 
-    def _next_world(self, connection: _Connection) -> dict[str, Any]:
-        """Let a process join the announced world, and return the answer: its place."""
+    def _announced_world(self, connection: _Connection) -> dict[str, Any]:
+        """Return the answer with the announced world, and a process' place in it."""
         world = self._announced.world
         if connection.round != self._round or not world.round:
             return {
                 "error": f"no other world was announced to the process of round {connection.round}"
             }
+        place = {
+            "round": world.round,
+            "rank": self._announced.rank + connection.local_rank,
+            "size": training_messages.world_size(world),
+            "members": training_messages.processes(world.members),
+        }
+        return {"result": place}
+
+    def _next_world(self, connection: _Connection) -> dict[str, Any]:
+        """Let a process join the announced world, and return the answer: its place."""
+        answer = self._announced_world(connection)
+        world = self._announced.world
+        if "error" in answer:
+            return answer
         connection.world_round = world.round
         connection.members = world.members
         self._joined_ranks.add(connection.local_rank)
         if len(self._joined_ranks) >= self._processes and self.joined_round < world.round:
             self.joined_round = world.round
             self._on_world_joined(world.round)
-        place = {
-            "round": world.round,
-            "rank": self._announced.rank + connection.local_rank,
-            "size": training_messages.world_size(world),
-        }
-        return {"result": place}
+        del answer["result"]["members"]  # the call `members` returns them
+        return answer
 
     def _introduce(self, connection: _Connection, message: dict[str, Any]) -> None:
         try:

@@ -257,7 +257,7 @@ class ReplicaSpec(Object, frozen=True):
         Meta(
             description="What happens to the role's processes when other members join or leave. "
             "Restart: they restart in the new world. Keep: they continue. Notify: they continue "
-            "and get the new world (framework custom only). Unset: Keep for TensorFlow's "
+            "and get the new world (frameworks custom and pytorch). Unset: Keep for TensorFlow's "
             "evaluator, and for its ps if the job has a chief; otherwise Restart."
         ),
     ] = None

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that o
 EPOCHS = 300
 STANDBY_EPOCHS = 900
 LOCAL_EPOCHS = 600
+WORLDS_EPOCHS = 600
 
 
 @pytest.mark.guarantee("several-processes-per-pod")
@@ -104,6 +105,39 @@ def _pids(sandbox: Sandbox, observer: JobObserver) -> set[int]:
         for process in sandbox.processes(pod)
         if not in_standby(process.pid, process.cmdline())
     }
+
+
+@pytest.mark.guarantee("pytorch-worlds")
+async def test_processes_continue_through_resizes_a_killed_master_and_a_killed_process(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    python = pytorch_job.python_for_worlds()
+    sandbox.apply(pytorch_job.pytorch_job("worlds", folder, epochs=WORLDS_EPOCHS, command=[python]))
+    async with sandbox.observe("worlds") as observer:
+        trial = Trial(sandbox, observer, "worlds", python, script="worlds.py")
+        await trial.trains(2, beyond=100)
+        first = {process.pid for process in trial.training_processes()}
+        assert len(first) == 2 * SLOTS
+        await trial.scale(3)
+        # The others train on until the new processes are ready.
+        await until("the world of three pods", lambda: _trains(trial, 3 * SLOTS))
+        await trial.scale(2)
+        assert {process.pid for process in trial.training_processes()} == first
+        await trial.survives_kill_of_the_master(2)
+        trial.kill_process(rank=3)
+        await trial.timed("kill -9 of a process to next step", 2)
+        assert len({process.pid for process in trial.training_processes()} & first) == SLOTS
+        await trial.succeeds()
+        log = trial.log()
+    found = worlds(log)
+    check_worlds(found, checkpoint_steps=1)
+    assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
+    assert found[-1].size == 2 * SLOTS, found
+    check_end(log, WORLDS_EPOCHS)
+
+
+async def _trains(trial: Trial, size: int) -> bool:
+    return f" size {size} loss" in trial.log()
 
 
 @pytest.mark.guarantee("local-run")

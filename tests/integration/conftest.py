@@ -1,6 +1,6 @@
 """Sets up a control plane without a node, or a master or agent process without a cluster."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc.aio
@@ -11,7 +11,6 @@ from elasticjob_localcluster.cluster import Cluster
 
 from tests.support import agent_process, master_on_kubernetes
 from tests.support.fake_master import FakeMaster
-from tests.support.local_job import LocalJob
 from tests.support.master_process import STANDALONE, Master, run_master
 
 
@@ -56,11 +55,3 @@ async def run(fake_master: FakeMaster, tmp_path: Path) -> AsyncIterator[agent_pr
     """Return a function that starts agents of the fake master."""
     async with agent_process.agents(fake_master.host, tmp_path) as start:
         yield start
-
-
-@pytest.fixture
-def local_job(tmp_path: Path, network: str) -> Iterator[LocalJob]:
-    """Return a job whose master and agents are local processes, which end with the test."""
-    job = LocalJob(tmp_path, network)
-    yield job
-    job.end()

@@ -100,10 +100,10 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "agent: None",
     ),
     "processes that read their world once told another one": (
-        job(framework="pytorch", roles={"worker": {"onWorldChange": "Notify"}}),
+        job(roles={"worker": {"onWorldChange": "Notify"}}),
         "spec.replicaSpecs",
-        'onWorldChange is Notify in role ["worker"], which needs framework custom',
-        "framework pytorch",
+        'onWorldChange is Notify in role ["worker"], which needs framework custom or pytorch',
+        "framework jax",
         "Restart or Keep",
     ),
     "nobody who tells the world": (

@@ -14,6 +14,7 @@ import yaml
 from elasticjob_kube.session import Json
 
 from tests.support.e2e.sandbox import EXAMPLES
+from tests.support.framework_python import installed_by
 
 STEPS_PER_EPOCH = 12
 BATCH = 125
@@ -21,7 +22,7 @@ CHECKPOINT_STEPS = 100
 SLOTS = 2
 SCRIPT = EXAMPLES / "frameworks" / "pytorch" / "train.py"
 RESOURCES = {"requests": {"cpu": "10m", "memory": "64Mi"}}
-_SOURCES = ":".join(str(EXAMPLES.parent / folder) for folder in ("agent", "api", "shards"))
+SOURCES = ":".join(str(EXAMPLES.parent / folder) for folder in ("agent", "api", "shards"))
 
 
 @cache
@@ -43,6 +44,20 @@ def python() -> str:
     return program
 
 
+@cache
+def python_for_worlds() -> str:
+    """Return an interpreter with PyTorch 2.1 or later: FRAMEWORK_PYTHON, else of callbacks_env.
+
+    Skip if there is none.
+    """
+    program = os.environ.get("FRAMEWORK_PYTHON") or installed_by("callbacks_env")
+    version = "import torch; print(*torch.__version__.split('.')[:2])"
+    done = subprocess.run([program, "-c", version], capture_output=True, text=True, check=False)
+    if done.returncode != 0 or tuple(map(int, done.stdout.split())) < (2, 1):
+        pytest.skip(f"{program} has no PyTorch 2.1 or later: run tools/callbacks_env (3 GB)")
+    return program
+
+
 def torchrun(python: str, logs: Path) -> list[str]:
     """Return the command of a Python's torchrun.
 
@@ -60,7 +75,7 @@ def variables(folder: Path, *, epochs: int) -> dict[str, str]:
         "EPOCHS": str(epochs),
         "CHECKPOINT_DIR": str(folder),
         "DIGITS": str(Path(digits.origin).parent / "datasets" / "data" / "digits.csv.gz"),
-        "PYTHONPATH": _SOURCES,
+        "PYTHONPATH": SOURCES,
         "PYTHONUNBUFFERED": "1",
         "GLOO_SOCKET_IFNAME": "lo",
     }
@@ -72,7 +87,7 @@ def pytorch_job(name: str, folder: Path, *, epochs: int, command: list[str]) -> 
     job["spec"]["runPolicy"]["cleanPodPolicy"] = "None"  # the test reads its log at the end
     pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
     (container,) = pod["containers"]
-    container["command"] = [*command, str(SCRIPT)]
+    container["command"] = [*command, str(SCRIPT.with_name(container["command"][-1]))]
     container["resources"] = RESOURCES
     container["env"] = [
         {"name": key, "value": value} for key, value in variables(folder, epochs=epochs).items()

@@ -30,13 +30,14 @@ SECONDS = 240.0
 class Trial:
     """One job under test, with the durations of its reactions.
 
-    `python` is the interpreter of its training processes.
+    `python` is the interpreter of its training processes, and `script` ends their command.
     """
 
     sandbox: Sandbox
     observer: JobObserver
     name: str
     python: str
+    script: str = "train.py"
     timings: dict[str, float] = field(default_factory=dict)
 
     async def trains(self, pods: int, *, after_round: int = 0, beyond: int = 0) -> int:
@@ -84,7 +85,7 @@ class Trial:
         return index
 
     def training_processes(self) -> list[psutil.Process]:
-        """Return the processes that run train.py, without their agents and torchruns."""
+        """Return the processes that run the script, without their agents and torchruns."""
         found = []
         for pod in self.observer.pods:
             for process in self.sandbox.processes(pod):
@@ -92,7 +93,11 @@ class Trial:
                 starter = any(
                     "torch.distributed.run" in word or "elasticjob-agent" in word for word in words
                 )
-                if not starter and words[0].startswith(self.python) and "train.py" in words[-1]:
+                if (
+                    not starter
+                    and words[0].startswith(self.python)
+                    and words[-1].endswith(self.script)
+                ):
                     found.append(process)
         return found
 

@@ -22,6 +22,7 @@ def job(
     gpus: int = 0,
     slots: int | None = None,
     agent: str = "Managed",
+    on_world_change: str | None = None,
     **container: Any,
 ) -> ElasticJob:
     limits = {"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}
@@ -36,6 +37,7 @@ def job(
         "template": {"spec": {"containers": [worker]}},
         "slotsPerReplica": slots,
         "agent": agent,
+        "onWorldChange": on_world_change,
     }
     return msgspec.convert(
         {
@@ -130,6 +132,15 @@ def test_a_variable_that_differs_from_world_to_world_is_refused_by_field_and_rea
 )
 def test_other_variables_are_the_users(framework: str, name: str) -> None:
     assert validation_error(job(framework, env=[{"name": name, "value": "0"}])) is None
+
+
+def test_torchrun_is_refused_where_processes_continue() -> None:
+    assert validation_error(job(command=["torchrun", "train.py"], on_world_change="Notify")) == (
+        f"{TEMPLATE}.command: torchrun starts its processes again in each world, but "
+        "onWorldChange is Notify; start the script itself, such as [python, train.py], or remove "
+        "onWorldChange"
+    )
+    assert validation_error(job(on_world_change="Notify")) is None
 
 
 def test_options_of_torchrun_that_the_agent_sets_are_refused_all_at_once() -> None:

@@ -142,7 +142,7 @@ def _processes_error(job: ElasticJob, role: str, spec: ReplicaSpec) -> str | Non
     container = spec.template["spec"]["containers"][0]
     if error := slots_error(spec.slots_per_replica, gpus_of(container)):
         return f"{field}.slotsPerReplica: {error}"
-    error = _reserved_variable_error(job, role, container) or _torchrun_error(job, container)
+    error = _reserved_variable_error(job, role, container) or _torchrun_error(job, spec, container)
     return error and f"{field}.template.spec.containers[0].{error}"
 
 
@@ -153,11 +153,16 @@ def _reserved_variable_error(job: ElasticJob, role: str, container: Json) -> str
     return reserved_variable_error(job, variables, of_member)
 
 
-def _torchrun_error(job: ElasticJob, container: Json) -> str | None:
-    """Return why options of torchrun in the command are refused."""
+def _torchrun_error(job: ElasticJob, spec: ReplicaSpec, container: Json) -> str | None:
+    """Return why torchrun, or options of it in the command, are refused."""
     command = [*(container.get("command") or ()), *(container.get("args") or ())]
     if job.spec.framework != "pytorch":
         return None
+    if spec.on_world_change == "Notify" and command and torchrun.is_torchrun(command):
+        return (
+            "command: torchrun starts its processes again in each world, but onWorldChange is "
+            "Notify; start the script itself, such as [python, train.py], or remove onWorldChange"
+        )
     error = torchrun.fixed_options(command, torchrun.FIELDS)
     return error and f"command: {error}"
 

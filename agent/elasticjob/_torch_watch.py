@@ -1,0 +1,99 @@
+"""Follows the announcements of worlds while the training computes.
+
+A process of an ended world may wait in a collective for another one that has gone. A thread breaks
+the group then. If processes only join, the present world trains on until they are ready.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+from elasticjob_api import names
+
+from elasticjob._agent_connection import AgentConnection, AgentError
+from elasticjob._torch_group import Meeting, Meetings
+
+DRAIN_SECONDS = 30.0
+"""The default of `drainSeconds`, the time to take a world."""
+
+_POLL_SECONDS = 0.05
+_NEWS_SECONDS = 1.0
+_JOIN_SECONDS = 2.0
+"""After the news of a next world, the time for which the others may still join the present one."""
+
+
+class Watch(threading.Thread):
+    """Watches one process' present world.
+
+    Attributes:
+        meeting: the present world; None: none.
+    """
+
+    def __init__(self, agent: AgentConnection, meetings: Meetings) -> None:
+        """Start."""
+        super().__init__(name="elasticjob-worlds", daemon=True)
+        self._agent = agent
+        self._meetings = meetings
+        self._closed = threading.Event()
+        self._due_round = -1
+        # Half of the time to take the world is left for the next commit.
+        drain_seconds = float(os.environ.get(names.ENV_DRAIN_SECONDS, DRAIN_SECONDS))
+        self._patience = drain_seconds / 2
+        self.meeting: Meeting | None = None
+        self.start()
+
+    def due(self, meeting: Meeting) -> bool:
+        """Return whether this process should end its world at the next commit."""
+        return self._due_round == meeting.round
+
+    def close(self) -> None:
+        """End."""
+        self._closed.set()
+
+    def run(self) -> None:
+        """Watch until the end of the process."""
+        watched: Meeting | None = None
+        since = 0.0
+        announced: dict[str, Any] = {"round": 0}
+        try:
+            while not self._closed.is_set():
+                meeting = self.meeting
+                if meeting is None or self._agent.notified_round <= meeting.round:
+                    self._wait(meeting)
+                    continue
+                if watched is not meeting:
+                    watched = meeting
+                    since = time.monotonic()
+                if announced["round"] < self._agent.notified_round:
+                    announced = self._agent.call("announced_world").result()
+                self._compare(meeting, announced, time.monotonic() - since)
+                self._closed.wait(_POLL_SECONDS)
+        except AgentError:
+            return  # the agent has ended, and this process ends with it
+
+    def _wait(self, meeting: Meeting | None) -> None:
+        if meeting is None or self._agent.stop_event.is_set():
+            self._closed.wait(_POLL_SECONDS)
+        else:
+            self._agent.wait_for_world(meeting.round, _NEWS_SECONDS)
+
+    def _compare(self, meeting: Meeting, announced: dict[str, Any], seconds: float) -> None:
+        """Decide what the announced world means for the present one."""
+        pods = {member["pod"] for member in announced["members"]}
+        if not meeting.pods <= pods or (not meeting.joined and seconds > _JOIN_SECONDS):
+            meeting.connections.cut()
+        elif seconds > self._patience or self._are_ready(meeting, announced):
+            self._due_round = meeting.round
+
+    def _are_ready(self, meeting: Meeting, announced: dict[str, Any]) -> bool:
+        """Return whether all that join wait for the others; only rank 0 knows it."""
+        joining = announced["size"] - meeting.size
+        if announced["rank"] != 0:
+            return False
+        try:
+            return self._meetings.arrived(announced["round"]) >= int(joining)
+        except RuntimeError:
+            return False  # the store does not answer: the others wait for the limit only
