@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -25,6 +26,8 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 _START = "_standby_start.py"
 _GO = b"g"
 _MORE = b"m"
+_PF_EXITING = 0x4
+"""The flag of Linux for a process that is ending."""
 _READ_BYTES = 1 << 16
 _MOST_BYTES = 4 << 20
 """The reports of one program beyond this are not read."""
@@ -113,6 +116,9 @@ class Interpreter:
 
     def go(self, environment: Mapping[str, str]) -> bool:
         """Let it run the program in an environment; return whether it still existed."""
+        if _is_dying(self.popen.pid):
+            self._close_orders()
+            return False
         try:
             self._write({"environment": dict(environment)})
             os.write(self._orders, _GO)
@@ -196,6 +202,21 @@ class Interpreter:
             self.prepared.set()
         else:
             self.reports.append(report)
+
+
+def _is_dying(pid: int) -> bool:
+    """Return whether a process has ended, or has been killed and not ended yet.
+
+    That takes a while on a busy node. Until then it could still be sent an order.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return True
+    state = fields[0]
+    flags = int(fields[6])
+    pending = int(fields[28])
+    return state in "ZX" or bool(flags & _PF_EXITING or pending & 1 << (signal.SIGKILL - 1))
 
 
 def _starter() -> str:
