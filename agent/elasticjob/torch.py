@@ -347,7 +347,7 @@ class _Session:
             return
         checkpointer = self._open()
         committed = self.state._committed
-        if not checkpointer.save(committed.step, lambda address: self._write(address)):
+        if not checkpointer.save(committed.step, self._write):
             log.warning("step %d: no checkpoint was saved; the one before counts", committed.step)
 
     def _write(self, address: str) -> None:

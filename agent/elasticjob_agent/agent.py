@@ -121,13 +121,9 @@ class Agent:
 
     def _send_imports(self, imports: bytes) -> None:
         """Send what the program imports, if this is the first member of its role in the world."""
-        running = self._state.running
-        first = (
-            next((m for m in running.members if m.role == self._config.role), None)
-            if running
-            else None
-        )
-        if first is not None and first.pod_uid == self._config.pod_uid:
+        members = self._state.running.members if self._state.running else ()
+        first = next((m.pod_uid for m in members if m.role == self._config.role), None)
+        if first == self._config.pod_uid:
             self._imports = pb.AgentMessage(imports=pb.Imports(plan=imports))
             self._connection.send(self._imports)
 

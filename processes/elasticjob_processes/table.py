@@ -7,6 +7,7 @@ The processes of a container are found by descent, by session, and by the variab
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 from elasticjob_api import names
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_PF_EXITING = 0x4
+"""The flag of Linux for a process that is ending."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,8 @@ def process_table() -> dict[int, ProcessEntry]:
 
 def read_process(pid: int) -> ProcessEntry | None:
     """Return one process; None if it is not live."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    # The second field is the program's name in brackets, which may contain blanks and brackets.
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    if fields[0] in (b"Z", b"X"):
+    fields = _fields(pid)
+    if fields is None:
         return None
     return ProcessEntry(
         parent=int(fields[1]),
@@ -60,6 +58,30 @@ def read_process(pid: int) -> ProcessEntry | None:
         resident=int(fields[21]) * _PAGE_BYTES,
         started=int(fields[19]),
     )
+
+
+def is_dying(pid: int) -> bool:
+    """Return whether a process is not live, or has been killed and not ended yet.
+
+    The latter takes a while on a busy node.
+    """
+    fields = _fields(pid)
+    if fields is None:
+        return True
+    flags = int(fields[6])
+    pending = int(fields[28])
+    return bool(flags & _PF_EXITING or pending & 1 << (signal.SIGKILL - 1))
+
+
+def _fields(pid: int) -> list[bytes] | None:
+    """Return the fields of /proc/PID/stat from the third one on; None if it is not live."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The second field is the program's name in brackets, which may contain blanks and brackets.
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if fields[0] in (b"Z", b"X") else fields
 
 
 def variable(pid: int, name: str) -> str | None:

@@ -85,25 +85,20 @@ async def _all_in_standby(sandbox: Sandbox, observer: JobObserver, pods: int) ->
 
     async def waiting() -> set[int]:
         await asyncio.sleep(0.5)  # a look at all processes takes CPU from the training
-        return {
-            process.pid
-            for pod in observer.pods
-            for process in sandbox.processes(pod)
-            if in_standby(process.pid, process.cmdline())
-        }
+        return _pids(sandbox, observer, standby=True)
 
     return await until(
         "processes in standby", waiting, lambda found: len(found) == pods * SLOTS, seconds=SECONDS
     )
 
 
-def _pids(sandbox: Sandbox, observer: JobObserver) -> set[int]:
-    """Return the processes of the job's pods that are not in standby."""
+def _pids(sandbox: Sandbox, observer: JobObserver, *, standby: bool = False) -> set[int]:
+    """Return the processes of the job's pods that are in standby, or those that are not."""
     return {
         process.pid
         for pod in observer.pods
         for process in sandbox.processes(pod)
-        if not in_standby(process.pid, process.cmdline())
+        if in_standby(process.pid, process.cmdline()) is standby
     }
 
 

@@ -7,7 +7,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any
 
 import psutil
 from elasticjob_processes.killing import kill_tree
+from elasticjob_processes.table import is_dying
 
 from elasticjob_agent import LIBRARY
 from elasticjob_agent.standby import plan
@@ -26,8 +26,6 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 _START = "_standby_start.py"
 _GO = b"g"
 _MORE = b"m"
-_PF_EXITING = 0x4
-"""The flag of Linux for a process that is ending."""
 _READ_BYTES = 1 << 16
 _MOST_BYTES = 4 << 20
 """The reports of one program beyond this are not read."""
@@ -82,6 +80,8 @@ class Interpreter:
         reports, reports_end = os.pipe()
         orders_end, self._orders = os.pipe()
         self._rests = rests
+        self.parts = list(parts or ())
+        """What it imports, or has imported, before an order to go."""
         self._write_plan(parts)
         if parts is None:
             os.write(self._orders, _GO)
@@ -110,13 +110,14 @@ class Interpreter:
         """Let it import more before the order to go."""
         self.reads = None
         self.prepared.clear()
+        self.parts += parts
         with contextlib.suppress(OSError):  # it has just ended
             self._write_plan(parts)
             os.write(self._orders, _MORE)
 
     def go(self, environment: Mapping[str, str]) -> bool:
         """Let it run the program in an environment; return whether it still existed."""
-        if _is_dying(self.popen.pid):
+        if is_dying(self.popen.pid):  # it could still be sent an order
             self._close_orders()
             return False
         try:
@@ -202,21 +203,6 @@ class Interpreter:
             self.prepared.set()
         else:
             self.reports.append(report)
-
-
-def _is_dying(pid: int) -> bool:
-    """Return whether a process has ended, or has been killed and not ended yet.
-
-    That takes a while on a busy node. Until then it could still be sent an order.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return True
-    state = fields[0]
-    flags = int(fields[6])
-    pending = int(fields[28])
-    return state in "ZX" or bool(flags & _PF_EXITING or pending & 1 << (signal.SIGKILL - 1))
 
 
 def _starter() -> str:

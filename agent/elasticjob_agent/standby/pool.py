@@ -104,14 +104,14 @@ class StandbyPool:
         Args:
             on_imports: called with what the program imports, for `import_first` of other members.
         """
-        published = b""
+        published: list[dict[str, Any]] = []
         while not self._dropped:
             await asyncio.sleep(CHECK_SECONDS)
             self._check()
-            known = self._imports()
-            if known not in (b"", published):
-                published = known
-                on_imports(known)
+            imported = self._imported()
+            if imported not in ([], published):
+                published = imported
+                on_imports(plan.encoded(imported))
 
     async def import_first(self, imports: bytes, slots: int, *, piped: bool) -> None:
         """Import what the program imports in another member, before this member joins the job.
@@ -143,13 +143,12 @@ class StandbyPool:
         self._dropped = True
         self._end_standby()
 
-    def _imports(self) -> bytes:
-        """Return what the first process imports; empty until one in standby has imported it."""
-        program = self._running.get(0)
+    def _imported(self) -> list[dict[str, Any]]:
+        """Return what the process in standby for the first one has imported; [] until it has."""
         standby = self._standby.get(0)
-        if program is None or standby is None or standby.reads is None or self._dropped:
-            return b""
-        return plan.encoded(plan.plan(program.reports[: standby.learned]))
+        if 0 not in self._running or standby is None or standby.reads is None:
+            return []
+        return list(standby.parts)
 
     def _hand_over(
         self, standby: Interpreter, environment: Mapping[str, str], *, piped: bool

@@ -130,16 +130,15 @@ async def _wait_for_size(info: RunInfo, size: int, *, seconds: float | None) -> 
     try:
         while not await _trains_with(info, size):
             if deadline is not None and time.monotonic() >= deadline:
-                raise NotInTime(
-                    f"run {info.name} does not train with {size} workers within {seconds:g} s"
-                )
+                break
             await asyncio.sleep(_POLL_SECONDS)
-    except NotInTime:
-        raise
+        else:
+            return
     except ClientError as error:
         if find(base_folder(os.environ), info.name) is None:
             raise JobEnded(f"run {info.name} has ended") from error
         raise
+    raise NotInTime(f"run {info.name} does not train with {size} workers within {seconds:g} s")
 
 
 async def _trains_with(info: RunInfo, size: int) -> bool:
