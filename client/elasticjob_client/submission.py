@@ -44,6 +44,12 @@ _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_CHARACTERS = 5
 _FILE_NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 """The keys of a ConfigMap."""
+_CANNOT_START = {
+    "action": "FailJob",
+    "exitCodes": [1],
+    "messagePattern": r"(^|\n)(SyntaxError|IndentationError|TabError|ModuleNotFoundError): .*\s*$",
+}
+"""Another pod has the same files and the same image, so its program cannot start either."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,8 @@ def of_files(
 ) -> Submission:
     """Return the submission of files and of the command that runs them.
 
+    The job fails without a restart if Python cannot compile a file or does not find a module.
+
     Args:
         files: contents by name.
         training: its command runs the files.
@@ -162,6 +170,7 @@ def of_files(
     Raises:
         ClientError: the files are too large, or there is no such framework.
     """
+    training = replace(training, restart_rules=[*training.restart_rules, _CANNOT_START])
 
     def named(name: str, other: Callable[[], Submission] | None) -> Submission:
         config_map = f"{name}-script-{_suffix()}"

@@ -202,6 +202,26 @@ def test_following_a_failing_job_prints_its_output_and_returns_its_exit_code(
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("import module_that_no_image_has", "ModuleNotFoundError: No module named"),
+        ("for rank in", "SyntaxError: invalid syntax"),
+    ],
+)
+def test_a_submitted_script_that_cannot_start_fails_without_a_restart(
+    sandbox: Sandbox, tmp_path: Path, line: str, error: str
+) -> None:
+    (tmp_path / "train.py").write_text(f"{line}\n")
+    options = [f"--image={images.TRAINER}", "--workers=2", "--framework=jax", "--follow"]
+    done = CommandLineUser(sandbox).run("submit", str(tmp_path / "train.py"), *options)
+    assert done.returncode == 3, done.stderr
+    status = json.loads(sandbox.kubectl("get", "ej/train", "-o", "json"))["status"]
+    assert status["phase"] == "Failed"
+    assert error in status["message"]
+    assert status.get("restarts", 0) == 0, status
+
+
 def finish(sandbox: Sandbox, job: str, folder: Path) -> None:
     """Let each worker's script end, wherever it has its files.
 
