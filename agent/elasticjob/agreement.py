@@ -34,7 +34,8 @@ def should_stop_together() -> bool:
 
     Raises:
         ValueError: the processes of the world have several roles.
-        AgentError: this process was asked to stop, but its world has ended.
+        AgentError: this process was asked to stop, but its world has ended, or a rank has ended
+            before it was asked.
     """
     agent = agent_connection()
     if agent is None or _process.size() == 1:
@@ -131,7 +132,7 @@ def highest_limit(limit: int) -> int:
     """Publish the limit of this rank; return the highest one when all ranks have published theirs.
 
     Raises:
-        AgentError: this world has ended.
+        AgentError: this world has ended, or a rank of it that has not published its limit.
     """
     store = KeyValue()
     present: bytes | None = None

@@ -102,7 +102,8 @@ def barrier(name: str, *, timeout: float | None = None) -> None:
 
     Raises:
         TimeoutError: not all have arrived in time; the message names some that have not.
-        AgentError: this world has ended, or the agent is unreachable.
+        AgentError: this world has ended, a process of it has ended before it has called this, or
+            the agent is unreachable.
     """
     agent = agent_connection()
     if agent is None:

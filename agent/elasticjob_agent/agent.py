@@ -263,7 +263,9 @@ class Agent:
         """Wait until the processes have exited, and raise the events of that."""
         kills = self._usage_monitor.memory_kills()
         watching = self._spawn(watch.run()) if watch else None
-        if await processes.failure() and len(processes) > 1:
+        failed = await processes.failure()
+        if failed is not None and len(processes) > 1:
+            self._training_socket.process_ended(failed)
             self._handle(events.ProcessFailed(confirmed=self._training_socket.stop_confirmed))
         code, message = await processes.wait()
         failed_at = (watch and watch.failed_at) or processes.failed_at

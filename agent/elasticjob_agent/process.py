@@ -153,12 +153,15 @@ class TrainingProcesses:
         self._processes.append(TrainingProcess(prefix, self._ended))
         return self._processes[-1]
 
-    async def failure(self) -> bool:
-        """Wait until one has failed or all have exited with 0; return whether one has failed."""
+    async def failure(self) -> int | None:
+        """Wait until one has failed or all have exited with 0; return the place of the failed one.
+
+        None: none has failed.
+        """
         while self._failed is None and not self._all_have_ended:
             self._one_has_ended.clear()
             await self._one_has_ended.wait()
-        return self._failed is not None
+        return None if self._failed is None else self._processes.index(self._failed)
 
     async def wait(self) -> tuple[int, str]:
         """Wait until all have exited, with all their descendants.

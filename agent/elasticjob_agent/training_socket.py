@@ -172,6 +172,11 @@ class TrainingSocket:
         self._announced = agent_pb2.WorldChanged()
         self._joined_ranks = set()
         self.joined_round = 0
+        self._proxy.local_barriers.begin_processes()
+
+    def process_ended(self, local_rank: int) -> None:
+        """End the waits of the other processes for one that has ended."""
+        self._proxy.local_barriers.process_ended(local_rank)
 
     def change_world(self, change: agent_pb2.WorldChanged) -> None:
         """Announce the next world to the present processes, unless they know it or a later one."""
@@ -180,7 +185,7 @@ class TrainingSocket:
             return
         self._announced = change
         self._joined_ranks = set()
-        self._proxy.world_over(round_)
+        self._proxy.local_barriers.begin(round_)
         for connection in self._connections:
             connection.send({"world_changed": round_})
 

@@ -89,30 +89,42 @@ COUNTING = """
 """A program without collectives, in which rank 1 is slower."""
 
 
+def suspended(agent: subprocess.Popen[bytes], script: Path, rank: int) -> psutil.Process:
+    """Suspend the process of a rank, so that it cannot publish its limit, and return it."""
+    for child in psutil.Process(agent.pid).children(recursive=True):
+        if str(script) in child.cmdline() and child.environ()[names.ENV_RANK] == str(rank):
+            child.suspend()
+            return child
+    raise AssertionError(f"no process of rank {rank}")
+
+
 @pytest.mark.guarantee("ranks-stop-together")
-@pytest.mark.thorough
-def test_the_others_end_in_time_if_a_rank_dies_before_it_agrees(local_job: LocalJob) -> None:
+@pytest.mark.parametrize("pods", [2, 1])
+def test_a_rank_that_dies_before_it_agrees_ends_the_agreement_of_the_others(
+    local_job: LocalJob, pods: int
+) -> None:
+    """Otherwise the others would wait for its limit until they are terminated."""
     job = local_job
     script = job.folder / "train.py"
     script.write_text(textwrap.dedent(COUNTING))
-    job.start_master()
+    job.start_master(pods)
+    slots = {names.ENV_SLOTS: str(2 // pods)}
     command = (sys.executable, "-u", str(script))
-    agents = [job.start_agent(index, *command) for index in range(2)]
+    agents = [job.start_agent(index, *command, **slots) for index in range(pods)]
     for rank in range(2):  # from its first call on it is asked, and not terminated at once
         job.wait_for_line(f"round 1 size 2 rank {rank} step 2")
-    training = {
-        int(child.environ()[names.ENV_RANK]): (agent, child)
-        for agent in agents
-        for child in psutil.Process(agent.pid).children(recursive=True)
-        if str(script) in child.cmdline()
+    by_rank = {
+        int(line.split("rank ")[1].split()[0]): agent
+        for index, agent in enumerate(agents)
+        for line in (job.folder / f"worker-{index}.log").read_text().splitlines()
+        if "size 2 rank" in line
     }
-    leaver, waiting = training[0]
-    _, dying = training[1]
-    dying.suspend()  # so it cannot publish its limit
+    leaver = by_rank[0]
+    dying = suspended(by_rank[1], script, 1)
     leaver.send_signal(signal.SIGTERM)
     job.wait_for_line("rank 0 is asked to stop")
     dying.kill()
     job.wait("the leaver ends", lambda: leaver.poll() is not None)
-    assert not waiting.is_running()
     assert leaver.returncode == names.EXIT_DRAINED, job.log()
+    assert "AgentError: the ranks cannot agree to stop" in job.log(), "it was terminated"
     assert "rank 1 is asked to stop" not in job.log()

@@ -92,6 +92,30 @@ async def test_a_barrier_opens_when_all_have_arrived(channel: grpc.aio.Channel) 
     )
 
 
+@pytest.mark.guarantee("ranks-stop-together")
+async def test_a_barrier_ends_when_a_process_that_has_not_arrived_ends(
+    channel: grpc.aio.Channel,
+) -> None:
+    first, second = await world_of_two(channel)
+    stub = RendezvousServiceStub(channel)
+
+    def at(agent: Agent, number: int) -> pb.BarrierRequest:
+        return pb.BarrierRequest(
+            round=1, name="b", number=number, pod_uid=agent.uid, wait_seconds=20
+        )
+
+    await asyncio.gather(stub.Barrier(at(first, 0)), stub.Barrier(at(second, 0)))
+    waiting = asyncio.ensure_future(stub.Barrier(at(first, 1)))
+    second.running = 0
+    await second.send(exited=agent_pb2.ProcessExited(round=1, exit_code=1, retry=True))
+    problem = f"barrier 'b' cannot be passed: 1 of the processes .* {second.name}"
+    with pytest.raises(grpc.aio.AioRpcError, match=problem) as refusal:
+        await waiting
+    assert refusal.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    await stub.Barrier(at(first, 0))  # the use before was passed
+    await until("a new world of both", lambda: first.running == second.running == 2)
+
+
 async def test_waits_end_with_the_round_and_the_next_round_starts_empty(
     channel: grpc.aio.Channel,
 ) -> None:

@@ -14,12 +14,16 @@ MOST_BARRIERS = 1024
 
 @dataclass
 class _Barrier:
-    """The present use of a barrier, counted from 0, and the local ranks that have arrived."""
+    """The present use of a barrier, counted from 0, and the local ranks that have arrived.
+
+    Attributes:
+        problem: why the processes do not wait for it any more.
+    """
 
     number: int = 0
     arrived: set[int] = field(default_factory=set)
     passed: asyncio.Event = field(default_factory=asyncio.Event)
-    over: bool = False
+    problem: str = ""
 
 
 class LocalBarriers:
@@ -28,16 +32,33 @@ class LocalBarriers:
     def __init__(self) -> None:
         self._round = 0
         self._barriers: dict[str, _Barrier] = {}
+        self._ended: set[int] = set()
 
     def begin(self, round_: int) -> None:
         """Begin the world of a later round, and release the processes that wait in earlier ones."""
         if round_ <= self._round:
             return
-        earlier = self._barriers
         self._round = round_
+        self._end_waits(f"its world has ended; the world of round {round_} has begun")
+
+    def begin_processes(self) -> None:
+        """Begin with new processes, which have reached no barrier."""
+        self._ended = set()
+        self._end_waits("its processes have ended")
+
+    def process_ended(self, local_rank: int) -> None:
+        """End the waits for a process of this member that has ended."""
+        self._ended.add(local_rank)
+        for barrier in self._barriers.values():
+            if local_rank not in barrier.arrived:
+                barrier.problem = _has_ended(local_rank)
+                barrier.passed.set()
+
+    def _end_waits(self, problem: str) -> None:
+        earlier = self._barriers
         self._barriers = {}
         for barrier in earlier.values():
-            barrier.over = True
+            barrier.problem = problem
             barrier.passed.set()
 
     async def arrive(self, name: str, number: int, caller: Caller, seconds: float | None) -> None:
@@ -47,7 +68,7 @@ class LocalBarriers:
 
         Raises:
             TimeoutError: not all have arrived within `seconds`; the message names the missing ones.
-            CallError: there are too many barriers, or the world has ended.
+            CallError: there are too many barriers, or the world or a missing process has ended.
         """
         if caller.local_size == 1 or caller.world_round < self._round:
             return  # alone, or in a world that has ended, which the master refuses
@@ -61,6 +82,8 @@ class LocalBarriers:
             return
         barrier.arrived.add(caller.local_rank)
         passed = barrier.passed
+        for ended in self._ended - barrier.arrived:
+            raise CallError(f"barrier {name!r}: {_has_ended(ended)}")
         if len(barrier.arrived) >= caller.local_size:
             passed.set()
             self._barriers[name] = _Barrier(barrier.number + 1)
@@ -75,7 +98,9 @@ class LocalBarriers:
             raise TimeoutError(
                 f"barrier {name!r}: {absent}, local ranks {', '.join(missing)}"
             ) from None
-        if barrier.over:
-            raise CallError(
-                f"barrier {name!r}: its world has ended; the world of round {self._round} has begun"
-            )
+        if barrier.problem:
+            raise CallError(f"barrier {name!r}: {barrier.problem}")
+
+
+def _has_ended(local_rank: int) -> str:
+    return f"the process of local rank {local_rank} of this pod has ended and had not arrived"

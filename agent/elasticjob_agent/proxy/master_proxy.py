@@ -26,12 +26,14 @@ class MasterProxy:
     def __init__(self, channel: grpc.aio.Channel, pod_uid: str) -> None:
         """Call over a channel to the master, in the name of a pod."""
         self._shards = ShardProxy(channel, pod_uid)
-        self._values = ValuesAndBarriers(channel, pod_uid)
+        values = ValuesAndBarriers(channel, pod_uid)
+        self.local_barriers = values.local_barriers
+        """Where the processes of this pod meet."""
         self._shell_messages = ShellMessages(channel, pod_uid)
         self._discovery = DiscoveryServiceStub(channel)
         self._handlers: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
             **self._shards.handlers,
-            **self._values.handlers,
+            **values.handlers,
             **self._shell_messages.handlers,
             "hosts": self._hosts,
         }
@@ -62,10 +64,6 @@ class MasterProxy:
                 for host in answer.hosts
             ]
         }
-
-    def world_over(self, round_: int) -> None:
-        """Release the processes that wait in worlds before that of a round."""
-        self._values.world_over(round_)
 
     def leased_shards(self) -> list[agent_pb2.LeasedShards]:
         """Return the leased shards of which no master has confirmed a report."""

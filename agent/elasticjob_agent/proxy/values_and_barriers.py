@@ -33,7 +33,8 @@ class ValuesAndBarriers:
         """Call over a channel to the master, in the name of a pod."""
         self._stub = RendezvousServiceStub(channel)
         self._pod_uid = pod_uid
-        self._local_barriers = LocalBarriers()
+        self.local_barriers = LocalBarriers()
+        """Where the processes of this pod meet."""
         self.handlers: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
             "set_value": self._set,
             "get_values": self._get,
@@ -46,10 +47,6 @@ class ValuesAndBarriers:
         """The handlers by the name of the call; they raise KeyError, TypeError or ValueError for a
         bad request.
         """
-
-    def world_over(self, round_: int) -> None:
-        """Release the processes that wait at barriers of worlds before that of a round."""
-        self._local_barriers.begin(round_)
 
     async def _set(self, request: Request, caller: Caller) -> Request:
         expected = request.get("expected")
@@ -108,7 +105,7 @@ class ValuesAndBarriers:
         seconds = None if timeout is None else _seconds(timeout)
         try:
             # The master counts members: this one arrives with its last process.
-            await self._local_barriers.arrive(message.name, message.number, caller, seconds)
+            await self.local_barriers.arrive(message.name, message.number, caller, seconds)
         except TimeoutError as late:
             return {"late": str(late)}
         rest = None if seconds is None else max(0.0, begun + seconds - time.monotonic())

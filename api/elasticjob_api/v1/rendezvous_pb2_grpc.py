@@ -99,7 +99,8 @@ class RendezvousServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Barrier(self, request, context):
-        """Barrier returns when every member of the round's world has called it with this name and number.
+        """Barrier returns when every member of the round's world has called it with this name and number. It fails with
+        FAILED_PRECONDITION when the process of a member that has not called it has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

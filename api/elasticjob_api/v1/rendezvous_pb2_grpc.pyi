@@ -41,7 +41,9 @@ class RendezvousServiceStub:
     AddValue: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.AddValueRequest, _rendezvous_pb2.AddValueResponse]
     DeleteValue: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.DeleteValueRequest, _rendezvous_pb2.DeleteValueResponse]
     Barrier: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.BarrierRequest, _rendezvous_pb2.BarrierResponse]
-    """Barrier returns when every member of the round's world has called it with this name and number."""
+    """Barrier returns when every member of the round's world has called it with this name and number. It fails with
+    FAILED_PRECONDITION when the process of a member that has not called it has ended.
+    """
     MayCommit: _grpc.UnaryUnaryMultiCallable[_rendezvous_pb2.MayCommitRequest, _rendezvous_pb2.MayCommitResponse]
     """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. If the
     others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION. While the master
@@ -61,7 +63,9 @@ class RendezvousServiceAsyncStub(RendezvousServiceStub):
     AddValue: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.AddValueRequest, _rendezvous_pb2.AddValueResponse]  # type: ignore[assignment]
     DeleteValue: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.DeleteValueRequest, _rendezvous_pb2.DeleteValueResponse]  # type: ignore[assignment]
     Barrier: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.BarrierRequest, _rendezvous_pb2.BarrierResponse]  # type: ignore[assignment]
-    """Barrier returns when every member of the round's world has called it with this name and number."""
+    """Barrier returns when every member of the round's world has called it with this name and number. It fails with
+    FAILED_PRECONDITION when the process of a member that has not called it has ended.
+    """
     MayCommit: _aio.UnaryUnaryMultiCallable[_rendezvous_pb2.MayCommitRequest, _rendezvous_pb2.MayCommitResponse]  # type: ignore[assignment]
     """MayCommit succeeds while the process belongs to the present world, so that it may make a checkpoint final. If the
     others train without it, because it was lost or cut off, it is refused with FAILED_PRECONDITION. While the master
@@ -108,7 +112,9 @@ class RendezvousServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rendezvous_pb2.BarrierRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rendezvous_pb2.BarrierResponse, _abc.Awaitable[_rendezvous_pb2.BarrierResponse]]:
-        """Barrier returns when every member of the round's world has called it with this name and number."""
+        """Barrier returns when every member of the round's world has called it with this name and number. It fails with
+        FAILED_PRECONDITION when the process of a member that has not called it has ended.
+        """
 
     @_abc_1.abstractmethod
     def MayCommit(

@@ -83,3 +83,27 @@ async def test_a_process_that_waits_in_an_ended_world_is_released() -> None:
     barriers.begin(2)
     with pytest.raises(CallError, match="its world has ended; the world of round 2 has begun"):
         await waiting
+
+
+@pytest.mark.guarantee("several-processes-per-pod")
+async def test_a_process_that_ends_before_it_arrives_releases_the_others() -> None:
+    barriers = LocalBarriers()
+    waiting = asyncio.create_task(barriers.arrive("loaded", 0, FIRST, None))
+    await asyncio.sleep(0)
+    barriers.process_ended(SECOND.local_rank)
+    problem = "barrier 'loaded': the process of local rank 1 of this pod has ended"
+    with pytest.raises(CallError, match=problem):
+        await waiting
+    with pytest.raises(CallError, match=problem):
+        await barriers.arrive("loaded", 0, FIRST, None)
+    barriers.begin_processes()
+    await asyncio.gather(*(barriers.arrive("loaded", 0, each, None) for each in (FIRST, SECOND)))
+
+
+async def test_a_process_that_ends_after_it_has_arrived_holds_nobody_up() -> None:
+    barriers = LocalBarriers()
+    arrived = asyncio.create_task(barriers.arrive("loaded", 0, SECOND, None))
+    await asyncio.sleep(0)
+    barriers.process_ended(SECOND.local_rank)
+    await barriers.arrive("loaded", 0, FIRST, None)
+    await arrived

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from elasticjob_api.refusals import BadRequest, LimitReached
+from elasticjob_api.refusals import BadRequest, LimitReached, NotCurrent
 from elasticjob_master.core.sync import key_value
 from elasticjob_master.core.sync.barrier import MOST_BARRIERS, MOST_WAITING, Barriers
 from elasticjob_master.core.sync.key_value import KeyValueStore
@@ -161,6 +161,51 @@ def test_no_member_passes_a_barrier_before_all_have_arrived_as_often(
             assert barriers.arrive("b", uses[uid] - 1, uid, world), (
                 "a repeated request does not wait again"
             )
+
+
+@given(
+    st.integers(2, 4),
+    st.lists(
+        st.tuples(st.sampled_from(["arrive", "end", "decide"]), st.integers(0, 3)), max_size=40
+    ),
+)
+def test_a_use_of_a_barrier_is_passed_by_all_or_given_up_for_all(
+    size: int, actions: list[tuple[str, int]]
+) -> None:
+    world = [f"u{n}" for n in range(size)]
+    barriers = Barriers()
+    uses = dict.fromkeys(world, 0)
+    ended: dict[str, str] = {}
+    given_up: int | None = None
+    for action, number in actions:
+        uid = world[number % size]
+        if action == "end":
+            ended[uid] = f"pod-{uid}"
+        elif action == "decide":
+            if barriers.give_up(ended):
+                given_up = barriers.times_passed("b")
+        elif uid not in ended:
+            if uses[uid] == given_up:
+                with pytest.raises(NotCurrent):
+                    barriers.arrive("b", uses[uid], uid, world)
+            else:
+                uses[uid] += barriers.arrive("b", uses[uid], uid, world)
+    if given_up is not None:
+        assert barriers.times_passed("b") == given_up, "it was passed after it was given up"
+        assert not barriers.waited_for
+
+
+def test_a_barrier_is_given_up_only_for_a_member_that_has_not_arrived() -> None:
+    barriers = Barriers()
+    world = ["u0", "u1", "u2"]
+    barriers.arrive("b", 0, "u0", world)
+    assert barriers.give_up({"u0": "pod-0"}) == []
+    assert barriers.give_up({"u0": "pod-0", "u1": "pod-1"}) == ["b"]
+    message = "barrier 'b' cannot be passed: 1 of the processes .* have ended, such as .* pod-1"
+    with pytest.raises(NotCurrent, match=message):
+        barriers.arrive("b", 0, "u2", world)
+    barriers.begin_round(2)
+    assert not barriers.arrive("b", 0, "u2", world)
 
 
 def test_the_members_that_a_barrier_waits_for_are_known() -> None:

@@ -47,6 +47,8 @@ class Worlds(RuleBasedStateMachine):
             desired=desired, rules=Rules(in_process_elastic=self.in_process_elastic)
         )
         self.finished = False
+        self.ended: set[tuple[int, str]] = set()
+        """The round and UID of each member that runs no process in that round any more."""
         for index in range(present):
             self.job.join(index)
         if quiet:
@@ -126,6 +128,16 @@ class Worlds(RuleBasedStateMachine):
     def a_member_is_in_a_world_once(self) -> None:
         world = self.job.rendezvous.world
         assert len(set(world)) == len(world)
+
+    @invariant()
+    def a_member_that_has_ended_runs_no_process_in_this_round(self) -> None:
+        """Otherwise a barrier would be given up that can still be passed."""
+        rendezvous = self.job.rendezvous
+        for agent in self.job.alive():
+            uid = agent.identity.pod_uid
+            assert not agent.running or (agent.running, uid) not in self.ended
+        known = (uid for uid in rendezvous.ended_members() if rendezvous.members.get(uid))
+        self.ended |= {(rendezvous.round, uid) for uid in known}
 
     def teardown(self) -> None:
         job = self.job
@@ -255,6 +267,29 @@ def test_a_standby_member_takes_the_place_of_a_lost_member() -> None:
     job.end_process(agents[1], 1, asked=False)
     job.run_until_quiet()
     assert job.rendezvous.world == ("0.0", "2.0")
+
+
+@pytest.mark.guarantee("ranks-stop-together")
+def test_a_member_of_a_world_that_stops_has_ended_with_its_process_or_without_its_start() -> None:
+    job, agents = world_of(2)
+    assert not job.rendezvous.ended_members()
+    job.apply(DrainOrdered({agents[1].identity.pod_name: 10.0}))
+    job.advance()
+    assert not job.rendezvous.ended_members(), "both may be saving"
+    job.end_process(agents[0], 137, asked=True)
+    assert job.rendezvous.ended_members() == {"0.0": agents[0].identity.pod_name}
+
+
+def test_a_member_that_was_not_started_before_its_world_stops_has_ended() -> None:
+    job = SimulatedRendezvous(desired=2)
+    agents = [job.join(index) for index in range(2)]
+    job.disconnect(agents[0])  # the Start is lost with its stream
+    agents[0].inbox.clear()
+    assert not job.rendezvous.ended_members(), "it is started when it is back"
+    job.apply(DrainOrdered({agents[1].identity.pod_name: 10.0}))
+    job.advance()
+    job.connect(agents[0])
+    assert job.rendezvous.ended_members() == {"0.0": agents[0].identity.pod_name}
 
 
 def test_a_process_that_stops_by_agreement_has_not_succeeded() -> None:

@@ -195,6 +195,27 @@ class RendezvousState:
             if not (self.is_kept(m) and 0 < m.process_round < self.round)
         )
 
+    def ended_members(self) -> dict[str, str]:
+        """Return the members of the world that run no process, now and later in this round.
+
+        Returns:
+            Their pods by UID.
+        """
+        ended = {}
+        for uid in self.world:
+            member = self.members.get(uid)
+            if member is None:
+                ended[uid] = "a pod that was removed"
+            elif not self._may_run(member):
+                ended[uid] = member.identity.pod_name
+        return ended
+
+    def _may_run(self, member: Member) -> bool:
+        """Return whether a member of the world may run a process, or gets one in this round."""
+        if member.process_round or member.uid in self.members.awaited:
+            return True
+        return self.phase == "training" and member.last_round < self.round and not member.leaving
+
     def is_notified(self, member: Member) -> bool:
         """Return whether a member's role is notified of each new world."""
         size = (self.sizes or {}).get(member.identity.role)

@@ -2,14 +2,15 @@
 
 The callers number the uses of a barrier from 0, so a repeated request, whose answer was lost, is
 not another use. A passed barrier stays passed, also after a restart of the master. Callers that
-still wait repeat their request.
+still wait repeat their request. A barrier that a member cannot reach any more is given up: it can
+never be passed, so its callers are refused, also those of later uses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from elasticjob_api.refusals import BadRequest, LimitReached
+from elasticjob_api.refusals import BadRequest, LimitReached, NotCurrent
 
 MOST_BARRIERS = 1024
 MOST_WAITING = 64
@@ -24,6 +25,8 @@ class Barriers:
         self.round = 0
         self._passed: dict[str, int] = {}
         self._arrived: dict[str, set[str]] = {}
+        self._given_up: dict[str, str] = {}
+        """Why a barrier can never be passed again, by its name."""
 
     def begin_round(self, round_: int) -> None:
         """Remove all barriers, as another round has begun."""
@@ -34,6 +37,7 @@ class Barriers:
         self.round = round_
         self._passed = dict(passed or {})
         self._arrived = {}
+        self._given_up = {}
 
     def passed_counts(self) -> dict[str, int]:
         """Return how often each barrier was passed, for storing."""
@@ -46,6 +50,7 @@ class Barriers:
 
         Raises:
             BadRequest, LimitReached: the request makes no sense, or a bound is exceeded.
+            NotCurrent: the barrier was given up.
         """
         if not 1 <= len(name) <= LONGEST_NAME:
             raise BadRequest(f"name has {len(name)} characters; it must have 1 to {LONGEST_NAME}")
@@ -54,6 +59,8 @@ class Barriers:
             return True
         if number > done:
             raise BadRequest(f"number is {number}; barrier {name!r} was passed {done} times")
+        if name in self._given_up:
+            raise NotCurrent(self._given_up[name])
         arrived = self._arrived.get(name)
         if arrived is None:
             if (
@@ -75,6 +82,29 @@ class Barriers:
         self._passed[name] = done + 1
         del self._arrived[name]
         return True
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether some members have arrived at a barrier and others have not."""
+        return bool(self._arrived)
+
+    def give_up(self, ended: Mapping[str, str]) -> list[str]:
+        """Give up the barriers that members have to reach which have ended; return their names.
+
+        Args:
+            ended: the members of the world that cannot arrive any more: their pods by UID.
+        """
+        names = []
+        for name, arrived in list(self._arrived.items()):
+            absent = [pod for uid, pod in ended.items() if uid not in arrived]
+            if absent:
+                self._given_up[name] = (
+                    f"barrier {name!r} cannot be passed: {len(absent)} of the processes that have "
+                    f"not arrived have ended, such as that of {absent[0]}"
+                )
+                del self._arrived[name]
+                names.append(name)
+        return names
 
     def times_passed(self, name: str) -> int:
         """Return how often one barrier was passed."""

@@ -2,7 +2,8 @@
 
 The service answers a change, and returns a value, only after the state has been stored. So a
 restarted master knows everything that an earlier one has answered. A waiting call continues when
-its key or barrier changes, and fails when its round ends.
+its key or barrier changes. It fails when its round ends, and at a barrier when a process that has
+not arrived has ended.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class RendezvousService(RendezvousServiceServicer):
         self._waiters = Waiters(MOST_WAITING)
         """By ("key", its name) or ("barrier", its name)."""
         controller.subscribe("new_round", self._waiters.wake_all)
+        controller.subscribe("decided", self._give_up_barriers)
 
     async def SetValue(self, request: pb.SetValueRequest, context: Any) -> pb.SetValueResponse:
         async with errors.abort_on_refusal(context):
@@ -127,6 +129,13 @@ class RendezvousService(RendezvousServiceServicer):
                 raise TimeoutError
             await self._waiters.wait(("barrier", name))
             self._check_round(request.round)
+
+    def _give_up_barriers(self) -> None:
+        """Refuse the calls that wait for processes that have ended."""
+        barriers = self._controller.barriers
+        if barriers.waited_for:
+            for name in barriers.give_up(self._controller.rendezvous.ended_members()):
+                self._waiters.wake(("barrier", name))
 
     def _missing_members(self, name: str) -> str:
         world = self._controller.rendezvous.barrier_uids()
