@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from elasticjob_api.refusals import NotCurrent
 from elasticjob_master.core.rendezvous.advance import advance
-from elasticjob_master.core.rendezvous.commands import Drain, Exit, Stop
+from elasticjob_master.core.rendezvous.commands import Drain, Exit, Start, Stop
 from elasticjob_master.core.rendezvous.events import (
     DrainOrdered,
     MasterStalled,
@@ -312,6 +312,20 @@ def test_the_others_of_a_crashed_world_are_stopped_at_once_and_only_the_first_to
     assert isinstance(agents[1].inbox[0], Exit)
     assert agents[0].inbox[0] == Stop("0.0", 1, 0.0)
     assert not agents[2].ended
+    job.run_until_quiet()
+    assert job.rendezvous.world == ("0.0", "2.0")
+
+
+@pytest.mark.guarantee("torchrun-process-fails")
+def test_when_all_processes_have_ended_the_first_to_fail_is_known_without_a_wait() -> None:
+    job, agents = world_of(3)
+    job.end_process(agents[2], 1, asked=False, seconds_ago=0.1)
+    job.end_process(agents[0], 1, asked=False, seconds_ago=0.2)
+    job.advance()
+    assert not any(agent.inbox for agent in agents), "the third may be lost, or have failed before"
+    job.end_process(agents[1], 1, asked=False, seconds_ago=0.3)
+    assert isinstance(agents[1].inbox[0], Exit)
+    assert isinstance(agents[0].inbox[0], Start)
     job.run_until_quiet()
     assert job.rendezvous.world == ("0.0", "2.0")
 

@@ -62,7 +62,9 @@ def _members_at_fault(
     if _has_other_cause(state):
         return []
     reported_at = min(m.crashed_at for m in crashed if m.crashed_at is not None)
-    if len(state.world) > 1 and now - reported_at < state.timing.fault_window:
+    # While another process runs, its failure or the loss of its member may still be the cause.
+    others_run = any(member.process_round for member in state.world_members())
+    if others_run and now - reported_at < state.timing.fault_window:
         return None
     return [min(crashed, key=lambda member: member.failed_at)]
 

@@ -26,7 +26,7 @@ class Timing:
             at different speeds.
         settle_limit: the longest wait for joins that keep coming.
         fault_window: after a failure the loss of another member may turn out to be its cause for
-            this time.
+            this time, unless the processes of all members have ended.
         start: a world counts as confirmed after this time although some members have not confirmed
             the start of their processes.
         stop: the grace period of a stop. The job's spec sets it.
