@@ -23,6 +23,7 @@ from elasticjob_agent.process_environment import starts_torchrun
 from elasticjob_agent.readiness import Readiness
 from elasticjob_agent.remote_shell import programs
 from elasticjob_agent.scripts import Scripts
+from elasticjob_agent.state.calls import StateCalls
 from elasticjob_agent.torchrun_ranks import RankWatch
 from elasticjob_agent.training_socket import TrainingSocket
 from elasticjob_agent.usage import UsageMonitor
@@ -58,11 +59,13 @@ class Agent:
         self._state = State(restarts_left=config.process_restart_limit)
         self._channel = open_channel(config)
         self._connection = MasterConnection(config, self._channel, self)
+        self._state_calls = StateCalls(config)
         self._training_socket = TrainingSocket(
             channel=self._channel,
             pod_uid=config.pod_uid,
             on_report=self._connection.report,
             on_world_joined=self._report_joined,
+            handlers=self._state_calls.handlers,
         )
         self._horovod = HorovodRendezvous(
             self._channel, config.pod_uid, on_joined=self._report_joined
@@ -97,6 +100,7 @@ class Agent:
             loop.add_signal_handler(number, self._handle_sigterm)
         for number in FORWARDED:
             loop.add_signal_handler(number, self._forward_signal, number)
+        await self._state_calls.open()
         await self._training_socket.open()
         if self._config.in_process_elastic:
             await self._horovod.open()
@@ -339,6 +343,7 @@ class Agent:
         self._node_check.end()
         self._readiness.close()
         await self._training_socket.close()
+        await self._state_calls.close()
         await self._horovod.close()
         await self._channel.close()
 

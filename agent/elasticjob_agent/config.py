@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
@@ -32,11 +33,14 @@ class Config:
     master_host: str
     token: str | None
     ca: bytes | None
+    peer_identity: bytes | None
     process_restart_limit: int
     in_process_elastic: bool
     drain_seconds: float
     sigterm_delay_seconds: float
     standby: bool
+    state_folder: Path | None
+    state_bytes: int
 
 
 def load(environment: Mapping[str, str]) -> Config:
@@ -54,6 +58,7 @@ def load(environment: Mapping[str, str]) -> Config:
             "(or neither, without TLS)"
         )
     pod_name = _text(environment, names.ENV_POD_NAME)
+    state_folder = environment.get(names.ENV_STATE_FOLDER)
     framework = FRAMEWORKS.get(environment.get(names.ENV_FRAMEWORK, ""))
     return Config(
         pod_name=pod_name,
@@ -69,11 +74,14 @@ def load(environment: Mapping[str, str]) -> Config:
         master_host=_master_host(environment),
         token=token or None,
         ca=ca.encode() if ca else None,
+        peer_identity=environment.get(names.ENV_PEER_IDENTITY, "").encode() or None,
         process_restart_limit=_number(environment, names.ENV_PROCESS_RESTART_LIMIT, default=0),
         in_process_elastic=framework is not None and framework.in_process_elastic,
         drain_seconds=_number(environment, names.ENV_DRAIN_SECONDS, default=DEFAULT_DRAIN_SECONDS),
         sigterm_delay_seconds=_number(environment, names.ENV_SIGTERM_DELAY_SECONDS, default=0),
         standby=environment.get(names.ENV_STANDBY) == "Auto",
+        state_folder=Path(state_folder) if state_folder else None,
+        state_bytes=_number(environment, names.ENV_STATE_BYTES, default=0),
     )
 
 

@@ -73,7 +73,7 @@ def _run(command: list[str]) -> int:
         # the guard of an embedded node or a local run finds processes by it; it is hidden next
         die_with_parent()
     # before the user's command runs; from now on /proc/self cannot be read
-    token_hiding.hide_token()
+    token_hiding.hide_secrets()
 
     from elasticjob_agent import agent  # only now: gRPC takes a while to load
 
@@ -81,9 +81,10 @@ def _run(command: list[str]) -> int:
 
 
 def _training_environment() -> dict[str, str]:
-    """Return the container's environment without the token, with the library in PYTHONPATH."""
+    """Return the container's environment without the secrets, with the library in PYTHONPATH."""
     environment = original_environment()
-    environment.pop(names.ENV_TOKEN, None)
+    for name in token_hiding.SECRETS:
+        environment.pop(name, None)
     library = Path(sys.prefix, LIBRARY)  # exists only in an installed agent
     if library.is_dir():
         paths = [environment.get("PYTHONPATH", ""), str(library)]

@@ -19,9 +19,10 @@ import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import grpc.aio
@@ -29,7 +30,7 @@ from elasticjob_api.v1 import agent_pb2
 
 from elasticjob_agent import training_messages, writable_directory
 from elasticjob_agent.proxy.master_call import CallError
-from elasticjob_agent.proxy.master_proxy import MasterProxy
+from elasticjob_agent.proxy.master_proxy import Handler, MasterProxy
 from elasticjob_agent.step_reports import StepReport
 
 MAX_LINE_BYTES = 1 << 20
@@ -85,6 +86,7 @@ class TrainingSocket:
         pod_uid: str,
         on_report: Callable[[StepReport], None],
         on_world_joined: Callable[[int], None] = lambda _round: None,
+        handlers: Mapping[str, Handler] = MappingProxyType({}),
     ) -> None:
         """Create the socket's folder.
 
@@ -93,8 +95,9 @@ class TrainingSocket:
             pod_uid: of this pod.
             on_report: called with each step report.
             on_world_joined: called with the round of a world when all processes have joined it.
+            handlers: of calls that the agent itself answers, by name.
         """
-        self._proxy = MasterProxy(channel, pod_uid)
+        self._proxy = MasterProxy(channel, pod_uid, handlers)
         self._on_report = on_report
         self._on_world_joined = on_world_joined
         self._folder = Path(

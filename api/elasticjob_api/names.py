@@ -90,12 +90,16 @@ LIBRARY_PACKAGES = ("elasticjob", "elasticjob_api", "elasticjob_shards")
 
 TLS_SERVER_NAME = "elasticjob-master"
 """A name in every master's certificate: agents verify this name at any address of the master."""
+TLS_PEER_NAME = "elasticjob-peer"
+"""The name in the certificate that all agents of a job have for connections to each other."""
 
 # --- keys of the job's Secret
 SECRET_TOKEN = "token"  # noqa: S105
 SECRET_CA = "ca.crt"  # noqa: S105
 SECRET_CERT = "tls.crt"  # noqa: S105
 SECRET_KEY = "tls.key"  # noqa: S105
+SECRET_PEER = "peer.pem"  # noqa: S105
+"""The agents' certificate and key for connections to each other."""
 
 TOKEN_METADATA = "authorization"  # noqa: S105
 """gRPC metadata key and HTTP header that carry `Bearer <token>`."""
@@ -121,12 +125,18 @@ ENV_MASTER_SERVICE = "ELASTICJOB_MASTER_SERVICE"
 """The name of the master's Service; see `service_host_env`."""
 ENV_TOKEN = "ELASTICJOB_TOKEN"  # noqa: S105
 ENV_CA = "ELASTICJOB_CA"
+ENV_PEER_IDENTITY = "ELASTICJOB_PEER_IDENTITY"
+"""The agents' certificate and key for connections to each other, in PEM; unset: they make none."""
 ENV_TLS_CERT = "ELASTICJOB_TLS_CERT"
 ENV_TLS_KEY = "ELASTICJOB_TLS_KEY"
 ENV_PROCESS_RESTART_LIMIT = "ELASTICJOB_PROCESS_RESTART_LIMIT"
 ENV_DRAIN_SECONDS = "ELASTICJOB_DRAIN_SECONDS"
 ENV_SIGTERM_DELAY_SECONDS = "ELASTICJOB_SIGTERM_DELAY_SECONDS"
 ENV_STANDBY = "ELASTICJOB_STANDBY"
+ENV_STATE_FOLDER = "ELASTICJOB_STATE_FOLDER"
+"""The folder in memory with the training's newest checkpoints; unset: there is none."""
+ENV_STATE_BYTES = "ELASTICJOB_STATE_BYTES"
+"""The greatest size of this folder."""
 ENV_REMOTE_SHELL = "ELASTICJOB_REMOTE_SHELL"
 """Set in a launcher whose workers wait for its `ssh`: the agent puts its own `ssh` on the PATH."""
 ENV_HOST_FILES = "ELASTICJOB_HOST_FILES"

@@ -81,7 +81,7 @@ def issue(
     name: x509.Name,
     *,
     valid: timedelta,
-    purpose: ObjectIdentifier,
+    purposes: Sequence[ObjectIdentifier],
     hosts: Sequence[str] = (),
     subject_key_identifier: bool = False,
 ) -> KeyPair:
@@ -91,7 +91,7 @@ def issue(
         authority: signs the certificate.
         name: the subject of the certificate.
         valid: its duration from now on.
-        purpose: CLIENT or SERVER.
+        purposes: CLIENT, SERVER or both.
         hosts: DNS names and IP addresses of a server.
         subject_key_identifier: whether the certificate names its own key's digest.
     """
@@ -101,7 +101,7 @@ def issue(
         _builder(name, authority.certificate.subject, key.public_key(), valid)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(key_usage(digital_signature=True), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .add_extension(issuer_key, critical=False)
     )
     if hosts:

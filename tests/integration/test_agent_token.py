@@ -83,7 +83,11 @@ async def search(
 
     Return the search's result.
     """
-    credentials = {names.ENV_TOKEN: TOKEN, names.ENV_CA: certificates()[0]}
+    credentials = {
+        names.ENV_TOKEN: TOKEN,
+        names.ENV_CA: certificates()[0],
+        names.ENV_PEER_IDENTITY: f"the agents' key: {TOKEN}",
+    }
     options = ("--standalone", "--framework=jax", "--min=1", "--workers=1")
     async with run_master(folder, *options, ports=(names.GRPC_PORT, 0), address=address):
         process = await asyncio.create_subprocess_exec(
@@ -134,7 +138,7 @@ async def test_the_training_process_finds_the_token_nowhere(
         python = str(folder / "bin" / "python3")
     result = await search(tmp_path, f"{network}.1", program, python, *before)
     assert result["dumpable"] == 1, "core dumps and debuggers of the training process do not work"
-    assert names.ENV_TOKEN not in result["names"]
+    assert not {names.ENV_TOKEN, names.ENV_PEER_IDENTITY} & set(result["names"])
     if who == "the user of the tests" and os.geteuid() == 0:
         # With all capabilities, root can read the memory of any process. Only absent data is
         # hidden.

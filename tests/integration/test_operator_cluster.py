@@ -70,6 +70,7 @@ async def test_a_job_becomes_master_and_workers_with_all_their_objects(
             names.SECRET_CA,
             names.SECRET_CERT,
             names.SECRET_KEY,
+            names.SECRET_PEER,
         }
 
 

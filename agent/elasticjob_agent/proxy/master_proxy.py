@@ -7,7 +7,7 @@ reported need no call: the master takes them back when it learns of the exit.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import grpc.aio
 from elasticjob_api.v1 import agent_pb2
@@ -19,19 +19,30 @@ from elasticjob_agent.proxy.shards import Caller, Request, ShardProxy
 from elasticjob_agent.proxy.shell_messages import ShellMessages
 from elasticjob_agent.proxy.values_and_barriers import ValuesAndBarriers
 
+Handler = Callable[[Request, Caller], Awaitable[Request]]
+
 
 class MasterProxy:
     """Finds the handler of a call by its name."""
 
-    def __init__(self, channel: grpc.aio.Channel, pod_uid: str) -> None:
-        """Call over a channel to the master, in the name of a pod."""
+    def __init__(
+        self, channel: grpc.aio.Channel, pod_uid: str, others: Mapping[str, Handler]
+    ) -> None:
+        """Call over a channel to the master, in the name of a pod.
+
+        Args:
+            channel: to the master.
+            pod_uid: of the pod.
+            others: the handlers of calls that the agent itself answers, by name.
+        """
         self._shards = ShardProxy(channel, pod_uid)
         values = ValuesAndBarriers(channel, pod_uid)
         self.local_barriers = values.local_barriers
         """Where the processes of this pod meet."""
         self._shell_messages = ShellMessages(channel, pod_uid)
         self._discovery = DiscoveryServiceStub(channel)
-        self._handlers: dict[str, Callable[[Request, Caller], Awaitable[Request]]] = {
+        self._handlers: dict[str, Handler] = {
+            **others,
             **self._shards.handlers,
             **values.handlers,
             **self._shell_messages.handlers,

@@ -138,7 +138,7 @@ def _describe(wanted: Wanted, claim: Claim) -> Run:
     authority = x509.new_authority(x509.subject("elasticjob-run"), valid=_VALID, usage=usage)
     hosts = [names.TLS_SERVER_NAME]
     server = x509.issue(
-        authority, x509.subject(hosts[0]), valid=_VALID, purpose=x509.SERVER, hosts=hosts
+        authority, x509.subject(hosts[0]), valid=_VALID, purposes=(x509.SERVER,), hosts=hosts
     )
     return Run(
         name=claim.name,

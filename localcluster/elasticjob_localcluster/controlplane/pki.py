@@ -84,7 +84,7 @@ def _issue(
         authority,
         x509.subject(user or name, group),
         valid=VALID,
-        purpose=purpose,
+        purposes=(purpose,),
         hosts=hosts,
         subject_key_identifier=True,
     )

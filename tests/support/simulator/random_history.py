@@ -215,7 +215,13 @@ def run(seed: int) -> None:
 @contextmanager
 def _without_logs_and_random_secrets() -> Iterator[None]:
     """Disable logging, and replace the random secrets with fixed ones."""
-    keys = (names.SECRET_TOKEN, names.SECRET_CA, names.SECRET_CERT, names.SECRET_KEY)
+    keys = (
+        names.SECRET_TOKEN,
+        names.SECRET_CA,
+        names.SECRET_CERT,
+        names.SECRET_KEY,
+        names.SECRET_PEER,
+    )
     secrets: Callable[..., Any] = mock.Mock(return_value=dict.fromkeys(keys, b"secret"))
     logging.disable(logging.CRITICAL)
     try:
