@@ -12,6 +12,7 @@ import uvloop
 from bench import (
     autoscaling,
     decisions,
+    goodput,
     master_load,
     neighbours,
     operator_writes,
@@ -40,6 +41,8 @@ FIGURES = (
     Figure("pause_pytorch_s", training_pauses.pauses(training_pauses.PYTORCH), goal=6.0),
     Figure("pause_torchrun_s", training_pauses.pauses(training_pauses.TORCHRUN), goal=6.0),
     Figure("pause_jax_s", training_pauses.pauses(training_pauses.JAX), goal=6.0),
+    Figure("goodput_mtbf_6h", goodput.with_mtbf(6), goal=0.96, at_least=True),
+    Figure("goodput_mtbf_1h", goodput.with_mtbf(1), goal=0.85, at_least=True),
     Figure("master_heartbeats_per_s", master_load.heartbeats_per_s, goal=8300, at_least=True),
     Figure("master_heartbeat_ratio", master_load.heartbeat_ratio, goal=0.60, at_least=True),
     Figure("master_heartbeat_p99_ms", master_load.heartbeat_p99, goal=20),
