@@ -197,14 +197,15 @@ class _Quiet:
                 trains = names.ENV_RANK in process.environ()
             except psutil.Error:
                 continue
-            if waits and ours and not trains and not _has_begun(process):
+            if waits and ours and not trains and not _runs(process):
                 yield process
 
 
-def _has_begun(process: psutil.Process) -> bool:
-    """Return whether a process that was in standby runs the program: it writes a record."""
+def _runs(process: psutil.Process) -> bool:
+    """Return whether a process runs the program: it writes a record, or torchrun has started it."""
     try:
-        return any(file.path.endswith(".jsonl") for file in process.open_files())
+        records = any(file.path.endswith(".jsonl") for file in process.open_files())
+        return records or bool(process.children())
     except psutil.Error:
         return True
 

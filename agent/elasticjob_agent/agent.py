@@ -120,7 +120,8 @@ class Agent:
         """Connect to the master until the end; before, import what the others have imported."""
         if self._supervisor.standby is not None:
             imports = await self._connection.imports()
-            await self._supervisor.import_first(imports, self._config.slots)
+            launches = starts_torchrun(self._config, self._command)
+            await self._supervisor.import_first(imports, 1 if launches else self._config.slots)
         await self._connection.run()
 
     def _send_imports(self, imports: bytes) -> None:

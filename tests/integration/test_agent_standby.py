@@ -112,17 +112,23 @@ async def shown(agent: AgentProcess) -> dict[str, Any]:
 
 
 @pytest.mark.guarantee("standby-like-a-cold-start")
-@pytest.mark.parametrize("start", ["script", "module", "options"])
+@pytest.mark.parametrize("start", ["script", "module", "options", "console script"])
 async def test_a_process_from_standby_sees_what_a_cold_one_sees(
     fake_master: FakeMaster, run: Run, program: Program, start: str
 ) -> None:
     program.script(SHOW)
+    console_script = program.folder / "trainer"
+    console_script.write_text(f"#!{sys.executable} -u\n{textwrap.dedent(SHOW)}")
+    console_script.chmod(0o755)
     command = {
         "script": (sys.executable, "./train.py", "--lr", "1 2", ""),
         "module": (sys.executable, "-u", "-m", "train", "--lr"),
+        "console script": ("trainer", "--lr"),
         "options": (sys.executable, "-uB", "-W", "ignore::UserWarning", "-Xdev=0", "train.py"),
     }[start]
-    cold = await run(*command, **{**environment(program), names.ENV_STANDBY: ""})
+    variables = environment(program)
+    variables["PATH"] = os.pathsep.join([str(program.folder), os.environ["PATH"]])
+    cold = await run(*command, **{**variables, names.ENV_STANDBY: ""})
     await fake_master.begin(1, RANK="0", WORLD="w2")
     await shown(cold)
     await next_world(fake_master, 2, RANK="1", WORLD="w3")
@@ -130,7 +136,7 @@ async def test_a_process_from_standby_sees_what_a_cold_one_sees(
     cold.process.terminate()
     await cold.end()
     fake_master.received = Received()
-    agent = await run(*command, **environment(program))
+    agent = await run(*command, **variables)
     await fake_master.begin(1, RANK="0", WORLD="w2")
     first = await shown(agent)
     (standby,) = await ready(agent, fake_master)
@@ -510,6 +516,23 @@ async def test_a_new_member_imports_as_the_others_before_it_registers(
     await fake_master.begin(2)
     assert await word(new) == str(standby)
     assert program.importers() == imported
+
+
+async def test_a_new_member_with_torchrun_imports_for_one_torchrun(
+    fake_master: FakeMaster, run: Run, program: Program
+) -> None:
+    fake_master.imports = b'{"modules": ["slow"]}'
+    program.script("import os, slow, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)")
+    torchrun = program.folder / "torchrun"
+    torchrun.write_text(f"#!{sys.executable}\nimport os, runpy\nrunpy.run_path('train.py')\n")
+    torchrun.chmod(0o755)
+    variables = {names.ENV_FRAMEWORK: "pytorch", names.ENV_SLOTS: "2"}
+    agent = await run(str(torchrun), "train.py", **environment(program), **variables)
+    await until("it registers", lambda: fake_master.registered)
+    (standby,) = program.importers()
+    world = pb.World(round=1, members=[pb.Member(pod_uid="uid-0-0", address="127.0.0.1")])
+    await fake_master.order(start=pb.Start(world=world))
+    assert await word(agent) == str(standby)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 from elasticjob_agent.standby import plan
 from elasticjob_agent.standby.interpreter import Interpreter, Start
 from elasticjob_agent.standby.plan import Memory
-from elasticjob_agent.standby.python_command import position
+from elasticjob_agent.standby.python_command import of_console_script, position
 
 CHECK_SECONDS = 1.0
 QUIET_SECONDS = 3.0
@@ -44,7 +44,9 @@ class StandbyPool:
         """Prepare; nothing is started before the first training process."""
         self._command = list(command)
         self._container = container
-        self._position = position(command, container)
+        script = of_console_script(command, container)
+        self._python = script or self._command
+        self._position = len(script) - len(command) if script else position(command, container)
         self._shell = shell
         self._standby: dict[int, Interpreter] = {}
         self._running: dict[int, Interpreter] = {}
@@ -172,7 +174,7 @@ class StandbyPool:
         assert self._position is not None
         return Interpreter(
             self._shell.start,
-            self._command,
+            self._python,
             self._position,
             environment,
             parts=parts,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from elasticjob_agent.standby import plan
 from elasticjob_agent.standby.plan import Memory, Report
-from elasticjob_agent.standby.python_command import position
+from elasticjob_agent.standby.python_command import of_console_script, position
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,32 @@ def test_commands_that_run_a_script_or_module_are_recognized(command: str, at: i
 @pytest.mark.parametrize("name", ["PYTHONINSPECT", "PYTHONSAFEPATH"])
 def test_a_command_whose_interpreter_starts_otherwise_is_not_recognized(name: str) -> None:
     assert position(["python", "train.py"], {name: "1"}) is None
+
+
+@pytest.mark.parametrize(
+    ("first_line", "python"),
+    [
+        ("#!/usr/bin/python3", ["/usr/bin/python3"]),
+        ("#!/opt/python3.11 -su", ["/opt/python3.11", "-su"]),
+        ("#!/opt/python3.11 -s -u", None),
+        ("#! /opt/python3.11 -sE", None),
+        ("#!/usr/bin/env python3", ["python3"]),
+        ("#!/usr/bin/env -S python3", None),
+        ("#!/bin/sh", None),
+        ("\x7fELF", None),
+        ("#!", None),
+        ("", None),
+    ],
+)
+def test_console_scripts_of_python_are_recognized(
+    tmp_path: Path, first_line: str, python: list[str] | None
+) -> None:
+    script = tmp_path / "torchrun"
+    script.write_text(f"{first_line}\nmain()\n")
+    script.chmod(0o755)
+    found = of_console_script(["torchrun", "-x"], {"PATH": str(tmp_path)})
+    assert found == (python and [*python, str(script), "-x"])
+    assert of_console_script(["accelerate"], {"PATH": str(tmp_path)}) is None
 
 
 def report(**message: Any) -> Report:
