@@ -55,6 +55,8 @@ class AgentConnection:
         self._announced_stoppable = False
         self.stop_event = threading.Event()
         """Set when the agent has asked this process to stop."""
+        self.leaving = False
+        """This member leaves the job when its processes have stopped."""
         self.stop_confirmed = False
         """This process has confirmed that it ends because of a stop."""
         self.notified_round = 0
@@ -204,6 +206,7 @@ class AgentConnection:
     def _receive(self, message: dict[str, Any]) -> None:
         if message.get("stop") or "world_changed" in message:
             with self._changed:
+                self.leaving = self.leaving or bool(message.get("leaving"))
                 if message.get("stop"):
                     self.stop_event.set()
                 self.notified_round = max(self.notified_round, message.get("world_changed", 0))

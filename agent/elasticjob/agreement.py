@@ -184,8 +184,9 @@ class AnyRank:
     It takes the place of an all-reduce where the program has none. All ranks call it equally often.
     """
 
-    def __init__(self) -> None:
-        """Begin with the first use in this world."""
+    def __init__(self, name: str = _ANY_RANK) -> None:
+        """Begin with the first use of a name in this world."""
+        self._name = name
         self._uses = 0
 
     def __call__(self, mine: bool) -> bool:
@@ -197,9 +198,9 @@ class AnyRank:
         store = KeyValue()
         use = str(self._uses).encode()
         # Two keys in turn: a rank that is ahead must not overwrite what another one still reads.
-        key = f"{_ANY_RANK}-{self._uses % 2}"
+        key = f"{self._name}-{self._uses % 2}"
         self._uses += 1
         if mine:
             store.set(key, use)
-        barrier(_ANY_RANK)
+        barrier(self._name)
         return store.get(key) == use

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 COMPLETE = "complete"
 """The file that makes a checkpoint complete."""
+_COPIED_BYTES = 8 << 20
+"""Bytes that are copied between two looks whether to go on."""
 
 
 class CheckpointStorage(Protocol):
@@ -35,6 +38,9 @@ class CheckpointStorage(Protocol):
 
     def write(self, name: str, file: str, data: bytes) -> None:
         """Write a file of a checkpoint as a whole."""
+
+    def copy(self, name: str, file: str, source: Path, stopped: Callable[[], bool]) -> None:
+        """Copy a local file into a checkpoint; raise OSError soon after `stopped` is true."""
 
     def read(self, name: str, file: str) -> bytes:
         """Read a file of a checkpoint."""
@@ -71,6 +77,19 @@ class Folder:
             opened.flush()
             os.fsync(opened.fileno())
         part.replace(self._path / name / file)
+
+    def copy(  # noqa: D102
+        self, name: str, file: str, source: Path, stopped: Callable[[], bool]
+    ) -> None:
+        target = self._path / name / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name}-{os.getpid()}.part")
+        with source.open("rb") as opened, part.open("wb", buffering=0) as written:
+            while chunk := opened.read(_COPIED_BYTES):
+                _refuse_if(stopped())
+                written.write(chunk)
+            os.fsync(written.fileno())
+        part.replace(target)
 
     def read(self, name: str, file: str) -> bytes:  # noqa: D102
         return (self._path / name / file).read_bytes()
@@ -120,6 +139,14 @@ class Remote:
     def write(self, name: str, file: str, data: bytes) -> None:  # noqa: D102
         self._files.pipe_file(f"{self._root}/{name}/{file}", data)
 
+    def copy(  # noqa: D102
+        self, name: str, file: str, source: Path, stopped: Callable[[], bool]
+    ) -> None:
+        _refuse_if(stopped())
+        target = f"{self._root}/{name}/{file}"
+        self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
+        self._files.put_file(str(source), target)
+
     def read(self, name: str, file: str) -> bytes:  # noqa: D102
         return bytes(self._files.cat_file(f"{self._root}/{name}/{file}"))
 
@@ -129,6 +156,11 @@ class Remote:
             self._files.rm_file(f"{path}/{COMPLETE}")
         if self._files.exists(path):
             self._files.rm(path, recursive=True)
+
+
+def _refuse_if(stopped: bool) -> None:
+    if stopped:
+        raise OSError("a later checkpoint is written instead")
 
 
 def open_storage(folder: str | os.PathLike[str]) -> CheckpointStorage:

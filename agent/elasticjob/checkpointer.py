@@ -3,6 +3,9 @@
 A world begins at the newest checkpoint, with the data that this model has not seen. So every sample
 is in the model once, in spite of lost workers and masters, if the program takes its shards from the
 data sets that it has opened here.
+
+In a job with `spec.agent.stateMemory` the checkpoints of `step` are saved in the memory of the
+members, and written to the storage while the training goes on.
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from elasticjob._agent_connection import AgentError
+from elasticjob._state import open_state
+from elasticjob._write_behind import WriteBehind
 from elasticjob.agreement import AnyRank, can_stop_together, should_stop_together
 from elasticjob.checkpoint_storage import COMPLETE, CheckpointStorage, open_storage
 from elasticjob.commit import may_commit
@@ -31,11 +37,14 @@ log = logging.getLogger("elasticjob")
 _ACCOUNTS = "elasticjob-data-sets.json"
 _KEY = "elasticjob/checkpoint"
 _RETRY_SECONDS = 1.0
-_NAME = re.compile(r"checkpoint-(\d{4})-(\d{10})-")
-"""Series and round."""
+_NAME = re.compile(r"checkpoint-(\d{4})-(\d{10})-(\d{12})-")
+"""Series, round and step."""
 AnyShards = TypeVar("AnyShards", bound=Shards[Any])
 Save = Callable[[str], object]
 """Writes the model into a folder (a path or a URL). Every rank calls it."""
+
+
+AnyOf = Callable[[bool], bool]
 
 
 def _alone(mine: bool) -> bool:
@@ -54,7 +63,7 @@ class Checkpointer:
         self,
         folder: str | os.PathLike[str],
         *,
-        any_rank: Callable[[bool], bool] | None = None,
+        any_rank: AnyOf | None = None,
         keep: int = 3,
         timeout: float = 15.0,
         world: World | None = None,
@@ -92,10 +101,20 @@ class Checkpointer:
         self._storage: CheckpointStorage = open_storage(folder)
         self._data_sets: dict[str, Shards[Any]] = {}
         self._saves = 0
+        self._in_memory = ""
+        """The newest complete checkpoint in memory."""
+        # Processes that save alone, or have several roles, need not all have a Checkpointer.
+        several_save = world is None and self._stops_together
+        self._state = open_state(folder, self._world) if several_save else None
+        self._behind = self._write_behind()
         self._series, name = self._agree_on_start()
         self.found: str | None = None
         self._accounts: dict[str, str] = {}
-        if name:
+        if self._state and self._state.found:
+            self.found = str(self._state.folder.view(self._state.found, self._world.local_rank))
+            self._accounts = json.loads(Path(self.found, _ACCOUNTS).read_text())
+            self._store_found(self._state.found)
+        elif name:
             self.found = self._storage.address(name)
             self._accounts = json.loads(self._storage.read(name, _ACCOUNTS))
 
@@ -135,7 +154,7 @@ class Checkpointer:
             stop = should_stop_together()
         else:
             stop = self._any_rank(should_stop())
-        if (stop or due) and not self.save(step, save):
+        if (stop or due) and not self._save_soon(step, save, stop=stop):
             log.warning("step %d: no checkpoint was saved; the one before counts", step)
         if stop:
             confirm_stop()
@@ -150,15 +169,105 @@ class Checkpointer:
             time.sleep(_RETRY_SECONDS)
 
     def save(self, step: int, save: Save) -> bool:
-        """Save a checkpoint in all ranks or in none; return whether it is saved."""
-        self._saves += 1  # a later save of the same step is the newer one
-        name = f"checkpoint-{self._series:04}-{self._world.round:010}-{step:012}-{self._saves:06}"
+        """Save a checkpoint in all ranks or in none; return whether it is saved in the storage."""
+        if self._behind is not None:
+            self._behind.stop(self._timeout)
+        name = self._next_name(step)
         saved = self._all(self._flush) and self._all(lambda: self._begin(name))
         return (
             saved
             and self._all(lambda: self._write(save, name))
             and self._all(lambda: self._complete(name))
         )
+
+    def _save_soon(self, step: int, save: Save, *, stop: bool) -> bool:
+        """Save a checkpoint in memory, if there is room, and write it to the storage later.
+
+        Without such memory, save it in the storage. A stop saves in the storage, too, if the memory
+        of a member is lost with it.
+        """
+        state = self._state
+        behind = self._behind
+        if state is None or behind is None or not state.usable:
+            return self.save(step, save)
+        if stop and (not state.movable or self._any_rank(state.leaving)):
+            return self.save(step, save)
+        if not self._all(self._flush):
+            return False
+        name = self._next_name(step)
+        if not self._all(lambda: self._write_in_memory(save, name)):
+            return self.save(step, save)
+        if not self._all(lambda: self._complete_in_memory(name)):
+            return False
+        state.keep(name, self._world.rank)
+        self._in_memory = name
+        if not self._any_rank(stop or bool(behind.source)):
+            behind.start(name, name, state.folder.part_files(name, self._world.rank))
+        return True
+
+    def _write_in_memory(self, save: Save, name: str) -> bool:
+        assert self._state is not None
+        assert self._behind is not None
+        folder = self._state.folder
+        rank = self._world.rank
+        if self._world.local_rank == 0:
+            folder.remove_but({name, self._in_memory, self._behind.source})
+        path = folder.begin(name, rank)
+        try:
+            if rank == 0:
+                (path / _ACCOUNTS).write_bytes(self._data_accounts())
+            save(str(path))
+            folder.finish(name, rank, parts=self._world.size)
+        except (OSError, RuntimeError) as error:  # RuntimeError: PyTorch's, for a full file system
+            folder.remove_part(name, rank)
+            raise OSError(f"not in memory, but in the storage: {error}") from error
+        return True
+
+    def _complete_in_memory(self, name: str) -> bool:
+        assert self._state is not None
+        if self._world.rank == 0:
+            if not may_commit(self._timeout):
+                return False
+            self._state.folder.complete(name)
+        return True
+
+    def _write_behind(self) -> WriteBehind | None:
+        if self._state is None:
+            return None
+        # The ranks agree in a thread, so not by a collective of the program.
+        one = self._world.size == 1
+        any_rank: AnyOf = _alone if one else AnyRank(f"{self._state.key}/stored")
+        return WriteBehind(
+            self._storage,
+            any_rank,
+            begin=self._begin_copy,
+            complete=self._complete,
+        )
+
+    def _store_found(self, name: str) -> None:
+        """Write the found checkpoint from memory to the storage, in rank 0, which has all parts.
+
+        It gets a new name, as a process of the earlier world may still write to the old one.
+        """
+        assert self._state is not None
+        assert self._behind is not None
+        self._in_memory = name
+        match = _NAME.match(name)
+        assert match is not None
+        files = self._state.folder.files(name) if self._world.rank == 0 else {}
+        self._behind.start(name, self._name(int(match[3]), 0), files)
+
+    def _begin_copy(self, name: str) -> bool:
+        if self._world.rank == 0:
+            self._storage.begin(name)
+        return True
+
+    def _next_name(self, step: int) -> str:
+        self._saves += 1  # a later save of the same step is the newer one
+        return self._name(step, self._saves)
+
+    def _name(self, step: int, save: int) -> str:
+        return f"checkpoint-{self._series:04}-{self._world.round:010}-{step:012}-{save:06}"
 
     def _all(self, act: Callable[[], bool]) -> bool:
         """Call a function in every rank; return whether it has succeeded in all."""
@@ -177,16 +286,18 @@ class Checkpointer:
 
     def _begin(self, name: str) -> bool:
         if self._world.rank == 0:
-            # No shard is reported during a save, so this is the account of the model's samples.
-            accounts = {
-                name: each.checkpoint(self._timeout) for name, each in self._data_sets.items()
-            }
+            accounts = self._data_accounts()
             self._storage.begin(name)
-            text = json.dumps(
-                {name: base64.b64encode(state).decode() for name, state in accounts.items()}
-            )
-            self._storage.write(name, _ACCOUNTS, text.encode())
+            self._storage.write(name, _ACCOUNTS, accounts)
         return True
+
+    def _data_accounts(self) -> bytes:
+        # No shard is reported during a save, so this is the account of the model's samples.
+        accounts = {name: each.checkpoint(self._timeout) for name, each in self._data_sets.items()}
+        text = json.dumps(
+            {name: base64.b64encode(state).decode() for name, state in accounts.items()}
+        )
+        return text.encode()
 
     def _write(self, save: Save, name: str) -> bool:
         save(self._storage.address(name))
@@ -216,6 +327,8 @@ class Checkpointer:
 
         Rank 0 finds them for all ranks.
         """
+        if self._state is not None:
+            return self._state.agree_on_start(self._find_start)
         if self._world.size == 1:
             return self._find_start()
         store = KeyValue()
@@ -225,10 +338,10 @@ class Checkpointer:
         number, _, name = store.wait(_KEY)[0].decode().partition(" ")
         return int(number), name
 
-    def _find_start(self) -> tuple[int, str]:
+    def _find_start(self, in_memory: Iterable[str] = ()) -> tuple[int, str]:
         # A checkpoint that a lost process writes late has an earlier round, so it is never the
         # newest. If the rounds have begun again at 1, in a recreated job, a new series begins.
-        matches = [_NAME.match(name) for name in self._storage.all()]
+        matches = [_NAME.match(name) for name in (*self._storage.all(), *in_memory)]
         rounds = [(int(match[1]), int(match[2])) for match in matches if match]
         series, last_round = max(rounds, default=(0, -1))
         if last_round >= self._world.round:

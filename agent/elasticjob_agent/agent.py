@@ -216,6 +216,7 @@ class Agent:
     def _handle(self, event: Event) -> None:
         restarts_left = self._state.restarts_left
         self._state, actions = decide(self._state, event)
+        self._training_socket.leaving = self._state.draining or self._state.exiting
         if self._supervisor.standby is not None and (self._state.draining or self._state.exiting):
             self._supervisor.standby.close()
         if self._state.restarts_left < restarts_left:

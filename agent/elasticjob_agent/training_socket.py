@@ -7,8 +7,9 @@ The protocol is JSON lines, which any interpreter can write. A process sends
     {"stopping": true}         it ends because of a stop
     {"world": 3}               its parent has joined that world
     {"id": 1, "call": …}       a call
-and receives answers with the same id, {"stop": true}, and {"world_changed": 3} when it can join a
-new world by the call `next_world`. `announced_world` returns that world without joining it.
+and receives answers with the same id, {"stop": true} (with "leaving": true if this member leaves),
+and {"world_changed": 3} when it can join a new world by the call `next_world`. `announced_world`
+returns that world without joining it.
 
 Any process that can open the socket may use the shards of this pod and read the list of hosts.
 """
@@ -113,6 +114,8 @@ class TrainingSocket:
         self._announced = agent_pb2.WorldChanged()
         self._joined_ranks: set[int] = set()
         self._disconnected = asyncio.Event()
+        self.leaving = False
+        """This member leaves the job when its present processes have ended."""
         self.stop_confirmed = False
         """A process of the present round has confirmed that it ends because of a stop."""
         self.joined_round = 0
@@ -196,7 +199,10 @@ class TrainingSocket:
         """Ask the present processes to stop, on their present and their later connections."""
         self._stop_requested = True
         for connection in self._connections:
-            connection.send({"stop": True})
+            connection.send(self._stop())
+
+    def _stop(self) -> dict[str, Any]:
+        return {"stop": True, **({"leaving": True} if self.leaving else {})}
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._connections) >= MAX_CONNECTIONS:
@@ -206,7 +212,7 @@ class TrainingSocket:
         self._connections.add(connection)
         try:
             if self._stop_requested:
-                connection.send({"stop": True})
+                connection.send(self._stop())
             if self._announced.world.round:
                 connection.send({"world_changed": self._announced.world.round})
             while line := await reader.readline():

@@ -27,6 +27,7 @@ def member_variables(
     drain_seconds: int,
     sigterm_delay_seconds: int = 0,
     standby: str = "None",
+    state_bytes: int = 0,
 ) -> dict[str, str]:
     """Return the variables of one member's agent.
 
@@ -43,6 +44,7 @@ def member_variables(
         sigterm_delay_seconds: the time from a request to stop to SIGTERM, for a process that does
             not read such requests.
         standby: Auto if the agent keeps processes in standby.
+        state_bytes: the size of the folder in memory for checkpoints; 0: there is none.
     """
     variables = {
         names.ENV_ROLE: role,
@@ -57,6 +59,9 @@ def member_variables(
     }
     if standby != "None":
         variables[names.ENV_STANDBY] = standby
+    if state_bytes:
+        variables[names.ENV_STATE_FOLDER] = names.STATE_DIRECTORY
+        variables[names.ENV_STATE_BYTES] = str(state_bytes)
     if devices:
         variables[names.ENV_DEVICES] = devices
     return variables

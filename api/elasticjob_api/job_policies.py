@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta, field
 
 from elasticjob_api.limits import MAX_RESTARTS, MAX_ROLES
-from elasticjob_api.meta import Object, Rule, Time
+from elasticjob_api.meta import Object, Quantity, Rule, Time
 from elasticjob_api.replica_spec import DELAYS_IN_ORDER, RoleName, Seconds, immutable_if_set
 from elasticjob_api.resources import ResourceLimits
 
@@ -42,6 +42,18 @@ class Agent(Object, frozen=True):
             "against the container's memory, and there is none where it does not fit."
         ),
     ] = "None"
+    state_memory: Annotated[
+        Quantity | None,
+        Meta(
+            description="Size of a folder in memory of each member, in which Checkpointer keeps "
+            "the newest checkpoints: room for six of what one member saves. It counts against "
+            "the container's memory. Unset: checkpoints are only in the storage.",
+        ),
+    ] = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        immutable_if_set("stateMemory", "; create a new job for another size"),
+    )
 
 
 class MasterSpec(Object, frozen=True):

@@ -88,6 +88,8 @@ class FakeAgent:
                 if message.get("call") == "may_commit" and self._may_commit is not None:
                     result = {} if self._may_commit else {"why_not": "the others train without it"}
                     self._answer(connection, message["id"], result)
+                if message.get("call") == "state_folder":
+                    self._answer(connection, message["id"], {"path": None, "address": None})
                 if message.get("call") == "members":
                     self._answer(connection, message["id"], {"members": self._members()})
         with self._changed:

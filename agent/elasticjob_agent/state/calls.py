@@ -22,6 +22,7 @@ from elasticjob_agent.state.parts import MAX_PARTS, PartName, part_name
 MAX_FETCHES = 4
 """Parts that are fetched at a time."""
 _MAX_ADDRESS = 300
+_ARRIVING_POLL_SECONDS = 0.1
 
 Request = dict[str, Any]
 
@@ -100,6 +101,8 @@ class StateCalls:
         if self._folder is None or self._identity is None:
             raise CallError("this member cannot fetch from others")
         async with self._fetches:
+            while self._folder.is_arriving(name):  # noqa: ASYNC110 (rare)
+                await asyncio.sleep(_ARRIVING_POLL_SECONDS)
             if not self._folder.has(name):
                 try:
                     await peers.fetch(address, name, self._folder, self._identity)

@@ -54,6 +54,10 @@ class StateFolder:
         """Return whether a part is here."""
         return self._path(name).with_name(f"{name.part}.json").exists()
 
+    def is_arriving(self, name: PartName) -> bool:
+        """Return whether another member sends a part at this moment."""
+        return name in self._arriving
+
     def is_complete(self, name: PartName) -> bool:
         """Return whether all processes had saved the checkpoint of a part."""
         return (self._path(name).parent / "complete").exists()

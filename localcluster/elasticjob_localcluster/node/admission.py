@@ -27,8 +27,10 @@ _TYPES = {
     "CharDevice",
     "BlockDevice",
 }
-_OWN = frozenset({names.AGENT, names.HOST_FILES})
-"""Volumes of the operator that a process does not need: this machine has the agent."""
+_OWN = frozenset({names.AGENT, names.HOST_FILES, names.STATE})
+"""Volumes of the operator that need no mount: this machine has the agent, and a variable names the
+folder in memory.
+"""
 _POD_FIELDS = {
     "dnsConfig": "there is no DNS; use addresses",
     "hostAliases": "there is no /etc/hosts of its own; use addresses",

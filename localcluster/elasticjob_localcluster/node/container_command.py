@@ -14,7 +14,7 @@ from elasticjob_localcluster.node.context import NodeContext
 from elasticjob_localcluster.node.environment import MARKER, TERMINATION_LOG, command_line
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.service_account import KUBECONFIG
-from elasticjob_localcluster.node.volumes import volume_folder
+from elasticjob_localcluster.node.volumes import state_folder, volume_folder
 from elasticjob_localcluster.training_library import with_training_library
 
 _COPIED_PROGRAMS = f"{names.AGENT_DIRECTORY}/agent/bin/"
@@ -47,6 +47,10 @@ async def container_command(
         base["KUBECONFIG"] = str(directory / KUBECONFIG)
     variables = await context.environment(pod, container, address, base)
     variables[MARKER] = owner
+    if names.ENV_STATE_FOLDER in variables:
+        in_memory = state_folder(context.node_id, pod.metadata.uid)
+        in_memory.mkdir(exist_ok=True, mode=0o700)
+        variables[names.ENV_STATE_FOLDER] = str(in_memory)
     where = Path(container.get("workingDir") or scratch)
     argv = command_line(container, variables)
     if argv[0].startswith(_COPIED_PROGRAMS):

@@ -40,6 +40,7 @@ from elasticjob_localcluster.node.registration import (
 from elasticjob_localcluster.node.server import serve, tls
 from elasticjob_localcluster.node.service_account import ApiServer
 from elasticjob_localcluster.node.streaming import Streaming
+from elasticjob_localcluster.node.volumes import remove_state_folders
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ async def run(settings: Settings) -> None:
     _allow_many_files()
     settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     kill_marked(settings.node_id)  # of an earlier process of this node
+    remove_state_folders(settings.node_id)
     reaper = ContainerReaper()
     reaper.watch(guard.start(settings.node_id).pid, lambda _: _on_guard_exit(stop))
     async with (

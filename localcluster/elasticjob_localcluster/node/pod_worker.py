@@ -25,7 +25,11 @@ from elasticjob_localcluster.node.pod_containers import RETRY_SECONDS, PodContai
 from elasticjob_localcluster.node.pod_model import Json, Pod
 from elasticjob_localcluster.node.pod_status import PodFailure, pod_phase, pod_status
 from elasticjob_localcluster.node.status_writer import PodStatusWriter
-from elasticjob_localcluster.node.volumes import prepare_host_paths, write_config_maps
+from elasticjob_localcluster.node.volumes import (
+    prepare_host_paths,
+    state_folder,
+    write_config_maps,
+)
 from elasticjob_localcluster.node.wakeup import Wakeup
 
 log = logging.getLogger(__name__)
@@ -110,6 +114,7 @@ class PodWorker:
         finally:
             self.containers.kill()
             self._status_writer.cancel()
+            self._remove_state()
 
     # --- running
 
@@ -129,6 +134,12 @@ class PodWorker:
             self._finished = (
                 pod_phase(self.pod.restart_policy, statuses.init, statuses.main) in _FINISHED
             )
+            if self._finished:
+                await asyncio.to_thread(self._remove_state)
+
+    def _remove_state(self) -> None:
+        in_memory = state_folder(self._context.node_id, self.pod.metadata.uid)
+        shutil.rmtree(in_memory, ignore_errors=True)
 
     async def _run_containers(self, now: float) -> None:
         """Start the due containers: init containers one after the other, then all others."""

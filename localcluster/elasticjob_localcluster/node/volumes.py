@@ -8,6 +8,7 @@ container's command (`container_command.py`).
 from __future__ import annotations
 
 import base64
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from elasticjob_localcluster.node.context import NodeContext
 from elasticjob_localcluster.node.environment import ConfigError
 from elasticjob_localcluster.node.pod_model import Json, Pod
 
+_MEMORY = "/dev/shm"  # noqa: S108 (only this user can read what is created in it)
 _MUST_BE: dict[str, tuple[str, Callable[[Path], bool]]] = {
     "Directory": ("a directory", Path.is_dir),
     "DirectoryOrCreate": ("a directory", Path.is_dir),
@@ -73,6 +75,17 @@ async def write_config_maps(context: NodeContext, pod: Pod, directory: Path) -> 
             file = volume_folder(directory, volume["name"]) / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
+
+
+def state_folder(node_id: str, pod_uid: str) -> Path:
+    """Return the folder in this machine's memory for the checkpoints of a pod's training."""
+    return Path(f"{_MEMORY}/elasticjob-{node_id}-{pod_uid}")
+
+
+def remove_state_folders(node_id: str) -> None:
+    """Remove the folders in memory that an earlier process of this node has left."""
+    for folder in Path(_MEMORY).glob(f"elasticjob-{node_id}-*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def volume_folder(directory: Path, volume: str) -> Path:

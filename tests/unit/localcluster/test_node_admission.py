@@ -194,3 +194,9 @@ def test_a_launcher_runs_without_the_volume_on_which_it_would_find_the_hosts() -
 def test_a_pod_with_the_volume_of_a_token_gets_a_token() -> None:
     assert has_token(pod({"volumes": [TOKEN]}))
     assert not has_token(pod())
+
+
+def test_a_pod_runs_with_its_volume_in_memory_for_checkpoints() -> None:
+    volume = {"name": names.STATE, "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
+    mount = {"name": names.STATE, "mountPath": names.STATE_DIRECTORY}
+    assert rejection(pod({"volumes": [volume]}, volumeMounts=[mount]), USER) is None

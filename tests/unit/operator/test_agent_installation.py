@@ -154,3 +154,46 @@ def test_the_agent_comes_with_the_master_unless_configured_otherwise() -> None:
     assert config.parse(["--master-image", "m:2", "--agent-image", "a:3"]).agent_image == "a:3"
     assert pod(job())["initContainers"][0]["image"] == "a:1"
     assert pod(job(agent={"image": "mine:4"}))["initContainers"][0]["image"] == "mine:4"
+
+
+def test_a_job_that_keeps_checkpoints_in_memory_gets_a_volume_and_its_size() -> None:
+    made = pod(job(agent={"source": "Image", "stateMemory": "2Gi"}))
+    assert made["volumes"] == [
+        {"name": names.STATE, "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}}
+    ]
+    (container,) = made["containers"]
+    assert container["volumeMounts"] == [{"name": names.STATE, "mountPath": names.STATE_DIRECTORY}]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert variables[names.ENV_STATE_FOLDER] == names.STATE_DIRECTORY
+    assert variables[names.ENV_STATE_BYTES] == str(2 << 30)
+    assert names.ENV_PEER_IDENTITY in variables
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (job(agent={"stateMemory": "1Ki"}), "1Ki must be 1Mi to 16Ti"),
+        (job(agent={"stateMemory": "1Pi"}), "1Pi must be 1Mi to 16Ti"),
+        (
+            job(agent={"stateMemory": "4Gi"}, resources={"limits": {"memory": "4Gi"}}),
+            "4Gi must be below the 4Gi of limits.memory",
+        ),
+        (
+            job({"volumes": [{"name": names.STATE}]}, agent={"stateMemory": "4Gi"}),
+            "the pod has a volume 'elasticjob-state'",
+        ),
+        (
+            job(
+                agent={"stateMemory": "4Gi"},
+                volumeMounts=[{"name": "v", "mountPath": f"{names.STATE_DIRECTORY}/"}],
+            ),
+            "the first container mounts a volume at /elasticjob-state",
+        ),
+    ],
+)
+def test_memory_for_checkpoints_that_members_cannot_have_is_refused(
+    made: ElasticJob, why: str
+) -> None:
+    error = validation_error(made)
+    assert error is not None
+    assert error.startswith(f"spec.agent.stateMemory: {why}")

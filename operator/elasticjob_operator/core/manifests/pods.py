@@ -127,6 +127,8 @@ def member_pod(
         pod_spec.setdefault("automountServiceAccountToken", False)
     if spec.managed and job.spec.agent.source == "InitContainer":
         _add_agent(pod_spec, job.spec.agent.image or defaults.agent_image)
+    if spec.managed and job.spec.agent.state_memory:
+        _add_state_volume(pod_spec, job.spec.agent.state_memory)
     if launcher.has_host_files(job, role):
         launcher.add_host_files(pod_spec)
     if spec.volume_claim_templates:
@@ -314,6 +316,7 @@ def agent_variables(
         drain_seconds=spec.drain_seconds,
         sigterm_delay_seconds=spec.sigterm_delay_seconds,
         standby=job.spec.agent.standby,
+        state_bytes=int(parse_quantity(job.spec.agent.state_memory or 0)),
     )
     if launcher.uses_remote_shell(job, role):
         values[names.ENV_REMOTE_SHELL] = "1"
@@ -326,7 +329,15 @@ def agent_variables(
         *_variables(values),
         _from_secret(names.ENV_TOKEN, master, names.SECRET_TOKEN),
         _from_secret(names.ENV_CA, master, names.SECRET_CA),
+        *([_peer_identity(master)] if job.spec.agent.state_memory else ()),
     ]
+
+
+def _peer_identity(secret: str) -> Json:
+    """Return the variable with the agents' key, which Secrets of earlier operators do not have."""
+    variable = _from_secret(names.ENV_PEER_IDENTITY, secret, names.SECRET_PEER)
+    variable["valueFrom"]["secretKeyRef"]["optional"] = True
+    return variable
 
 
 def _agent_command(agent: str, container: Json) -> Json:
@@ -356,6 +367,16 @@ def _add_agent(pod_spec: Json, image: str) -> None:
     }
     pod_spec["initContainers"] = [install, *(pod_spec.get("initContainers") or ())]
     volume = {"name": names.AGENT, "emptyDir": {"sizeLimit": _AGENT_VOLUME_LIMIT}}
+    pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), volume]
+
+
+def _add_state_volume(pod_spec: Json, size: int | str) -> None:
+    """Mount a volume in memory into the first container."""
+    mount = {"name": names.STATE, "mountPath": names.STATE_DIRECTORY}
+    first, *others = pod_spec["containers"]
+    first = {**first, "volumeMounts": [*(first.get("volumeMounts") or ()), mount]}
+    pod_spec["containers"] = [first, *others]
+    volume = {"name": names.STATE, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
     pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), volume]
 
 

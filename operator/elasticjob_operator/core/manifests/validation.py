@@ -22,6 +22,8 @@ from elasticjob_operator.core.manifests.pods import agent_variables
 Json = dict[str, Any]
 MAX_SPEC_BYTES = 512 * 1024
 """Bytes of a job's spec as JSON. Each pod of a role is a copy of a part of it."""
+MIN_STATE_BYTES = 1 << 20
+MAX_STATE_BYTES = 16 << 40
 
 
 class _Resources(Object, frozen=True):
@@ -80,6 +82,8 @@ def validation_error(job: ElasticJob) -> str | None:
         if error := launcher.command_error(job, role):
             return error
         if spec.managed and (error := _processes_error(job, role, spec)):
+            return error
+        if spec.managed and (error := _state_memory_error(job, spec)):
             return error
         if error := _port_error(job, spec):
             return f"{field}.spec.{error}"
@@ -165,6 +169,33 @@ def _torchrun_error(job: ElasticJob, spec: ReplicaSpec, container: Json) -> str 
         )
     error = torchrun.fixed_options(command, torchrun.FIELDS)
     return error and f"command: {error}"
+
+
+def _state_memory_error(job: ElasticJob, spec: ReplicaSpec) -> str | None:
+    """Return why a role's members cannot have the folder in memory for checkpoints."""
+    size = job.spec.agent.state_memory
+    if size is None:
+        return None
+    if not MIN_STATE_BYTES <= parse_quantity(size) <= MAX_STATE_BYTES:
+        return f"spec.agent.stateMemory: {size} must be 1Mi to 16Ti; or leave it out"
+    pod: Json = spec.template["spec"]
+    limit = ((pod["containers"][0].get("resources") or {}).get("limits") or {}).get("memory")
+    if limit is not None and parse_quantity(size) >= parse_quantity(limit):
+        return (
+            f"spec.agent.stateMemory: {size} must be below the {limit} of limits.memory of the "
+            "first container, because it counts against it; raise the limit, or lower it"
+        )
+    if any(volume.get("name") == names.STATE for volume in pod.get("volumes") or ()):
+        return f"spec.agent.stateMemory: the pod has a volume {names.STATE!r}; rename the volume"
+    mounts = pod["containers"][0].get("volumeMounts") or ()
+    if any(
+        posixpath.normpath(str(mount.get("mountPath"))) == names.STATE_DIRECTORY for mount in mounts
+    ):
+        return (
+            f"spec.agent.stateMemory: the first container mounts a volume at "
+            f"{names.STATE_DIRECTORY}; use another path"
+        )
+    return None
 
 
 def _reserved_name_error(spec: Json, field: str) -> str | None:

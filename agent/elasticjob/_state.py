@@ -1,0 +1,251 @@
+"""Keeps the newest checkpoints of a training in the memory of its members.
+
+The processes of a new world agree on the newest checkpoint that all of them can have: each member's
+first process publishes what its folder holds, rank 0 chooses, and the agents fetch the parts that
+are missing from each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from elasticjob_api import names
+
+from elasticjob._agent_connection import AgentConnection, AgentError, agent_connection
+from elasticjob._state_choice import (
+    MAX_MEMBERS,
+    MAX_PARTS,
+    Choice,
+    Inventory,
+    decode,
+    encode,
+    newest,
+)
+from elasticjob._state_folder import StateFolder
+from elasticjob.agreement import AnyRank
+from elasticjob.key_value import KeyValue
+from elasticjob.world import World, members
+
+log = logging.getLogger("elasticjob")
+
+_INVENTORY_SECONDS = 60.0
+"""The time for the inventories of all members, counted from that of rank 0. A member with another
+version of the library sends none.
+"""
+_FETCHES = 16
+"""Parts that a member fetches at the same time."""
+_uses: Counter[tuple[int, str]] = Counter()
+"""How often this process has opened a store, by round and store."""
+
+
+class StateInMemory:
+    """The checkpoints of one storage folder that are kept in memory.
+
+    Attributes:
+        folder: of this member.
+        key: of this use of the store in this world, the same in all ranks.
+        usable: a world of the same members could begin at a checkpoint in memory.
+        movable: the members give their parts to others, so one of other members could, too.
+        found: the checkpoint in memory at which this world begins; "": none.
+    """
+
+    def __init__(
+        self, folder: StateFolder, store: str, agent: AgentConnection, world: World
+    ) -> None:
+        """Use a member's folder."""
+        self.folder = folder
+        self.usable = False
+        self.movable = False
+        self.found = ""
+        self._store = store
+        self._agent = agent
+        self._world = world
+        self._first = world.local_rank == 0
+        use = world.round, store
+        self.key = f"elasticjob/state/{store}/{world.round}-{_uses[use]}"
+        _uses[use] += 1
+        self._peer: str | None = None
+
+    def agree_on_start(
+        self, find_stored: Callable[[Iterable[str]], tuple[int, str]]
+    ) -> tuple[int, str]:
+        """Choose the checkpoint at which this world begins.
+
+        Args:
+            find_stored: returns the series of this world's checkpoints and the newest checkpoint of
+                the storage, given the names of the checkpoints in memory. Rank 0 calls it.
+
+        Returns:
+            the same two.
+
+        Raises:
+            AgentError: this world has ended.
+        """
+        everyone = members() if self._world.size > 1 else []
+        firsts = [rank for rank, member in enumerate(everyone) if member.local_rank == 0] or [0]
+        inventory = Inventory(self._address(), self.folder.held())
+        values = KeyValue()
+        if self._first and self._world.size > 1:
+            values.set(f"{self.key}/{self._world.rank}", encode(inventory))
+        start: dict[str, Any] = {}
+        if self._world.rank == 0:
+            inventories = [inventory] if len(firsts) == 1 else self._inventories(values, firsts)
+            start = _start(inventories, find_stored)
+        if self._world.size > 1:
+            if self._world.rank == 0:
+                values.set(f"{self.key}/start", json.dumps(start).encode())
+            start = json.loads(values.wait(f"{self.key}/start")[0])
+        addresses = start["addresses"]
+        self.movable = bool(addresses) and all(addresses)
+        self.usable = self.movable or len(addresses) == 1
+        if not self.usable and self._world.rank == 0:
+            log.warning("checkpoints are only in the storage: a member gives none to the others")
+        if addresses:
+            self._peer = _peer(
+                self._world.rank - self._world.local_rank,
+                [(rank, everyone[rank].node) for rank in firsts] if everyone else [],
+                addresses,
+            )
+        if start["name"] and self._take(start):
+            self.found = start["name"]
+        return start["series"], start["stored"]
+
+    def keep(self, name: str, part: int) -> None:
+        """Note that all ranks have saved a checkpoint, and let the agent copy this part."""
+        if self._first:
+            with suppress(OSError):  # rank 0 has noted it
+                self.folder.complete(name)
+        if self._peer is not None:
+            # A part that is not copied is missing only if this member is lost.
+            self._agent.call(
+                "state_keep",
+                store=self._store,
+                checkpoint=name,
+                part=str(part),
+                peer=self._peer,
+            )
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this member leaves the job, so that its memory is lost."""
+        return self._agent.leaving
+
+    def _address(self) -> str | None:
+        try:
+            address: str | None = self._agent.call("state_folder").result().get("address")
+        except AgentError as error:
+            log.info("this member does not give its checkpoints in memory to others: %s", error)
+            return None
+        return address
+
+    def _inventories(self, values: KeyValue, firsts: list[int]) -> list[Inventory]:
+        keys = [f"{self.key}/{rank}" for rank in firsts]
+        try:
+            found = values.wait(*keys, timeout=_INVENTORY_SECONDS)
+        except TimeoutError as error:
+            log.warning("checkpoints in memory are not used in this world: %s", error)
+            return []
+        return [decode(value) for value in found]
+
+    def _take(self, start: dict[str, Any]) -> bool:
+        """Fetch the missing parts of a checkpoint; return whether all members have succeeded."""
+        name: str = start["name"]
+        if start["fetch"]:
+            failed = AnyRank(f"{self.key}/fetch")(not (self._fetch(name, start)))
+            if failed:
+                log.warning(
+                    "checkpoint %s is in memory, but not all of it could be fetched: this world "
+                    "begins at the newest checkpoint of the storage",
+                    name,
+                )
+                return False
+        if self._first:
+            self.folder.complete(name)
+        return True
+
+    def _fetch(self, name: str, start: dict[str, Any]) -> bool:
+        if not self._first:
+            return True
+        held = self.folder.held().get(name)
+        sources = [start["addresses"][source] for source in start["sources"]]
+        missing = [part for part in range(len(sources)) if not held or part not in held.whole]
+        try:
+            for first in range(0, len(missing), _FETCHES):
+                fetches = [
+                    self._agent.call(
+                        "state_fetch",
+                        store=self._store,
+                        checkpoint=name,
+                        part=str(part),
+                        **{"from": sources[part]},
+                    )
+                    for part in missing[first : first + _FETCHES]
+                ]
+                for fetch in fetches:
+                    fetch.result()
+        except AgentError as error:
+            log.warning("a part of checkpoint %s is not fetched: %s", name, error)
+            return False
+        now = self.folder.held().get(name)
+        return now is not None and len(now.whole) == len(sources)
+
+
+def open_state(folder: str | os.PathLike[str], world: World) -> StateInMemory | None:
+    """Return the checkpoints in memory of a storage folder; None if this job keeps none there."""
+    agent = agent_connection()
+    root = os.environ.get(names.ENV_STATE_FOLDER)
+    if agent is None or not root:
+        return None
+    if world.size > MAX_PARTS or world.size > MAX_MEMBERS * world.local_size:
+        log.warning(
+            "%d processes: checkpoints are kept in memory for at most %d members and %d processes",
+            world.size,
+            MAX_MEMBERS,
+            MAX_PARTS,
+        )
+        return None
+    store = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    most_bytes = int(os.environ[names.ENV_STATE_BYTES])
+    return StateInMemory(StateFolder(Path(root), store, most_bytes=most_bytes), store, agent, world)
+
+
+def _start(
+    inventories: list[Inventory], find_stored: Callable[[Iterable[str]], tuple[int, str]]
+) -> dict[str, Any]:
+    """Return rank 0's choice, which it publishes."""
+    known = {name for inventory in inventories for name in inventory.checkpoints}
+    series, stored = find_stored(known)
+    choice = newest(inventories, after=stored) or Choice("", (), fetch=False)
+    lost = max(known, default="")
+    if lost > max(choice.name, stored):
+        log.warning("checkpoint %s was in memory; the present members do not have all of it", lost)
+    return {
+        "series": series,
+        "stored": stored,
+        "name": choice.name,
+        "sources": choice.sources,
+        "fetch": choice.fetch,
+        "addresses": [inventory.address for inventory in inventories],
+    }
+
+
+def _peer(mine: int, places: list[tuple[int, str]], addresses: list[str | None]) -> str | None:
+    """Return the address of the next member on another node, else of the next member.
+
+    Args:
+        mine: the first rank of this member.
+        places: the first rank of each member and its node.
+        addresses: of the members.
+    """
+    position = next((n for n, (rank, _) in enumerate(places) if rank == mine), 0)
+    others = [*range(position + 1, len(places)), *range(position)]
+    elsewhere = [other for other in others if places[other][1] != places[position][1]]
+    return addresses[(elsewhere or others)[0]] if others else None
