@@ -24,8 +24,6 @@ from elasticjob_api import names
 from elasticjob_api.v1 import state_pb2 as pb
 from elasticjob_operator.certificates import new_job_secrets
 
-from tests.unit.agent.test_config import ENVIRONMENT
-
 STORE = "0123456789abcdef"
 ROOM = 1 << 28
 
@@ -85,8 +83,13 @@ class Agents:
     ) -> StateCalls:
         self.root(agent).mkdir()
         environment = {
-            **ENVIRONMENT,
+            names.ENV_POD_NAME: "job-worker-0",
+            names.ENV_POD_UID: "uid",
             names.ENV_POD_IP: "127.0.0.1",
+            names.ENV_NAMESPACE: "team",
+            names.ENV_ROLE: "worker",
+            names.ENV_INDEX: "0",
+            names.ENV_MASTER_SERVICE: "job-master",
             names.ENV_TOKEN: "token",
             names.ENV_CA: secrets()[names.SECRET_CA].decode(),
             names.ENV_PEER_IDENTITY: secrets()[names.SECRET_PEER].decode(),
@@ -133,7 +136,8 @@ async def until(condition: Any) -> None:
 
 @pytest.mark.guarantee("state-copies")
 async def test_two_agents_replicate_a_part_of_64_mb(agents: Agents) -> None:
-    first, second = await agents.start("first"), await agents.start("second")
+    first = await agents.start("first")
+    second = await agents.start("second")
     content = {
         "model.pt": os.urandom(64 << 20),
         "shards/.metadata": b"x" * 1000,
@@ -290,7 +294,8 @@ async def test_a_sender_that_ends_or_freezes_leaves_nothing(
 
 @pytest.mark.guarantee("state-copies")
 async def test_a_part_that_disappears_while_it_is_fetched_leaves_nothing(agents: Agents) -> None:
-    first, second = await agents.start("first"), await agents.start("second")
+    first = await agents.start("first")
+    second = await agents.start("second")
     write_part(agents.root("first"), name(), {"a": b"a" * 100, "b": b"b" * 100})
     agents.root("first").joinpath(*name(), "b").unlink()
     with pytest.raises(CallError, match="No such file"):
@@ -301,7 +306,8 @@ async def test_a_part_that_disappears_while_it_is_fetched_leaves_nothing(agents:
 @pytest.mark.guarantee("state-copies")
 @pytest.mark.parametrize("link", ["file", "folder", "fifo"])
 async def test_links_and_pipes_in_a_part_are_not_followed(agents: Agents, link: str) -> None:
-    first, second = await agents.start("first"), await agents.start("second")
+    first = await agents.start("first")
+    second = await agents.start("second")
     outside = agents.folder / "outside"
     outside.mkdir()
     (outside / "file").write_bytes(b"secret")
@@ -357,7 +363,8 @@ def test_what_an_earlier_agent_received_in_part_is_removed(tmp_path: Path) -> No
 async def test_a_peer_that_freezes_does_not_block_saves(
     agents: Agents, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = await agents.start("first"), await agents.start("second")
+    first = await agents.start("first")
+    second = await agents.start("second")
     monkeypatch.setattr(peers, "PROGRESS_SECONDS", 0.5)
     # The kernel accepts connections to this socket, and nothing answers them.
     with socket.create_server(("127.0.0.1", 0)) as frozen:
@@ -378,7 +385,8 @@ async def test_a_peer_that_freezes_does_not_block_saves(
 async def test_a_failed_copy_is_logged_once(
     agents: Agents, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = await agents.start("first"), await agents.start("second", room=10)
+    first = await agents.start("first")
+    second = await agents.start("second", room=10)
     for number in (1, 2):
         write_part(agents.root("first"), name(number), {"model": b"x" * 100})
         await keep(first, name(number), await address(second))
@@ -413,7 +421,8 @@ async def test_transfers_wait_for_their_turn(
 ) -> None:
     monkeypatch.setattr(peers, "MAX_TRANSFERS", 1)
     monkeypatch.setattr(peers, "_TURN_SECONDS", 0.01)
-    first, second = await agents.start("first"), await agents.start("second")
+    first = await agents.start("first")
+    second = await agents.start("second")
     parts = [name(part=part) for part in (0, 1)]
     for each in parts:
         write_part(agents.root("first"), each, {"model": b"x" * (8 << 20)})
