@@ -74,6 +74,7 @@ def command_line(called: Collection[str]) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
         help="Elastic deep-learning jobs on Kubernetes.",
     )
 

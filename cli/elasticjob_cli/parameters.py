@@ -5,8 +5,11 @@ Typer converts each value with it, also texts and defaults, which need no conver
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 
@@ -14,7 +17,8 @@ class _Option(TyperOption):
     def process_value(self, ctx: Any, value: Any) -> Any:
         """Return the value that the command gets."""
         if not _is_final(self, value):
-            return super().process_value(ctx, value)
+            with _plain_errors():
+                return super().process_value(ctx, value)
         return value if self.callback is None else self.callback(ctx, self, value)
 
 
@@ -22,7 +26,8 @@ class _Argument(TyperArgument):
     def process_value(self, ctx: Any, value: Any) -> Any:
         """Return the value that the command gets."""
         if not _is_final(self, value):
-            return super().process_value(ctx, value)
+            with _plain_errors():
+                return super().process_value(ctx, value)
         return value if self.callback is None else self.callback(ctx, self, value)
 
 
@@ -60,3 +65,13 @@ def _is_final(parameter: TyperOption | TyperArgument, value: Any) -> bool:
     # Typer may change what it does not document; then each value is converted again.
     annotation = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
     return isinstance(annotation, type) and type(value) is annotation
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Remove the words with which pydantic begins its errors."""
+    try:
+        yield
+    except typer.BadParameter as error:
+        error.message = error.message.removeprefix("Value error, ")
+        raise

@@ -81,7 +81,7 @@ def explained(cluster: Cluster, resource: Resource, name: str) -> Iterator[None]
     except NotFound as error:
         raise NoSuchObject(f"{what}: {_missing(error, resource, cluster)}") from error
     except AlreadyExists as error:
-        raise NameTaken(f"{what}: {error.message}") from error
+        raise NameTaken(f"{what}: {error.message}; give another name, or delete it") from error
     except KubeError as error:
         if problems := [_problem(cause) for cause in error.causes if cause.field not in _NO_FIELD]:
             raise Invalid(what, problems) from error

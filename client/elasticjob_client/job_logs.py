@@ -280,7 +280,7 @@ class _Follower:
         """Notify the user if the followed members are not the expected ones."""
         chosen = self._chosen()
         if not chosen:
-            self._notify("no such member runs yet; waiting for it")
+            self._notify("no chosen member runs yet; waiting for one")
         elif self._choice.needs_ranks and not self._ranks:
             self._notify(
                 f"no ranks are known yet, so members are chosen by their index: {_names(chosen)}"

@@ -33,12 +33,17 @@ def read(found: Json, as_type: type[T]) -> T:
 
 
 def end_of(job: ElasticJob) -> str:
-    """Return how a job has ended, on one line: of a traceback only the first and the last line."""
-    lines = [" ".join(line.split()) for line in job.status.message.splitlines() if line.strip()]
+    """Return how a job has ended, on one line."""
+    end = f"job {job.metadata.namespace}/{job.metadata.name} has ended, as {job.status.phase}"
+    return ": ".join(filter(None, (end, on_one_line(job.status.message))))
+
+
+def on_one_line(message: str) -> str:
+    """Return a job's message on one line: of a traceback only the first and the last line."""
+    lines = [" ".join(line.split()) for line in message.splitlines() if line.strip()]
     if len(lines) > 2:
         lines = [lines[0], "…", lines[-1]]
-    end = f"job {job.metadata.namespace}/{job.metadata.name} has ended, as {job.status.phase}"
-    return ": ".join(filter(None, (end, " ".join(lines))))
+    return " ".join(lines)
 
 
 async def get_job(cluster: Cluster, name: str) -> ElasticJob:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from elasticjob_client.errors import ClientError, WrongArgument
+from elasticjob_client.errors import ClientError
 from elasticjob_client.starter import IMAGE, starter
 
 from elasticjob_cli.echo import echo
 from elasticjob_cli.jobs.options import Framework, reported
+from elasticjob_cli.run.folder import check_name
 
 
 def init(
@@ -26,10 +27,7 @@ def init(
     """
     path = Path(f"{name}.yaml")
     with reported():
-        if path.name != str(path):
-            raise WrongArgument(
-                f"name {name[:80]!r} is not a job's name: give letters, digits and dashes"
-            )
+        check_name(name)
         text = starter(framework.value, name=name, image=image)
         try:
             with path.open("x") as file:

@@ -72,7 +72,7 @@ def submit(
     framework: Annotated[Framework | None, typer.Option(help="Default: custom.")] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the job; default: the script's name and some letters."),
+        typer.Option(help="Name of the job; default: the script's; if it is in use, with letters."),
     ] = None,
     gpus: Annotated[
         int | None, typer.Option(help="GPUs of each worker.", min=0, max=MAX_GPUS)

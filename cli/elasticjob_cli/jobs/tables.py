@@ -9,6 +9,7 @@ from elasticjob_api.elasticjob import ElasticJob, Progress
 from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.times import parse_time
+from elasticjob_client.jobs import on_one_line
 from elasticjob_client.related import Event
 from rich.table import Table
 
@@ -52,7 +53,7 @@ def jobs_table(
         if all_namespaces:
             row.insert(0, job.metadata.namespace)
         if wide:
-            row += [status.current_plan or UNKNOWN, status.message]
+            row += [status.current_plan or UNKNOWN, on_one_line(status.message)]
         add_row(table, *row)
     if wide:
         table.columns[-1].no_wrap = False

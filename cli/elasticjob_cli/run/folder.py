@@ -79,7 +79,7 @@ def base_folder(environ: Mapping[str, str]) -> Path:
 
 
 def check_name(name: str) -> str:
-    """Return a valid name of a run. Raises `WrongArgument` for others."""
+    """Return a valid name of a run or a job. Raises `WrongArgument` for others."""
     if not _NAME.fullmatch(name):
         raise WrongArgument(
             f"--name {name[:60]!r}: give at most 40 lower-case letters, digits and '-', "

@@ -199,6 +199,7 @@ def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
         "logs local/a",
         "exec a --pod a-worker-0 --rank 1 -- true",
         "init --framework custom --name a/b",
+        "init --framework custom --name Bad_Name",
         "submit nosuch.yaml",
         "submit nosuch.py --image i",
         "submit train.py",
@@ -224,6 +225,26 @@ def test_a_wrong_command_line_is_a_usage_error_before_anything_is_asked_or_start
     )
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
+
+
+def test_a_wrong_choice_is_refused_with_the_choices_alone() -> None:
+    result = CliRunner().invoke(command_line(["list"]), ["list", "-o", "nonsense"])
+    assert "Invalid value for '--output' / '-o': 'nonsense' is not one of" in result.output
+
+
+@pytest.mark.parametrize("line", ["-h", "list -h", "scale -h", "run -h", "dev -h", "dev up -h"])
+def test_help_has_a_short_option(line: str) -> None:
+    arguments = line.split()
+    result = CliRunner().invoke(command_line(arguments[:1]), arguments)
+    assert result.exit_code == 0
+    assert result.output.startswith("Usage: ")
+
+
+def test_the_options_of_a_command_to_run_are_its_own(tmp_path: Path) -> None:
+    arguments = ["run", str(tmp_path / "nosuch"), "-h"]
+    result = CliRunner().invoke(command_line(["run"]), arguments)
+    assert result.exit_code == 2
+    assert "there is no such file or program" in result.output
 
 
 def elasticjob(redirection: str) -> subprocess.CompletedProcess[str]:

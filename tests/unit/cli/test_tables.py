@@ -28,6 +28,19 @@ def test_a_long_message_takes_no_room_from_the_names_on_80_columns() -> None:
     assert max(map(len, lines)) <= 80
 
 
+def test_a_job_that_ended_by_a_traceback_has_one_line_with_its_error() -> None:
+    message = 'exit code 1: Traceback:\n  File "a.py", line 1\n    f({})\nKeyError: 1'
+    job = ElasticJob(
+        metadata=ObjectMeta(name="a", namespace="ns"),
+        spec=ElasticJobSpec(framework="custom", replica_specs={}),
+        status=ElasticJobStatus(phase="Failed", message=message),
+    )
+    shown = Console(width=200)
+    with shown.capture() as text:
+        shown.print(jobs_table([job], 0.0, all_namespaces=False, wide=True))
+    assert text.get().splitlines()[1].rstrip().endswith("exit code 1: Traceback: … KeyError: 1")
+
+
 def test_a_refused_request_is_listed_among_the_plans_with_its_change_and_the_reason() -> None:
     refused = {
         "apiVersion": "elasticjob.dev/v1alpha1",
