@@ -1,8 +1,9 @@
 """A key-value store and barriers for the processes of one world, kept by the master.
 
 Both belong to one world: a process of another round has no access. They are for addresses,
-identifiers and agreements, not for data. In a cluster a change takes a second or two, because it is
-stored before it is answered, so that it survives a restart of the master.
+identifiers and agreements, not for data. A change is stored before it is answered, so that it
+survives a restart of the master. In a cluster that takes some 10 to 40 ms. After eight changes in a
+row the master stores once a second, all changes of that second together.
 """
 
 from __future__ import annotations
