@@ -26,7 +26,6 @@ _POD_VARIABLES = (
     names.ENV_NODE_NAME,
     names.ENV_TOKEN,
     names.ENV_CA,
-    names.ENV_PEER_IDENTITY,
 )
 
 
