@@ -19,6 +19,7 @@ from elasticjob_api import names
 from tests.support import state_training
 from tests.support.chaos import synchronous_training
 from tests.support.local_job import LocalJob
+from tests.support.master_process import peer_identity
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = 3200
@@ -39,6 +40,7 @@ def start(
         "PYTHONPATH": str(ROOT),
         names.ENV_STATE_FOLDER: str(memory),
         names.ENV_STATE_BYTES: str(room),
+        names.ENV_PEER_IDENTITY: peer_identity(),
         names.ENV_PROCESS_RESTART_LIMIT: "1000",
     }
     return job.start_agent(index, *command, **variables)

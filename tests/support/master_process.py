@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import os
 import re
 import signal
@@ -12,10 +13,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import grpc
 import grpc.aio
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509 import load_pem_x509_certificate
 from elasticjob_api import names
+from elasticjob_kube import x509
 
 from tests.support.self_signed import self_signed
 from tests.support.wait import SECONDS
@@ -30,6 +36,24 @@ def certificates() -> tuple[str, str]:
     """Return a self-signed certificate for the master's names, and its key."""
     pair = self_signed(names.TLS_SERVER_NAME)
     return pair.certificate_pem.decode(), pair.key_pem.decode()
+
+
+@cache
+def peer_identity() -> str:
+    """Return the agents' certificate and key for connections to each other."""
+    certificate, key = certificates()
+    authority = x509.KeyPair(
+        load_pem_x509_certificate(certificate.encode()),
+        cast(ec.EllipticCurvePrivateKey, load_pem_private_key(key.encode(), None)),
+    )
+    pair = x509.issue(
+        authority,
+        x509.subject(names.TLS_PEER_NAME),
+        valid=datetime.timedelta(days=1),
+        purposes=(x509.SERVER, x509.CLIENT),
+        hosts=(names.TLS_PEER_NAME,),
+    )
+    return (pair.certificate_pem + pair.key_pem).decode()
 
 
 @dataclass
