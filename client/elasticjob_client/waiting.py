@@ -106,22 +106,31 @@ async def wait_until(
         ClientError: the user may not watch the object, or `check` has raised it.
     """
     end = None if seconds is None else asyncio.get_running_loop().time() + seconds
+    seen: Json = {}
+
+    def look(found: Json) -> T | None:
+        nonlocal seen
+        seen = found
+        return check(found)
+
     with explained(cluster, resource, name):
         # The time-out does not end the first look, so that 0 seconds ask for the present state.
         with suppress(TryLater):
-            result = check(await cluster.kube.get(resource, cluster.namespace, name))
+            result = look(await cluster.kube.get(resource, cluster.namespace, name))
             if result is not None:
                 return result
         try:
             async with asyncio.timeout_at(end):
                 while True:
                     try:
-                        return await _first(cluster, resource, name, check)
+                        return await _first(cluster, resource, name, look)
                     except TryLater:
                         await asyncio.sleep(_RETRY_SECONDS)
         except TimeoutError as error:
             what = f"{resource.kind} {cluster.namespace}/{name}"
             message = f"{what}: what was waited for has not come within {seconds:g} s"
+            if phase := (seen.get("status") or {}).get("phase"):
+                message += f"; it is {phase}"
             raise NotInTime(message) from error
 
 

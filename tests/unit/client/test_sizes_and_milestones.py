@@ -112,5 +112,5 @@ async def test_a_wait_of_0_seconds_asks_for_the_present_state(tmp_path: Path) ->
             await wait_for(cluster, "a", "running", seconds=0)
     running = PlayedApi({"GET elasticjobs/a": found | {"status": {"phase": "Running"}}})
     async with running.cluster(tmp_path) as cluster:
-        with pytest.raises(NotInTime, match="has not come within 0 s"):
+        with pytest.raises(NotInTime, match="has not come within 0 s; it is Running"):
             await wait_for(cluster, "a", "ended", seconds=0)
