@@ -92,7 +92,10 @@ def _steps(progress: job_pb2.Progress) -> str:
     return f"{progress.step}/{total} ({100 * progress.step // total} %)"
 
 
-def _members(snapshot: JobSnapshot) -> Table:
+def _members(snapshot: JobSnapshot) -> RenderableType:
+    if not snapshot.members:
+        name = snapshot.status.job_name
+        return plain_text(f"no members now; `elasticjob describe {name}` shows its pods")
     rows = plain_table("ROLE", "INDEX", "RANK", "POD", "STATE", "ADDRESS", "STEP", "CPU", "MEMORY")
     for member in in_order(snapshot.members):
         cpu = UNKNOWN

@@ -61,6 +61,19 @@ def test_people_see_phase_world_progress_members_and_shards() -> None:
     assert "train 480 120 8 352 0 0" in lines
 
 
+def test_a_job_without_members_has_a_line_in_place_of_an_empty_table() -> None:
+    waiting = JobSnapshot(
+        status=job_pb2.JobStatus(namespace="default", job_name="digits"),
+        members=(),
+        world=agent_pb2.World(),
+    )
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(as_text(waiting))
+    assert "no members now; `elasticjob describe digits` shows its pods" in captured.get()
+    assert "ROLE" not in captured.get()
+
+
 @pytest.mark.parametrize(
     ("is_last", "said", "job_phase"), [(True, "Succeeded", "Succeeded"), (False, "Finishing", "")]
 )
