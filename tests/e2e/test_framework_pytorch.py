@@ -25,6 +25,7 @@ EPOCHS = 300
 STANDBY_EPOCHS = 900
 LOCAL_EPOCHS = 600
 WORLDS_EPOCHS = 600
+FSDP_EPOCHS = 60
 
 
 @pytest.mark.guarantee("several-processes-per-pod")
@@ -106,7 +107,7 @@ def _pids(sandbox: Sandbox, observer: JobObserver, *, standby: bool = False) -> 
 async def test_processes_continue_through_resizes_a_killed_master_and_a_killed_process(
     sandbox: Sandbox, folder: Path
 ) -> None:
-    python = pytorch_job.python_for_worlds()
+    python = pytorch_job.python_since(2, 1)
     sandbox.apply(pytorch_job.pytorch_job("worlds", folder, epochs=WORLDS_EPOCHS, command=[python]))
     async with sandbox.observe("worlds") as observer:
         trial = Trial(sandbox, observer, "worlds", python, script="worlds.py")
@@ -133,6 +134,35 @@ async def test_processes_continue_through_resizes_a_killed_master_and_a_killed_p
 
 async def _trains(trial: Trial, size: int) -> bool:
     return f" size {size} loss" in trial.log()
+
+
+@pytest.mark.guarantee("sharded-checkpoints")
+async def test_fsdp_saved_by_four_processes_continues_by_two_and_by_six_bit_for_bit(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    python = pytorch_job.python_since(2, 6)
+    job = pytorch_job.pytorch_job("fsdp", folder, epochs=FSDP_EPOCHS, command=[python])
+    # The pod that stays for the whole test has rank 0, and so the whole log.
+    job["spec"]["replicaSpecs"]["worker"]["replicas"] = 1
+    sandbox.apply(job)
+    async with sandbox.observe("fsdp") as observer:
+        trial = Trial(sandbox, observer, "fsdp", python, script="fsdp.py")
+        await trial.trains(1, beyond=50)
+        for pods in (2, 1, 3):
+            await trial.scale(pods)
+        log = trial.log()  # of a pod that may be replaced
+        trial.kill_process(rank=3)
+        await trial.timed("kill -9 of a process to next step", 3)
+        await trial.succeeds()
+        log += trial.log()
+    found = worlds(log)
+    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
+    assert [world.size for world in found[:4]] == [pods * SLOTS for pods in (1, 2, 1, 3)], found
+    saved = dict(re.findall(r"stopped after step (\d+) state (\w+)", log))
+    read = dict(re.findall(r"from step (\d+) state (\w+)", log))
+    assert len(saved) >= 3, log
+    assert saved == {step: read.get(step) for step in saved}
+    check_end(log, FSDP_EPOCHS)
 
 
 @pytest.mark.guarantee("local-run")

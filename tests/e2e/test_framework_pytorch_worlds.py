@@ -44,7 +44,7 @@ class Run:
     def __init__(self, job: LocalJob, **environment: str) -> None:
         self.job = job
         job.framework = "pytorch"
-        self.python = pytorch_job.python_for_worlds()
+        self.python = pytorch_job.python_since(2, 1)
         self.environment = {
             "FOLDER": str(job.folder),
             "PYTHONPATH": pytorch_job.SOURCES,

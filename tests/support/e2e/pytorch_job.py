@@ -45,16 +45,17 @@ def python() -> str:
 
 
 @cache
-def python_for_worlds() -> str:
-    """Return an interpreter with PyTorch 2.1 or later: FRAMEWORK_PYTHON, else of callbacks_env.
+def python_since(major: int, minor: int) -> str:
+    """Return an interpreter with this PyTorch or later: FRAMEWORK_PYTHON, else of callbacks_env.
 
     Skip if there is none.
     """
     program = os.environ.get("FRAMEWORK_PYTHON") or installed_by("callbacks_env")
     version = "import torch; print(*torch.__version__.split('.')[:2])"
     done = subprocess.run([program, "-c", version], capture_output=True, text=True, check=False)
-    if done.returncode != 0 or tuple(map(int, done.stdout.split())) < (2, 1):
-        pytest.skip(f"{program} has no PyTorch 2.1 or later: run tools/callbacks_env (3 GB)")
+    if done.returncode != 0 or tuple(map(int, done.stdout.split())) < (major, minor):
+        version = f"{major}.{minor}"
+        pytest.skip(f"{program} has no PyTorch {version} or later: run tools/callbacks_env (3 GB)")
     return program
 
 
