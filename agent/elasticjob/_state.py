@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from elasticjob_api import names
+from elasticjob_api.limits import MAX_CHECKPOINT_PARTS
 
 from elasticjob._agent_connection import AgentConnection, AgentError, agent_connection
 from elasticjob._state_choice import (
     MAX_MEMBERS,
-    MAX_PARTS,
     Choice,
     Inventory,
     decode,
@@ -204,12 +204,12 @@ def open_state(folder: str | os.PathLike[str], world: World) -> StateInMemory | 
     root = os.environ.get(names.ENV_STATE_FOLDER)
     if agent is None or not root:
         return None
-    if world.size > MAX_PARTS or world.size > MAX_MEMBERS * world.local_size:
+    if world.size > MAX_CHECKPOINT_PARTS or world.size > MAX_MEMBERS * world.local_size:
         log.warning(
             "%d processes: checkpoints are kept in memory for at most %d members and %d processes",
             world.size,
             MAX_MEMBERS,
-            MAX_PARTS,
+            MAX_CHECKPOINT_PARTS,
         )
         return None
     store = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]

@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-MAX_PARTS = 1024
 MAX_MEMBERS = 128
 """Members of a world; their inventories are small values in the master."""
 MAX_CHECKPOINTS = 3

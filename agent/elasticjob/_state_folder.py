@@ -19,7 +19,9 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from elasticjob._state_choice import MAX_PARTS, Held
+from elasticjob_api.limits import MAX_CHECKPOINT_PARTS
+
+from elasticjob._state_choice import Held
 
 NAME = re.compile(r"checkpoint-(\d{4})-(\d{10})-(\d{12})-\d{6}")
 """Series, round and step of a checkpoint."""
@@ -150,7 +152,7 @@ def _manifest(path: Path) -> dict[str, Any] | None:
         part = path.with_suffix("")
         whole = (
             part.name.isdecimal()
-            and int(part.name) < content["parts"] <= MAX_PARTS
+            and int(part.name) < content["parts"] <= MAX_CHECKPOINT_PARTS
             and all(_size(part / name) == size for name, size in content["files"].items())
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

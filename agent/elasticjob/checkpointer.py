@@ -103,6 +103,8 @@ class Checkpointer:
         self._saves = 0
         self._in_memory = ""
         """The newest complete checkpoint in memory."""
+        self._warned = False
+        """The log says why a checkpoint was not saved in memory."""
         # Processes that save alone, or have several roles, need not all have a Checkpointer.
         several_save = world is None and self._stops_together
         self._state = open_state(folder, self._world) if several_save else None
@@ -220,7 +222,10 @@ class Checkpointer:
             folder.finish(name, rank, parts=self._world.size)
         except (OSError, RuntimeError) as error:  # RuntimeError: PyTorch's, for a full file system
             folder.remove_part(name, rank)
-            raise OSError(f"not in memory, but in the storage: {error}") from error
+            if not self._warned:
+                log.warning("checkpoints are saved in the storage only: %s", error)
+                self._warned = True
+            return False
         return True
 
     def _complete_in_memory(self, name: str) -> bool:

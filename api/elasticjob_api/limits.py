@@ -16,6 +16,8 @@ MAX_LEASED_SHARDS = 10_000
 """Shards of a data set that a process may request at once, and have leased."""
 MAX_SHARD_MESSAGE_CHARACTERS = 500
 """Stored characters of the reason for which a shard has failed."""
+MAX_CHECKPOINT_PARTS = 1024
+"""Parts of a checkpoint in memory: one of each process."""
 MAX_KEYS_PER_REQUEST = 1024
 """Keys in one request for values."""
 MASTER_FENCE_SECONDS = 10

@@ -13,11 +13,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from elasticjob_api.limits import MAX_CHECKPOINT_PARTS
+
 from elasticjob_agent.config import Config
 from elasticjob_agent.proxy.master_call import CallError
 from elasticjob_agent.state import peers
 from elasticjob_agent.state.folder import StateFolder
-from elasticjob_agent.state.parts import MAX_PARTS, PartName, part_name
+from elasticjob_agent.state.parts import PartName, part_name
 
 MAX_FETCHES = 4
 """Parts that are fetched at a time."""
@@ -90,7 +92,9 @@ class StateCalls:
             address = _text(request["peer"])
             key = (name.store, name.part)
             before = self._waiting.get(key, (name, address))[0]
-            if before <= name and (key in self._waiting or len(self._waiting) < MAX_PARTS):
+            if before <= name and (
+                key in self._waiting or len(self._waiting) < MAX_CHECKPOINT_PARTS
+            ):
                 self._waiting[key] = name, address
                 self._wake.set()
         return {}

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-MAX_PARTS = 1024
+from elasticjob_api.limits import MAX_CHECKPOINT_PARTS
+
 MAX_FILES = 10_000
 MAX_MANIFEST_BYTES = 1 << 20
 _MAX_PATH = 1024
@@ -77,8 +78,10 @@ def manifest(text: bytes, name: PartName) -> Manifest:
     except RecursionError as error:
         raise ValueError("the manifest is nested too deeply") from error
     parts = content.get("parts") if isinstance(content, dict) else None
-    if type(parts) is not int or not int(name.part) < parts <= MAX_PARTS:
-        raise ValueError(f"parts must be a number above {name.part}, and at most {MAX_PARTS}")
+    if type(parts) is not int or not int(name.part) < parts <= MAX_CHECKPOINT_PARTS:
+        raise ValueError(
+            f"parts must be a number above {name.part}, and at most {MAX_CHECKPOINT_PARTS}"
+        )
     files = content.get("files")
     if not isinstance(files, dict) or len(files) > MAX_FILES:
         raise ValueError(f"files must be an object with at most {MAX_FILES} files")

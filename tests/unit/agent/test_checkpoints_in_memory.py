@@ -155,7 +155,7 @@ def test_a_stop_is_in_the_storage_if_the_member_leaves(
 @pytest.mark.usefixtures("agent")
 @pytest.mark.parametrize("error", [OSError, RuntimeError])
 def test_a_checkpoint_that_does_not_fit_is_saved_in_the_storage(
-    memory: Path, tmp_path: Path, error: type[Exception]
+    memory: Path, tmp_path: Path, error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     training = Training(tmp_path / "storage")
 
@@ -168,8 +168,12 @@ def test_a_checkpoint_that_does_not_fit_is_saved_in_the_storage(
     training.model.append(7)
     training.checkpointer.step(1, save, due=True)
     assert stored(tmp_path / "storage") == [1]
+    training.checkpointer.step(2, save, due=True)
+    assert [each.getMessage() for each in caplog.records] == [
+        "checkpoints are saved in the storage only: no space is left"
+    ]
     training.train(1)
-    assert list(memory.glob("*/*-000003/complete")), "there is room for the next one"
+    assert list(memory.glob("*/*-000005/complete")), "there is room for the next one"
 
 
 @pytest.mark.usefixtures("agent")
