@@ -94,7 +94,11 @@ class Job:
                 "limits": {"memory": "512Mi"},
             },
         }
-        standby = "Auto" if self.draw.program == "synchronous" else "None"
+        agent = {"source": "Image"}
+        if self.draw.program == "synchronous":
+            agent["standby"] = "Auto"
+            if self.draw.samples % 8:  # these save in memory, the others in the storage
+                agent["stateMemory"] = "64Mi"
         worker = {
             "replicas": self.draw.workers,
             "minReplicas": 1,
@@ -109,7 +113,7 @@ class Job:
             "metadata": {"name": self.name},
             "spec": {
                 "framework": "custom",
-                "agent": {"source": "Image", "standby": standby},
+                "agent": agent,
                 "autoscaling": {"enabled": self.draw.auto, "cooldownSeconds": 8},
                 "health": {"lostSeconds": LOST_SECONDS},
                 "master": {"restartLimit": 10000},

@@ -5,7 +5,8 @@ synchronous_training.py FOLDER SAMPLES STEP_SECONDS [master]
 
 With `master` they agree on their saves through the master, else by a collective of their own.
 
-Its processes begin from standby. The model is the list of its training data: [shard, round, rank].
+Its processes begin from standby. Some jobs keep their checkpoints in memory. The model is the list
+of its training data: [shard, round, rank].
 """
 
 from __future__ import annotations
