@@ -13,9 +13,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from elasticjob_api.frameworks import pytorch
-from elasticjob_api.frameworks.peer import meeting_port
-
 
 class Connections:
     """The TCP connections that this process has opened between two moments: those of its group.
@@ -24,9 +21,9 @@ class Connections:
     later world.
     """
 
-    def __init__(self, address: str) -> None:
-        """Begin: each later connection counts, until `complete`; `address` is this pod's."""
-        self._store_port = meeting_port(address, pytorch.PORT)
+    def __init__(self, store_port: int) -> None:
+        """Begin: each later connection counts, until `complete`; the port is this process'."""
+        self._store_port = store_port
         self._before = _open_sockets()
         self._own: dict[int, str] | None = None
         self._lock = threading.Lock()

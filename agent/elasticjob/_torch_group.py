@@ -11,7 +11,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +19,9 @@ import torch.distributed as dist  # type: ignore[import-not-found, unused-ignore
 from elasticjob_api.frameworks import pytorch
 from elasticjob_api.frameworks.peer import meeting_port
 
+from elasticjob import _torch_tensors as tensors
 from elasticjob._connections import Connections
+from elasticjob._world_group import InterruptedJoin, Meeting
 
 _OLDEST = (2, 1)
 """Older versions have a thread in each client of the store. C++ does not catch its exception, which
@@ -32,31 +33,14 @@ _CONNECT_SECONDS = 2.0
 _DESTROY_SECONDS = 10.0
 
 
-class InterruptedJoin(RuntimeError):
-    """The world has ended before all its processes have met."""
-
-
-@dataclass
-class Meeting:
-    """A world that its processes join: the place of this one, and its group's connections."""
-
-    round: int
-    rank: int
-    size: int
-    pods: frozenset[str]
-    connections: Connections
-    formed: bool = False
-    """The group works."""
-    joined: bool = False
-    """The group works, and each process has the newest state."""
-
-
 class Meetings:
     """Joins one world after the other.
 
     The process of rank 0 serves a store for its whole life. Each world uses names of its own in it,
     and a new connection to it.
     """
+
+    errors: tuple[type[Exception], ...] = (RuntimeError, TimeoutError)
 
     def __init__(self, *, backend: str, timeout: float) -> None:
         """Prepare; `timeout` is that of joining, and of each collective.
@@ -84,6 +68,10 @@ class Meetings:
     def notices_ends(self) -> bool:
         """Whether the connections show that another process has ended."""
         return self._backend == "gloo"
+
+    def port(self, address: str) -> int:
+        """Return the port of the store of the pod with this address."""
+        return meeting_port(address, pytorch.PORT)
 
     def serve(self, address: str) -> None:
         """Serve the store of this process, if that is not done already."""
@@ -133,6 +121,22 @@ class Meetings:
         if self._server is None:
             return 0
         return int(dist.PrefixStore(_prefix(round_), self._server).add("here", 0))
+
+    def gather(self, mine: Any) -> list[Any]:
+        """Return the objects of all ranks."""
+        found: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(found, mine)
+        return found
+
+    def any_rank(self, mine: bool) -> bool:
+        """Return whether it is true in any rank."""
+        flag = torch.tensor(int(mine), device=self.device)
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+        return bool(flag)
+
+    def broadcast(self, tree: tensors.Tree, source: int) -> tensors.Tree:
+        """Return the committed state of the source, in all ranks."""
+        return tensors.broadcast(tree, source, self.device)
 
     def destroy(self, connections: Connections) -> None:
         """End the present group without waiting for the other processes.

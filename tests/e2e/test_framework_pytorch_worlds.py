@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import pytest
 from elasticjob_api import names
 
 from tests.support.e2e import pytorch_job
+from tests.support.e2e.continuing_job import Run, pauses
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
@@ -25,93 +24,13 @@ SCRIPT = str(Path(__file__).parents[1] / "support" / "torch_worlds.py")
 SEEDS = [int(seed) for seed in os.environ.get("SEEDS", "1,2").split(",")]
 
 
-@dataclass(frozen=True)
-class Step:
-    """A commit, as one process has printed it."""
-
-    time: float
-    process: int
-    step: int
-    rank: int
-    size: int
-    round: int
-    digest: str
-
-
-class Run:
-    """One job of torch_worlds.py, and what its processes have printed."""
-
-    def __init__(self, job: LocalJob, **environment: str) -> None:
-        self.job = job
-        job.framework = "pytorch"
-        self.python = pytorch_job.python_since(2, 1)
-        self.environment = {
-            "FOLDER": str(job.folder),
-            "PYTHONPATH": pytorch_job.SOURCES,
-            "GLOO_SOCKET_IFNAME": "lo",
-            **environment,
-        }
-        job.start_master(2, "--on-world-change=Notify")
-
-    def add(self, index: int, **environment: str) -> subprocess.Popen[bytes]:
-        return self.job.start_agent(index, self.python, SCRIPT, **self.environment, **environment)
-
-    def steps(self) -> list[Step]:
-        found = re.findall(
-            r"^([\d.]+) (\d+) step (\d+) rank (\d+) of (\d+) round (\d+) (\w+)$",
-            self.job.log(),
-            re.MULTILINE,
-        )
-        return [
-            Step(float(when), int(process), int(step), int(rank), int(size), int(round_), digest)
-            for when, process, step, rank, size, round_, digest in found
-        ]
-
-    def trains(self, size: int, *, after: int = 0, beyond: int = 0) -> int:
-        """Wait until all ranks of a world after a round have committed; return its round."""
-
-        def ranks() -> int:
-            here = [s for s in self.steps() if s.size == size and s.round > after]
-            newest = max((s.round for s in here), default=0)
-            done = {s.rank for s in here if s.round == newest and s.step > beyond}
-            return newest if len(done) == size else 0
-
-        self.job.wait(f"a world of {size} after round {after} trains", ranks)
-        return ranks()
-
-    def finish(self, *agents: subprocess.Popen[bytes]) -> list[int]:
-        (self.job.folder / "finish").touch()
-        self.job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
-        return [agent.returncode for agent in agents]
-
-    def check(self, processes: int) -> None:
-        """Check that all ranks have the same parameters, and that no sample is lost or twice."""
-        steps = self.steps()
-        digests: dict[tuple[int, int], set[str]] = {}
-        for each in steps:
-            digests.setdefault((each.round, each.step), set()).add(each.digest)
-        assert [key for key, found in digests.items() if len(found) > 1] == []
-        assert processes in (0, len({each.process for each in steps}))
-        ends = re.findall(r"end: step (\d+) (\w+) error ([\d.e-]+) exact (\w+)", self.job.log())
-        assert len({(step, digest) for step, digest, *_ in ends}) == 1
-        for _step, _digest, error, exact in ends:
-            assert float(error) < 1e-9
-            assert exact == "True", "a sample is lost, or in the model twice"
-
-
-def pauses(steps: list[Step]) -> dict[int, float]:
-    """Return, by round, the seconds from the last step of any earlier world to its first one."""
-    found = {}
-    for round_ in sorted({each.round for each in steps}):
-        before = [each.time for each in steps if each.round < round_]
-        if before:
-            found[round_] = min(s.time for s in steps if s.round == round_) - max(before)
-    return found
+def run_of(job: LocalJob, **environment: str) -> Run:
+    return Run(job, "pytorch", pytorch_job.python_since(2, 1), SCRIPT, **environment)
 
 
 @pytest.fixture(params=["0", "1"], ids=["by hand", "ddp"])
 def run(local_job: LocalJob, request: pytest.FixtureRequest) -> Run:
-    return Run(local_job, DDP=request.param)
+    return run_of(local_job, DDP=request.param)
 
 
 def test_a_group_grows_and_shrinks_in_its_running_processes_without_losing_a_step(
@@ -135,7 +54,7 @@ def test_a_group_grows_and_shrinks_in_its_running_processes_without_losing_a_ste
 def test_the_others_return_to_their_last_commit_when_a_process_is_killed_in_an_all_reduce(
     local_job: LocalJob,
 ) -> None:
-    run = Run(local_job, PAD="3000000", SLOW="0")
+    run = run_of(local_job, PAD="3000000", SLOW="0")
     agents = [run.add(index) for index in range(3)]
     world = run.trains(3, beyond=5)
     (process,) = psutil.Process(agents[1].pid).children()
@@ -152,7 +71,7 @@ def test_the_others_return_to_their_last_commit_when_a_process_is_killed_in_an_a
 def test_the_others_continue_while_the_pod_of_rank_0_is_frozen_and_after_it_wakes_up(
     local_job: LocalJob,
 ) -> None:
-    run = Run(local_job)
+    run = run_of(local_job)
     agents = {index: run.add(index) for index in range(3)}
     world = run.trains(3)
     (first,) = {each.process for each in run.steps() if (each.round, each.rank) == (world, 0)}
@@ -182,7 +101,7 @@ def test_no_sample_is_in_the_model_twice_whenever_processes_are_killed(
     local_job: LocalJob, seed: int
 ) -> None:
     choose = random.Random(seed)
-    run = Run(local_job, DDP=str(seed % 2), PAD=choose.choice(["", "1000000"]), SLOW="0.01")
+    run = run_of(local_job, DDP=str(seed % 2), PAD=choose.choice(["", "1000000"]), SLOW="0.01")
     agents = {index: run.add(index) for index in range(3)}
     world = run.trains(3)
     for _ in range(4):
@@ -214,7 +133,7 @@ def test_no_sample_is_in_the_model_twice_whenever_processes_are_killed(
 def test_a_training_that_all_processes_have_left_continues_at_its_checkpoint(
     local_job: LocalJob,
 ) -> None:
-    run = Run(local_job)
+    run = run_of(local_job)
     agents = [run.add(index) for index in range(2)]
     world = run.trains(2, beyond=3)
     for agent in agents:
@@ -231,7 +150,7 @@ def test_a_training_that_all_processes_have_left_continues_at_its_checkpoint(
 def test_one_process_ends_if_a_connection_breaks_between_living_ones_and_the_others_continue(
     local_job: LocalJob,
 ) -> None:
-    run = Run(local_job, ERROR_SECONDS="20")
+    run = run_of(local_job, ERROR_SECONDS="20")
     agents = [run.add(index) for index in range(3)]
     world = run.trains(3)
     (process,) = psutil.Process(agents[1].pid).children()
@@ -244,7 +163,7 @@ def test_one_process_ends_if_a_connection_breaks_between_living_ones_and_the_oth
 def test_a_process_whose_last_attempt_to_form_a_group_has_failed_meets_the_others(
     local_job: LocalJob,
 ) -> None:
-    run = Run(local_job)
+    run = run_of(local_job)
     agents = [run.add(0), run.add(1, FAILED_ATTEMPT="1")]
     run.trains(2)
     assert run.finish(*agents) == [0, 0]
@@ -265,7 +184,7 @@ def test_a_pytorch_whose_store_may_end_the_process_is_refused() -> None:
 
 
 def test_an_error_of_the_program_ends_its_process_alone(local_job: LocalJob) -> None:
-    run = Run(local_job)
+    run = run_of(local_job)
     agents = [run.add(index) for index in range(3)]
     world = run.trains(3)
     (local_job.folder / f"fail-{psutil.Process(agents[2].pid).children()[0].pid}").touch()
@@ -278,7 +197,7 @@ def test_an_error_of_the_program_ends_its_process_alone(local_job: LocalJob) -> 
 def test_a_process_that_joins_while_the_training_ends_finishes_with_the_others(
     local_job: LocalJob,
 ) -> None:
-    run = Run(local_job, SHARDS="60")
+    run = run_of(local_job, SHARDS="60")
     agents = [run.add(index) for index in range(2)]
     run.trains(2)
     agents.append(run.add(2))

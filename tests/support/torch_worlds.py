@@ -24,6 +24,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import elasticjob._world_session
 import elasticjob.torch
 import torch  # type: ignore[import-not-found, unused-ignore]
 import torch.distributed as dist  # type: ignore[import-not-found, unused-ignore]
@@ -34,7 +35,7 @@ FOLDER = Path(os.environ["FOLDER"])
 DDP = os.environ.get("DDP") == "1"
 SLOW = float(os.environ.get("SLOW", "0.05"))
 PAD = int(os.environ.get("PAD") or 0)
-elasticjob.torch._ERROR_SECONDS = float(os.environ.get("ERROR_SECONDS", "120"))
+elasticjob._world_session._ERROR_SECONDS = float(os.environ.get("ERROR_SECONDS", "120"))
 BATCH = 16
 SHARDS = int(os.environ.get("SHARDS") or 1500)
 LAST_SHARDS = 20

@@ -10,8 +10,8 @@ import pytest
 from elasticjob._connections import Connections
 from elasticjob_api.frameworks import pytorch
 
-ADDRESS = "10.0.0.1"
-"""Of a pod whose store has the usual port."""
+STORE_PORT = pytorch.PORT
+"""Of the store, which no test opens."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_connections_before_and_after_the_groups_own_are_left_alone(
     listener: socket.socket,
 ) -> None:
     with connected(listener) as earlier:
-        connections = Connections(ADDRESS)
+        connections = Connections(STORE_PORT)
         with connected(listener) as own:
             connections.complete()
             with connected(listener) as later:
@@ -56,7 +56,7 @@ def test_connections_before_and_after_the_groups_own_are_left_alone(
 def test_a_late_cut_of_a_world_does_not_touch_the_connections_of_the_next(
     listener: socket.socket,
 ) -> None:
-    connections = Connections(ADDRESS)
+    connections = Connections(STORE_PORT)
     with connected(listener) as incomplete:
         connections.close()
         assert not works(incomplete)
@@ -68,7 +68,7 @@ def test_a_late_cut_of_a_world_does_not_touch_the_connections_of_the_next(
 def test_a_group_is_broken_when_the_other_process_has_closed_a_connection(
     listener: socket.socket,
 ) -> None:
-    connections = Connections(ADDRESS)
+    connections = Connections(STORE_PORT)
     near = socket.create_connection(listener.getsockname())
     far, _ = listener.accept()
     with near:
@@ -82,7 +82,7 @@ def test_a_group_is_broken_when_the_other_process_has_closed_a_connection(
 
 
 def test_neither_listening_sockets_nor_connections_to_the_own_store_are_shut_down() -> None:
-    connections = Connections(ADDRESS)
+    connections = Connections(STORE_PORT)
     with (
         socket.create_server(("127.0.0.1", pytorch.PORT)) as store,
         socket.create_connection(store.getsockname()) as process,

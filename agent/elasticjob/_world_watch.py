@@ -14,7 +14,7 @@ from typing import Any
 from elasticjob_api import names
 
 from elasticjob._agent_connection import AgentConnection, AgentError
-from elasticjob._torch_group import Meeting, Meetings
+from elasticjob._world_group import Group, Meeting
 
 DRAIN_SECONDS = 30.0
 """The default of `drainSeconds`, the time to take a world."""
@@ -32,11 +32,11 @@ class Watch(threading.Thread):
         meeting: the present world; None: none.
     """
 
-    def __init__(self, agent: AgentConnection, meetings: Meetings) -> None:
+    def __init__(self, agent: AgentConnection, group: Group) -> None:
         """Start."""
         super().__init__(name="elasticjob-worlds", daemon=True)
         self._agent = agent
-        self._meetings = meetings
+        self._group = group
         self._closed = threading.Event()
         self._due_round = -1
         # Half of the time to take the world is left for the next commit.
@@ -94,6 +94,6 @@ class Watch(threading.Thread):
         if announced["rank"] != 0:
             return False
         try:
-            return self._meetings.arrived(announced["round"]) >= int(joining)
+            return self._group.arrived(announced["round"]) >= int(joining)
         except RuntimeError:
             return False  # the store does not answer: the others wait for the limit only

@@ -1,0 +1,147 @@
+"""Keeps the state of a training: the live one, and a copy of the last commit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from elasticjob._committed_shards import Committed, CommittedShards, Offer, Opened
+from elasticjob._world_group import Group, Meeting
+from elasticjob.shards import AnyShard, Shards
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A state to which the training can return.
+
+    Attributes:
+        round: of the world in which it was made, or given to this process; 0: it never trained.
+        step: its number of steps.
+        tree: the copy of the state, as the framework makes it.
+    """
+
+    round: int
+    step: int
+    tree: Any
+
+
+class CommittedState:
+    """What all ranks have in common. A framework says how its parts are copied.
+
+    Attributes:
+        step: the number of steps that are trained.
+    """
+
+    step: int
+    _file: ClassVar[str]
+    """The name of a checkpoint's file."""
+
+    def __init__(self, *, step: int = 0, **parts: Any) -> None:
+        """Name the parts, which are its attributes.
+
+        Raises:
+            ValueError: the name of a part is one of the state's own.
+        """
+        for name in parts:
+            if hasattr(type(self), name) or name.startswith("_"):
+                raise ValueError(f"{name!r} cannot be the name of a part: choose another one")
+        self._names = ["step", *parts]
+        self._data_sets: Opened = {}
+        self._committed = Commit(0, step, None)
+        for name, part in {**parts, "step": step}.items():
+            setattr(self, name, part)
+
+    if TYPE_CHECKING:  # the parts are attributes of any type
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+    def open(
+        self, opener: Callable[..., Shards[AnyShard]], name: str, *arguments: Any, **options: Any
+    ) -> CommittedShards[AnyShard]:
+        """Open a data set whose shards count as done when a commit contains them.
+
+        All processes open it before the first world.
+
+        Args:
+            opener: `elasticjob.shards`, `text_shards` or `stream_shards`.
+            name: of the data set.
+            arguments: of the opener.
+            options: of the opener.
+        """
+        opened = CommittedShards(opener(name, *arguments, **options))
+        self._data_sets[name] = opened
+        return opened
+
+    # --- called by worlds()
+
+    def _offer(self) -> dict[str, Offer]:
+        return {name: opened.offer() for name, opened in self._data_sets.items()}
+
+    def _commit(self, round_: int, offers: Sequence[dict[str, Offer]]) -> None:
+        for name, opened in self._data_sets.items():
+            opened.commit([each[name] for each in offers])
+        self._keep(round_)
+
+    def _keep(self, round_: int) -> None:
+        """Make the live state the last commit."""
+        shards = {name: opened.committed for name, opened in self._data_sets.items()}
+        self._committed = Commit(round_, int(self.step), self._copy(shards))
+
+    def _return_to_commit(self) -> None:
+        self._return_to(self._committed.tree)
+
+    def _return_to(self, tree: Any) -> None:
+        """Load a committed state, and take the shards again that it does not contain."""
+        shards = self._load(tree)
+        for name, opened in self._data_sets.items():
+            opened.return_to(shards.get(name, {}))
+
+    def _synchronize(
+        self, meeting: Meeting, group: Group, stored: Callable[[], bytes | None]
+    ) -> None:
+        """Give all ranks the newest committed state of any rank.
+
+        The state of a process that has trained in a later world is newer, whatever its step: the
+        others have continued without it.
+
+        Args:
+            meeting: the world.
+            group: of its processes.
+            stored: returns the file of the newest checkpoint; rank 0 calls it if no process has
+                trained yet.
+        """
+        commits = group.gather((self._committed.round, self._committed.step))
+        newest = max(commits)
+        source = commits.index(newest)
+        if not newest[0]:
+            source = 0
+            data = stored() if meeting.rank == 0 else None
+            if data is not None:
+                self._return_to(self._parse(data))
+            self._keep(0)
+        tree = self._committed.tree
+        if len(set(commits)) > 1 or not newest[0]:
+            tree = group.broadcast(tree, source)
+        self._return_to(tree)
+        self._keep(meeting.round)
+
+    # --- of a framework
+
+    def _copy(self, shards: dict[str, Committed]) -> Any:
+        """Return a copy of the live state, with the shards."""
+        raise NotImplementedError
+
+    def _load(self, tree: Any) -> dict[str, Committed]:
+        """Make a copied state the live one, and return its shards."""
+        raise NotImplementedError
+
+    def _dump(self) -> bytes:
+        """Return the file of a checkpoint of the last commit."""
+        raise NotImplementedError
+
+    def _parse(self, data: bytes) -> Any:
+        """Return the copied state in the file of a checkpoint."""
+        raise NotImplementedError

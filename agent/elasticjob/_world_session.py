@@ -1,0 +1,311 @@
+"""Takes one process through the worlds of its job, with any framework's groups."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import TracebackType
+
+from elasticjob._agent_connection import AgentConnection, agent_connection
+from elasticjob._committed_state import CommittedState
+from elasticjob._connections import Connections
+from elasticjob._world_group import Group, Meeting
+from elasticjob._world_watch import Watch
+from elasticjob.checkpoint_storage import open_storage
+from elasticjob.checkpointer import Checkpointer
+from elasticjob.progress import confirm_stop, report_step, should_stop
+from elasticjob.world import WorldChanged, members, next_world, world
+
+log = logging.getLogger("elasticjob")
+
+_NEWS_SECONDS = 1.0
+_FLUSH_SECONDS = 10.0
+_ERROR_SECONDS = 120.0
+"""The time from a broken collective to the news of another world, or to the end of the last rank.
+
+The other ranks wait twice as long: if no process has gone, the end of one brings another world,
+and the others still have the state.
+"""
+
+
+class World:
+    """A world of processes that train together, by one group.
+
+    Attributes:
+        rank: this process, counted from 0.
+        size: the number of processes.
+        round: the number of this world.
+    """
+
+    def __init__(self, session: Session, meeting: Meeting) -> None:
+        """Begin; `worlds` calls it."""
+        self.rank = meeting.rank
+        self.size = meeting.size
+        self.round = meeting.round
+        self._session = session
+        self._finished = False
+        self._error: Exception | None = None
+
+    def __enter__(self) -> World:
+        """Train in this world. The block ends, without an error, when the world changes."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """Return whether the block ends because the world changes."""
+        if error is None:
+            self._finished = True
+            return False
+        if isinstance(error, self._session.errors) and self._session.is_broken():
+            log.warning("the world of round %d has broken", self.round, exc_info=error)
+            self._error = error.with_traceback(None)  # its frames would keep the group alive
+            self._session.state._return_to_commit()
+            return True
+        return isinstance(error, WorldChanged)
+
+    def commit(
+        self,
+        *,
+        total: int | None = None,
+        samples: float = 0,
+        metrics: Mapping[str, float] | None = None,
+        compute_seconds: float | None = None,
+        save: bool = False,
+    ) -> None:
+        """Keep a copy of the state in memory, and report its step.
+
+        All ranks call it after the same steps. If a process is lost, all return to the last commit.
+        The world changes at a commit, in all ranks at the same one.
+
+        Args:
+            total: see `elasticjob.report_step`; the others, too.
+            samples: that this process has trained since its last commit.
+            metrics: to show.
+            compute_seconds: without the waiting for others.
+            save: also save a checkpoint in the folder, by rank 0; the same in all ranks.
+
+        Raises:
+            WorldChanged: the world ends after this commit. `with` handles it.
+        """
+        ends = self._session.commit(save=save)
+        report_step(
+            self._session.state.step,
+            total=total,
+            samples=samples,
+            metrics=metrics,
+            compute_seconds=compute_seconds,
+        )
+        if ends:
+            raise WorldChanged(f"the world of round {self.round} ends")
+
+
+def enter_worlds(session: Session) -> Iterator[World]:
+    """Join each world of the job, one after the other, until the training is finished."""
+    try:
+        while True:
+            entered = session.enter()
+            yield entered
+            if entered._finished and session.finish():
+                return
+            session.leave(entered._error)
+            del entered  # what an error holds of the group ends here
+    finally:
+        session.close()
+
+
+class Session:
+    """This process in its worlds."""
+
+    def __init__(
+        self,
+        state: CommittedState,
+        group: Group,
+        folder: str | os.PathLike[str] | None,
+        keep: int,
+        timeout: float,
+    ) -> None:
+        """Begin; see the framework's `worlds`."""
+        self.state = state
+        self.errors = group.errors
+        self._folder = folder
+        self._keep = keep
+        self._timeout = timeout
+        self._agent: AgentConnection | None = agent_connection()
+        self._group = group
+        self._watch = Watch(self._agent, self._group) if self._agent else None
+        self._meeting: Meeting | None = None
+        self._checkpointer: Checkpointer | None = None
+        should_stop()  # from now on the agent asks this process instead of sending SIGTERM
+
+    def enter(self) -> World:
+        """Join the newest world, with the newest state."""
+        while True:
+            here = next_world()
+            everyone = members()
+            pods = frozenset(member.pod for member in everyone)
+            if here.rank == 0:
+                # The store outlives the world, so its own connection is not one of the group's.
+                self._group.serve(here.address)
+            connections = Connections(self._group.port(here.address))
+            meeting = Meeting(here.round, here.rank, here.size, pods, connections)
+            self._checkpointer = None
+            self._set_meeting(meeting)
+            try:
+                self._group.join(meeting, everyone[0].address, self._interrupted)
+                meeting.formed = True
+                self.state._synchronize(meeting, self._group, self._stored)
+                meeting.joined = True
+                return World(self, meeting)
+            except self.errors as error:
+                if meeting.formed and not self.is_broken():
+                    raise  # of the program, such as a checkpoint that does not fit the model
+                # The rest of a message may be a stack of C++.
+                reason = str(error).partition("\n")[0]
+                log.warning("the world of round %d was not joined: %s", here.round, reason)
+                failure = error.with_traceback(None)
+            self.leave(failure)
+
+    def is_broken(self) -> bool:
+        """Return whether a process of this world has gone, or the world has ended."""
+        if self._meeting is None or not self._group.notices_ends:
+            return True
+        return self._meeting.connections.broken()
+
+    def commit(self, *, save: bool) -> bool:
+        """Commit the state in all ranks; return whether this world ends after that."""
+        assert self._meeting is not None
+        ends = should_stop() or (self._watch is not None and self._watch.due(self._meeting))
+        offer = self.state._offer()
+        offers = [offer]
+        if self._meeting.size > 1 and offer:
+            gathered = self._group.gather((ends, offer))
+            ends = any(each for each, _ in gathered)
+            offers = [each for _, each in gathered]
+        else:
+            ends = self._any_rank(ends)
+        self.state._commit(self._meeting.round, offers)
+        if save and self._meeting.rank == 0:
+            self._save()
+        if ends:
+            # Each rank has this commit before one of them ends.
+            self._meet()
+        return ends
+
+    def leave(self, error: Exception | None) -> None:
+        """Leave this world, and wait for another one; or exit if this process was asked to."""
+        meeting = self._meeting
+        assert meeting is not None
+        self._set_meeting(None)
+        self._group.destroy(meeting.connections)
+        patience = self._timeout
+        if error is not None:
+            is_last = meeting.rank == meeting.size - 1
+            patience = _ERROR_SECONDS if is_last else 2 * _ERROR_SECONDS
+        deadline = time.monotonic() + patience
+        while self._agent is None or self._agent.notified_round <= meeting.round:
+            if should_stop():
+                self._exit(meeting)
+            if self._agent is None or time.monotonic() > deadline:
+                raise error or TimeoutError("no other world was announced")
+            self._agent.wait_for_world(meeting.round, _NEWS_SECONDS)
+        if should_stop():
+            self._exit(meeting)
+
+    def finish(self) -> bool:
+        """End the training: all ranks have the last commit, and rank 0 saves it.
+
+        If another world was announced, its new processes would wait for these ones for ever: then
+        return False, and finish in that world.
+        """
+        assert self._meeting is not None
+        if self._meeting.rank == 0 and not self._other_world():
+            self._save()
+        with contextlib.suppress(*self.errors):  # the end of another rank changes nothing any more
+            if self._any_rank(self._other_world()):
+                return False
+            for opened in self.state._data_sets.values():
+                opened.report()
+        self._flush()
+        return True
+
+    def close(self) -> None:
+        """End the group and the thread that follows the news."""
+        if self._watch is not None:
+            self._watch.close()
+        if self._meeting is not None:
+            meeting = self._meeting
+            self._set_meeting(None)
+            self._group.destroy(meeting.connections)
+
+    def _exit(self, meeting: Meeting) -> None:
+        if meeting.rank == 0 and meeting.joined:
+            self._save()
+        self._flush()
+        confirm_stop()
+        raise SystemExit(0)
+
+    def _flush(self) -> None:
+        for opened in self.state._data_sets.values():
+            opened.flush(_FLUSH_SECONDS)
+
+    def _interrupted(self) -> bool:
+        if should_stop():
+            return True
+        return self._other_world()
+
+    def _other_world(self) -> bool:
+        newest = self._agent.notified_round if self._agent else 0
+        return self._meeting is not None and newest > self._meeting.round
+
+    def _any_rank(self, mine: bool) -> bool:
+        alone = self._meeting is None or self._meeting.size == 1
+        return mine if alone else self._group.any_rank(mine)
+
+    def _meet(self) -> None:
+        """Wait for all ranks; the end of one of them changes nothing any more."""
+        with contextlib.suppress(*self.errors):
+            self._any_rank(False)
+
+    def _set_meeting(self, meeting: Meeting | None) -> None:
+        self._meeting = meeting
+        if self._watch is not None:
+            self._watch.meeting = meeting
+
+    # --- checkpoints, by rank 0
+
+    def _stored(self) -> bytes | None:
+        if self._folder is None or (found := self._open().found) is None:
+            return None
+        storage = open_storage(self._folder)
+        name = os.path.basename(found.rstrip("/"))  # noqa: PTH119 (or a URL)
+        return storage.read(name, self.state._file)
+
+    def _save(self) -> None:
+        if self._folder is None:
+            return
+        checkpointer = self._open()
+        committed = self.state._committed
+        if not checkpointer.save(committed.step, self._write):
+            log.warning("step %d: no checkpoint was saved; the one before counts", committed.step)
+
+    def _write(self, address: str) -> None:
+        assert self._folder is not None
+        name = os.path.basename(address.rstrip("/"))  # noqa: PTH119 (or a URL)
+        open_storage(self._folder).write(name, self.state._file, self.state._dump())
+
+    def _open(self) -> Checkpointer:
+        """Return the checkpoints of this world, of which this process alone takes care."""
+        if self._checkpointer is None:
+            assert self._folder is not None
+            self._checkpointer = Checkpointer(
+                self._folder, keep=self._keep, world=replace(world(), size=1)
+            )
+        return self._checkpointer

@@ -1,0 +1,148 @@
+"""Runs the real JAX in processes that continue when the world changes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from elasticjob_api import names
+
+from tests.support.e2e.continuing_job import Run, pauses
+from tests.support.local_job import LocalJob
+
+pytestmark = pytest.mark.thorough
+SCRIPT = str(Path(__file__).parents[1] / "support" / "jax_worlds.py")
+SEEDS = [int(seed) for seed in os.environ.get("SEEDS", "1,2").split(",")]
+
+
+def run_of(job: LocalJob, **environment: str) -> Run:
+    return Run(job, "jax", sys.executable, SCRIPT, **environment)
+
+
+def child_of(agent: subprocess.Popen[bytes]) -> psutil.Process:
+    (process,) = psutil.Process(agent.pid).children()
+    return process
+
+
+@pytest.mark.guarantee("jax-worlds")
+def test_a_group_grows_and_shrinks_in_its_running_processes_without_losing_a_step(
+    local_job: LocalJob,
+) -> None:
+    run = run_of(local_job)
+    run.environment[names.ENV_DRAIN_SECONDS] = "120"  # the first two train on for half of it
+    agents = [run.add(index) for index in range(2)]
+    first = run.trains(2)
+    agents.append(run.add(2))
+    grown = run.trains(3, after=first)
+    agents[2].send_signal(signal.SIGTERM)
+    run.trains(2, after=grown)
+    assert run.finish(*agents) == [0, 0, names.EXIT_DRAINED]
+    run.check(processes=3)
+    committed = sorted({(each.step, each.round) for each in run.steps()})
+    assert [step for step, _ in committed] == list(range(1, len(committed) + 1))
+    print("MEASURED", pauses(run.steps()))
+
+
+@pytest.mark.guarantee("jax-worlds")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_others_return_to_their_last_commit_when_a_process_is_killed_in_an_all_reduce(
+    local_job: LocalJob, rank: int
+) -> None:
+    run = run_of(local_job, PAD="3000000", SLOW="0")
+    agents = [run.add(index) for index in range(3)]
+    world = run.trains(3, beyond=5)
+    (killed,) = {each.process for each in run.steps() if (each.round, each.rank) == (world, rank)}
+    (index,) = (index for index, agent in enumerate(agents) if child_of(agent).pid == killed)
+    child_of(agents[index]).kill()
+    world = run.trains(2, after=world)
+    agents.append(run.add(index))
+    run.trains(3, after=world)
+    codes = run.finish(*agents)
+    assert codes.pop(index) == 128 + signal.SIGKILL
+    assert codes == [0, 0, 0]
+    run.check(processes=4)
+    print("MEASURED", pauses(run.steps()))
+
+
+@pytest.mark.guarantee("jax-worlds")
+def test_the_others_continue_while_the_pod_of_rank_0_is_frozen_and_after_it_wakes_up(
+    local_job: LocalJob,
+) -> None:
+    run = run_of(local_job)
+    agents = [run.add(index) for index in range(3)]
+    world = run.trains(3)
+    (first,) = {each.process for each in run.steps() if (each.round, each.rank) == (world, 0)}
+    (agent,) = (agent for agent in agents if child_of(agent).pid == first)
+    frozen = [psutil.Process(agent.pid), psutil.Process(first)]
+    for process in frozen:
+        process.suspend()
+    world = run.trains(2, after=world)
+    for process in frozen:
+        process.resume()
+    run.trains(3, after=world)  # its agent has started another process
+    assert run.finish(*agents) == [0, 0, 0]
+    run.check(processes=4)
+
+
+@pytest.mark.guarantee("jax-worlds")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_sample_is_in_the_model_twice_whenever_pods_are_killed(
+    local_job: LocalJob, seed: int
+) -> None:
+    choose = random.Random(seed)
+    run = run_of(local_job, PAD=choose.choice(["", "1000000"]), SLOW="0.01")
+    agents = {index: run.add(index) for index in range(3)}
+    world = run.trains(3)
+    for _ in range(4):
+        index = choose.choice(sorted(agents))
+        time.sleep(choose.random())  # the moment of the kill
+        killed = agents.pop(index)
+        for process in psutil.Process(killed.pid).children():
+            process.kill()
+        killed.kill()
+        killed.wait()
+        agents[index] = run.add(index)
+        if choose.random() < 0.5:
+            time.sleep(6 * choose.random())  # the next one comes while the new process joins
+        else:
+            world = run.trains(3, after=world)
+    steps = max(step.step for step in run.steps())
+    run.trains(3, beyond=steps + 10)
+    assert run.finish(*agents.values()) == [0, 0, 0]
+    run.check(processes=0)
+
+
+@pytest.mark.guarantee("jax-worlds")
+def test_a_training_that_all_processes_have_left_continues_at_its_checkpoint(
+    local_job: LocalJob,
+) -> None:
+    run = run_of(local_job)
+    agents = [run.add(index) for index in range(2)]
+    world = run.trains(2, beyond=3)
+    for agent in agents:
+        agent.send_signal(signal.SIGTERM)
+    local_job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
+    last = max(step.step for step in run.steps())
+    agents = [run.add(index) for index in range(2)]
+    world = run.trains(2, after=world)
+    assert min(step.step for step in run.steps() if step.round == world) == last + 1
+    assert run.finish(*agents) == [0, 0]
+    run.check(processes=4)
+
+
+def test_an_error_of_the_program_ends_its_process_alone(local_job: LocalJob) -> None:
+    run = run_of(local_job)
+    agents = [run.add(index) for index in range(3)]
+    world = run.trains(3)
+    (local_job.folder / f"fail-{child_of(agents[2]).pid}").touch()
+    run.trains(2, after=world)
+    assert run.finish(*agents) == [0, 0, 1]
+    assert "an error of the program" in local_job.log()
+    run.check(processes=3)

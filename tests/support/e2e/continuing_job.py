@@ -1,0 +1,96 @@
+"""Runs a job whose processes continue from world to world, and checks what they have trained."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+
+from tests.support.e2e.pytorch_job import SOURCES
+from tests.support.local_job import LocalJob
+
+
+@dataclass(frozen=True)
+class Step:
+    """A commit, as one process has printed it."""
+
+    time: float
+    process: int
+    step: int
+    rank: int
+    size: int
+    round: int
+    digest: str
+
+
+class Run:
+    """One job of a program with worlds, and what its processes have printed."""
+
+    def __init__(
+        self, job: LocalJob, framework: str, python: str, script: str, **environment: str
+    ) -> None:
+        self.job = job
+        job.framework = framework
+        self.command = (python, script)
+        self.environment = {
+            "FOLDER": str(job.folder),
+            "PYTHONPATH": SOURCES,
+            "GLOO_SOCKET_IFNAME": "lo",
+            **environment,
+        }
+        job.start_master(2, "--on-world-change=Notify")
+
+    def add(self, index: int, **environment: str) -> subprocess.Popen[bytes]:
+        return self.job.start_agent(index, *self.command, **self.environment, **environment)
+
+    def steps(self) -> list[Step]:
+        found = re.findall(
+            r"^([\d.]+) (\d+) step (\d+) rank (\d+) of (\d+) round (\d+) (\w+)$",
+            self.job.log(),
+            re.MULTILINE,
+        )
+        return [
+            Step(float(when), int(process), int(step), int(rank), int(size), int(round_), digest)
+            for when, process, step, rank, size, round_, digest in found
+        ]
+
+    def trains(self, size: int, *, after: int = 0, beyond: int = 0) -> int:
+        """Wait until all ranks of a world after a round have committed; return its round."""
+
+        def ranks() -> int:
+            here = [s for s in self.steps() if s.size == size and s.round > after]
+            newest = max((s.round for s in here), default=0)
+            done = {s.rank for s in here if s.round == newest and s.step > beyond}
+            return newest if len(done) == size else 0
+
+        self.job.wait(f"a world of {size} after round {after} trains", ranks)
+        return ranks()
+
+    def finish(self, *agents: subprocess.Popen[bytes]) -> list[int]:
+        (self.job.folder / "finish").touch()
+        self.job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
+        return [agent.returncode for agent in agents]
+
+    def check(self, processes: int) -> None:
+        """Check that all ranks have the same parameters, and that no sample is lost or twice."""
+        steps = self.steps()
+        digests: dict[tuple[int, int], set[str]] = {}
+        for each in steps:
+            digests.setdefault((each.round, each.step), set()).add(each.digest)
+        assert [key for key, found in digests.items() if len(found) > 1] == []
+        assert processes in (0, len({each.process for each in steps}))
+        ends = re.findall(r"end: step (\d+) (\w+) error ([\d.e-]+) exact (\w+)", self.job.log())
+        assert len({(step, digest) for step, digest, *_ in ends}) == 1
+        for _step, _digest, error, exact in ends:
+            assert float(error) < 1e-9
+            assert exact == "True", "a sample is lost, or in the model twice"
+
+
+def pauses(steps: list[Step]) -> dict[int, float]:
+    """Return, by round, the seconds from the last step of any earlier world to its first one."""
+    found = {}
+    for round_ in sorted({each.round for each in steps}):
+        before = [each.time for each in steps if each.round < round_]
+        if before:
+            found[round_] = min(s.time for s in steps if s.round == round_) - max(before)
+    return found
