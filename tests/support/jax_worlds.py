@@ -31,6 +31,7 @@ from elasticjob._committed_shards import CommittedShards
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+jax.config.update("jax_enable_x64", True)
 FOLDER = Path(os.environ["FOLDER"])
 SLOW = float(os.environ.get("SLOW", "0.05"))
 PAD = int(os.environ.get("PAD") or 0)
@@ -59,7 +60,7 @@ def digest(parameters: Parameters) -> str:
 
 def batch_of(step: int) -> np.ndarray:
     """Return the inputs of one step, the same in all ranks; the targets are their sums."""
-    return np.random.default_rng(step).integers(-8, 9, (BATCH, 8)).astype(np.float32) / 8
+    return np.random.default_rng(step).integers(-8, 9, (BATCH, 8)).astype(np.float64) / 8
 
 
 def initial(seed: int) -> Parameters:
@@ -98,7 +99,7 @@ def undisturbed(live: Parameters, steps: int) -> Parameters:
     """Return what one process alone has after these steps."""
     step_of = jax.jit(update)
     for step in range(steps):
-        live = step_of(live, batch_of(step), np.ones(BATCH, np.float32), np.zeros((1, 1)))
+        live = step_of(live, batch_of(step), np.ones(BATCH, np.float64), np.zeros((1, 1)))
     return live
 
 
@@ -118,16 +119,16 @@ def main() -> None:
             spread = partial(jax.make_array_from_process_local_data, split)
             step_of = jax.jit(update, out_shardings=replicated)
             rows = -(-BATCH // world.size)
-            padding = spread(np.ones((1, max(PAD, 1)), np.float32))
+            padding = spread(np.ones((1, max(PAD, 1)), np.float64))
             while True:
                 if (FOLDER / f"fail-{os.getpid()}").exists():
                     raise RuntimeError("an error of the program")
                 ending = (FOLDER / "finish").exists()
                 taken = take(shards, LAST_SHARDS if ending else 1)
                 mine = batch_of(state.step)[world.rank :: world.size]
-                inputs = np.zeros((rows, 8), np.float32)
+                inputs = np.zeros((rows, 8), np.float64)
                 inputs[: len(mine)] = mine
-                weights = (np.arange(rows) < len(mine)).astype(np.float32)
+                weights = (np.arange(rows) < len(mine)).astype(np.float64)
                 state.live = step_of(state.live, spread(inputs), spread(weights), padding)
                 own = [shard.start for shard in taken] + [-1] * (LAST_SHARDS - len(taken))
                 row = np.array([int(ending and shards.finished), *own])
