@@ -248,10 +248,10 @@ class ElasticJobSpec(Object, frozen=True):
             for role in framework.single_roles
         ),
         Rule(
-            "self.framework in ['custom', 'pytorch'] || self.replicaSpecs.all(r, "
+            "self.framework in ['custom', 'jax', 'pytorch'] || self.replicaSpecs.all(r, "
             "!has(self.replicaSpecs[r].onWorldChange) || self.replicaSpecs[r].onWorldChange != "
             "'Notify')",
-            "onWorldChange is Notify in role %s, which needs framework custom or pytorch: "
+            "onWorldChange is Notify in role %s, which needs framework custom, jax or pytorch: "
             "processes of framework %s read "
             "their world once, at their start; use Restart or Keep",
             field=".replicaSpecs",

@@ -257,8 +257,8 @@ class ReplicaSpec(Object, frozen=True):
         Meta(
             description="What happens to the role's processes when other members join or leave. "
             "Restart: they restart in the new world. Keep: they continue. Notify: they continue "
-            "and get the new world (frameworks custom and pytorch). Unset: Keep for TensorFlow's "
-            "evaluator, and for its ps if the job has a chief; otherwise Restart."
+            "and get the new world (frameworks custom, jax and pytorch). Unset: Keep for "
+            "TensorFlow's evaluator, and for its ps if the job has a chief; otherwise Restart."
         ),
     ] = None
     slots_per_replica: Annotated[

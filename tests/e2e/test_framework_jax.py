@@ -15,6 +15,7 @@ pytestmark = [
     pytest.mark.embedded_only("a process of its command is killed by its name"),
 ]
 EPOCHS = 5000
+WORLDS_EPOCHS = 1500
 CHECKPOINT_STEPS = 1000
 """More than the example trains: other tests cover its end."""
 
@@ -42,3 +43,32 @@ async def test_jax_trains_through_resizes_a_killed_process_and_a_killed_master(
     found = worlds(log)
     check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
     assert [world.size for world in found[:3]] == [2, 3, 2], found
+
+
+@pytest.mark.guarantee("jax-worlds")
+async def test_processes_continue_through_resizes_and_a_killed_process(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    job = digits(epochs=WORLDS_EPOCHS, checkpoints=folder)
+    job["spec"]["runPolicy"]["cleanPodPolicy"] = "None"  # the test reads its log at the end
+    role = job["spec"]["replicaSpecs"]["worker"]
+    role["onWorldChange"] = "Notify"
+    role["drainSeconds"] = 60
+    (container,) = role["template"]["spec"]["containers"]
+    container["command"] = [sys.executable, str(EXAMPLES / "digits" / "worlds.py")]
+    sandbox.apply(job)
+    async with sandbox.observe("digits") as observer:
+        trial = Trial(sandbox, observer, "digits", sys.executable, script="worlds.py")
+        await trial.trains(2, beyond=100)
+        first = {process.pid for process in trial.training_processes()}
+        await trial.scale(3)
+        await trial.scale(2)
+        assert {process.pid for process in trial.training_processes()} == first
+        trial.kill_process(rank=1)
+        await trial.timed("kill -9 of a process to next step", 2)
+        assert len({process.pid for process in trial.training_processes()} & first) == 1
+        await trial.succeeds()
+        log = trial.log()
+    check_worlds(worlds(log), checkpoint_steps=1)
+    steps = WORLDS_EPOCHS * 12
+    assert f"finished: {steps} steps, {WORLDS_EPOCHS * 1500} samples" in log

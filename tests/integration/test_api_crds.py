@@ -100,10 +100,10 @@ BAD_JOBS: dict[str, tuple[Json, *tuple[str, ...]]] = {
         "agent: None",
     ),
     "processes that read their world once told another one": (
-        job(roles={"worker": {"onWorldChange": "Notify"}}),
+        job(framework="horovod", roles={"worker": {"onWorldChange": "Notify"}}),
         "spec.replicaSpecs",
-        'onWorldChange is Notify in role ["worker"], which needs framework custom or pytorch',
-        "framework jax",
+        'onWorldChange is Notify in role ["worker"], which needs framework custom, jax or pytorch',
+        "framework horovod",
         "Restart or Keep",
     ),
     "nobody who tells the world": (

@@ -1,0 +1,114 @@
+"""Tests the way of a client to the service of a world, without JAX."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elasticjob._connections import Connections
+from elasticjob._jax_meeting import Front, Relay, meet
+from elasticjob._world_group import InterruptedJoin, Meeting
+
+from tests.support.wait import wait_until
+
+ROUND = 7
+SECONDS = 20.0
+
+
+@pytest.fixture
+def target() -> tuple[str, int]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address, port = free.getsockname()
+        return address, port
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "service"))
+        server.listen()
+        server.settimeout(SECONDS)
+        yield server
+
+
+def meeting(rank: int, round_: int = ROUND) -> Meeting:
+    return Meeting(round_, rank, 2, frozenset(), Connections(0))
+
+
+def client_of(relay: Relay) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(SECONDS)
+    client.connect(str(relay.path))
+    return client
+
+
+def test_processes_wait_for_the_last_of_their_world(target: tuple[str, int]) -> None:
+    front = Front(*target)
+    met: list[int] = []
+
+    def join(rank: int) -> None:
+        meet(meeting(rank), target, lambda: False, timeout=SECONDS)
+        met.append(rank)
+
+    first = threading.Thread(target=join, args=(1,))
+    first.start()
+    wait_until("one process waits", lambda: front.arrived(ROUND) == 1, seconds=SECONDS)
+    assert met == []
+    join(0)
+    first.join()
+    assert sorted(met) == [0, 1]
+    wait_until("no process waits", lambda: front.arrived(ROUND) == 0, seconds=SECONDS)
+
+
+def test_a_process_that_gives_up_does_not_count(target: tuple[str, int]) -> None:
+    front = Front(*target)
+    with pytest.raises(InterruptedJoin):
+        meet(meeting(1), target, lambda: front.arrived(ROUND) == 1, timeout=SECONDS)
+    wait_until("no process waits", lambda: front.arrived(ROUND) == 0, seconds=SECONDS)
+    with pytest.raises(TimeoutError, match="not all 2 processes"):
+        meet(meeting(0), target, lambda: False, timeout=0)
+
+
+@pytest.mark.guarantee("jax-worlds")
+def test_a_client_does_not_hear_of_the_end_of_the_service(
+    target: tuple[str, int], service: socket.socket, tmp_path: Path
+) -> None:
+    front = Front(*target)
+    front.open(ROUND, tmp_path / "service")
+    relay = Relay(tmp_path / "relay", target, ROUND)
+    with client_of(relay) as client:
+        client.sendall(b"question")
+        served, _ = service.accept()
+        with served:
+            served.settimeout(SECONDS)
+            assert served.recv(100) == b"question"
+            served.sendall(b"answer")
+            assert client.recv(100) == b"answer"
+            front.close()
+            assert served.recv(100) == b"", "the service hears of the end"
+        client.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        relay.close()
+        client.settimeout(SECONDS)
+        assert client.recv(1) == b""
+
+
+def test_a_client_of_another_world_is_not_connected(
+    target: tuple[str, int], service: socket.socket, tmp_path: Path
+) -> None:
+    front = Front(*target)
+    front.open(ROUND, tmp_path / "service")
+    with socket.create_connection(target, SECONDS) as late:
+        late.sendall(b"data %d\n" % (ROUND - 1))
+        assert late.recv(1) == b""
+    for nonsense in (b"data x\n", b"\n", b"here\n", b"x" * 100):
+        with socket.create_connection(target, SECONDS) as strange:
+            strange.sendall(nonsense)
+            try:
+                assert strange.recv(1) == b""
+            except ConnectionResetError:
+                continue  # what it sent was not read
