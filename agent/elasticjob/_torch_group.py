@@ -30,6 +30,7 @@ ends the process if the process of rank 0 is killed while the client connects to
 
 _POLL_SECONDS = 0.01
 _CONNECT_SECONDS = 2.0
+_MOST_CONNECT_SECONDS = 8.0
 _DESTROY_SECONDS = 10.0
 
 
@@ -163,9 +164,10 @@ class Meetings:
                 dist.destroy_process_group()
 
     def _connect(self, address: str, deadline: float, interrupted: Callable[[], bool]) -> Any:
+        seconds = _CONNECT_SECONDS
         while True:
             try:
-                client = _store(address, serves=False, seconds=_CONNECT_SECONDS)
+                client = _store(address, serves=False, seconds=seconds)
                 client.set_timeout(timedelta(seconds=self._timeout))
                 return client
             except (RuntimeError, OSError) as error:  # rank 0 does not serve yet
@@ -175,6 +177,8 @@ class Meetings:
                     raise TimeoutError(
                         f"rank 0 at {address} has not called worlds() within {self._timeout:g} s"
                     ) from error
+                # Rank 0 may have no CPU to answer in a shorter time.
+                seconds = min(2 * seconds, _MOST_CONNECT_SECONDS)
                 time.sleep(_POLL_SECONDS)
 
 

@@ -47,11 +47,13 @@ class World:
         self.size = meeting.size
         self.round = meeting.round
         self._session = session
+        self._entered = False
         self._finished = False
         self._error: Exception | None = None
 
     def __enter__(self) -> World:
         """Train in this world. The block ends, without an error, when the world changes."""
+        self._entered = True
         return self
 
     def __exit__(
@@ -94,7 +96,9 @@ class World:
 
         Raises:
             WorldChanged: the world ends after this commit. `with` handles it.
+            RuntimeError: this is not in the block.
         """
+        self._check_entered()
         ends = self._session.commit(save=save)
         report_step(
             self._session.state.step,
@@ -106,6 +110,12 @@ class World:
         if ends:
             raise WorldChanged(f"the world of round {self.round} ends")
 
+    def _check_entered(self) -> None:
+        if not self._entered:
+            raise RuntimeError(
+                "the training is not in `with world:`, which ends it when the world changes"
+            )
+
 
 def enter_worlds(session: Session) -> Iterator[World]:
     """Join each world of the job, one after the other, until the training is finished."""
@@ -113,6 +123,7 @@ def enter_worlds(session: Session) -> Iterator[World]:
         while True:
             entered = session.enter()
             yield entered
+            entered._check_entered()
             if entered._finished and session.finish():
                 return
             session.leave(entered._error)

@@ -15,6 +15,7 @@ import pytest
 from elasticjob_api import names
 
 from tests.support.e2e.continuing_job import Run, pauses
+from tests.support.e2e.pytorch_job import SOURCES
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
@@ -146,3 +147,18 @@ def test_an_error_of_the_program_ends_its_process_alone(local_job: LocalJob) -> 
     assert run.finish(*agents) == [0, 0, 1]
     assert "an error of the program" in local_job.log()
     run.check(processes=3)
+
+
+@pytest.mark.parametrize("block", ["world.commit()", "pass"])
+def test_a_training_outside_of_the_block_of_its_world_fails_at_once(block: str) -> None:
+    script = (
+        "import elasticjob.jax\n"
+        "for world in elasticjob.jax.worlds(elasticjob.jax.State(sum=0)):\n"
+        f"    {block}\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert "RuntimeError: the training is not in `with world:`" in done.stderr
+    assert done.returncode == 1

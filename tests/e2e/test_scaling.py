@@ -308,7 +308,7 @@ def test_resources_that_no_node_has_are_rejected_with_the_clusters_message(
     before = user.begin(2)
     resources = {name: allocated_resources(user, name) for name in before}
     wish = {"worker": {"resource": {"cpu": "1000"}}}
-    user.request("ScalePlan", "too-big", replicaResourceSpecs=wish, timeoutSeconds=2)
+    user.request("ScalePlan", "too-big", replicaResourceSpecs=wish, timeoutSeconds=15)
     user.wait("sp/too-big", ".status.phase", "Failed")
     message = user.status("sp/too-big")["message"]
     assert "node didn't have enough allocatable resources: cpu" in message
