@@ -119,16 +119,21 @@ async def bystanders(channel: grpc.aio.Channel) -> AsyncIterator[list[Agent]]:
 
 
 async def _wait_until_alone(channel: grpc.aio.Channel, agents: list[Agent]) -> None:
-    """Wait for a world of these agents alone, without all others that had joined."""
+    """Wait for a world of these agents alone, without all others that had joined.
+
+    Or for the end of the training: one of the others, in the same world, may have reported success.
+    """
     world = pb.World()
 
     async def world_is_theirs() -> bool:
         nonlocal world
         for agent in agents:
             await agent.heartbeat()
-        world = await JobServiceStub(channel).GetWorld(job_pb2.GetWorldRequest())
-        return [m.pod_uid for m in world.members] == [a.uid for a in agents] and all(
-            agent.running == world.round for agent in agents
-        )
+        jobs = JobServiceStub(channel)
+        world = await jobs.GetWorld(job_pb2.GetWorldRequest())
+        status = await jobs.GetStatus(job_pb2.GetStatusRequest())
+        alone = [m.pod_uid for m in world.members] == [a.uid for a in agents]
+        finishing = status.phase == job_pb2.JOB_PHASE_FINISHING
+        return (alone or finishing) and all(agent.running == world.round for agent in agents)
 
     await until("a world of these agents alone", world_is_theirs)
