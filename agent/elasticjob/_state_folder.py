@@ -16,6 +16,7 @@ import re
 import shutil
 import stat
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ class StateFolder:
         Raises:
             OSError: the folder is larger than it may be, or the part has a link.
         """
-        size = sum(each.lstat().st_size for each in _files(self._root))
+        size = self._used()
         if size > self._most_bytes:
             raise OSError(f"{size} bytes are in the memory for checkpoints of {self._most_bytes}")
         path = self._folder / name / str(part)
@@ -127,6 +128,13 @@ class StateFolder:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(source)
         return view
+
+    def _used(self) -> int:
+        size = 0
+        for path in _files(self._root):
+            with suppress(FileNotFoundError):  # others rename and remove theirs meanwhile
+                size += path.lstat().st_size
+        return size
 
     def _checkpoints(self) -> list[Path]:
         found = self._folder.iterdir() if self._folder.is_dir() else ()

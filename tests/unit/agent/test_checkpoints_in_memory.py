@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from elasticjob import Checkpointer, checkpointer
+from elasticjob import Checkpointer, _state_folder, checkpointer
 from elasticjob.checkpoint_storage import Folder
 from elasticjob_api import names
 
@@ -254,3 +254,21 @@ def test_rounds_that_begin_again_begin_a_new_series(
 
 def _fails(self: Folder, name: str) -> None:
     raise OSError("the storage is away")
+
+
+def test_a_part_is_whole_although_another_process_removes_files_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = _state_folder._files
+
+    def files(folder: Path) -> Iterator[Path]:
+        yield from present(folder)
+        if folder == tmp_path:
+            yield folder / "was-here-when-it-was-listed"
+
+    monkeypatch.setattr(_state_folder, "_files", files)
+    folder = _state_folder.StateFolder(tmp_path, "store", most_bytes=1000)
+    name = "checkpoint-0000-0000000001-000000000001-000001"
+    folder.begin(name, 0).joinpath("model").write_bytes(b"12")
+    folder.finish(name, 0, parts=1)
+    assert folder.held()[name].whole == {0}
