@@ -213,8 +213,15 @@ async def test_a_terminated_master_is_replaced_and_not_counted_as_failed(
                 "a new master", partial(has_started, observer, starts), seconds=SECONDS
             )
             await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
-    master = json.loads(sandbox.kubectl("get", f"ej/{NAME}", "-o", "json"))["status"]["master"]
-    assert (master.get("restarts", 0), master["uncountedRestarts"]) == (0, 2), master
+        # The new master may report before the operator has written the count.
+        await observer.until("the count", partial(_restarts_are, observer, (0, 2)), seconds=SECONDS)
+
+
+def _restarts_are(observer: JobObserver, numbers: tuple[int, int]) -> bool:
+    """Return whether the master has so many counted and uncounted restarts."""
+    assert observer.job is not None
+    master = observer.job.status.master
+    return (master.restarts, master.uncounted_restarts) == numbers
 
 
 @pytest.mark.guarantee("master-hangs")

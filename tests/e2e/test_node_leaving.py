@@ -149,7 +149,7 @@ def assert_no_restart_counted(user: KubectlUser) -> None:
 def kubelet_of(cluster: TargetCluster) -> psutil.Process:
     """Return the kubelet of the cluster's only node, if that is this machine; else skip."""
     found = (
-        [each for each in psutil.process_iter() if each.name() == "kubelet"]
+        [each for each in psutil.process_iter(["name"]) if each.info["name"] == "kubelet"]
         if cluster.is_here()
         else []
     )
