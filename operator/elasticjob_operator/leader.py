@@ -154,7 +154,9 @@ class Leader:
             await self._quota.first()
         self._others.begin(self._pods)
         self._all_listed.set()
-        for key in self._store.job_keys():
+        jobs = self._store.job_keys()
+        log.info("everything is listed; reconciling %d jobs", len(jobs))
+        for key in jobs:
             self._queue.add(key)
 
     async def _finish(self) -> None:

@@ -562,5 +562,5 @@ async def test_a_member_that_is_told_to_end_while_it_imports_does_so_at_once(
     agent.process.terminate()
     code, _, _ = await agent.end()
     assert code == names.EXIT_DRAINED
-    assert not alive(standby)
+    await until("the end of its process in standby", lambda: not alive(standby))
     assert fake_master.registered == []

@@ -45,7 +45,8 @@ async def test_two_operators_with_different_leases_both_report_the_jobs_they_sha
         start(logs[1], *LONG, "--lease-namespace", elsewhere) as second,
     ):
         for log in logs:
-            await until("both lead", partial(has_logged, log, "leading as"))
+            # A pod that an operator finds when it begins is its predecessor's.
+            await until("both have begun", partial(has_logged, log, "everything is listed"))
         for number, (stopped, log) in enumerate(zip((first, second), logs, strict=True)):
             name = f"job-{number}"
             await _create_while_stopped(kube, namespace, stopped, name)
