@@ -17,11 +17,13 @@ class Commit:
 
     Attributes:
         round: of the world in which it was made, or given to this process; 0: it never trained.
+        number: of the commit in this world, whatever a program counts as its steps.
         step: its number of steps.
         tree: the copy of the state, as the framework makes it.
     """
 
     round: int
+    number: int
     step: int
     tree: Any
 
@@ -48,7 +50,7 @@ class CommittedState:
                 raise ValueError(f"{name!r} cannot be the name of a part: choose another one")
         self._names = ["step", *parts]
         self._data_sets: Opened = {}
-        self._committed = Commit(0, step, None)
+        self._committed = Commit(0, 0, step, None)
         for name, part in {**parts, "step": step}.items():
             setattr(self, name, part)
 
@@ -88,7 +90,8 @@ class CommittedState:
     def _keep(self, round_: int) -> None:
         """Make the live state the last commit."""
         shards = {name: opened.committed for name, opened in self._data_sets.items()}
-        self._committed = Commit(round_, int(self.step), self._copy(shards))
+        number = self._committed.number + 1 if round_ == self._committed.round else 0
+        self._committed = Commit(round_, number, int(self.step), self._copy(shards))
 
     def _return_to_commit(self) -> None:
         self._return_to(self._committed.tree)
@@ -113,7 +116,7 @@ class CommittedState:
             stored: returns the file of the newest checkpoint; rank 0 calls it if no process has
                 trained yet.
         """
-        commits = group.gather((self._committed.round, self._committed.step))
+        commits = group.gather((self._committed.round, self._committed.number))
         newest = max(commits)
         source = commits.index(newest)
         if not newest[0]:
