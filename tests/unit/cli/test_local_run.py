@@ -329,7 +329,11 @@ def test_a_run_that_cannot_train_is_refused() -> None:
         check_machine("darwin", "jax")
 
 
-def test_torchruns_own_world_is_refused_with_the_options_of_a_run() -> None:
+def test_torchruns_own_world_is_refused_with_the_options_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "torchrun").touch(mode=0o755)
     command = ["torchrun", "--nnodes=1:4", "--max_restarts=3", "train.py"]
     check_command("custom", command)
     check_command("pytorch", ["torchrun", "train.py"])
