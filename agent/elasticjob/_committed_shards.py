@@ -43,7 +43,7 @@ class CommittedShards(Generic[AnyShard]):
 
     def __init__(self, inner: Shards[AnyShard]) -> None:
         """Take shards from an open data set."""
-        self._inner = inner
+        self.inner = inner
         self._taken: dict[int, AnyShard] = {}
         self._done: list[int] = []
         self._committed: list[AnyShard] = []
@@ -55,7 +55,7 @@ class CommittedShards(Generic[AnyShard]):
 
     def __len__(self) -> int:
         """Return the number of shards of all epochs."""
-        return len(self._inner)
+        return len(self.inner)
 
     def __iter__(self) -> Iterator[AnyShard]:
         """Yield shards until the data set is done, by this process and all others."""
@@ -65,7 +65,7 @@ class CommittedShards(Generic[AnyShard]):
     @property
     def finished(self) -> bool:
         """Whether all shards are done or failed."""
-        return self._inner.finished and not self._again and not self._taken
+        return self.inner.finished and not self._again and not self._taken
 
     def take(self, timeout: float | None = None) -> AnyShard | None:
         """Return the next shard; None if the data set is done or `timeout` seconds have passed."""
@@ -74,7 +74,7 @@ class CommittedShards(Generic[AnyShard]):
                 self._taken[shard.id] = shard
                 return shard
             # It is in the model: the process that has trained it was lost before its report.
-            self._inner.done(shard)
+            self.inner.done(shard)
         return None
 
     def done(self, *finished: Shard) -> None:
@@ -84,13 +84,13 @@ class CommittedShards(Generic[AnyShard]):
     def fail(self, shard: Shard, why: str) -> None:
         """Report a shard as failed, for example for a damaged file: it is not leased again."""
         self._taken.pop(shard.id, None)
-        self._inner.fail(shard, why)
+        self.inner.fail(shard, why)
 
     # --- called by the state
 
     def offer(self) -> Offer:
         """Return the shards that this process adds to the commit."""
-        if self._inner.flush(0):
+        if self.inner.flush(0):
             self._reported = set()
         committed = (shard.id for shard in self._committed)
         return Offer(TOKEN, (*self._reported, *committed, *self._done))
@@ -106,7 +106,7 @@ class CommittedShards(Generic[AnyShard]):
 
     def report(self) -> None:
         """Report the shards of the last commit, which all processes have made."""
-        self._inner.done(*self._committed)
+        self.inner.done(*self._committed)
         self._reported.update(shard.id for shard in self._committed)
         self._committed = []
 
@@ -122,10 +122,10 @@ class CommittedShards(Generic[AnyShard]):
 
     def flush(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds until the master has answered all reports."""
-        return self._inner.flush(timeout)
+        return self.inner.flush(timeout)
 
     def _next(self, timeout: float | None) -> AnyShard | None:
-        return self._again.popleft() if self._again else self._inner.take(timeout)
+        return self._again.popleft() if self._again else self.inner.take(timeout)
 
 
 Opened = dict[str, CommittedShards[Any]]

@@ -6,9 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from elasticjob import _process
 from elasticjob._committed_shards import Committed, CommittedShards, Offer, Opened
 from elasticjob._world_group import Group, Meeting
 from elasticjob.shards import AnyShard, Shards
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A checkpoint.
+
+    Attributes:
+        data: its file, of the framework.
+        accounts: what its model has trained of each data set, by name.
+    """
+
+    data: bytes
+    accounts: dict[str, bytes]
 
 
 @dataclass(frozen=True)
@@ -65,14 +79,20 @@ class CommittedState:
     ) -> CommittedShards[AnyShard]:
         """Open a data set whose shards count as done when a commit contains them.
 
-        All processes open it before the first world.
+        All processes open it before the first world. If no process has the state, the data set
+        returns to the checkpoint at which the training continues, or to its beginning.
 
         Args:
             opener: `elasticjob.shards`, `text_shards` or `stream_shards`.
             name: of the data set.
             arguments: of the opener.
-            options: of the opener.
+            options: of the opener, but `restore`.
+
+        Raises:
+            ValueError: `restore` is given.
         """
+        if "restore" in options:
+            raise ValueError("restore: the state restores its data sets; leave it out")
         opened = CommittedShards(opener(name, *arguments, **options))
         self._data_sets[name] = opened
         return opened
@@ -103,7 +123,7 @@ class CommittedState:
             opened.return_to(shards.get(name, {}))
 
     def _synchronize(
-        self, meeting: Meeting, group: Group, stored: Callable[[], bytes | None]
+        self, meeting: Meeting, group: Group, stored: Callable[[], Stored | None]
     ) -> None:
         """Give all ranks the newest committed state of any rank.
 
@@ -113,23 +133,34 @@ class CommittedState:
         Args:
             meeting: the world.
             group: of its processes.
-            stored: returns the file of the newest checkpoint; rank 0 calls it if no process has
-                trained yet.
+            stored: returns the newest checkpoint; rank 0 calls it if no process has the state.
         """
-        commits = group.gather((self._committed.round, self._committed.number))
+        mine = (self._committed.round, self._committed.number)
+        gathered = group.gather((mine, _process.first_round()))
+        commits = [commit for commit, _ in gathered]
         newest = max(commits)
         source = commits.index(newest)
+        accounts: dict[str, bytes] = {}
         if not newest[0]:
             source = 0
-            data = stored() if meeting.rank == 0 else None
-            if data is not None:
-                self._return_to(self._parse(data))
-            self._keep(0)
+            accounts = group.gather(self._begin(stored) if meeting.rank == 0 else {})[0]
         tree = self._committed.tree
         if len(set(commits)) > 1 or not newest[0]:
             tree = group.broadcast(tree, source)
+        # After the last collective: if one fails, the data sets are as they were.
+        first_round = min(each for _, each in gathered)
+        for name in accounts.keys() & self._data_sets.keys():
+            self._data_sets[name].inner.restore(accounts[name], first_round=first_round)
         self._return_to(tree)
         self._keep(meeting.round)
+
+    def _begin(self, stored: Callable[[], Stored | None]) -> dict[str, bytes]:
+        """Take the state of the newest checkpoint, or a new one; return its data sets' accounts."""
+        found = stored()
+        if found is not None:
+            self._return_to(self._parse(found.data))
+        self._keep(0)
+        return dict.fromkeys(self._data_sets, b"") if found is None else found.accounts
 
     # --- of a framework
 

@@ -27,9 +27,14 @@ class Joined:
 joined = Joined()
 
 
+def first_round() -> int:
+    """Return the round in which this process began; 0 when there is no job."""
+    return int(os.environ.get(names.ENV_ROUND, "0"))
+
+
 def world_round() -> int:
     """Return the round of this process' world; 0 when there is no job."""
-    return joined.place.round if joined.place else int(os.environ.get(names.ENV_ROUND, "0"))
+    return joined.place.round if joined.place else first_round()
 
 
 def rank() -> int:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 
-from elasticjob._agent_connection import AgentConnection, agent_connection
-from elasticjob._committed_state import CommittedState
+from elasticjob._agent_connection import AgentConnection, AgentError, agent_connection
+from elasticjob._committed_state import CommittedState, Stored
 from elasticjob._connections import Connections
 from elasticjob._world_group import Group, Meeting
 from elasticjob._world_watch import Watch
@@ -24,6 +24,7 @@ log = logging.getLogger("elasticjob")
 
 _NEWS_SECONDS = 1.0
 _FLUSH_SECONDS = 10.0
+_RETRY_SECONDS = 1.0
 _ERROR_SECONDS = 120.0
 """The time from a broken collective to the news of another world, or to the end of the last rank.
 
@@ -158,6 +159,7 @@ class Session:
 
     def enter(self) -> World:
         """Join the newest world, with the newest state."""
+        failures: tuple[type[Exception], ...] = (*self.errors, AgentError)
         while True:
             here = next_world()
             everyone = members()
@@ -175,8 +177,8 @@ class Session:
                 self.state._synchronize(meeting, self._group, self._stored)
                 meeting.joined = True
                 return World(self, meeting)
-            except self.errors as error:
-                if meeting.formed and not self.is_broken():
+            except failures as error:
+                if meeting.formed and not (self.is_broken() or self._interrupted()):
                     raise  # of the program, such as a checkpoint that does not fit the model
                 # The rest of a message may be a stack of C++.
                 reason = str(error).partition("\n")[0]
@@ -234,13 +236,12 @@ class Session:
         """End the training: all ranks have the last commit, and rank 0 saves it.
 
         If another world was announced, its new processes would wait for these ones for ever: then
-        return False, and finish in that world.
+        return False, and finish in that world; also if rank 0 must stop before it could save.
         """
         assert self._meeting is not None
-        if self._meeting.rank == 0 and not self._other_world():
-            self._save()
+        saved = self._meeting.rank != 0 or self._save_end()
         with contextlib.suppress(*self.errors):  # the end of another rank changes nothing any more
-            if self._any_rank(self._other_world()):
+            if self._any_rank(not saved or self._other_world()):
                 return False
             for opened in self.state._data_sets.values():
                 opened.report()
@@ -292,20 +293,32 @@ class Session:
 
     # --- checkpoints, by rank 0
 
-    def _stored(self) -> bytes | None:
+    def _stored(self) -> Stored | None:
         if self._folder is None or (found := self._open().found) is None:
             return None
         storage = open_storage(self._folder)
         name = os.path.basename(found.rstrip("/"))  # noqa: PTH119 (or a URL)
-        return storage.read(name, self.state._file)
+        return Stored(storage.read(name, self.state._file), self._open()._accounts)
 
-    def _save(self) -> None:
+    def _save(self) -> bool:
         if self._folder is None:
-            return
+            return True
         checkpointer = self._open()
         committed = self.state._committed
-        if not checkpointer.save(committed.step, self._write):
-            log.warning("step %d: no checkpoint was saved; the one before counts", committed.step)
+        if checkpointer.save(committed.step, self._write):
+            return True
+        log.warning("step %d: no checkpoint was saved; the one before counts", committed.step)
+        return False
+
+    def _save_end(self) -> bool:
+        """Retry, or the job would succeed with an older model."""
+        while not self._other_world():
+            if self._save():
+                return True
+            if should_stop():
+                return False
+            time.sleep(_RETRY_SECONDS)
+        return False
 
     def _write(self, address: str) -> None:
         assert self._folder is not None
@@ -319,4 +332,6 @@ class Session:
             self._checkpointer = Checkpointer(
                 self._folder, keep=self._keep, world=replace(world(), size=1)
             )
+            opened = self.state._data_sets
+            self._checkpointer._data_sets = {name: each.inner for name, each in opened.items()}
         return self._checkpointer

@@ -51,6 +51,10 @@ def _alone(mine: bool) -> bool:
     return mine
 
 
+def _decoded(accounts: bytes) -> dict[str, bytes]:
+    return {name: base64.b64decode(state) for name, state in json.loads(accounts).items()}
+
+
 class Checkpointer:
     """Saves and finds the checkpoints of one job, and stops its ranks together.
 
@@ -111,14 +115,14 @@ class Checkpointer:
         self._behind = self._write_behind()
         self._series, name = self._agree_on_start()
         self.found: str | None = None
-        self._accounts: dict[str, str] = {}
+        self._accounts: dict[str, bytes] = {}
         if self._state and self._state.found:
             self.found = str(self._state.folder.view(self._state.found, self._world.local_rank))
-            self._accounts = json.loads(Path(self.found, _ACCOUNTS).read_text())
+            self._accounts = _decoded(Path(self.found, _ACCOUNTS).read_bytes())
             self._store_found(self._state.found)
         elif name:
             self.found = self._storage.address(name)
-            self._accounts = json.loads(self._storage.read(name, _ACCOUNTS))
+            self._accounts = _decoded(self._storage.read(name, _ACCOUNTS))
 
     def open(
         self, opener: Callable[..., AnyShards], name: str, *arguments: Any, **options: Any
@@ -131,7 +135,7 @@ class Checkpointer:
             arguments: of the opener.
             options: of the opener.
         """
-        restore = base64.b64decode(self._accounts.get(name, ""))
+        restore = self._accounts.get(name, b"")
         self._data_sets[name] = opened = opener(name, *arguments, restore=restore, **options)
         return opened
 

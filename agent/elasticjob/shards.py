@@ -80,6 +80,8 @@ class Shards(Generic[AnyShard]):
         self._to_report: dict[str, list[int]] = {"done": [], "failed": [], "returned": []}
         self._failure_message = ""
         self._reporting = False
+        self._leasing = False
+        self._restoring = False
         self._changes = 0
         self._finished = False
         self._closed = False
@@ -166,6 +168,34 @@ class Shards(Generic[AnyShard]):
         answer = self._source.call("get_checkpoint", dataset=self._name).result(left)
         return base64.b64decode(answer["state"])
 
+    def restore(self, state: bytes, *, first_round: int) -> None:
+        """Return to the account of a checkpoint in a world in which no process has the state.
+
+        Every process calls it with the same arguments, before it takes a shard.
+
+        Args:
+            state: the account; `b""` for the beginning.
+            first_round: the earliest round in which one of these processes began.
+
+        Raises:
+            AgentError: the account belongs to another data set, or this process is not in the
+                present world.
+        """
+        self._check_process()
+        with self._changed:
+            self._restoring = True
+            self._changed.wait_for(lambda: not self._leasing)
+        encoded = base64.b64encode(state).decode()
+        self._source.call(
+            "restore_checkpoint", dataset=self._name, state=encoded, first_round=first_round
+        ).result()
+        with self._changed:  # the leases have ended
+            self._ready.clear()
+            self._leased.clear()
+            self._finished = False
+            self._restoring = False
+            self._changed.notify_all()
+
     def extend(self, size: int, *, final: bool = False) -> int:
         """Declare that a stream now has `size` samples, and if `final`, that it is complete.
 
@@ -219,13 +249,12 @@ class Shards(Generic[AnyShard]):
         first = True
         while True:
             with self._changed:
-                self._changed.wait_for(
-                    lambda: self._closed or len(self._ready) <= self._prefetch // 2
-                )
+                self._changed.wait_for(lambda: self._closed or self._wants_more)
                 if self._closed:
                     return
                 wanted = self._prefetch - len(self._ready)
                 changes = self._changes
+                self._leasing = True
             try:
                 answer = self._source.call(
                     "lease_shards", dataset=self._name, count=wanted
@@ -238,13 +267,12 @@ class Shards(Generic[AnyShard]):
                     # The training has used up the reserve before more shards came.
                     self._prefetch = min(2 * self._prefetch, MAX_LEASED_SHARDS)
                 first = False
+                self._leasing = False
                 self._accept(
                     [self._make(**shard) for shard in answer["shards"]],
                     finished=bool(answer["finished"]),
                 )
-                if self._finished:
-                    return
-                if answer["shards"]:
+                if answer["shards"] or self._finished:
                     starved_since = None
                 else:
                     starved_since = self._warn_about_limit(
@@ -255,6 +283,11 @@ class Shards(Generic[AnyShard]):
                         lambda: self._closed or self._changes != changes,  # noqa: B023
                         _POLL_SECONDS,
                     )
+
+    @property
+    def _wants_more(self) -> bool:
+        reserve = len(self._ready) <= self._prefetch // 2
+        return reserve and not self._finished and not self._restoring
 
     def _accept(self, leased: Sequence[AnyShard], *, finished: bool) -> None:
         new = [shard for shard in leased if shard.id not in self._leased]
@@ -318,5 +351,6 @@ class Shards(Generic[AnyShard]):
 
     def _fail(self, error: AgentError) -> None:
         with self._changed:
+            self._leasing = False
             self._error = error
             self._changed.notify_all()

@@ -278,6 +278,28 @@ async def test_the_running_process_restores_a_checkpoint_that_survives_the_maste
         assert (ledger.done, ledger.leased, ledger.waiting) == (6, 1, 13)
 
 
+@pytest.mark.guarantee("notified-processes")
+async def test_processes_that_continue_restore_only_if_none_of_them_has_the_state(
+    tmp_path: Path,
+) -> None:
+    options = (*ONE, "--on-world-change=Notify")
+    async with run_master(tmp_path, *options) as master, master.channel() as channel:
+        stub = shards_pb2_grpc.ShardServiceStub(channel)
+        pod = await member(channel)
+        await stub.CreateDataset(
+            pb.CreateDatasetRequest(dataset="d", size=20, shard_size=1, epochs=1)
+        )
+        await report(stub, pod, await lease(stub, pod, 2))
+        request = pb.RestoreCheckpointRequest(dataset="d", round=1, pod_uid=pod.uid)
+        code, details = await refusal(stub.RestoreCheckpoint(request))
+        assert code == grpc.StatusCode.INVALID_ARGUMENT
+        assert "onWorldChange: Notify" in details
+        request.first_round = 1
+        assert (await stub.RestoreCheckpoint(request)).waiting == 20
+        assert await lease(stub, pod, 2) == [0, 1]
+        assert await report(stub, pod, [0, 1]) == [], "the process of this round counts"
+
+
 @pytest.mark.guarantee("several-processes-per-pod")
 async def test_processes_of_one_pod_restore_one_checkpoint_and_keep_leases(
     tmp_path: Path,

@@ -178,6 +178,7 @@ class ShardProxy:
             state=base64.b64decode(str(request["state"]), validate=True),
             round=caller.round,
             pod_uid=self._pod_uid,
+            first_round=int(request.get("first_round", 0)),
         )
         if self._reports:  # of earlier processes, whose samples are not in the checkpoint
             await asyncio.wait(tuple(self._reports))

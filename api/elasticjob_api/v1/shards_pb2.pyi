@@ -391,12 +391,17 @@ class RestoreCheckpointRequest(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     POD_UID_FIELD_NUMBER: _builtins.int
+    FIRST_ROUND_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     state: _builtins.bytes
     """The bytes from GetCheckpoint; empty: reset to the beginning."""
     round: _builtins.int
     """The round of the process that restores."""
     pod_uid: _builtins.str
+    first_round: _builtins.int
+    """The earliest round in which a process of this world began, if none of them has the state of the training. Processes
+    that continue from world to world (onWorldChange: Notify) can return to a checkpoint only then. 0: some may have it.
+    """
     def __init__(
         self,
         *,
@@ -404,10 +409,11 @@ class RestoreCheckpointRequest(_message.Message):
         state: _builtins.bytes = ...,
         round: _builtins.int = ...,
         pod_uid: _builtins.str = ...,
+        first_round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "pod_uid", b"pod_uid", "round", b"round", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset", "first_round", b"first_round", "pod_uid", b"pod_uid", "round", b"round", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

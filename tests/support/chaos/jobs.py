@@ -91,7 +91,7 @@ class Job:
             "env": [{"name": name, "value": value} for name, value in environ.items()],
             "resources": {
                 "requests": {"cpu": "10m", "memory": "64Mi"},
-                "limits": {"memory": "512Mi"},
+                "limits": {"memory": "1Gi"},
             },
         }
         agent = {"source": "Image"}
@@ -107,12 +107,14 @@ class Job:
             "restartLimit": 10000,
             "template": {"spec": {"containers": [container]}},
         }
+        if self.draw.program == "continuing":
+            worker["onWorldChange"] = "Notify"
         return {
             "apiVersion": names.API_VERSION,
             "kind": "ElasticJob",
             "metadata": {"name": self.name},
             "spec": {
-                "framework": "custom",
+                "framework": "jax" if self.draw.program == "continuing" else "custom",
                 "agent": agent,
                 "autoscaling": {"enabled": self.draw.auto, "cooldownSeconds": 8},
                 "health": {"lostSeconds": LOST_SECONDS},

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.chaos import independent_training, synchronous_training
+from tests.support.chaos.training import END
 
 Json = dict[str, Any]
 _SHOWN = 8
@@ -65,7 +66,7 @@ def account_of(program: str, folder: Path, samples: int) -> Account:
     account = (
         _independent(logs, samples)
         if program == "independent"
-        else _synchronous(logs, folder, samples)
+        else _in_model(logs, _final(program, folder / "volume"), samples)
     )
     trained = Counter(shard for log in logs for shard in log.all("trained"))
     account.again = sum(trained.values()) - len(trained)
@@ -98,9 +99,17 @@ def _independent(logs: list[ProcessLog], samples: int) -> Account:
     return account
 
 
-def _synchronous(logs: list[ProcessLog], folder: Path, samples: int) -> Account:
+def _final(program: str, volume: Path) -> Json:
+    if program == "synchronous":
+        return synchronous_training.newest(volume)
+    try:
+        return {"model": json.loads((volume / END).read_text()), "end": True}
+    except FileNotFoundError:
+        return {"model": [], "end": False}
+
+
+def _in_model(logs: list[ProcessLog], final: Json, samples: int) -> Account:
     size = synchronous_training.SHARD_SIZE
-    final = synchronous_training.newest(folder / "volume")
     model = Counter(shard for shard, _, _ in final["model"])
     account = Account(samples=model.total() * size)
     if not final["end"]:

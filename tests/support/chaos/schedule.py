@@ -60,7 +60,7 @@ FAULTS = {
 
 REQUESTS = ("out", "in", "plan", "migrate", "resources", "scale", "edit", "suspend")
 """The requests that users make; the auto-scaler of some jobs makes its own."""
-PROGRAMS = ("independent", "synchronous")
+PROGRAMS = ("independent", "synchronous", "continuing")
 MOST_WORKERS = 4
 
 

@@ -20,6 +20,8 @@ from elasticjob_api import names
 
 PASSING = 200
 """The exit code of a transient error: the member is restarted without being blamed."""
+END = "end"
+"""The file of the volume with the model at the end of a training that keeps it in memory."""
 _FIRST_PORT = 21_000
 _PORTS = 9_000
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import copy
+import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from elasticjob._committed_shards import Committed
-from elasticjob._committed_state import CommittedState
+import elasticjob
+import pytest
+from elasticjob._committed_shards import Committed, CommittedShards, Offer
+from elasticjob._committed_state import CommittedState, Stored
 from elasticjob._connections import Connections
 from elasticjob._world_group import Group, Meeting
+
+OF_THE_OTHER = Offer("other", ())
 
 
 class State(CommittedState):
@@ -24,6 +30,12 @@ class State(CommittedState):
             setattr(self, name, value)
         return cast("dict[str, Committed]", shards)
 
+    def _dump(self) -> bytes:
+        return pickle.dumps(self._committed.tree)
+
+    def _parse(self, data: bytes) -> Any:
+        return pickle.loads(data)
+
 
 @dataclass
 class Pair:
@@ -33,16 +45,46 @@ class Pair:
 
     def gather(self, mine: Any) -> list[Any]:
         commit = self.other._committed
-        return [mine, (commit.round, commit.number)]
+        return [mine, ((commit.round, commit.number), 1)]
 
     def broadcast(self, tree: Any, source: int) -> Any:
         return self.other._committed.tree if source == 1 else tree
 
 
-def synchronize(state: State, other: State, round_: int) -> None:
+def nothing() -> None:
+    """Find no checkpoint."""
+
+
+def synchronize(
+    state: State, other: State, round_: int, stored: Callable[[], Stored | None] = nothing
+) -> None:
     """Share a state with another process, as rank 0."""
     meeting = Meeting(round_, 0, 2, frozenset(), cast("Connections", None))
-    state._synchronize(meeting, cast("Group", Pair(other)), lambda: None)
+    state._synchronize(meeting, cast("Group", Pair(other)), stored)
+
+
+def opened(state: State) -> CommittedShards[elasticjob.Shard]:
+    """Open a data set of four shards."""
+    return state.open(elasticjob.shards, "numbers", size=4, shard_size=1)
+
+
+def train(state: State, shards: CommittedShards[elasticjob.Shard], round_: int) -> int:
+    """Train a shard, and commit it with another process."""
+    shard = shards.take(timeout=60)
+    assert shard is not None
+    shards.done(shard)
+    state._commit(round_, [state._offer(), {}.fromkeys(state._data_sets, OF_THE_OTHER)])
+    return shard.id
+
+
+def rest(shards: CommittedShards[elasticjob.Shard]) -> list[int]:
+    """Take all shards that are left."""
+    found = []
+    while shard := shards.take(timeout=60):
+        found.append(shard.id)
+        shards.done(shard)
+        shards.commit([shards.offer()])
+    return sorted(found)
 
 
 def test_a_newer_commit_is_shared_although_the_program_counts_no_steps() -> None:
@@ -75,3 +117,33 @@ def test_a_process_that_never_trained_takes_the_state_of_one_that_did() -> None:
     second._commit(1, [{}])
     synchronize(first, second, 2)
     assert first.value == 5
+
+
+@pytest.mark.guarantee("pytorch-worlds")
+def test_if_all_processes_are_lost_the_data_set_returns_to_the_checkpoint() -> None:
+    lost = State()
+    shards = opened(lost)
+    synchronize(lost, State(), 1)
+    in_model = {train(lost, shards, 1) for _ in range(2)}
+    # The second one is reported by the next commit only.
+    stored = Stored(lost._dump(), {"numbers": shards.inner.checkpoint()})
+    train(lost, shards, 1)
+    train(lost, shards, 1)
+    state = State()
+    again = opened(state)
+    synchronize(state, State(), 2, lambda: stored)
+    assert rest(again) == sorted({0, 1, 2, 3} - in_model)
+
+
+def test_without_a_checkpoint_the_data_set_begins_again_with_the_model() -> None:
+    state = State()
+    shards = opened(state)
+    shards.inner.done(*(shard for _ in range(3) if (shard := shards.inner.take(timeout=60))))
+    assert shards.inner.flush(60)
+    synchronize(state, State(), 1)
+    assert rest(shards) == [0, 1, 2, 3]
+
+
+def test_a_data_set_that_the_program_restores_is_refused() -> None:
+    with pytest.raises(ValueError, match="restore: the state restores its data sets"):
+        State().open(elasticjob.shards, "numbers", size=4, shard_size=1, restore=b"")

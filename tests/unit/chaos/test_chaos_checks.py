@@ -22,6 +22,7 @@ from tests.support.chaos.jobs import SentRequest
 from tests.support.chaos.pod_watch import WatchedPod
 from tests.support.chaos.samples import account_of
 from tests.support.chaos.schedule import Request
+from tests.support.chaos.training import END
 
 Json = dict[str, Any]
 SAMPLES = 12
@@ -98,6 +99,17 @@ def test_a_model_must_contain_each_trained_shard_once(folder: Path) -> None:
         "shards that are none: [7]",
         "in the model, but not trained: [(7, 1, 0)]",
     ]
+
+
+def test_a_model_in_memory_must_be_written_at_the_end(folder: Path) -> None:
+    log(folder, "a", *trained(0, 1, 2))
+    assert "the newest checkpoint is not that of the end" in findings("continuing", folder)
+    (folder / "volume" / END).write_text(json.dumps([[0, 1, 0], [1, 1, 0]]))
+    assert findings("continuing", folder) == ["1 of 3 shards lost, not in the model: [2]"]
+
+
+def findings(program: str, folder: Path) -> list[str]:
+    return account_of(program, folder, SAMPLES).findings
 
 
 def test_two_processes_of_one_rank_in_one_round_are_found(folder: Path) -> None:

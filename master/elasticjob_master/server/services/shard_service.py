@@ -122,7 +122,7 @@ class ShardService(ShardServiceServicer):
             if not request.round:
                 raise BadRequest("round is 0; it must be the round of the process that restores")
             member = check_current(self._controller.rendezvous, request.pod_uid, request.round)
-            if self._controller.rendezvous.is_notified(member):
+            if self._controller.rendezvous.is_notified(member) and not request.first_round:
                 raise BadRequest(
                     f"role {member.identity.role} has onWorldChange: Notify; its processes "
                     "continue with what they have trained, so data set "
@@ -130,7 +130,7 @@ class ShardService(ShardServiceServicer):
                 )
             alone = self._controller.rendezvous.world == (request.pod_uid,)
             only = alone and member.identity.slots == 1
-            ledger.restore(request.state, request.round, only=only)
+            ledger.restore(request.state, request.first_round or request.round, only=only)
             self._controller.changed()
             await self._state_writer.wait_until_stored(self._state_writer.changes)
             account = ledger.account()
