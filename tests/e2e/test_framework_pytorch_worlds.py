@@ -204,3 +204,21 @@ def test_a_process_that_joins_while_the_training_ends_finishes_with_the_others(
     local_job.wait_for_line(r"registered job-worker-2 ")
     assert run.finish(*agents) == [0, 0, 0]
     run.check(processes=0)
+
+
+def test_no_sample_is_lost_when_all_processes_are_killed_between_two_checkpoints(
+    local_job: LocalJob,
+) -> None:
+    run = run_of(local_job, SAVED_EVERY="10")
+    agents = [run.add(index) for index in range(2)]
+    world = run.trains(2, beyond=15)
+    for agent in agents:
+        for process in (*psutil.Process(agent.pid).children(), agent):
+            process.kill()
+        agent.wait()
+    last = max(step.step for step in run.steps())
+    agents = [run.add(index) for index in range(2)]
+    world = run.trains(2, after=world)
+    assert 10 < min(step.step for step in run.steps() if step.round == world) <= last
+    assert run.finish(*agents) == [0, 0]
+    run.check(processes=4)

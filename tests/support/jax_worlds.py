@@ -8,7 +8,7 @@ from an undisturbed training, and whether each sample is in the model once. A pr
 `fail-PID` fails.
 
 Environment: SLOW (seconds of a step), PAD (numbers that each step reduces in addition, so that a
-process is killed in the middle of an all-reduce).
+process is killed in the middle of an all-reduce), SAVED_EVERY (steps between two checkpoints).
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ BATCH = 16
 RATE = 0.01
 MOMENTUM = 0.9
 SHARDS = int(os.environ.get("SHARDS") or 1500)
+SAVED_EVERY = int(os.environ.get("SAVED_EVERY") or 10**9)
 LAST_SHARDS = 20
 """The shards that a rank takes in one step of the ending training."""
 
@@ -138,7 +139,8 @@ def main() -> None:
                 state.step += 1
                 time.sleep(0 if ending else SLOW)
                 try:
-                    world.commit(samples=BATCH / world.size)
+                    save = state.step % SAVED_EVERY == 0
+                    world.commit(samples=BATCH / world.size, save=save)
                 except elasticjob.WorldChanged:
                     say(f"step {state.step} {here} {digest(state.live)}")
                     raise

@@ -10,7 +10,7 @@ from an undisturbed training, and whether each sample is in the model once. A pr
 Environment: DDP (1: with DistributedDataParallel), SLOW (seconds of a step), PAD (numbers that each
 step reduces in addition, so that a process is killed in the middle of an all-reduce), ERROR_SECONDS
 (that the last rank waits for another world after an error), FAILED_ATTEMPT (1: the process has
-failed to form a group before).
+failed to form a group before), SAVED_EVERY (steps between two checkpoints).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ PAD = int(os.environ.get("PAD") or 0)
 elasticjob._world_session._ERROR_SECONDS = float(os.environ.get("ERROR_SECONDS", "120"))
 BATCH = 16
 SHARDS = int(os.environ.get("SHARDS") or 1500)
+SAVED_EVERY = int(os.environ.get("SAVED_EVERY") or 10**9)
 LAST_SHARDS = 20
 """The shards that a rank takes in one step of the ending training."""
 
@@ -144,7 +145,8 @@ def main() -> None:
                 state.step += 1
                 time.sleep(0 if ending else SLOW)
                 try:
-                    world.commit(samples=BATCH / world.size)
+                    save = state.step % SAVED_EVERY == 0
+                    world.commit(samples=BATCH / world.size, save=save)
                 except elasticjob.WorldChanged:
                     say(f"step {state.step} {here} {digest(network)}")
                     raise
