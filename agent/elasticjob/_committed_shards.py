@@ -120,6 +120,15 @@ class CommittedShards(Generic[AnyShard]):
         self._taken = {}
         self._done = []
 
+    def restore(self, account: bytes, *, first_round: int) -> None:
+        """Return to the account of a checkpoint; see `Shards.restore`."""
+        self.inner.restore(account, first_round=first_round)
+        self._taken = {}
+        self._done = []
+        self._committed = []
+        self._reported = set()
+        self._again.clear()
+
     def flush(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds until the master has answered all reports."""
         return self.inner.flush(timeout)

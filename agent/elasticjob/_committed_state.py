@@ -150,7 +150,7 @@ class CommittedState:
         # After the last collective: if one fails, the data sets are as they were.
         first_round = min(each for _, each in gathered)
         for name in accounts.keys() & self._data_sets.keys():
-            self._data_sets[name].inner.restore(accounts[name], first_round=first_round)
+            self._data_sets[name].restore(accounts[name], first_round=first_round)
         self._return_to(tree)
         self._keep(meeting.round)
 

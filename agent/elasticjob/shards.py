@@ -186,15 +186,18 @@ class Shards(Generic[AnyShard]):
             self._restoring = True
             self._changed.wait_for(lambda: not self._leasing)
         encoded = base64.b64encode(state).decode()
-        self._source.call(
-            "restore_checkpoint", dataset=self._name, state=encoded, first_round=first_round
-        ).result()
-        with self._changed:  # the leases have ended
-            self._ready.clear()
-            self._leased.clear()
-            self._finished = False
-            self._restoring = False
-            self._changed.notify_all()
+        try:
+            self._source.call(
+                "restore_checkpoint", dataset=self._name, state=encoded, first_round=first_round
+            ).result()
+            with self._changed:  # the leases have ended
+                self._ready.clear()
+                self._leased.clear()
+                self._finished = False
+        finally:
+            with self._changed:
+                self._restoring = False
+                self._changed.notify_all()
 
     def extend(self, size: int, *, final: bool = False) -> int:
         """Declare that a stream now has `size` samples, and if `final`, that it is complete.

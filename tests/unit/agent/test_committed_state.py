@@ -138,8 +138,9 @@ def test_if_all_processes_are_lost_the_data_set_returns_to_the_checkpoint() -> N
 def test_without_a_checkpoint_the_data_set_begins_again_with_the_model() -> None:
     state = State()
     shards = opened(state)
-    shards.inner.done(*(shard for _ in range(3) if (shard := shards.inner.take(timeout=60))))
+    shards.inner.done(*(shard for _ in range(2) if (shard := shards.inner.take(timeout=60))))
     assert shards.inner.flush(60)
+    assert shards.take(timeout=60) is not None  # before the first world
     synchronize(state, State(), 1)
     assert rest(shards) == [0, 1, 2, 3]
 
