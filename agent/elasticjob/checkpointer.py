@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from elasticjob._agent_connection import AgentError
+from elasticjob._checkpoint_interval import CheckpointInterval
 from elasticjob._state import open_state
 from elasticjob._write_behind import WriteBehind
 from elasticjob.agreement import AnyRank, can_stop_together, should_stop_together
@@ -70,6 +71,7 @@ class Checkpointer:
         any_rank: AnyOf | None = None,
         keep: int = 3,
         timeout: float = 15.0,
+        failure_hours: float = 6.0,
         world: World | None = None,
     ) -> None:
         """Find the newest checkpoint.
@@ -83,11 +85,12 @@ class Checkpointer:
             keep: the number of complete checkpoints to keep, at least 1.
             timeout: the seconds that a save may wait for the master. Keep it below half of
                 `drainSeconds`, the time for a stop.
+            failure_hours: the mean time between two failures of a pod, more than 0; see `step`.
             world: of the checkpoints; this process' own one. In a world of one process, this
                 process alone saves for the others.
 
         Raises:
-            ValueError: see `any_rank` and `keep`.
+            ValueError: see `any_rank`, `keep` and `failure_hours`.
             AgentError: this world has ended.
         """
         self._world = world or present_world()
@@ -99,6 +102,8 @@ class Checkpointer:
             )
         if keep < 1:
             raise ValueError(f"{keep=} must be 1 or more")
+        if failure_hours <= 0:
+            raise ValueError(f"{failure_hours=} must be more than 0")
         self._any_rank = any_rank or (_alone if self._world.size == 1 else AnyRank())
         self._keep = keep
         self._timeout = timeout
@@ -113,6 +118,10 @@ class Checkpointer:
         several_save = world is None and self._stops_together
         self._state = open_state(folder, self._world) if several_save else None
         self._behind = self._write_behind()
+        pods = self._world.size / self._world.local_size
+        self._interval = CheckpointInterval(
+            self._any_rank, failure_seconds=3600 * failure_hours / pods, now=time.monotonic()
+        )
         self._series, name = self._agree_on_start()
         self.found: str | None = None
         self._accounts: dict[str, bytes] = {}
@@ -139,7 +148,7 @@ class Checkpointer:
         self._data_sets[name] = opened = opener(name, *arguments, restore=restore, **options)
         return opened
 
-    def step(self, step: int, save: Save, *, due: bool = False, **report: Any) -> None:
+    def step(self, step: int, save: Save, *, due: bool | None = False, **report: Any) -> None:
         """Report a step, save if `due` or if this world has to stop, and end after a stop.
 
         All ranks call this after the same steps with the same `due`. Before it they call `done` for
@@ -148,7 +157,8 @@ class Checkpointer:
         Args:
             step: see `elasticjob.report_step`.
             save: writes the model.
-            due: a checkpoint is due.
+            due: a checkpoint is due. None: as often as it pays, by the measured time of a save
+                and `failure_hours`.
             report: see `elasticjob.report_step`.
 
         Raises:
@@ -160,8 +170,12 @@ class Checkpointer:
             stop = should_stop_together()
         else:
             stop = self._any_rank(should_stop())
-        if (stop or due) and not self._save_soon(step, save, stop=stop):
+        began = time.monotonic()
+        saves = stop or (self._interval.due() if due is None else due)
+        if saves and not self._save_soon(step, save, stop=stop):
             log.warning("step %d: no checkpoint was saved; the one before counts", step)
+        if saves and not stop and due is None:
+            self._interval.saved(began, time.monotonic())
         if stop:
             confirm_stop()
             raise SystemExit(0)

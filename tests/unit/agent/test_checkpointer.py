@@ -61,6 +61,16 @@ def test_a_training_continues_with_the_model_and_its_unseen_samples(tmp_path: Pa
     assert Training(tmp_path).model == training.model
 
 
+@pytest.mark.parametrize(("failure_hours", "saved"), [(1e9, [1, 3, 7]), (1e-12, [*range(1, 11)])])
+def test_a_checkpoint_is_saved_as_often_as_it_pays(
+    tmp_path: Path, failure_hours: float, saved: list[int]
+) -> None:
+    checkpointer = Checkpointer(tmp_path, keep=99, failure_hours=failure_hours)
+    for step in range(1, 11):
+        checkpointer.step(step, lambda folder: Path(folder, "model").touch(), due=None)
+    assert steps_of(tmp_path) == saved
+
+
 @pytest.mark.guarantee("incomplete-checkpoint")
 def test_an_incomplete_checkpoint_is_not_found_and_is_removed_by_the_next_save(
     tmp_path: Path,
