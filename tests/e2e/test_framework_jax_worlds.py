@@ -172,8 +172,9 @@ def test_no_sample_is_lost_when_all_processes_are_killed_between_two_checkpoints
     agents = [run.add(index) for index in range(2)]
     world = run.trains(2, beyond=15)
     for agent in agents:
-        for process in (*psutil.Process(agent.pid).children(), agent):
+        for process in psutil.Process(agent.pid).children():
             process.kill()
+        agent.kill()
         agent.wait()
     last = max(step.step for step in run.steps())
     agents = [run.add(index) for index in range(2)]
