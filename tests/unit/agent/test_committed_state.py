@@ -88,7 +88,8 @@ def rest(shards: CommittedShards[elasticjob.Shard]) -> list[int]:
 
 
 def test_a_newer_commit_is_shared_although_the_program_counts_no_steps() -> None:
-    first, second = State(value=0), State(value=0)
+    first = State(value=0)
+    second = State(value=0)
     for state in (first, second):
         synchronize(state, State(value=0), 1)
     second.value = 1
@@ -98,7 +99,8 @@ def test_a_newer_commit_is_shared_although_the_program_counts_no_steps() -> None
 
 
 def test_a_commit_of_a_later_world_is_shared_whatever_its_step() -> None:
-    first, second = State(value=0), State(value=0)
+    first = State(value=0)
+    second = State(value=0)
     synchronize(first, State(), 1)
     for step in range(1, 9):
         first.step = first.value = step
@@ -111,7 +113,8 @@ def test_a_commit_of_a_later_world_is_shared_whatever_its_step() -> None:
 
 
 def test_a_process_that_never_trained_takes_the_state_of_one_that_did() -> None:
-    first, second = State(value=0), State(value=0)
+    first = State(value=0)
+    second = State(value=0)
     synchronize(second, State(value=0), 1)
     second.value = 5
     second._commit(1, [{}])
