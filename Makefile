@@ -34,7 +34,7 @@ endif
 # What `make test` leaves out: slow tests, and random histories and inputs in their full number. Not the jobs of real
 # frameworks, which are run one at a time (make e2e FRAMEWORK=...): they use fixed ports.
 thorough: $(READY)
-	$(BIN)/python -m pytest $(PARALLEL) tests/unit tests/fuzz --thorough
+	$(BIN)/python -m pytest $(PARALLEL) tests/unit tests/fuzz --only-thorough
 	$(BIN)/python -m pytest $(PARALLEL) tests/integration tests/e2e --thorough -m thorough \
 		--ignore-glob="tests/e2e/test_framework_*"
 

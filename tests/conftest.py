@@ -17,7 +17,7 @@ from elasticjob_kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from elasticjob_kube.session import Json, Kube, connect
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster.crds import apply_crds, apply_policies
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.support.local_job import LocalJob
 from tests.support.loopback import loopback_network
@@ -39,6 +39,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="also slow tests; random histories and inputs in their full number",
     )
     parser.addoption(
+        "--only-thorough",
+        action="store_true",
+        help="of these tests only those that --thorough adds or extends",
+    )
+    parser.addoption(
         "--kubeconfig",
         default=None,
         help="run the end-to-end tests on this cluster, not on an embedded one",
@@ -47,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("usual")
+    config.option.thorough |= config.option.only_thorough
     if config.getoption("thorough"):
         settings.load_profile("thorough")
     gc.disable()
@@ -59,11 +65,25 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests marked `thorough` unless the option is set."""
-    if not config.getoption("thorough"):
+    """Deselect the tests that the options leave out."""
+    left_out: list[pytest.Item] = []
+    if config.getoption("only_thorough"):
+        left_out = [item for item in items if not _is_extended(item)]
+    elif not config.getoption("thorough"):
         left_out = [item for item in items if item.get_closest_marker("thorough")]
-        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+    if left_out:
+        kept = set(items) - set(left_out)
+        items[:] = [item for item in items if item in kept]
         config.hook.pytest_deselected(items=left_out)
+
+
+def _is_extended(item: pytest.Item) -> bool:
+    """Return whether `--thorough` adds this test, or gives it more random inputs."""
+    return (
+        item.get_closest_marker("thorough") is not None
+        or "thorough" in getattr(item, "fixturenames", ())
+        or is_hypothesis_test(getattr(item, "function", None))
+    )
 
 
 @pytest.fixture(scope="session")
