@@ -14,7 +14,7 @@ import psutil
 import pytest
 from elasticjob_api import names
 
-from tests.support.e2e.continuing_job import Run, pauses
+from tests.support.e2e.continuing_job import Run, check_a_loss_of_all_processes, pauses
 from tests.support.e2e.pytorch_job import SOURCES
 from tests.support.local_job import LocalJob
 
@@ -168,17 +168,4 @@ def test_a_training_outside_of_the_block_of_its_world_fails_at_once(block: str) 
 def test_no_sample_is_lost_when_all_processes_are_killed_between_two_checkpoints(
     local_job: LocalJob,
 ) -> None:
-    run = run_of(local_job, SAVED_EVERY="10")
-    agents = [run.add(index) for index in range(2)]
-    world = run.trains(2, beyond=15)
-    for agent in agents:
-        for process in psutil.Process(agent.pid).children():
-            process.kill()
-        agent.kill()
-        agent.wait()
-    last = max(step.step for step in run.steps())
-    agents = [run.add(index) for index in range(2)]
-    world = run.trains(2, after=world)
-    assert 10 < min(step.step for step in run.steps() if step.round == world) <= last
-    assert run.finish(*agents) == [0, 0]
-    run.check(processes=4)
+    check_a_loss_of_all_processes(run_of(local_job, SAVED_EVERY="10"))

@@ -15,7 +15,7 @@ import pytest
 from elasticjob_api import names
 
 from tests.support.e2e import pytorch_job
-from tests.support.e2e.continuing_job import Run, pauses
+from tests.support.e2e.continuing_job import Run, check_a_loss_of_all_processes, pauses
 from tests.support.local_job import LocalJob
 
 pytestmark = pytest.mark.thorough
@@ -209,17 +209,4 @@ def test_a_process_that_joins_while_the_training_ends_finishes_with_the_others(
 def test_no_sample_is_lost_when_all_processes_are_killed_between_two_checkpoints(
     local_job: LocalJob,
 ) -> None:
-    run = run_of(local_job, SAVED_EVERY="10")
-    agents = [run.add(index) for index in range(2)]
-    world = run.trains(2, beyond=15)
-    for agent in agents:
-        for process in psutil.Process(agent.pid).children():
-            process.kill()
-        agent.kill()
-        agent.wait()
-    last = max(step.step for step in run.steps())
-    agents = [run.add(index) for index in range(2)]
-    world = run.trains(2, after=world)
-    assert 10 < min(step.step for step in run.steps() if step.round == world) <= last
-    assert run.finish(*agents) == [0, 0]
-    run.check(processes=4)
+    check_a_loss_of_all_processes(run_of(local_job, SAVED_EVERY="10"))

@@ -6,6 +6,8 @@ import re
 import subprocess
 from dataclasses import dataclass
 
+import psutil
+
 from tests.support.e2e.pytorch_job import SOURCES
 from tests.support.local_job import LocalJob
 
@@ -84,6 +86,23 @@ class Run:
         for _step, _digest, error, exact in ends:
             assert float(error) < 1e-9
             assert exact == "True", "a sample is lost, or in the model twice"
+
+
+def check_a_loss_of_all_processes(run: Run) -> None:
+    """Kill all pods between the checkpoints of every tenth step, and train on with new ones."""
+    agents = [run.add(index) for index in range(2)]
+    world = run.trains(2, beyond=15)
+    for agent in agents:
+        for process in psutil.Process(agent.pid).children():
+            process.kill()
+        agent.kill()
+        agent.wait()
+    last = max(step.step for step in run.steps())
+    agents = [run.add(index) for index in range(2)]
+    world = run.trains(2, after=world)
+    assert 10 < min(step.step for step in run.steps() if step.round == world) <= last
+    assert run.finish(*agents) == [0, 0]
+    run.check(processes=4)
 
 
 def pauses(steps: list[Step]) -> dict[int, float]:
