@@ -26,6 +26,8 @@ class Meeting:
     """The group works."""
     joined: bool = False
     """The group works, and each process has the newest state."""
+    uses_storage: bool = False
+    """This process reads or writes a checkpoint."""
 
 
 class Group(Protocol):

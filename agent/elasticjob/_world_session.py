@@ -294,19 +294,21 @@ class Session:
     # --- checkpoints, by rank 0
 
     def _stored(self) -> Stored | None:
-        if self._folder is None or (found := self._open().found) is None:
-            return None
-        storage = open_storage(self._folder)
-        name = os.path.basename(found.rstrip("/"))  # noqa: PTH119 (or a URL)
-        return Stored(storage.read(name, self.state._file), self._open()._accounts)
+        with self._using_storage():
+            if self._folder is None or (found := self._open().found) is None:
+                return None
+            storage = open_storage(self._folder)
+            name = os.path.basename(found.rstrip("/"))  # noqa: PTH119 (or a URL)
+            return Stored(storage.read(name, self.state._file), self._open()._accounts)
 
     def _save(self) -> bool:
         if self._folder is None:
             return True
         checkpointer = self._open()
         committed = self.state._committed
-        if checkpointer.save(committed.step, self._write):
-            return True
+        with self._using_storage():
+            if checkpointer.save(committed.step, self._write):
+                return True
         log.warning("step %d: no checkpoint was saved; the one before counts", committed.step)
         return False
 
@@ -319,6 +321,17 @@ class Session:
                 return False
             time.sleep(_RETRY_SECONDS)
         return False
+
+    @contextlib.contextmanager
+    def _using_storage(self) -> Iterator[None]:
+        meeting = self._meeting
+        if meeting is not None:
+            meeting.uses_storage = True
+        try:
+            yield
+        finally:
+            if meeting is not None:
+                meeting.uses_storage = False
 
     def _write(self, address: str) -> None:
         assert self._folder is not None

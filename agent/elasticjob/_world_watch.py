@@ -2,10 +2,14 @@
 
 A process of an ended world may wait in a collective for another one that has gone. A thread breaks
 the group then. If processes only join, the present world trains on until they are ready.
+
+Gloo forgets a receive that has begun when its connection ends in the middle of the message, and the
+thread that waits for it waits on. Nothing ends that from outside, so such a process starts again.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -15,6 +19,9 @@ from elasticjob_api import names
 
 from elasticjob._agent_connection import AgentConnection, AgentError
 from elasticjob._world_group import Group, Meeting
+from elasticjob.progress import confirm_stop
+
+log = logging.getLogger("elasticjob")
 
 DRAIN_SECONDS = 30.0
 """The default of `drainSeconds`, the time to take a world."""
@@ -23,6 +30,9 @@ _POLL_SECONDS = 0.05
 _NEWS_SECONDS = 1.0
 _JOIN_SECONDS = 2.0
 """After the news of a next world, the time for which the others may still join the present one."""
+
+_IDLE_SHARE = 0.1
+"""A process that computes, such as in a compiler, uses more of one CPU."""
 
 
 class Watch(threading.Thread):
@@ -57,6 +67,7 @@ class Watch(threading.Thread):
         """Watch until the end of the process."""
         watched: Meeting | None = None
         since = 0.0
+        idle = _Idleness()
         announced: dict[str, Any] = {"round": 0}
         try:
             while not self._closed.is_set():
@@ -67,9 +78,11 @@ class Watch(threading.Thread):
                 if watched is not meeting:
                     watched = meeting
                     since = time.monotonic()
+                    idle = _Idleness()
                 if announced["round"] < self._agent.notified_round:
                     announced = self._agent.call("announced_world").result()
                 self._compare(meeting, announced, time.monotonic() - since)
+                self._check_stuck(meeting, idle)
                 self._closed.wait(_POLL_SECONDS)
         except AgentError:
             return  # the agent has ended, and this process ends with it
@@ -88,6 +101,22 @@ class Watch(threading.Thread):
         elif seconds > self._patience or self._are_ready(meeting, announced):
             self._due_round = meeting.round
 
+    def _check_stuck(self, meeting: Meeting, idle: _Idleness) -> None:
+        """Start this process again if it waits in a broken group of an ended world."""
+        if meeting.uses_storage:
+            idle.restart()
+        elif idle.seconds() < self._patience or not meeting.connections.broken():
+            return
+        elif self.meeting is meeting:
+            log.error(
+                "round %d: a collective has not ended with its connections, and this process has "
+                "waited in it for %g s (half of drainSeconds): it starts again",
+                meeting.round,
+                self._patience,
+            )
+            confirm_stop()
+            os._exit(0)
+
     def _are_ready(self, meeting: Meeting, announced: dict[str, Any]) -> bool:
         """Return whether all that join wait for the others; only rank 0 knows it."""
         joining = announced["size"] - meeting.size
@@ -97,3 +126,28 @@ class Watch(threading.Thread):
             return self._group.arrived(announced["round"]) >= int(joining)
         except RuntimeError:
             return False  # the store does not answer: the others wait for the limit only
+
+
+class _Idleness:
+    """Measures for how long this process has computed nothing."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin to measure."""
+        self._since = time.monotonic()
+        self._used = _cpu_seconds()
+
+    def seconds(self) -> float:
+        """Return the seconds since it has last computed."""
+        seconds = time.monotonic() - self._since
+        if _cpu_seconds() - self._used > _IDLE_SHARE * max(1.0, seconds):
+            self.restart()
+            return 0.0
+        return seconds
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU seconds of all threads but this one."""
+    return time.process_time() - time.thread_time()

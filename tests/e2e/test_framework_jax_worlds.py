@@ -68,8 +68,27 @@ def test_the_others_return_to_their_last_commit_when_a_process_is_killed_in_an_a
     codes = run.finish(*agents)
     assert codes.pop(index) == 128 + signal.SIGKILL
     assert codes == [0, 0, 0]
-    run.check(processes=4)
+    run.check(processes=4 + run.started_again())
     print("MEASURED", pauses(run.steps()))
+
+
+@pytest.mark.guarantee("jax-worlds")
+def test_a_process_starts_again_if_the_loss_of_another_does_not_end_its_collective(
+    local_job: LocalJob,
+) -> None:
+    # As Gloo does when a process is killed that has sent a part of a message.
+    run = run_of(local_job)
+    agents = [run.add(index) for index in range(3)]
+    world = run.trains(3)
+    (local_job.folder / f"hang-{child_of(agents[1]).pid}").touch()
+    local_job.wait_for_line("hangs")
+    child_of(agents[2]).kill()
+    run.trains(2, after=world)
+    assert run.started_again() == 1
+    agents.append(run.add(2))
+    run.trains(3, after=world)
+    assert run.finish(*agents) == [0, 0, 128 + signal.SIGKILL, 0]
+    run.check(processes=5)
 
 
 @pytest.mark.guarantee("jax-worlds")

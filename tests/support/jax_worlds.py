@@ -5,7 +5,7 @@ shard of a data set. If the folder FOLDER has a file `finish`, each rank takes s
 step, and the training ends with the data set.
 Each rank prints a digest of the parameters after each commit. At its end it prints the difference
 from an undisturbed training, and whether each sample is in the model once. A process with a file
-`fail-PID` fails.
+`fail-PID` fails, and one with a file `hang-PID` waits for ever.
 
 Environment: SLOW (seconds of a step), PAD (numbers that each step reduces in addition, so that a
 process is killed in the middle of an all-reduce), SAVED_EVERY (steps between two checkpoints).
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -124,6 +125,9 @@ def main() -> None:
             while True:
                 if (FOLDER / f"fail-{os.getpid()}").exists():
                     raise RuntimeError("an error of the program")
+                if (FOLDER / f"hang-{os.getpid()}").exists():
+                    say("hangs")
+                    threading.Event().wait()
                 ending = (FOLDER / "finish").exists()
                 taken = take(shards, LAST_SHARDS if ending else 1)
                 mine = batch_of(state.step)[world.rank :: world.size]

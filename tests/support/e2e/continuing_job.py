@@ -73,6 +73,10 @@ class Run:
         self.job.wait("the agents end", lambda: all(agent.poll() is not None for agent in agents))
         return [agent.returncode for agent in agents]
 
+    def started_again(self) -> int:
+        """Return how many processes had begun to receive from a killed one, which Gloo forgets."""
+        return self.job.log().count("a collective has not ended with its connections")
+
     def check(self, processes: int) -> None:
         """Check that all ranks have the same parameters, and that no sample is lost or twice."""
         steps = self.steps()
