@@ -23,8 +23,8 @@ SCRIPT = str(Path(__file__).parents[1] / "support" / "jax_worlds.py")
 SEEDS = [int(seed) for seed in os.environ.get("SEEDS", "1,2").split(",")]
 
 
-def run_of(job: LocalJob, **environment: str) -> Run:
-    return Run(job, "jax", sys.executable, SCRIPT, **environment)
+def run_of(job: LocalJob, *, lost_seconds: int = 30, **environment: str) -> Run:
+    return Run(job, "jax", sys.executable, SCRIPT, environment, lost_seconds=lost_seconds)
 
 
 def child_of(agent: subprocess.Popen[bytes]) -> psutil.Process:
@@ -95,7 +95,7 @@ def test_a_process_starts_again_if_the_loss_of_another_does_not_end_its_collecti
 def test_the_others_continue_while_the_pod_of_rank_0_is_frozen_and_after_it_wakes_up(
     local_job: LocalJob,
 ) -> None:
-    run = run_of(local_job)
+    run = run_of(local_job, lost_seconds=10)
     agents = [run.add(index) for index in range(3)]
     world = run.trains(3)
     (first,) = {each.process for each in run.steps() if (each.round, each.rank) == (world, 0)}
@@ -108,7 +108,7 @@ def test_the_others_continue_while_the_pod_of_rank_0_is_frozen_and_after_it_wake
         process.resume()
     run.trains(3, after=world)  # its agent has started another process
     assert run.finish(*agents) == [0, 0, 0]
-    run.check(processes=4)
+    run.check(processes=4 + run.started_again())
 
 
 @pytest.mark.guarantee("jax-worlds")
@@ -154,7 +154,7 @@ def test_a_training_that_all_processes_have_left_continues_at_its_checkpoint(
     world = run.trains(2, after=world)
     assert min(step.step for step in run.steps() if step.round == world) == last + 1
     assert run.finish(*agents) == [0, 0]
-    run.check(processes=4)
+    run.check(processes=4 + run.started_again())
 
 
 def test_an_error_of_the_program_ends_its_process_alone(local_job: LocalJob) -> None:

@@ -24,8 +24,15 @@ SCRIPT = str(Path(__file__).parents[1] / "support" / "torch_worlds.py")
 SEEDS = [int(seed) for seed in os.environ.get("SEEDS", "1,2").split(",")]
 
 
-def run_of(job: LocalJob, **environment: str) -> Run:
-    return Run(job, "pytorch", pytorch_job.python_since(2, 1), SCRIPT, **environment)
+def run_of(job: LocalJob, *, lost_seconds: int = 30, **environment: str) -> Run:
+    return Run(
+        job,
+        "pytorch",
+        pytorch_job.python_since(2, 1),
+        SCRIPT,
+        environment,
+        lost_seconds=lost_seconds,
+    )
 
 
 @pytest.fixture(params=["0", "1"], ids=["by hand", "ddp"])
@@ -45,7 +52,7 @@ def test_a_group_grows_and_shrinks_in_its_running_processes_without_losing_a_ste
         agent.send_signal(signal.SIGTERM)
     run.trains(2, after=grown)
     assert run.finish(*agents) == [0, 0, names.EXIT_DRAINED, names.EXIT_DRAINED]
-    run.check(processes=4)
+    run.check(processes=4 + run.started_again())
     committed = sorted({(each.step, each.round) for each in run.steps()})
     assert [step for step, _ in committed] == list(range(1, len(committed) + 1))
     print("MEASURED", pauses(run.steps()))
@@ -71,7 +78,7 @@ def test_the_others_return_to_their_last_commit_when_a_process_is_killed_in_an_a
 def test_the_others_continue_while_the_pod_of_rank_0_is_frozen_and_after_it_wakes_up(
     local_job: LocalJob,
 ) -> None:
-    run = run_of(local_job)
+    run = run_of(local_job, lost_seconds=10)
     agents = {index: run.add(index) for index in range(3)}
     world = run.trains(3)
     (first,) = {each.process for each in run.steps() if (each.round, each.rank) == (world, 0)}
@@ -84,7 +91,7 @@ def test_the_others_continue_while_the_pod_of_rank_0_is_frozen_and_after_it_wake
         process.resume()
     run.trains(3, after=world)  # its agent has started another process
     assert run.finish(*agents.values()) == [0, 0, 0]
-    run.check(processes=4)
+    run.check(processes=4 + run.started_again())
 
 
 def _replaced(agent: subprocess.Popen[bytes], killed: list[psutil.Process]) -> bool:
@@ -144,7 +151,7 @@ def test_a_training_that_all_processes_have_left_continues_at_its_checkpoint(
     world = run.trains(2, after=world)
     assert min(step.step for step in run.steps() if step.round == world) == last + 1
     assert run.finish(*agents) == [0, 0]
-    run.check(processes=4)
+    run.check(processes=4 + run.started_again())
 
 
 def test_one_process_ends_if_a_connection_breaks_between_living_ones_and_the_others_continue(

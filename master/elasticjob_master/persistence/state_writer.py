@@ -38,6 +38,7 @@ class StateWriter:
         self._changes = 0
         self._stored = 0
         self._awaited = 0
+        self._awaited_urgently = 0
         self._write_requested = False
         self._checked_at = 0.0
         self._unstored_since: float | None = None
@@ -81,13 +82,19 @@ class StateWriter:
             self.changed()
             self._wake.set()
 
-    async def wait_until_stored(self, change: int) -> None:
+    async def wait_until_stored(self, change: int, *, urgent: bool = False) -> None:
         """Return when all changes up to this number are stored.
 
         Raises `NotStored` if that takes too long.
+
+        Args:
+            change: the number.
+            urgent: the processes of a world wait for it, and nobody trains meanwhile.
         """
-        if self._awaited < change:
-            self._awaited = change
+        if self._awaited < change or (urgent and self._awaited_urgently < change):
+            self._awaited = max(self._awaited, change)
+            if urgent:
+                self._awaited_urgently = max(self._awaited_urgently, change)
             self._wake.set()
         try:
             async with asyncio.timeout(_STORED_TIMEOUT_SECONDS):
@@ -124,7 +131,9 @@ class StateWriter:
                 return
             if self._changes != self._stored:
                 wait = self._write_budget.seconds_until_write(
-                    self._now(), waited_for=self._awaited > self._stored
+                    self._now(),
+                    waited_for=self._awaited > self._stored,
+                    urgent=self._awaited_urgently > self._stored,
                 )
             if not wait:
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import psutil
@@ -29,7 +30,14 @@ class Run:
     """One job of a program with worlds, and what its processes have printed."""
 
     def __init__(
-        self, job: LocalJob, framework: str, python: str, script: str, **environment: str
+        self,
+        job: LocalJob,
+        framework: str,
+        python: str,
+        script: str,
+        environment: Mapping[str, str],
+        *,
+        lost_seconds: int,
     ) -> None:
         self.job = job
         job.framework = framework
@@ -40,7 +48,7 @@ class Run:
             "GLOO_SOCKET_IFNAME": "lo",
             **environment,
         }
-        job.start_master(2, "--on-world-change=Notify")
+        job.start_master(2, "--on-world-change=Notify", f"--lost-seconds={lost_seconds}")
 
     def add(self, index: int, **environment: str) -> subprocess.Popen[bytes]:
         return self.job.start_agent(index, *self.command, **self.environment, **environment)

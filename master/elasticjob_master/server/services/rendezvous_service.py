@@ -164,7 +164,7 @@ class RendezvousService(RendezvousServiceServicer):
         self._waiters.wake((kind, name))
 
     async def _stored(self) -> None:
-        await self._state_writer.wait_until_stored(self._last_change)
+        await self._state_writer.wait_until_stored(self._last_change, urgent=True)
 
 
 @asynccontextmanager

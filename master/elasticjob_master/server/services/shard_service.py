@@ -52,7 +52,8 @@ class ShardService(ShardServiceServicer):
                 self._controller.changed()
                 self._declared_at[dataset.name] = self._state_writer.changes
             # A data set that was confirmed must be known to the next master, too.
-            await self._state_writer.wait_until_stored(self._declared_at.get(dataset.name, 0))
+            declared_at = self._declared_at.get(dataset.name, 0)
+            await self._state_writer.wait_until_stored(declared_at, urgent=True)
             return pb.CreateDatasetResponse(shards=ledger.dataset.total)
 
     async def LeaseShards(
@@ -94,7 +95,9 @@ class ShardService(ShardServiceServicer):
             if request.failed:
                 self._record_failed(request)
             self._controller.changed()
-            await self._state_writer.wait_until_stored(self._state_writer.changes)
+            # While the world changes, its processes wait for their last reports.
+            urgent = self._controller.rendezvous.phase != "training"
+            await self._state_writer.wait_until_stored(self._state_writer.changes, urgent=urgent)
             return pb.ReportShardsResponse(stale=stale)
 
     async def ExtendDataset(
@@ -132,7 +135,7 @@ class ShardService(ShardServiceServicer):
             only = alone and member.identity.slots == 1
             ledger.restore(request.state, request.first_round or request.round, only=only)
             self._controller.changed()
-            await self._state_writer.wait_until_stored(self._state_writer.changes)
+            await self._state_writer.wait_until_stored(self._state_writer.changes, urgent=True)
             account = ledger.account()
             return pb.RestoreCheckpointResponse(
                 waiting=account.total - account.done - account.failed
