@@ -209,6 +209,12 @@ def test_fewer_members_are_not_tried_where_going_and_returning_costs_much_of_the
     assert "two cost more than 5% of the 1000 s left" in decision.reason
 
 
+def test_a_size_that_is_slower_than_a_measured_one_is_left_also_near_the_end() -> None:
+    memory = changed(measured((3, 7000.0), (5, 2000.0)), heading=1, moves=1, costs=(8.0,))
+    assert decide(memory, scaling_inputs(5, high=5, horizon=200.0)).size == 3
+    assert decide(memory, scaling_inputs(5, high=5, horizon=10.0)).changes_nothing
+
+
 def test_a_clearly_poorer_step_is_left_before_the_window_is_over() -> None:
     memory = changed(measured((4, 400.0), (8, 420.0)), heading=1, moves=1)
     assert early(memory, 8, 0.8).size == 4

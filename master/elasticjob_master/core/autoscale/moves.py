@@ -29,7 +29,9 @@ def move(at: Situation, target: int, facts: str, *, expected: float) -> ScalingD
     if not grows and 1 - target / size > gain:  # fewer members are left for other jobs
         saved = 1 - target / size
         kind = "members"
-    is_short = not grows and 2 * cost > THRESHOLDS.resources_cost * horizon
+    # A return to a faster measured size is no trial: it pays as soon as it saves its cost.
+    trial = target not in at.memory.rates.by_size or gain <= 0
+    is_short = trial and not grows and 2 * cost > THRESHOLDS.resources_cost * horizon
     if is_short or saved * max(0.0, horizon - cost) < cost:
         why = f"a rescale costs {cost:.0f} s, and "
         why += (
