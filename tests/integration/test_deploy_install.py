@@ -91,7 +91,7 @@ async def test_kustomize_installs_in_a_restricted_namespace_and_uninstalls_compl
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
     await served(kube)
     await kube.create(ELASTIC_JOBS, "default", job())
-    tools.kubectl("delete", "-k", str(DEPLOY / "base"), "--timeout=90s")
+    tools.kubectl("delete", "-k", str(DEPLOY / "base"), "--timeout=90s", "--ignore-not-found")
     await wait_for_no_new_objects(tools, before)
 
 
@@ -108,7 +108,7 @@ async def test_applying_again_changes_nothing(kube: Kube, tools: Tools) -> None:
 
         await until("applying again would change nothing", no_difference)
     finally:
-        tools.kubectl("delete", "-k", str(DEPLOY / "base"), "--timeout=90s")
+        tools.kubectl("delete", "-k", str(DEPLOY / "base"), "--timeout=90s", "--ignore-not-found")
 
 
 async def test_helm_installs_and_upgrades_and_keeps_definitions_and_jobs(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -237,10 +238,11 @@ async def test_a_pod_marked_for_disruption_is_drained_before_its_deletion(
 ) -> None:
     async with operator(cluster.kubeconfig, namespace, tmp_path / "log"), kubelet(kube, namespace):
         await running(kube, namespace, runPolicy={"backoffLimit": 0})
-        marked = [
-            {"type": "Ready", "status": "True"},
-            {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"},
-        ]
+        # Kubernetes takes a condition without a time for an old one, and sets it to false.
+        condition = {"type": "DisruptionTarget", "status": "True"}
+        condition["reason"] = "PreemptionByScheduler"
+        condition["lastTransitionTime"] = datetime.now(UTC).isoformat()
+        marked = [{"type": "Ready", "status": "True"}, condition]
         await kube.patch(
             PODS,
             namespace,
