@@ -84,7 +84,7 @@ def test_a_process_starts_again_if_the_loss_of_another_does_not_end_its_collecti
     local_job.wait_for_line("hangs")
     child_of(agents[2]).kill()
     run.trains(2, after=world)
-    assert run.started_again() > 0
+    assert "a collective has not ended with its connections" in local_job.log()
     agents.append(run.add(2))
     run.trains(3, after=world)
     assert run.finish(*agents) == [0, 0, 128 + signal.SIGKILL, 0]
@@ -154,7 +154,7 @@ def test_a_training_that_all_processes_have_left_continues_at_its_checkpoint(
     world = run.trains(2, after=world)
     assert min(step.step for step in run.steps() if step.round == world) == last + 1
     assert run.finish(*agents) == [0, 0]
-    run.check(processes=4 + run.started_again())
+    run.check(processes=4)
 
 
 def test_an_error_of_the_program_ends_its_process_alone(local_job: LocalJob) -> None:

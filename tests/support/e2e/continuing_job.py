@@ -82,8 +82,11 @@ class Run:
         return [agent.returncode for agent in agents]
 
     def started_again(self) -> int:
-        """Return how many processes had begun to receive from a killed one, which Gloo forgets."""
-        return self.job.log().count("a collective has not ended with its connections")
+        """Return how many processes have started again, by themselves or by their agents.
+
+        They had begun to receive from a killed process. Gloo forgets such a receive.
+        """
+        return len(re.findall(r"exited with (?:0|143) \(requested: True\)", self.job.log()))
 
     def check(self, processes: int) -> None:
         """Check that all ranks have the same parameters, and that no sample is lost or twice."""
