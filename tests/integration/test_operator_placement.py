@@ -5,15 +5,16 @@ Kubelets are fake.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.times import format_time
 from elasticjob_kube.errors import NotFound
 from elasticjob_kube.resources import (
     CONFIG_MAPS,
@@ -241,7 +242,7 @@ async def test_a_pod_marked_for_disruption_is_drained_before_its_deletion(
         # Kubernetes takes a condition without a time for an old one, and sets it to false.
         condition = {"type": "DisruptionTarget", "status": "True"}
         condition["reason"] = "PreemptionByScheduler"
-        condition["lastTransitionTime"] = datetime.now(UTC).isoformat()
+        condition["lastTransitionTime"] = format_time(time.time())
         marked = [{"type": "Ready", "status": "True"}, condition]
         await kube.patch(
             PODS,

@@ -91,10 +91,11 @@ class StateWriter:
             change: the number.
             urgent: the processes of a world wait for it, and nobody trains meanwhile.
         """
-        if self._awaited < change or (urgent and self._awaited_urgently < change):
-            self._awaited = max(self._awaited, change)
-            if urgent:
-                self._awaited_urgently = max(self._awaited_urgently, change)
+        if self._awaited < change:
+            self._awaited = change
+            self._wake.set()
+        if urgent and self._awaited_urgently < change:
+            self._awaited_urgently = change
             self._wake.set()
         try:
             async with asyncio.timeout(_STORED_TIMEOUT_SECONDS):

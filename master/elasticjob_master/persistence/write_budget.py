@@ -1,13 +1,13 @@
 """Decides when the state may be written again: soon if a request waits for it, rarely otherwise.
 
-Each write costs the API server work, so in the long run there is at most one every `pause` seconds.
+Each write costs the API server work, so in the long run there is about one every `pause` seconds.
 But a client that waits for several writes one after the other would wait for as many pauses. So
 writes that requests wait for may follow each other quickly until a budget, a token bucket, is used
 up; it fills up again with time.
 
 The reports of a training use up such a budget all the time. At a change of the world all processes
 wait for a few writes, one after the other, while nobody trains. So urgent requests have a second
-budget, which fills up more slowly.
+budget, which fills up more slowly: with both there are at most six writes in five pauses.
 """
 
 from __future__ import annotations
