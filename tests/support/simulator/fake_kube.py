@@ -84,11 +84,14 @@ class FakeKube:
         if (resource, name) in self.objects:
             raise AlreadyExists(409, "AlreadyExists", f"{resource.plural} {name!r} already exists")
         made = copied(body)
-        made["metadata"] |= {
-            "uid": f"{self.version + 1:08x}-0000-4000-8000-000000000000",
+        given = made["metadata"]  # a test may give one object the time of another one
+        made["metadata"] = {
+            # Not in the order of creation, as on a real server.
+            "uid": f"{(self.version + 1) * 0x9E3779B1 % 2**32:08x}-0000-4000-8000-000000000000",
             "generation": 1,
+            "creationTimestamp": self._time(self.version + 1),
+            **given,
         }
-        made["metadata"]["creationTimestamp"] = self._time(self.version + 1)
         if resource == PODS:
             used = name, str(made["metadata"].get("ownerReferences"))
             ours = "ownerReferences" in made["metadata"]

@@ -249,10 +249,7 @@ class JobInvariants:
             return
         observed = actor.store.last
         everyone = [*observed.plans, *observed.scale_ins, *observed.scale_outs]
-        positions = {
-            item.metadata.uid: (item.metadata.creation_timestamp, item.metadata.uid)
-            for item in everyone
-        }
+        requests = {item.metadata.uid for item in (*observed.scale_ins, *observed.scale_outs)}
         queue = []
         owners_with_plan = {
             owner.uid for plan in observed.plans for owner in plan.metadata.owner_references
@@ -267,9 +264,8 @@ class JobInvariants:
             is_plan = type(item).__name__ == "ScalePlan"
             if not is_plan and item.metadata.uid in owners_with_plan:
                 continue
-            position = positions[item.metadata.uid]
-            for owner in item.metadata.owner_references:
-                position = positions.get(owner.uid, position)
+            of_request = any(owner.uid in requests for owner in item.metadata.owner_references)
+            position = not of_request, item.metadata.creation_timestamp, item.metadata.uid
             queue.append((position, item.metadata.name, is_plan))
             if is_plan and item.spec.source == "Auto":
                 auto.append((position, item.metadata.name))

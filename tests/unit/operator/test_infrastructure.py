@@ -213,9 +213,8 @@ async def test_the_pod_group_comes_before_the_pods_and_follows_min_replicas() ->
     assert group["spec"]["minMember"] == 3
     assert group["metadata"]["ownerReferences"][0]["uid"] == cluster.job().metadata.uid
     later = [*cluster.kube.pods(), *cluster.kube.pods(names.ROLE_MASTER)]
-    assert all(group["metadata"]["uid"] < pod["metadata"]["uid"] for pod in later), (
-        "UIDs count up here"
-    )
+    made = "creationTimestamp"
+    assert all(group["metadata"][made] < pod["metadata"][made] for pod in later)
     cluster.kube.edit(
         ELASTIC_JOBS, JOB, lambda spec: spec["replicaSpecs"]["worker"].update(minReplicas=1)
     )

@@ -884,13 +884,42 @@ async def test_a_plan_of_a_user_that_names_a_scale_in_as_its_owner_is_not_the_pl
 
 async def test_requests_created_at_the_same_time_go_in_the_order_of_their_uid() -> None:
     nodes = await started(replicas=2)
-    for name, replicas in (("b", 3), ("a", 4)):
-        await nodes.cluster.apply(SCALE_PLANS, name, **plan_of(worker={"replicas": replicas}))
-        nodes.cluster.kube.objects[SCALE_PLANS, name]["metadata"]["creationTimestamp"] = (
-            "2026-01-01T00:00:00Z"
+    for name, uid, replicas in (("b", "00", 3), ("a", "ff", 4)):
+        await create_at_once(
+            nodes, SCALE_PLANS, name, uid, **plan_of(worker={"replicas": replicas})
         )
     await nodes.settle()
     assert size(nodes) == (4, 4), "b has the lower UID and goes first"
+
+
+@pytest.mark.guarantee("overlapping-requests", "operator-killed-between-writes")
+@pytest.mark.parametrize("write", range(1, 6))
+async def test_no_other_request_comes_before_a_scale_in_whose_plan_names_its_members(
+    write: int,
+) -> None:
+    nodes = await started(replicas=4)
+    await create_at_once(nodes, SCALE_INS, "two", "ff", count=2)
+    nodes.cluster.kube.crash_in = write
+    assert not await nodes.run_operator()
+    await create_at_once(nodes, SCALE_INS, "one", "00", count=1)
+    await nodes.settle()
+    said = {name: status_of(nodes, SCALE_INS, name) for name in ("two", "one")}
+    assert {each["phase"] for each in said.values()} == {"ScaleSucceeded"}, said
+    assert nodes.live_pods() == ["job-worker-0"]
+
+
+async def create_at_once(
+    nodes: Nodes, resource: Resource, name: str, uid: str, **spec: Any
+) -> None:
+    """Create a request in the same second as others, with a UID that begins like this."""
+    metadata = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "uid": f"{uid}000000-0000-4000-8000-000000000000",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    body = {"kind": resource.kind, "metadata": metadata, "spec": {"jobName": JOB, **spec}}
+    await nodes.cluster.create(resource, body)
 
 
 @pytest.mark.guarantee("plan-runs-once-in-order")

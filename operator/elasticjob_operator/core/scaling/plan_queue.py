@@ -2,8 +2,9 @@
 
 ScalePlans, and ScaleIns and ScaleOuts without a plan, wait in one queue by time of creation. The
 operator creates the plan of a ScaleIn or ScaleOut only when the request is first in the queue, so
-that its count is relative to the size at that time. For an edit of the spec it creates a plan at
-once, also while another plan runs, so that later requests come after it.
+that its count is relative to the size at that time. Such a plan, which names members, then comes
+before everything else that waits. For an edit of the spec the operator creates a plan at once, also
+while another plan runs, so that later requests come after it.
 """
 
 from __future__ import annotations
@@ -369,15 +370,14 @@ def _refuse_newest(
     return waiting[:MAX_WAITING], actions
 
 
-def _position(observed: Observed, item: QueueItem) -> tuple[str, str]:
-    """Return the sort key: the time of creation.
+def _position(observed: Observed, item: QueueItem) -> tuple[bool, str, str]:
+    """Return the sort key: the plan of a ScaleIn or ScaleOut is first, then the time of creation.
 
-    The plan of a ScaleIn or ScaleOut has the position of its owner.
+    A request of the same second may have a lower UID, and must not remove the members that the plan
+    names.
     """
-    first: QueueItem = item
-    if isinstance(item, ScalePlan):
-        first = observed.request_of(item) or item
-    return first.metadata.creation_timestamp, first.metadata.uid
+    is_of_request = isinstance(item, ScalePlan) and observed.request_of(item) is not None
+    return not is_of_request, item.metadata.creation_timestamp, item.metadata.uid
 
 
 def _supersede_auto_plans(
