@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from elasticjob_api import names
+from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import (
     CRDS,
     ELASTIC_JOBS,
@@ -127,7 +128,14 @@ def queued(name: str, replicas: int, *, priority: str = "", **spec: Any) -> Json
 
 
 async def workloads(kube: Kube, namespace: str) -> list[Json]:
-    return list((await kube.list(KUEUE_WORKLOADS, namespace))["items"])
+    """Return the Workloads; none while the API server sets up their storage again.
+
+    It does so when Kueue has put its certificate into a definition that was made anew.
+    """
+    try:
+        return list((await kube.list(KUEUE_WORKLOADS, namespace))["items"])
+    except TryLater:
+        return []
 
 
 async def settled(kube: Kube, namespace: str, size: int, name: str = "job") -> Json:

@@ -14,8 +14,9 @@ from typing import Any
 
 import yaml
 from elasticjob_api import names
-from elasticjob_kube.errors import KubeError, NotFound
+from elasticjob_kube.errors import KubeError, NotFound, TryLater
 from elasticjob_kube.resources import CRDS, KUEUE_FLAVORS, KUEUE_WORKLOADS, SECRETS, Resource
+from elasticjob_kube.retry import retry
 from elasticjob_kube.session import Kube, connect
 
 from tests.support.self_signed import self_signed
@@ -183,8 +184,12 @@ async def queue(
         yield namespace
     finally:
         for resource in (CLUSTER_QUEUES, KUEUE_FLAVORS):
-            await kube.patch(resource, None, namespace, {"metadata": {"finalizers": None}})
-            await kube.delete(resource, None, namespace)
+            await retry(partial(_delete, kube, resource, namespace), TryLater, pauses=(1.0,) * 10)
+
+
+async def _delete(kube: Kube, resource: Resource, name: str) -> None:
+    await kube.patch(resource, None, name, {"metadata": {"finalizers": None}})
+    await kube.delete(resource, None, name)
 
 
 def _made(resource: Resource, name: str, **spec: Any) -> Json:
