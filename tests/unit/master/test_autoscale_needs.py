@@ -98,14 +98,20 @@ def test_until_its_use_is_known_a_job_without_max_replicas_stays_and_says_so() -
         role="worker",
         desired=2,
         bounds=Bounds(1, 10_000, by_need=True),
-        roles={"worker": RoleResources(desired=2)},
+        roles={
+            "worker": RoleResources(desired=2, indices=frozenset({0, 1})),
+            "ps": RoleResources(desired=1, indices=frozenset({0})),
+        },
         free_resources={"cpu": 16.0},
     )
-    unknown = bounds_by_need(scaling, {})
-    assert (unknown.maximum, unknown.limit_is_temporary) == (2, True)
-    assert "not measured yet" in unknown.limit
-    known = bounds_by_need(scaling, {"worker": RolePeaks(cpu=9.0, window_cpu=1.5, memory=GIB)})
-    assert (known.maximum, known.limit_is_temporary) == (8, False)
+    used = RolePeaks(cpu=9.0, window_cpu=1.5, memory=GIB)
+    for peaks, role in (({}, "worker and ps"), ({"worker": used}, "ps"), ({"ps": used}, "worker")):
+        unknown = bounds_by_need(scaling, peaks)
+        assert (unknown.maximum, unknown.limit_is_temporary) == (2, True)
+        assert f"a member of {role} needs" in unknown.limit
+        assert "not measured yet" in unknown.limit
+    known = bounds_by_need(scaling, {"worker": used, "ps": used})
+    assert (known.maximum, known.limit_is_temporary) == (7, False)
 
 
 @pytest.mark.guarantee("unset-resources")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from elasticjob_master.core.autoscale.decision import Bounds, ScalingDecision, ScalingInputs
@@ -44,8 +44,11 @@ def bounds_by_need(scaling: JobScaling, peaks: Mapping[str, RolePeaks]) -> Bound
     }
     if own is None or not needs or not scaling.free_resources:
         return bounds
+    unknown = [role for role, each in needs.items() if each is None and scaling.roles[role].indices]
+    if bounds.by_need and unknown:
+        return _until_measured(bounds, scaling.desired, unknown)
     if own.is_unwritten and needs[scaling.role] is None:
-        return _until_measured(bounds, scaling.desired) if bounds.by_need else bounds
+        return bounds
     maximum = bounds.maximum
     limit = bounds.limit
     for resource, free in scaling.free_resources.items():
@@ -72,13 +75,14 @@ def bounds_by_need(scaling: JobScaling, peaks: Mapping[str, RolePeaks]) -> Bound
     return dataclasses.replace(bounds, maximum=maximum, limit=limit, by_need=False)
 
 
-def _until_measured(bounds: Bounds, size: int) -> Bounds:
-    """Return bounds that allow no growth until the need of a member is measured."""
+def _until_measured(bounds: Bounds, size: int, roles: Iterable[str]) -> Bounds:
+    """Return bounds that allow no growth until the needs of members of these roles are measured."""
     return dataclasses.replace(
         bounds,
         minimum=min(size, bounds.minimum),
         maximum=size,
-        limit="what a member needs of autoscaling.resourceLimits is not measured yet; that",
+        limit=f"what a member of {' and '.join(roles)} needs of autoscaling.resourceLimits is not "
+        "measured yet; that",
         limit_is_temporary=True,
     )
 
