@@ -26,6 +26,8 @@ class Meeting:
     """The group works."""
     joined: bool = False
     """The group works, and each process has the newest state."""
+    event_loops: frozenset[str] = frozenset()
+    """The threads that wait for events when the group begins to work, such as those of Gloo."""
     uses_storage: bool = False
     """This process reads or writes a checkpoint."""
 

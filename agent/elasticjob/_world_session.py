@@ -13,6 +13,7 @@ from types import TracebackType
 from elasticjob._agent_connection import AgentConnection, AgentError, agent_connection
 from elasticjob._committed_state import CommittedState, Stored
 from elasticjob._connections import Connections
+from elasticjob._idleness import event_loops
 from elasticjob._world_group import Group, Meeting
 from elasticjob._world_watch import Watch
 from elasticjob.checkpoint_storage import open_storage
@@ -173,6 +174,7 @@ class Session:
             self._set_meeting(meeting)
             try:
                 self._group.join(meeting, everyone[0].address, self._interrupted)
+                meeting.event_loops = event_loops()
                 meeting.formed = True
                 self.state._synchronize(meeting, self._group, self._stored)
                 meeting.joined = True

@@ -18,6 +18,7 @@ from typing import Any
 from elasticjob_api import names
 
 from elasticjob._agent_connection import AgentConnection, AgentError
+from elasticjob._idleness import Idleness
 from elasticjob._world_group import Group, Meeting
 from elasticjob.progress import confirm_stop
 
@@ -30,9 +31,6 @@ _POLL_SECONDS = 0.05
 _NEWS_SECONDS = 1.0
 _JOIN_SECONDS = 2.0
 """After the news of a next world, the time for which the others may still join the present one."""
-
-_IDLE_SHARE = 0.1
-"""A process that computes, such as in a compiler, uses more of one CPU."""
 
 
 class Watch(threading.Thread):
@@ -67,7 +65,7 @@ class Watch(threading.Thread):
         """Watch until the end of the process."""
         watched: Meeting | None = None
         since = 0.0
-        idle = _Idleness()
+        idle = Idleness()
         announced: dict[str, Any] = {"round": 0}
         try:
             while not self._closed.is_set():
@@ -78,7 +76,7 @@ class Watch(threading.Thread):
                 if watched is not meeting:
                     watched = meeting
                     since = time.monotonic()
-                    idle = _Idleness()
+                    idle = Idleness(meeting.event_loops)
                 if announced["round"] < self._agent.notified_round:
                     announced = self._agent.call("announced_world").result()
                 self._compare(meeting, announced, time.monotonic() - since)
@@ -101,7 +99,7 @@ class Watch(threading.Thread):
         elif seconds > self._patience or self._are_ready(meeting, announced):
             self._due_round = meeting.round
 
-    def _check_stuck(self, meeting: Meeting, idle: _Idleness) -> None:
+    def _check_stuck(self, meeting: Meeting, idle: Idleness) -> None:
         """Start this process again if it waits in a broken group of an ended world."""
         if meeting.uses_storage:
             idle.restart()
@@ -126,28 +124,3 @@ class Watch(threading.Thread):
             return self._group.arrived(announced["round"]) >= int(joining)
         except RuntimeError:
             return False  # the store does not answer: the others wait for the limit only
-
-
-class _Idleness:
-    """Measures for how long this process has computed nothing."""
-
-    def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin to measure."""
-        self._since = time.monotonic()
-        self._used = _cpu_seconds()
-
-    def seconds(self) -> float:
-        """Return the seconds since it has last computed."""
-        seconds = time.monotonic() - self._since
-        if _cpu_seconds() - self._used > _IDLE_SHARE * max(1.0, seconds):
-            self.restart()
-            return 0.0
-        return seconds
-
-
-def _cpu_seconds() -> float:
-    """Return the CPU seconds of all threads but this one."""
-    return time.process_time() - time.thread_time()
