@@ -20,6 +20,7 @@ from bench import (
     scaling,
     shards,
     step_reports,
+    training_overhead,
     training_pauses,
 )
 from bench.bench_cluster import REPOSITORY, on_cluster
@@ -38,6 +39,7 @@ FIGURES = (
     Figure("decision_10000_ms", decisions.decision_10000, goal=200),
     Figure("master_shards_per_s", shards.shards_per_s, goal=10_000, at_least=True),
     Figure("report_step_us", step_reports.report_step, goal=10),
+    Figure("training_overhead_pct", on_cluster(training_overhead.overhead, node=True), goal=2.0),
     Figure("pause_pytorch_s", training_pauses.pauses(training_pauses.PYTORCH), goal=6.0),
     Figure("pause_torchrun_s", training_pauses.pauses(training_pauses.TORCHRUN), goal=6.0),
     Figure("pause_jax_s", training_pauses.pauses(training_pauses.JAX), goal=6.0),

@@ -144,11 +144,11 @@ class BenchCluster:
 
 
 @contextmanager
-def control_plane() -> Iterator[clusters.Cluster]:
+def _temporary_cluster(*, node: bool) -> Iterator[clusters.Cluster]:
     """Start a control plane in a temporary directory and remove both at the end."""
     with (
         TemporaryDirectory(prefix="elasticjob-bench-") as directory,
-        clusters.up(Path(directory) / "cluster", control_plane_only=True) as cluster,
+        clusters.up(Path(directory) / "cluster", control_plane_only=not node) as cluster,
     ):
         yield cluster
 
@@ -163,12 +163,12 @@ async def prepare(cluster: clusters.Cluster) -> AsyncIterator[BenchCluster]:
 
 
 def on_cluster(
-    measure: Callable[[BenchCluster], Awaitable[Result]],
+    measure: Callable[[BenchCluster], Awaitable[Result]], *, node: bool = False
 ) -> Callable[[], Awaitable[Result]]:
-    """Return a measurement that starts the control plane it needs."""
+    """Return a measurement that starts the control plane it needs, or also a node."""
 
     async def measured() -> Result:
-        with control_plane() as cluster:
+        with _temporary_cluster(node=node) as cluster:
             async with prepare(cluster) as bench:
                 return await measure(bench)
 

@@ -23,10 +23,9 @@ import psutil
 from elasticjob_api import names
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Json
-from elasticjob_localcluster import cluster as clusters
 
 from bench import jobs
-from bench.bench_cluster import REPOSITORY, BenchCluster, prepare, until
+from bench.bench_cluster import REPOSITORY, BenchCluster, on_cluster, until
 from bench.figure import Result
 
 _SCRIPT = REPOSITORY / "bench" / "paused_training.py"
@@ -113,7 +112,7 @@ async def _measure(bench: BenchCluster, program: Program, standby: str) -> list[
     with TemporaryDirectory(prefix="elasticjob-bench-") as folder:
         async with bench.namespace() as namespace, bench.operator(namespace):
             job = _RunningJob(bench, namespace, Path(folder), standby=standby == "Auto")
-            await job.start(_manifest(program, job, standby))
+            await job.start(manifest(program, job.folder, {"standby": standby}))
             changes = []
             for _ in range(_ROUNDS):
                 changes.append(await job.change("scale-out", 3, lambda: job.scale(3)))
@@ -169,10 +168,10 @@ class _RunningJob:
 
         await until(f"a world of {size} trains", trained, seconds=300)
         if self.standby:
-            await until("all processes are in standby", _Quiet(self.namespace, size), seconds=300)
+            await until("all processes are in standby", Quiet(self.namespace, size), seconds=300)
 
 
-class _Quiet:
+class Quiet:
     """Whether this number of processes is in standby, and none has used CPU for a while."""
 
     def __init__(self, namespace: str, count: int) -> None:
@@ -182,6 +181,7 @@ class _Quiet:
         self._since = 0.0
 
     async def __call__(self) -> bool:
+        """Return whether it is so."""
         await asyncio.sleep(0.5)
         used = {process.pid: sum(process.cpu_times()[:2]) for process in self._processes()}
         if used != self._used:
@@ -221,10 +221,11 @@ def _parts(requested: float, before: World, after: World) -> dict[str, float]:
     return {**parts, "pause": at - before.last_step, "request → step": at - requested}
 
 
-def _manifest(program: Program, job: _RunningJob, standby: str) -> Json:
-    folder = str(job.folder)
+def manifest(program: Program, directory: Path, agent: Json, *, replicas: int = 2) -> Json:
+    """Return a job whose processes record in `directory`, with these fields of `spec.agent`."""
+    folder = str(directory)
     variables = {
-        "RECORDS": str(job.records),
+        "RECORDS": f"{folder}/records",
         "CHECKPOINTS": f"{folder}/checkpoints",
         "PYTHONPATH": _SOURCES,
         "GLOO_SOCKET_IFNAME": "lo",
@@ -239,7 +240,7 @@ def _manifest(program: Program, job: _RunningJob, standby: str) -> Json:
     }
     volume = {"name": "shared", "hostPath": {"path": folder}}
     worker = {
-        "replicas": 2,
+        "replicas": replicas,
         "minReplicas": 1,
         "maxReplicas": 4,
         "restartLimit": 100,
@@ -247,7 +248,7 @@ def _manifest(program: Program, job: _RunningJob, standby: str) -> Json:
     }
     spec = {
         "framework": program.framework,
-        "agent": {"source": "Image", "standby": standby},
+        "agent": {"source": "Image", **agent},
         "replicaSpecs": {"worker": worker},
     }
     return jobs.manifest(ELASTIC_JOBS, "job", spec)
@@ -259,21 +260,16 @@ def pauses(program: Program) -> Callable[[], Awaitable[Result]]:
     Each is the median. With `standby: Auto`; the limit is that without, so its ratio is the gain.
     """
 
-    async def measured() -> Result:
-        with (
-            TemporaryDirectory(prefix="elasticjob-bench-") as directory,
-            clusters.up(Path(directory) / "cluster") as cluster,
-        ):
-            async with prepare(cluster) as bench:
-                longest = []
-                for standby in ("Auto", "None"):
-                    changes = await _measure(bench, program, standby)
-                    longest.append(_print(standby, changes))
+    async def measured(bench: BenchCluster) -> Result:
+        longest = []
+        for standby in ("Auto", "None"):
+            changes = await _measure(bench, program, standby)
+            longest.append(_print(standby, changes))
         with_standby, without = longest
         ratio = without / with_standby
         return Result(value=with_standby, unit="s", limit=without, ratio=ratio, n=_ROUNDS)
 
-    return measured
+    return on_cluster(measured, node=True)
 
 
 def _print(standby: str, changes: list[Change]) -> float:

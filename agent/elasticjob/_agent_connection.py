@@ -23,7 +23,7 @@ from elasticjob_api.limits import MAX_METRICS
 
 from elasticjob import _process
 
-REPORT_SECONDS = 0.05
+REPORT_SECONDS = 0.2
 
 _READ_BYTES = 65536
 _EXIT_FLUSH_SECONDS = 2.0
