@@ -7,8 +7,16 @@ from types import MappingProxyType
 from typing import Any
 
 from elasticjob_api.meta import Json
+from elasticjob_api.names import LABEL_INDEX
 
-from elasticjob_cli.convert import dl_operator, dlrover, et_operator, framework_controller, kubeflow
+from elasticjob_cli.convert import (
+    dl_operator,
+    dlrover,
+    et_operator,
+    framework_controller,
+    framework_names,
+    kubeflow,
+)
 from elasticjob_cli.convert.dlrover_plan import scale_plan
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.report import Converted, Kind, Note, Report, name_of, shown
@@ -54,6 +62,10 @@ def convert(document: Any, number: int) -> Converted:
         return Converted(source, None, report.notes)
     converter = CONVERTERS.get((version, kind))
     if converter is None:
+        if kind == "Service" and (selected := framework_names.service(document)):
+            message = f"the label of a task's index is {LABEL_INDEX} here"
+            report.differs("spec.selector", message, ("spec", "selector"))
+            return Converted(source, selected, report.notes)
         if version.split("/")[0] not in _GROUPS:
             return Converted(source, document, passed_through=True)
         group = version.split("/")[0]

@@ -120,9 +120,6 @@ def _role(kind: str, group: Fields, draft: Draft, variables: list[Json]) -> None
         group.invented("replicas", message, (*at, "replicas"))
     _restarts(group, written, draft.framework, at)
     written["autoScale"] = group.boolean("autoScale", default=True)
-    written["minReplicas"] = 1
-    message = "minReplicas: 1; there is no lower bound there"
-    group.invented("", message, (*at, "minReplicas"))
     group.text("restartPolicy")
     written["template"] = templates.pod_template(group, "template", (*at, "template"))
     _priority(group, written["template"]["spec"], (*at, "template", "spec"))
@@ -132,6 +129,10 @@ def _role(kind: str, group: Fields, draft: Draft, variables: list[Json]) -> None
     for container in templates.all_containers(written["template"]):
         templates.add_variables(container, variables)
     _command(role, draft, group.report)
+    if "minReplicas" not in written:
+        written["minReplicas"] = 1
+        message = "minReplicas: 1; there is no lower bound there"
+        group.invented("", message, (*at, "minReplicas"))
 
 
 def _restarts(group: Fields, written: Json, framework: str, at: Place) -> None:
@@ -194,11 +195,12 @@ def _command(role: str, draft: Draft, report: Report) -> None:
     written = draft.roles[role]
     container = templates.first_container(written["template"])
     options = torch_commands.convert(written, draft.framework, report, where, role)
-    if "network-check" in options:
+    level = options.get("precheck", "0")
+    if "network-check" in options or level != "0":
         draft.spec.setdefault("health", {})["nodeCheck"] = {"enabled": True}
+        option = "--network-check" if "network-check" in options else f"--precheck {level}"
         message = (
-            "from --network-check: each node is checked before it trains, without DLRover's test "
-            "in pairs"
+            f"from {option}: each node is checked before it trains, without DLRover's test in pairs"
         )
         report.differs(where, message, ("spec", "health", "nodeCheck"))
     unit = options.get("node-unit", "")

@@ -81,10 +81,10 @@ def _whole_job_retry(spec: Fields, policy: Json) -> None:
     if not fancy and not count:
         return
     retry: Json = {"policy": "OnFailure"}
-    if count == _ALWAYS:
-        retry["policy"] = "Always"
-    elif fancy:
+    if fancy:
         retry["policy"] = "OnTransient"
+    elif count == _ALWAYS:
+        retry["policy"] = "Always"
     if count >= 0:
         retry["limit"] = count
     at = ("spec", "runPolicy", "retry")
@@ -95,6 +95,12 @@ def _whole_job_retry(spec: Fields, policy: Json) -> None:
             "counts; each waits as long as there after a conflict"
         )
         read.differs("fancyRetryPolicy", message, at)
+        if count == _ALWAYS:
+            message = (
+                "-2 with fancyRetryPolicy repeats all attempts there but those that fail for good; "
+                "here one that succeeds ends the job"
+            )
+            read.lost("maxRetryCount", message, at)
     else:
         message = "a retry waits for 10 s, and data sets of the library continue where they were"
         read.differs("maxRetryCount", message, at)
@@ -119,15 +125,15 @@ def _role(group: Fields, role: str) -> Json:
 
 def _completion(policy: Fields, at: Place) -> Json:
     """Return when the role ends the job; -1 there means never."""
-    failed = policy.integer("minFailedTaskCount", -1, MAX_REPLICAS)
+    failed = policy.integer("minFailedTaskCount", -1, MAX_REPLICAS) or 0
     succeeded = policy.integer("minSucceededTaskCount", -1, MAX_REPLICAS)
     policy.done()
-    found: Json = {"minFailed": failed or 1}
-    if failed == -1:
+    found: Json = {"minFailed": failed}
+    if failed < 1:
         found["minFailed"] = MAX_REPLICAS
         message = (
-            "-1: failed tasks do not end the job, but if no task of a role succeeds, it fails; "
-            "there it succeeds"
+            f"{failed}: failed tasks do not end the job, but if no task of a role succeeds, it "
+            "fails; there it succeeds"
         )
         policy.differs("minFailedTaskCount", message, (*at, "completion"))
     if succeeded is not None and succeeded > 0:

@@ -18,9 +18,10 @@ _VARIABLE = re.compile(r"(?<![A-Za-z0-9_])FC_[A-Z_]+(?![A-Za-z0-9_])")
 _VALID_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _WITH_REFERENCES = ("command", "args", "env")
 """Fields in which Kubernetes replaces references to variables."""
+_INDEX = "FC_TASK_INDEX"
 _OF_THE_POD = {
     "FC_FRAMEWORK_NAMESPACE": "metadata.namespace",
-    "FC_TASK_INDEX": f"metadata.labels['{LABEL_INDEX}']",
+    _INDEX: f"metadata.labels['{LABEL_INDEX}']",
     "FC_POD_NAME": "metadata.name",
     "FC_POD_UID": "metadata.uid",
     "FC_FRAMEWORK_UID": f"metadata.labels['{LABEL_JOB_UID}']",
@@ -63,6 +64,18 @@ def rewrite(draft: Draft, job: str, task_roles: Mapping[str, str], report: Repor
         if unknown:
             message = f"{', '.join(sorted(unknown))}: unknown here, or not in this place"
             report.lost(draft.sources[role], message, place(role, "template"))
+
+
+def service(document: Json) -> Json | None:
+    """Return a Service with the operator's label for FC_TASK_INDEX; None if it selects no index."""
+    spec = document.get("spec")
+    if not isinstance(spec, dict):
+        return None
+    selector = spec.get("selector")
+    if not isinstance(selector, dict) or _INDEX not in selector:
+        return None
+    changed = {LABEL_INDEX if name == _INDEX else name: value for name, value in selector.items()}
+    return {**document, "spec": {**spec, "selector": changed}}
 
 
 def _variables(fixed: Mapping[str, str]) -> list[Json]:

@@ -53,8 +53,8 @@ def _set_fields(role: Json, found: torchrun.Found, report: Report, where: str, n
             "from --max-restarts: in the life of a pod; all processes of the world restart together"
         )
         report.differs(where, message, place(name, "processRestartLimit"))
-    nodes = found.nodes()
-    if nodes and nodes[0] < nodes[1] and role["replicas"] >= nodes[0]:
+    nodes = found.nodes(role["replicas"])
+    if nodes and nodes[0] <= nodes[1] and role["replicas"] >= nodes[0]:
         role["minReplicas"] = nodes[0]
         role.setdefault("maxReplicas", max(nodes[1], role["replicas"]))
         report.invented(where, "bounds from --nnodes", place(name, "minReplicas"))

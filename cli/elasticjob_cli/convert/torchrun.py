@@ -25,6 +25,7 @@ _SET_BY_THE_AGENT = (
     "max-restarts",
     "nproc-per-node",
     "network-check",
+    "precheck",
     "node-unit",
 )
 _LAUNCHERS_OWN = (
@@ -33,15 +34,16 @@ _LAUNCHERS_OWN = (
     "auto-config",
     "auto-tunning",
     "save-at-breakpoint",
-    "precheck",
+    "numa-affinity",
 )
-_WITHOUT_VALUE = ("standalone", "network-check", *_LAUNCHERS_OWN)
+_TORCHRUNS_OWN = ("run-path", "use-env", "virtual-local-rank")
+_WITHOUT_VALUE = ("standalone", "network-check", *_LAUNCHERS_OWN, *_TORCHRUNS_OWN)
 _LAUNCHERS_VALUES = (
     "accelerator",
     "training-port",
-    "numa-affinity",
     "membind-policy",
     "ucp-device-type",
+    "relaunch-on-worker-failure",
 )
 
 
@@ -64,12 +66,12 @@ class Found:
         value = self.options.get(name, "")
         return int(value) if re.fullmatch(r"[0-9]{1,6}", value) else None
 
-    def nodes(self) -> tuple[int, int] | None:
-        """Return the bounds of `--nnodes`."""
-        bounds = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", self.options.get("nnodes", ""))
+    def nodes(self, replicas: int) -> tuple[int, int] | None:
+        """Return the bounds of `--nnodes`; an upper one that is a variable is `replicas`."""
+        bounds = re.fullmatch(r"([0-9]{1,6}):(?:([0-9]{1,6})|\$.+)", self.options.get("nnodes", ""))
         if bounds is None:
             return None
-        return int(bounds[1]), int(bounds[2] or bounds[1])
+        return int(bounds[1]), int(bounds[2]) if bounds[2] else replicas
 
 
 def without_world(words: Sequence[str]) -> Found | None:
@@ -81,11 +83,17 @@ def without_world(words: Sequence[str]) -> Found | None:
         return None
     if PurePath(words[0]).name in _SHELLS:
         return _shell(words)
-    text = shlex.join(words)
+    text = " ".join(_quoted(word) for word in words)
     if not _CALL.match(PurePath(words[0]).name + text[len(shlex.quote(words[0])) :]):
         return None
     found = _text(text)
     return found and replace(found, words=shlex.split(found.words[0]))
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for a shell; of an option only the value, so that its name is found."""
+    option = re.fullmatch(r"(--?[A-Za-z][\w-]*=)(.*)", word, re.DOTALL)
+    return option[1] + shlex.quote(option[2]) if option else shlex.quote(word)
 
 
 def _shell(words: Sequence[str]) -> Found | None:

@@ -43,6 +43,41 @@ def test_dlrover_run_becomes_torchrun_with_the_agents_world() -> None:
     assert lost(document) == []
 
 
+def launched(options: str) -> Any:
+    """Return the job whose five workers run `dlrover-run` with these options."""
+    [document] = sample(MNIST)
+    worker = document["spec"]["replicaSpecs"]["worker"]
+    worker["replicas"] = 5
+    container = worker["template"]["spec"]["containers"][0]
+    container["command"] = ["dlrover-run", *options.split(), "train.py"]
+    container.pop("args", None)
+    return document
+
+
+@pytest.mark.parametrize(
+    ("nodes", "bounds"),
+    [("3:$NODE_NUM", (3, 5)), ("5:$(NODE_NUM)", (5, 5)), ("2:8", (2, 8)), ("$NODE_NUM", (1, None))],
+)
+def test_the_lower_bound_of_nodes_is_that_of_the_command(nodes: str, bounds: Any) -> None:
+    document = launched(f"--nnodes={nodes}")
+    worker = role_of(document, "worker")
+    assert (worker["minReplicas"], worker.get("maxReplicas")) == bounds
+    unknown = [note for note in converted(document).notes if "no lower bound" in note.message]
+    assert bool(unknown) == ("3:" not in nodes and "5:" not in nodes and "2:" not in nodes)
+
+
+@pytest.mark.parametrize(("level", "checked"), [("0", False), ("1", True), ("2", True)])
+def test_a_precheck_is_the_check_of_each_node(level: str, checked: bool) -> None:
+    spec = spec_of(launched(f"--precheck {level}"))
+    assert spec.get("health", {}).get("nodeCheck", {}).get("enabled", False) == checked
+
+
+def test_options_that_dlrover_alone_has_are_lost_and_the_script_stays() -> None:
+    document = launched("--numa-affinity --relaunch_on_worker_failure 2 --nnodes 5")
+    assert container_of(document, "worker")["command"] == ["torchrun", "train.py"]
+    assert len(lost(document)) == 2
+
+
 def test_the_number_of_nodes_in_a_command_is_that_of_the_world() -> None:
     [document] = sample(NANOGPT)
     container = container_of(document, "worker")

@@ -51,6 +51,7 @@ def test_independent_tasks_have_no_agent() -> None:
         (False, 3, {"policy": "OnFailure", "limit": 3}),
         (False, -1, {"policy": "OnFailure"}),
         (False, -2, {"policy": "Always"}),
+        (True, -2, {"policy": "OnTransient", "minDelaySeconds": 60, "maxDelaySeconds": 900}),
         (
             True,
             3,
@@ -62,7 +63,7 @@ def test_retry_of_the_whole_job(fancy: bool, count: int, retry: Any) -> None:
     document = batch()
     document["spec"]["retryPolicy"] = {"fancyRetryPolicy": fancy, "maxRetryCount": count}
     assert spec_of(document)["runPolicy"].get("retry") == retry
-    assert lost(document) == []
+    assert bool(lost(document)) == (fancy and count == -2)
 
 
 @pytest.mark.parametrize(
@@ -103,11 +104,11 @@ def test_the_different_handling_of_out_of_memory_is_reported() -> None:
     assert [text for text in notes_of(converted(batch()), Kind.DIFFERS) if "OOMKilled" in text]
 
 
-def test_failures_that_never_end_the_job_and_successes_that_do() -> None:
+@pytest.mark.parametrize("failed", [{}, {"minFailedTaskCount": 0}, {"minFailedTaskCount": -1}])
+def test_failures_that_never_end_the_job_and_successes_that_do(failed: Any) -> None:
     document = batch()
-    document["spec"]["taskRoles"][0]["frameworkAttemptCompletionPolicy"] = {
-        "minFailedTaskCount": -1, "minSucceededTaskCount": 2,
-    }  # fmt: skip
+    policy = {"minSucceededTaskCount": 2, **failed}
+    document["spec"]["taskRoles"][0]["frameworkAttemptCompletionPolicy"] = policy
     assert role_of(document, "worker")["completion"] == {"minFailed": 10_000, "minSucceeded": 2}
 
 
@@ -241,3 +242,19 @@ def test_more_roles_than_a_job_may_have_are_an_error() -> None:
     roles = document["spec"]["taskRoles"]
     document["spec"]["taskRoles"] = [roles[0] | {"name": f"role{number}"} for number in range(33)]
     assert "has 33 groups of pods" in errors(document)[0]
+
+
+def test_a_service_that_selects_a_task_by_its_index_selects_its_pod() -> None:
+    selector = {"FC_FRAMEWORK_NAME": "job", "FC_TASKROLE_NAME": "worker", "FC_TASK_INDEX": "0"}
+    spec = {"selector": selector, "clusterIP": "None"}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "w"}, "spec": spec}
+    result = converted(service)
+    assert result.object is not None
+    assert result.object["spec"]["selector"] == {
+        "FC_FRAMEWORK_NAME": "job",
+        "FC_TASKROLE_NAME": "worker",
+        "elasticjob.dev/index": "0",
+    }
+    assert not result.passed_through
+    del selector["FC_TASK_INDEX"]
+    assert converted(service).passed_through

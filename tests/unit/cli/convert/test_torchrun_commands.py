@@ -22,6 +22,11 @@ from hypothesis import strategies as st
         (["python", "-m", "torch.distributed.run", "--nnodes", "1:4", "a b"],
          ["python", "-m", "torch.distributed.run", "a b"]),
         (["dlrover-run", "--auto-config", "--nnodes=2", "train.py"], ["torchrun", "train.py"]),
+        (["dlrover-run", "--nnodes=2", "--numa-affinity", "train.py"], ["torchrun", "train.py"]),
+        (["dlrover-run", "--precheck", "1", "--relaunch_on_worker_failure", "2", "train.py"],
+         ["torchrun", "train.py"]),
+        (["torchrun", "--run-path", "train.py", "--nnodes=3"],
+         ["torchrun", "--run-path", "train.py", "--nnodes=3"]),
         (["sh", "-c", "cd /x && torchrun --nnodes=$N --max_restarts 3 t.py"],
          ["sh", "-c", "cd /x && torchrun t.py"]),
         (["bash", "-c", 'a; torchrun --nnodes="$N" t.py; torchrun u'],
@@ -51,7 +56,7 @@ def test_the_removed_options_are_known() -> None:
         ["torchrun", "--nnodes=2:5", "--nproc-per-node=auto", "--max_restarts", "3", "train.py"]
     )
     assert found is not None
-    assert found.nodes() == (2, 5)
+    assert found.nodes(3) == (2, 5)
     assert (found.number("max-restarts"), found.number("nproc-per-node")) == (3, None)
     assert found.options["nproc-per-node"] == "auto"
 
