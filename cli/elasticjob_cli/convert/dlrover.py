@@ -17,11 +17,19 @@ from elasticjob_cli.convert.report import Place, Report
 
 API_VERSION = "elastic.iml.github.io/v1alpha1"
 _MASTER = "dlrover-master"
+_MASTER_OPTIONS = frozenset(
+    {
+        "dashboard_port", "enable_dashboard", "pending_fail_strategy", "pending_timeout",
+        "pre_check_bypass", "pre_check_ops", "service_type", "training_elastic_mode",
+    }
+)  # fmt: skip
+"""Annotations of a job from which DLRover's operator makes the options of the job's master."""
 _STRATEGIES = {
     "ParameterServerStrategy": "tensorflow",
     "AllreduceStrategy": "pytorch",
     "CustomStrategy": "custom",
 }
+_PLACEMENT = ("nodeSelector", "tolerations", "affinity", "priorityClassName", "imagePullSecrets")
 _RESTART_COUNT = 3
 _MAX_STALL_SECONDS = 86_400
 _TORCHRUN_VARIABLES = {
@@ -48,6 +56,9 @@ def elastic_job(document: Fields, report: Report) -> Json | None:
     strategies = tuple(_STRATEGIES)
     strategy = spec.text("distributionStrategy", "ParameterServerStrategy", choices=strategies)
     draft = Draft(common_fields.metadata(document, of_job=True), _STRATEGIES[strategy])
+    for name in _MASTER_OPTIONS & draft.metadata.get("annotations", {}).keys():
+        message = "an option of DLRover's master; here nothing reads it"
+        report.lost(f"metadata.annotations.{name}", message, ("metadata", "annotations", name))
     message = f"{strategy} is framework {draft.framework}"
     spec.differs("distributionStrategy", message, ("spec", "framework"))
     variables = _job_variables(spec)
@@ -120,7 +131,9 @@ def _role(kind: str, group: Fields, draft: Draft, variables: list[Json]) -> None
         group.invented("replicas", message, (*at, "replicas"))
     _restarts(group, written, draft.framework, at)
     written["autoScale"] = group.boolean("autoScale", default=True)
-    group.text("restartPolicy")
+    if group.text("restartPolicy"):
+        message = "there it has no effect; restartLimit bounds the restarts"
+        group.differs("restartPolicy", message, (*at, "restartLimit"))
     written["template"] = templates.pod_template(group, "template", (*at, "template"))
     _priority(group, written["template"]["spec"], (*at, "template", "spec"))
     _restart_timeout(role, group, draft)
@@ -231,11 +244,7 @@ def _master(group: Fields, draft: Draft) -> None:
     kept: Json = {}
     if metadata := templates.labels_and_annotations(template.map("metadata")):
         kept["metadata"] = metadata
-    placement = {
-        name: spec.raw(name)
-        for name in ("nodeSelector", "tolerations", "affinity")
-        if spec.has(name)
-    }
+    placement = {name: spec.raw(name) for name in _PLACEMENT if spec.has(name)}
     if placement:
         kept["spec"] = placement
     at: Place = ()
@@ -247,6 +256,12 @@ def _master(group: Fields, draft: Draft) -> None:
         "left out"
     )
     group.differs("", message, at)
+    for container in spec.list_of_maps("containers"):
+        container.lose("env", "variables of DLRover's master")
+    spec.raw("restartPolicy")
+    group.raw("replicas")
+    for read in (spec, template, group):
+        read.done()
 
 
 def _autoscaling(spec: Fields, draft: Draft) -> None:

@@ -36,8 +36,12 @@ def mpi_job(document: Fields, report: Report) -> Json | None:
     slots = spec.integer("slotsPerWorker", 1, MAX_SLOTS) or 1
     if spec.boolean("runLauncherAsWorker", default=False):
         spec.lost("runLauncherAsWorker", "the launcher does not train; add a worker")
-    spec.text("launcherCreationPolicy")
-    spec.text("sshAuthMountPath")
+    if spec.text("launcherCreationPolicy") == "AtStartup":
+        message = "the launcher starts when all workers are ready (startPolicy: AllReady)"
+        spec.differs("launcherCreationPolicy", message)
+    if spec.text("sshAuthMountPath"):
+        message = "there are no keys of ssh: the agents start the processes"
+        spec.differs("sshAuthMountPath", message)
     kind = spec.text("mpiImplementation", "OpenMPI")
     if kind != "OpenMPI":
         spec.lost("mpiImplementation", f"{kind}: no host file is written for it")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from elasticjob_cli.convert.report import Kind, Note
 
 from tests.support.convert import container_of, converted, errors, lost, role_of, sample, spec_of
 
@@ -150,6 +151,33 @@ def test_dlrovers_master_is_not_a_role_and_only_its_placement_is_kept() -> None:
     spec = spec_of(document)
     assert set(spec["replicaSpecs"]) == {"ps", "worker"}
     assert spec["master"] == {"template": {"spec": {"nodeSelector": {"pool": "cpu"}}}}
+
+
+def test_nothing_of_dlrovers_master_is_left_out_in_silence() -> None:
+    document = servers()
+    document["metadata"]["annotations"] = {"pending_timeout": "900", "team": "vision"}
+    master = document["spec"]["replicaSpecs"]["dlrover-master"]
+    master["restartCount"] = 2
+    pod = master["template"]["spec"]
+    pod |= {"priorityClassName": "high", "serviceAccountName": "dlrover"}
+    pod["containers"][0]["env"] = [{"name": "A", "value": "b"}]
+    worker = document["spec"]["replicaSpecs"]["worker"]
+    worker["restartPolicy"] = "Always"
+    assert spec_of(document)["master"]["template"]["spec"]["priorityClassName"] == "high"
+    fields = {note.field for note in notes_of_kind(document, Kind.LOST)}
+    path = "spec.replicaSpecs.dlrover-master"
+    assert fields >= {
+        "metadata.annotations.pending_timeout",
+        f"{path}.restartCount",
+        f"{path}.template.spec.serviceAccountName",
+        f"{path}.template.spec.containers[0].env",
+    }
+    differs = {note.field for note in notes_of_kind(document, Kind.DIFFERS)}
+    assert "spec.replicaSpecs.worker.restartPolicy" in differs
+
+
+def notes_of_kind(document: Any, kind: Kind) -> list[Note]:
+    return [note for note in converted(document).notes if note.kind is kind]
 
 
 def test_variables_of_the_job_are_written_into_each_container() -> None:

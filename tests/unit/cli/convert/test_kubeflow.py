@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.convert import container_of, errors, lost, role_of, sample, spec_of
+from elasticjob_cli.convert.report import Kind
+
+from tests.support.convert import (
+    container_of,
+    converted,
+    errors,
+    lost,
+    notes_of,
+    role_of,
+    sample,
+    spec_of,
+)
 
 HOROVOD = "kubeflow/mpi-horovod-elastic.yaml"
 PI = "kubeflow/mpi-pi.yaml"
@@ -40,6 +51,10 @@ def test_plain_mpirun_is_custom_and_its_operators_files_are_lost() -> None:
     assert spec["replicaSpecs"]["launcher"]["completion"] == {"minSucceeded": 1}
     assert container_of(document, "worker")["command"] == ["/usr/sbin/sshd"]
     assert [text for text in lost(document) if "discover_hosts --hostfile" in text]
+    document["spec"]["launcherCreationPolicy"] = "AtStartup"
+    differs = notes_of(converted(document), Kind.DIFFERS)
+    for field in ("launcherCreationPolicy", "sshAuthMountPath"):
+        assert [text for text in differs if field in text], differs
 
 
 def test_an_mpi_worker_without_a_command_gets_an_ssh_server() -> None:
