@@ -46,6 +46,12 @@ def test_workers_wait_for_the_launcher_without_an_ssh_server() -> None:
     assert lost(document) == []
 
 
+def test_keys_of_ssh_are_not_left_out_in_silence() -> None:
+    document = job()
+    document["metadata"]["annotations"] = {"arena.kubeflow.org/ssh-secret": "keys"}
+    assert [text for text in lost(document) if "its keys are not mounted" in text]
+
+
 def test_the_launchers_restart_limit_is_the_jobs() -> None:
     assert role_of(job(), "launcher")["restartLimit"] == 0
     assert role_of(job(restartPolicy="OnFailure"), "launcher")["restartLimit"] == 6
