@@ -202,7 +202,9 @@ async def test_a_master_killed_during_training_costs_no_step_and_no_shard(
 async def test_a_terminated_master_is_replaced_and_not_counted_as_failed(
     sandbox: Sandbox, folder: Path
 ) -> None:
-    sandbox.apply(steady(folder, workers=2))
+    made = steady(folder, workers=2)
+    made["spec"]["master"] = {"restartLimit": 0}  # a counted end would fail the job
+    sandbox.apply(made)
     chosen = f"{names.LABEL_JOB_NAME}={NAME},{names.LABEL_ROLE}=master"
     async with sandbox.observe(NAME) as observer:
         await training(observer, 2, beyond=10)
@@ -213,15 +215,11 @@ async def test_a_terminated_master_is_replaced_and_not_counted_as_failed(
                 "a new master", partial(has_started, observer, starts), seconds=SECONDS
             )
             await members(sandbox, agent_pb2.MEMBER_STATE_TRAINING, agent_pb2.MEMBER_STATE_TRAINING)
-        # The new master may report before the operator has written the count.
-        await observer.until("the count", partial(_restarts_are, observer, (0, 2)), seconds=SECONDS)
-
-
-def _restarts_are(observer: JobObserver, numbers: tuple[int, int]) -> bool:
-    """Return whether the master has so many counted and uncounted restarts."""
-    assert observer.job is not None
-    master = observer.job.status.master
-    return (master.restarts, master.uncounted_restarts) == numbers
+        assert observer.job is not None
+        master = observer.job.status.master
+        assert master.restarts == 0
+        # A pod may be gone before the operator has seen its end.
+        assert master.uncounted_restarts <= 2
 
 
 @pytest.mark.guarantee("master-hangs")

@@ -84,12 +84,20 @@ def test_a_killed_process_costs_the_others_at_most_one_uncommitted_step(
     job: LocalJob,
 ) -> None:
     job.start_master()
-    first, second, third = (train(job, index) for index in range(3))
+    *others, third = [train(job, index) for index in range(3)]
     last = wait_for_size(job, 3)
     training_process(third).send_signal(signal.SIGKILL)
-    wait_for_size(job, 2, after=last)
+
+    def others_train() -> bool:
+        for index, agent in enumerate(others):
+            if agent.poll() == 128 + signal.SIGABRT:
+                # Gloo ended it, as it got a part of an unexpected message. Its pod is replaced.
+                others[index] = train(job, index)
+        return any(step > last and of == 2 for step, of, _ in steps_in(job.log()))
+
+    job.wait("a world of the two others", others_train)
     assert wait_for_end(job, third) == [128 + signal.SIGKILL], "its agent has seen it"
-    assert finish(job, first, second) == [0, 0]
+    assert finish(job, *others) == [0, 0]
     assert len(re.findall(r"^world: rank 0 of 2 from step [1-9]", job.log(), re.MULTILINE)) == 1, (
         job.log()
     )
