@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import logging
 import socket
 from collections.abc import Callable
+from typing import Any
 
 import aiohttp
 from aiohttp import AddrInfoType
@@ -14,6 +17,7 @@ from aiohttp.client_reqrep import ConnectionKey
 
 from elasticjob_kube.access import Access
 
+log = logging.getLogger(__name__)
 KEEP_ALIVE_SECONDS = 75.0
 """How long an idle connection is kept; the API server closes it after 90. A new connection costs
 more than a request.
@@ -61,6 +65,22 @@ def open_http(access: Access) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=connector, cookie_jar=aiohttp.DummyCookieJar(), proxy=access.proxy
     )
+
+
+def log_broken_connections_briefly() -> None:
+    """Let the running event loop log the error of a broken connection without a traceback.
+
+    uvloop reports some, although their requests also get the error.
+    """
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if "protocol" in context and isinstance(error, (OSError, RuntimeError)):
+            log.warning("a connection is broken: %s: %s", context["message"], error)
+        else:
+            loop.default_exception_handler(context)
+
+    asyncio.get_running_loop().set_exception_handler(handle)
 
 
 def total_timeout(seconds: float) -> aiohttp.ClientTimeout:

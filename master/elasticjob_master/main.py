@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import uvloop
 from elasticjob_api import names
 from elasticjob_api.plain_text import log_handler
+from elasticjob_kube.connection import log_broken_connections_briefly
 from elasticjob_kube.errors import NoAccess
 
 from elasticjob_master import control_loop, sizes_from_stdin
@@ -189,6 +190,7 @@ async def _signals() -> AsyncIterator[asyncio.Event]:
 
 async def _run(config: Config) -> int:
     """Run until SIGTERM or SIGINT; return the exit code."""
+    log_broken_connections_briefly()
     async with _signals() as stop:
         await serve(config, stop)
     # A pod that is deleted, evicted or fails a probe ends so; with 0 it would count as a failure of

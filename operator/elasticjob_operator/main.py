@@ -14,6 +14,7 @@ import kopf
 import uvloop
 from elasticjob_api import names
 from elasticjob_api.plain_text import log_handler
+from elasticjob_kube.connection import log_broken_connections_briefly
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.session import connect
 
@@ -50,6 +51,7 @@ def main() -> None:
 
 
 async def _run(config: Config) -> None:
+    log_broken_connections_briefly()
     _cancel_on_signals()
     async with (
         connect(

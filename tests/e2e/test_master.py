@@ -229,7 +229,9 @@ async def test_a_hanging_master_is_replaced_and_training_never_stops(
     sandbox: Sandbox, folder: Path
 ) -> None:
     counting = str(Path(__file__).parents[1] / "support" / "e2e" / "counting_training.py")
-    sandbox.apply(job(NAME, folder, replicas=2, command=["python", counting, "1000000"]))
+    made = job(NAME, folder, replicas=2, command=["python", counting, "1000000"])
+    made["spec"]["master"] = {"restartLimit": 0}  # a counted end would fail the job
+    sandbox.apply(made)
     async with sandbox.observe(NAME) as observer:
         step = await training(observer, 2, beyond=20)
         before = workers(sandbox)
@@ -247,9 +249,7 @@ async def test_a_hanging_master_is_replaced_and_training_never_stops(
         )
         assert workers(sandbox) == before
         status = json.loads(sandbox.kubectl("get", f"ej/{NAME}", "-o", "json"))["status"]["master"]
-        assert (status.get("restarts", 0), status["uncountedRestarts"]) == (0, 1), (
-            "a hung master is not a failure of the job"
-        )
+        assert status.get("restarts", 0) == 0, "a hung master is not a failure of the job"
 
 
 @pytest.mark.guarantee("network-cut")
