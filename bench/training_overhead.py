@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import psutil
-from elasticjob_kube.resources import ELASTIC_JOBS
 
 from bench.bench_cluster import REPOSITORY, BenchCluster, until
 from bench.figure import Result
-from bench.training_pauses import Program, Quiet, manifest
+from bench.training_pauses import Program, Quiet, start_job
 
 _PROGRAM = Program("jax", (sys.executable, str(REPOSITORY / "bench" / "steady_training.py")))
 _AGENT = {"standby": "Auto", "stateMemory": "512Mi"}
@@ -37,32 +34,11 @@ async def overhead(bench: BenchCluster) -> Result:
     with TemporaryDirectory(prefix="elasticjob-bench-") as name:
         folder = Path(name)
         records = folder / "records"
-        for each in (records, folder / "checkpoints"):
-            each.mkdir()
         async with bench.namespace() as namespace, bench.operator(namespace):
-            job = manifest(_PROGRAM, folder, _AGENT, replicas=1)
-            await bench.kube.create(ELASTIC_JOBS, namespace, job)
+            await start_job(bench, namespace, _PROGRAM, folder, _AGENT, replicas=1)
             await until("the job trains", lambda: _trains(records), seconds=300)
             await until("a process is in standby", Quiet(namespace, 1), seconds=300)
             return await _measure(records, _training(records)[0])
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """Seconds since the process has begun: CPU time, and for what the program waits."""
-
-    steps: float
-    waited: float
-    process: float
-    pod: float
-
-    @classmethod
-    def take(cls, seconds: np.ndarray, training: psutil.Process, agent: psutil.Process) -> _Sample:
-        """Read the numbers of the program and of its processes."""
-        pod = [agent, *agent.children(recursive=True)]
-        return cls(
-            float(seconds[0]), float(seconds[1]), _cpu_seconds([training]), _cpu_seconds(pod)
-        )
 
 
 async def _measure(records: Path, pid: int) -> Result:
@@ -73,13 +49,9 @@ async def _measure(records: Path, pid: int) -> Result:
     ours = []
     own = []
     for _ in range(_ROUNDS):
-        before = _Sample.take(seconds, training, agent)
+        before = _sample(seconds, training, agent)
         await asyncio.sleep(_SECONDS)
-        after = _Sample.take(seconds, training, agent)
-        steps = after.steps - before.steps
-        process = after.process - before.process
-        pod = after.pod - before.pod
-        waited = after.waited - before.waited
+        steps, waited, process, pod = (_sample(seconds, training, agent) - before).tolist()
         ours.append(100 * (pod - steps + waited) / steps)
         own.append(100 * (process - steps + waited) / steps)
         sys.stderr.write(
@@ -90,7 +62,13 @@ async def _measure(records: Path, pid: int) -> Result:
     return Result(value=value, unit="%", limit=median(own), ratio=1 / (1 + value / 100), n=_ROUNDS)
 
 
-def _cpu_seconds(processes: Sequence[psutil.Process]) -> float:
+def _sample(seconds: np.ndarray, training: psutil.Process, agent: psutil.Process) -> np.ndarray:
+    """Return the program's numbers, and the CPU seconds of its process and of its pod."""
+    pod = _cpu_seconds(agent, *agent.children(recursive=True))
+    return np.array([*seconds, _cpu_seconds(training), pod])
+
+
+def _cpu_seconds(*processes: psutil.Process) -> float:
     return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 

@@ -112,7 +112,8 @@ async def _measure(bench: BenchCluster, program: Program, standby: str) -> list[
     with TemporaryDirectory(prefix="elasticjob-bench-") as folder:
         async with bench.namespace() as namespace, bench.operator(namespace):
             job = _RunningJob(bench, namespace, Path(folder), standby=standby == "Auto")
-            await job.start(manifest(program, job.folder, {"standby": standby}))
+            await start_job(bench, namespace, program, job.folder, {"standby": standby})
+            await job.trains(2, after=0)
             changes = []
             for _ in range(_ROUNDS):
                 changes.append(await job.change("scale-out", 3, lambda: job.scale(3)))
@@ -134,18 +135,12 @@ class _RunningJob:
     def records(self) -> Path:
         return self.folder / "records"
 
-    async def start(self, manifest: Json) -> None:
-        for name in ("records", "checkpoints"):
-            (self.folder / name).mkdir()
-        await self.bench.kube.create(ELASTIC_JOBS, self.namespace, manifest)
-        await self._trains(2, after=0)
-
     async def change(self, kind: str, size: int, request: Callable[[], Awaitable[None]]) -> Change:
         """Change the world, wait until one of this size trains; return the parts of the pause."""
         before = max(worlds(self.records))
         requested = time.time()
         await request()
-        await self._trains(size, after=before)
+        await self.trains(size, after=before)
         found = worlds(self.records)
         following = next(round_ for round_ in found if round_ > before and found[round_].steps)
         return Change(kind, _parts(requested, found[before], found[following]))
@@ -158,7 +153,7 @@ class _RunningJob:
         newest = worlds(self.records)
         os.kill(newest[max(newest)].pids[1], signal.SIGKILL)
 
-    async def _trains(self, size: int, *, after: int) -> None:
+    async def trains(self, size: int, *, after: int) -> None:
         """Wait until a world of this size is trained for a while, and the next one is prepared."""
 
         async def trained() -> bool:
@@ -221,9 +216,26 @@ def _parts(requested: float, before: World, after: World) -> dict[str, float]:
     return {**parts, "pause": at - before.last_step, "request → step": at - requested}
 
 
-def manifest(program: Program, directory: Path, agent: Json, *, replicas: int = 2) -> Json:
-    """Return a job whose processes record in `directory`, with these fields of `spec.agent`."""
-    folder = str(directory)
+async def start_job(
+    bench: BenchCluster,
+    namespace: str,
+    program: Program,
+    folder: Path,
+    agent: Json,
+    *,
+    replicas: int = 2,
+) -> None:
+    """Create a job with these fields of `spec.agent`, whose processes write in the folder.
+
+    Its subfolders are `records` and `checkpoints`.
+    """
+    for name in ("records", "checkpoints"):
+        (folder / name).mkdir()
+    body = _manifest(program, str(folder), agent, replicas)
+    await bench.kube.create(ELASTIC_JOBS, namespace, body)
+
+
+def _manifest(program: Program, folder: str, agent: Json, replicas: int) -> Json:
     variables = {
         "RECORDS": f"{folder}/records",
         "CHECKPOINTS": f"{folder}/checkpoints",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 _SHARE = 0.1
@@ -32,7 +32,7 @@ def event_loops() -> frozenset[str]:
 class Idleness:
     """The time for which all threads but this one and some event loops have computed nothing."""
 
-    def __init__(self, loops: Iterable[str] = ()) -> None:
+    def __init__(self, loops: Collection[str] = ()) -> None:
         """Begin to measure, without these threads."""
         self._loops = loops
         self.restart()

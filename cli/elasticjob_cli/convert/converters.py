@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any
 
 from elasticjob_api.meta import Json
-from elasticjob_api.names import LABEL_INDEX
 
 from elasticjob_cli.convert import (
     dl_operator,
@@ -62,9 +61,7 @@ def convert(document: Any, number: int) -> Converted:
         return Converted(source, None, report.notes)
     converter = CONVERTERS.get((version, kind))
     if converter is None:
-        if kind == "Service" and (selected := framework_names.service(document)):
-            message = f"the label of a task's index is {LABEL_INDEX} here"
-            report.differs("spec.selector", message, ("spec", "selector"))
+        if kind == "Service" and (selected := framework_names.service(document, report)):
             return Converted(source, selected, report.notes)
         if version.split("/")[0] not in _GROUPS:
             return Converted(source, document, passed_through=True)

@@ -17,11 +17,9 @@ from elasticjob_cli.convert.report import Place, Report
 
 API_VERSION = "elastic.iml.github.io/v1alpha1"
 _MASTER = "dlrover-master"
-_MASTER_OPTIONS = frozenset(
-    {
-        "dashboard_port", "enable_dashboard", "pending_fail_strategy", "pending_timeout",
-        "pre_check_bypass", "pre_check_ops", "service_type", "training_elastic_mode",
-    }
+_MASTER_OPTIONS = (
+    "dashboard_port", "enable_dashboard", "pending_fail_strategy", "pending_timeout",
+    "pre_check_bypass", "pre_check_ops", "service_type", "training_elastic_mode",
 )  # fmt: skip
 """Annotations of a job from which DLRover's operator makes the options of the job's master."""
 _STRATEGIES = {
@@ -56,9 +54,10 @@ def elastic_job(document: Fields, report: Report) -> Json | None:
     strategies = tuple(_STRATEGIES)
     strategy = spec.text("distributionStrategy", "ParameterServerStrategy", choices=strategies)
     draft = Draft(common_fields.metadata(document, of_job=True), _STRATEGIES[strategy])
-    for name in _MASTER_OPTIONS & draft.metadata.get("annotations", {}).keys():
-        message = "an option of DLRover's master; here nothing reads it"
-        report.lost(f"metadata.annotations.{name}", message, ("metadata", "annotations", name))
+    for name in draft.metadata.get("annotations", {}):
+        if name in _MASTER_OPTIONS:
+            message = "an option of DLRover's master; here nothing reads it"
+            report.lost(f"metadata.annotations.{name}", message, ("metadata", "annotations", name))
     message = f"{strategy} is framework {draft.framework}"
     spec.differs("distributionStrategy", message, ("spec", "framework"))
     variables = _job_variables(spec)

@@ -124,7 +124,7 @@ def _role(group: Fields, role: str) -> Json:
 
 
 def _completion(policy: Fields, at: Place) -> Json:
-    """Return when the role ends the job; -1 there means never."""
+    """Return when the role ends the job; a count below 1 there means never."""
     failed = policy.integer("minFailedTaskCount", -1, MAX_REPLICAS) or 0
     succeeded = policy.integer("minSucceededTaskCount", -1, MAX_REPLICAS)
     policy.done()

@@ -66,7 +66,7 @@ def rewrite(draft: Draft, job: str, task_roles: Mapping[str, str], report: Repor
             report.lost(draft.sources[role], message, place(role, "template"))
 
 
-def service(document: Json) -> Json | None:
+def service(document: Json, report: Report) -> Json | None:
     """Return a Service with the operator's label for FC_TASK_INDEX; None if it selects no index."""
     spec = document.get("spec")
     if not isinstance(spec, dict):
@@ -75,6 +75,8 @@ def service(document: Json) -> Json | None:
     if not isinstance(selector, dict) or _INDEX not in selector:
         return None
     changed = {LABEL_INDEX if name == _INDEX else name: value for name, value in selector.items()}
+    message = f"the label of a task's index is {LABEL_INDEX} here"
+    report.differs("spec.selector", message, ("spec", "selector"))
     return {**document, "spec": {**spec, "selector": changed}}
 
 

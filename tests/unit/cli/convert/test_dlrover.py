@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from elasticjob_cli.convert.report import Kind, Note
+from elasticjob_cli.convert.report import Kind
 
 from tests.support.convert import container_of, converted, errors, lost, role_of, sample, spec_of
 
@@ -164,20 +164,19 @@ def test_nothing_of_dlrovers_master_is_left_out_in_silence() -> None:
     worker = document["spec"]["replicaSpecs"]["worker"]
     worker["restartPolicy"] = "Always"
     assert spec_of(document)["master"]["template"]["spec"]["priorityClassName"] == "high"
-    fields = {note.field for note in notes_of_kind(document, Kind.LOST)}
     path = "spec.replicaSpecs.dlrover-master"
-    assert fields >= {
+    assert fields_of(document, Kind.LOST) >= {
         "metadata.annotations.pending_timeout",
         f"{path}.restartCount",
         f"{path}.template.spec.serviceAccountName",
         f"{path}.template.spec.containers[0].env",
     }
-    differs = {note.field for note in notes_of_kind(document, Kind.DIFFERS)}
-    assert "spec.replicaSpecs.worker.restartPolicy" in differs
+    assert "spec.replicaSpecs.worker.restartPolicy" in fields_of(document, Kind.DIFFERS)
 
 
-def notes_of_kind(document: Any, kind: Kind) -> list[Note]:
-    return [note for note in converted(document).notes if note.kind is kind]
+def fields_of(document: Any, kind: Kind) -> set[str]:
+    """Return the fields that have a note of this kind."""
+    return {note.field for note in converted(document).notes if note.kind is kind}
 
 
 def test_variables_of_the_job_are_written_into_each_container() -> None:
