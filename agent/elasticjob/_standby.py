@@ -7,11 +7,12 @@ contains {"plan": null}, and the program is run at once, or a plan: what an earl
 from site-packages, and the environment and sys.path at that time. This process then imports it,
 with {"rests": true} so slowly that others get the CPU, and waits. The agent replaces the file's
 content by a further plan, and sends the order for more, or by {"environment": …}, and sends the
-order to go.
+order to go. With {"launches": true} the program is torchrun, which _standby_children.py helps. The
+children are started like this process, with a socket in place of the pipe of orders.
 
 The imported modules are hidden until the program imports one of them. If its environment or
-sys.path then differs from the plan's, the process replaces itself by a new Python that runs the
-command.
+sys.path then differs from the plan's, or if the imports have read a variable that is different now,
+the process replaces itself by a new Python that runs the command.
 
 The file uses only the standard library, and runs in Python 3.10 or newer.
 """
@@ -24,12 +25,15 @@ import copy
 import fcntl
 import importlib
 import importlib.machinery
+import importlib.util
 import io
 import json
 import os
 import runpy
+import stat
 import sys
 import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NoReturn
 
 _GO = b"g"
@@ -49,6 +53,11 @@ _OWN_NAMES = {
 }  # fmt: skip
 _IMPORTING = "_find_and_load_unlocked"
 """The function of importlib that calls finders for an import, and not only to look for a module."""
+_READ_BY_LIBRARIES = (
+    "PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OMP_", "GOMP_", "KMP_", "MKL_",
+    "OPENBLAS_", "BLIS_", "TF_CPP_", "GRPC_",
+)  # fmt: skip
+"""Variables that the interpreter and compiled libraries read when they are loaded."""
 _MACHINERY = ("__spec__", "__loader__", "__package__", "__path__", "__file__", "__cached__")
 Modules = dict[str, Any]
 
@@ -58,7 +67,15 @@ def run(control: str, command: list[str]) -> None:
     reports, orders, memory, at = (int(number) for number in control.split(","))
     for number in (reports, orders, memory):
         os.set_inheritable(number, False)
-    imports = _Imports(_Reporter(reports), command)
+    content = _content(memory)
+    reporter = _Reporter(reports, content.get("index"))
+    given = _given_environment()
+    imports = _Imports(reporter, command)
+    # Before the program's folder is in sys.path: modules there may have names of standard ones.
+    helper: Any = _load_children() if content["launches"] or _is_socket(orders) else None
+    children = None
+    if content["launches"]:
+        children = helper.Children(reporter.send, reports, given, _READ_BY_LIBRARIES)
     sys.argv = command[at:]
     folder = os.path.dirname(os.path.realpath(command[at]))  # noqa: PTH120
     if command[at] == "-m":
@@ -66,11 +83,17 @@ def run(control: str, command: list[str]) -> None:
         folder = os.getcwd()  # noqa: PTH109
     sys.orig_argv = list(command)
     sys.path.insert(0, folder)
-    if json.loads(_content(memory))["plan"] is not None:
-        _stand_by(imports, orders, memory)
+    different = None
+    if content["plan"] is not None:
+        next_order = helper.next_order if _is_socket(orders) else _next_order
+        different = _stand_by(imports, children, next_order, orders, memory, given)
     os.close(orders)
     os.close(memory)
     imports.begin()
+    if different is not None:
+        imports._start_again(f"{different} is read by its imports, and differs from world to world")
+    if children is not None:
+        children.begin()
     os.register_at_fork(after_in_child=imports.reporter.close)
     _execute(command, at, imports)
 
@@ -78,36 +101,92 @@ def run(control: str, command: list[str]) -> None:
 # --- before the program
 
 
-def _stand_by(imports: _Imports, orders: int, memory: int) -> None:
-    """Import the modules of the agent's plans, and wait for the order to go."""
+def _stand_by(
+    imports: _Imports,
+    children: Any,
+    next_order: Callable[[int], tuple[bytes, list[int]]],
+    orders: int,
+    memory: int,
+    given: dict[str, str],
+) -> str | None:
+    """Import the modules of the agent's plans, wait for the order to go, and prepare for it.
+
+    Returns a variable that was read meanwhile, and is different now; None if there is none.
+    """
     folder = os.getcwd()  # noqa: PTH109
     path = list(sys.path)
     before = dict(os.environ)
-    score = _oom_score(_LAST_OOM_SCORE)
+    content = _content(memory)
+    score = content.get("oom_score", _oom_score())
+    _set_oom_score(_LAST_OOM_SCORE)
     stdout = os.dup(1)
     os.dup2(2, 1)  # the agent reads it after the order only
     order = _MORE
     while order == _MORE:
-        content = json.loads(_content(memory))
-        imports.segments += _recorded(content["plan"], before, rests=content["rests"])
-        imports.reporter.send({"ready": sorted(_reads), "problem": _problem(imports.segments)})
-        order = os.read(orders, 1)
+        content = _content(memory)
+        rests = content["rests"]
+        imports.segments += _recorded(content["plan"], before, rests=rests)
+        if children is not None:
+            children.prepare(content["child"], content["parts_of_child"], score, rests=rests)
+        imports.reporter.send({"ready": True, "problem": _problem(imports.segments)})
+        order, files = next_order(orders)
     if order != _GO:
         os._exit(0)
     if sys.stdout is not None:
         sys.stdout.flush()
     os.dup2(stdout, 1)
     os.close(stdout)
+    for number, file in enumerate(files, start=1):
+        os.dup2(file, number)
+        os.close(file)
     os.chdir(folder)
     sys.path[:] = path
-    environment = json.loads(_content(memory))["environment"]
-    # Python itself may have added LC_CTYPE at its start.
-    _replace_environment({**_without(before, environment), **environment})
+    content = _content(memory)
+    imports.reporter.index = content.get("index")
+    if content.get("session"):
+        os.setsid()
+    _replace_environment({**_without(before, given), **content["environment"]})
     if score:
-        _oom_score(score)
+        _set_oom_score(score)
     for segment in imports.segments:
         for name in segment.modules:
             sys.modules.pop(name, None)
+    return difference(given, content["environment"], _reads)
+
+
+def _next_order(orders: int) -> tuple[bytes, list[int]]:
+    return os.read(orders, 1), []
+
+
+def _is_socket(number: int) -> bool:
+    return stat.S_ISSOCK(os.fstat(number).st_mode)
+
+
+def _load_children() -> Any:
+    path = os.path.join(os.path.dirname(__file__), "_standby_children.py")  # noqa: PTH118, PTH120
+    spec = importlib.util.spec_from_file_location("_elasticjob_standby_children", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def difference(
+    standby: Mapping[str, str], world: Mapping[str, str], reads: Collection[str]
+) -> str | None:
+    """Return a variable of a world that was read with another value in standby, or None.
+
+    Args:
+        standby: the environment in which modules were imported.
+        world: the environment of a process of the world.
+        reads: the variables that were read meanwhile.
+    """
+    for name in sorted({*standby, *world}):
+        was_read = name in reads or name.startswith(_READ_BY_LIBRARIES)
+        if was_read and standby.get(name) != world.get(name):
+            return name
+    return None
 
 
 class _Segment:
@@ -124,11 +203,12 @@ class _Segment:
         self.changes = _changes(start, before)
         """The variables that the program changes before it imports them."""
         self.path = list(sys.path)
-        for name in self.names:
-            if not _is_installed(name.partition(".")[0]):
-                continue
-            with contextlib.suppress(Exception):  # it is raised again where the program imports it
-                importlib.import_module(name)
+        installed = [name for name in self.names if _is_installed(name.partition(".")[0])]
+        with _recording():
+            for name in installed:
+                # What it raises is raised again where the program imports it.
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
         self.own_changes = _changes(before, dict(os.environ))
         """The variables that the import of these modules changes."""
         self.path_after = list(sys.path)
@@ -162,17 +242,22 @@ class _Recording(type(os.environ)):  # type: ignore[misc]
         return super().__getitem__(key)
 
 
+@contextlib.contextmanager
+def _recording() -> Iterator[None]:
+    original = type(os.environ)
+    os.environ.__class__ = _Recording
+    os.environb.__class__ = _Recording
+    yield
+    os.environ.__class__ = original
+    os.environb.__class__ = original  # type: ignore[assignment]
+
+
 def _recorded(plan: list[dict[str, Any]], start: dict[str, str], *, rests: bool) -> list[_Segment]:
     """Import the modules of a plan, and record the variables that they read."""
-    original = type(os.environ)
     resting = _Resting()
     if rests:
         sys.meta_path.insert(0, resting)
-    os.environ.__class__ = _Recording
-    os.environb.__class__ = _Recording
     segments = [_Segment(part, start) for part in plan]
-    os.environ.__class__ = original
-    os.environb.__class__ = original  # type: ignore[assignment]
     if rests:
         sys.meta_path.remove(resting)
     return segments
@@ -195,18 +280,18 @@ def _problem(segments: list[_Segment]) -> str:
     return ""
 
 
-def _oom_score(value: str) -> str:
-    """Set how soon the kernel kills this process when memory is short.
-
-    Returns the earlier value; "" if it could not be set.
-    """
+def _oom_score() -> str:
+    """Return how soon the kernel kills this process when memory is short; "" if unknown."""
     try:
-        with open(_OOM_SCORE, "r+") as file:  # noqa: PTH123
-            earlier = file.read().strip()
-            file.write(value)
+        with open(_OOM_SCORE) as file:  # noqa: PTH123
+            return file.read().strip()
     except OSError:
         return ""
-    return earlier
+
+
+def _set_oom_score(value: str) -> None:
+    with contextlib.suppress(OSError), open(_OOM_SCORE, "w") as file:  # noqa: PTH123
+        file.write(value)
 
 
 # --- while the program runs
@@ -266,8 +351,11 @@ class _Imports:
         if frame.f_code.co_name != _IMPORTING or not self._is_installed(name):
             return False
         while (frame := frame.f_back) is not None:
-            if frame.f_code.co_name == _IMPORTING and self._is_installed(frame.f_locals["name"]):
-                return False
+            if frame.f_code.co_name == _IMPORTING:
+                outer = frame.f_locals["name"]
+                # The package of a module is imported first, and may import the module itself.
+                if self._is_installed(outer) and not outer.startswith(f"{name}."):
+                    return False
         return True
 
     def _is_installed(self, name: str) -> bool:
@@ -354,8 +442,10 @@ def _spec(name: str, module: Any, loader: Any) -> Any:
 class _Reporter:
     """Writes messages to the agent, and never waits for it."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, index: int | None) -> None:
+        """Begin; `index`: of a process among those that torchrun starts, None for any other."""
         self._number = number
+        self.index = index
         self._identity = _identity(number)
         self.is_open = True
         os.set_blocking(number, False)
@@ -363,6 +453,8 @@ class _Reporter:
             fcntl.fcntl(number, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def send(self, message: dict[str, Any]) -> None:
+        if self.index is not None:
+            message = {**message, "index": self.index}
         data = json.dumps(message).encode() + b"\n"
         # The program may have closed all descriptors, and opened a file with this number.
         if self.is_open and _identity(self._number) == self._identity:
@@ -437,8 +529,16 @@ def _of_program(traceback: Any) -> Any:
 # --- helpers
 
 
-def _content(memory: int) -> bytes:
-    return os.pread(memory, os.fstat(memory).st_size, 0)
+def _content(memory: int) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(os.pread(memory, os.fstat(memory).st_size, 0))
+    return content
+
+
+def _given_environment() -> dict[str, str]:
+    """Return the environment of this process' start, without what Python itself has added."""
+    with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
+        pairs = [pair.partition(b"=") for pair in file.read().split(b"\0") if pair]
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 
 
 def _attributes(module: Any) -> dict[str, Any]:

@@ -79,7 +79,10 @@ class Agent:
         # Processes that enter a new world without a new start need none in standby.
         standby = config.standby and not config.in_process_elastic
         self._supervisor = ProcessSupervisor(
-            command, environment, self._usage_monitor.memory if standby else None
+            command,
+            environment,
+            self._usage_monitor.memory if standby else None,
+            launches=starts_torchrun(config, command),
         )
         self._scripts = Scripts(
             self._supervisor,
@@ -257,7 +260,8 @@ class Agent:
         self._processes = self._supervisor.start(launch.variables, first_rank=launch.first_rank)
         watch = None
         if starts_torchrun(self._config, self._command):
-            watch = RankWatch(int(launch.variables[0]["PET_NPROC_PER_NODE"]))
+            size = int(launch.variables[0]["PET_NPROC_PER_NODE"])
+            watch = RankWatch(size, self._supervisor.in_standby)
         self._spawn(self._wait_for_exit(self._processes, watch))
 
     async def _check_node(self, request: pb.Check) -> None:

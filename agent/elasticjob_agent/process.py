@@ -36,6 +36,8 @@ class ProcessSupervisor:
         command: Sequence[str],
         container: Mapping[str, str],
         memory: Callable[[], Memory] | None = None,
+        *,
+        launches: bool = False,
     ) -> None:
         """Begin to reap children; needs the running event loop.
 
@@ -43,6 +45,7 @@ class ProcessSupervisor:
             command: of the training.
             container: the container's environment.
             memory: measures the container's memory for processes in standby; None: keep none.
+            launches: whether the command is torchrun, whose processes are kept in standby, too.
         """
         self._command = list(command)
         self._container = container
@@ -50,7 +53,7 @@ class ProcessSupervisor:
         self.standby: StandbyPool | None = None
         if memory is not None:
             shell = Shell(start=_popen, watch=self._reaper.watch, memory=memory)
-            self.standby = StandbyPool(command, container, shell)
+            self.standby = StandbyPool(command, container, shell, launches=launches)
 
     async def import_first(self, imports: bytes, slots: int) -> None:
         """Import what the program imports in another member, for this number of processes."""
@@ -65,14 +68,15 @@ class ProcessSupervisor:
 
         A process that cannot be started counts as ended with code 127 or 126, as in a shell.
         """
-        started = TrainingProcesses(self._in_standby)
+        started = TrainingProcesses(self.in_standby)
         with_prefix = len(variables) > 1 or names.ENV_RANK_PREFIX in self._container
         for slot, variables_of_rank in enumerate(variables):
             prefix = f"[{first_rank + slot}] " if with_prefix else ""
             self._start(started.add(prefix), slot, variables_of_rank)
         return started
 
-    def _in_standby(self) -> set[int]:
+    def in_standby(self) -> set[int]:
+        """Return the processes in standby."""
         return self.standby.pids if self.standby else set()
 
     def _start(self, process: TrainingProcess, slot: int, variables: Mapping[str, str]) -> None:

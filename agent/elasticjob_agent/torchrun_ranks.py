@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import psutil
@@ -24,11 +25,17 @@ _EXIT_CODE = 49  # the field of /proc/PID/stat, after the program's name
 class RankWatch:
     """Watches the processes that the torchrun of this member has started."""
 
-    def __init__(self, size: int) -> None:
-        """Prepare; `size`: the number of processes that torchrun starts."""
+    def __init__(self, size: int, in_standby: Callable[[], Collection[int]] = tuple) -> None:
+        """Prepare.
+
+        Args:
+            size: the number of processes that torchrun starts.
+            in_standby: returns the processes in standby; a torchrun among them has children.
+        """
         self.failed_at: float | None = None
         """The time of the first failure of the present processes, by the monotonic clock."""
         self._size = size
+        self._in_standby = in_standby
         self._watched: dict[int, int] = {}
         self._one_has_ended = asyncio.Event()
 
@@ -36,7 +43,7 @@ class RankWatch:
         """Watch until this is cancelled: torchrun may start its processes again."""
         try:
             while True:
-                for pid in await asyncio.to_thread(_ranks):
+                for pid in await asyncio.to_thread(_ranks, self._in_standby()):
                     self._watch(pid)
                 if len(self._watched) >= self._size:
                     self._one_has_ended.clear()
@@ -68,8 +75,8 @@ class RankWatch:
         os.close(number)
 
 
-def _ranks() -> list[int]:
-    """Return the living processes that a torchrun below this process has started itself."""
+def _ranks(in_standby: Collection[int]) -> list[int]:
+    """Return the living processes that a running torchrun below this process has started itself."""
     marked = {}
     for process in psutil.Process().children(recursive=True):
         try:
@@ -78,7 +85,8 @@ def _ranks() -> list[int]:
         except (psutil.Error, OSError):
             continue
     # An orphan of a rank, such as a data loader, is now a child of the agent.
-    return [pid for pid, parent in marked.items() if parent not in marked and parent != os.getpid()]
+    no_torchrun = {*marked, *in_standby, os.getpid()}
+    return [pid for pid, parent in marked.items() if parent not in no_torchrun]
 
 
 def _exit_status(pid: int) -> int | None:

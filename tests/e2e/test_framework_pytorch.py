@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shlex
@@ -10,14 +9,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from elasticjob_cli.demo.observer import JobObserver
 
 from tests.support.e2e import pytorch_job
 from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SCRIPT, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
-from tests.support.e2e.trial import SECONDS, Trial, check_worlds, worlds
+from tests.support.e2e.standby_processes import all_in_standby, running
+from tests.support.e2e.trial import Trial, check_worlds, worlds
 from tests.support.local_run import local_run
-from tests.support.standby import in_standby
 from tests.support.wait import until
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
@@ -64,14 +62,14 @@ async def test_worlds_begin_with_processes_from_standby(sandbox: Sandbox, folder
     async with sandbox.observe("ddp") as observer:
         trial = Trial(sandbox, observer, "ddp", python)
         await trial.trains(2, beyond=100)
-        before = await _all_in_standby(sandbox, observer, 2)
+        before = await all_in_standby(sandbox, observer, 2 * SLOTS)
         await trial.scale(3)
-        assert before & _pids(sandbox, observer) == before, "the new world began without them"
-        before = await _all_in_standby(sandbox, observer, 3)
+        assert before & running(sandbox, observer) == before, "the new world began without them"
+        before = await all_in_standby(sandbox, observer, 3 * SLOTS)
         await trial.scale(2)
-        training = before & _pids(sandbox, observer)
+        training = before & running(sandbox, observer)
         assert len(training) == 2 * SLOTS
-        await _all_in_standby(sandbox, observer, 2)
+        await all_in_standby(sandbox, observer, 2 * SLOTS)
         os.kill(min(training), signal.SIGKILL)
         await trial.timed("kill -9 of a process to next step", 2)
         await trial.succeeds()
@@ -79,28 +77,6 @@ async def test_worlds_begin_with_processes_from_standby(sandbox: Sandbox, folder
     found = worlds(log)
     check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
     check_end(log, STANDBY_EPOCHS)
-
-
-async def _all_in_standby(sandbox: Sandbox, observer: JobObserver, pods: int) -> set[int]:
-    """Wait until each training process of this number of pods has one in standby; return these."""
-
-    async def waiting() -> set[int]:
-        await asyncio.sleep(0.5)  # a look at all processes takes CPU from the training
-        return _pids(sandbox, observer, standby=True)
-
-    return await until(
-        "processes in standby", waiting, lambda found: len(found) == pods * SLOTS, seconds=SECONDS
-    )
-
-
-def _pids(sandbox: Sandbox, observer: JobObserver, *, standby: bool = False) -> set[int]:
-    """Return the processes of the job's pods that are in standby, or those that are not."""
-    return {
-        process.pid
-        for pod in observer.pods
-        for process in sandbox.processes(pod)
-        if in_standby(process.pid, process.cmdline()) is standby
-    }
 
 
 @pytest.mark.guarantee("pytorch-worlds")

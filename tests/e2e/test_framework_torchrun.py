@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.support.convert import sample
@@ -15,11 +17,15 @@ from tests.support.e2e import pytorch_job
 from tests.support.e2e.converted import create_converted, set_environment
 from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.standby_processes import all_in_standby, running
 from tests.support.e2e.trial import Trial, check_worlds, worlds
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
 EPOCHS = 300
+STANDBY_EPOCHS = 900
 KILLS = 2
+IN_STANDBY = SLOTS + 1
+"""The processes of a pod in standby: torchrun and those that it will start."""
 
 
 @pytest.mark.guarantee("several-processes-per-pod", "torchrun-process-fails")
@@ -52,6 +58,38 @@ async def test_torchrun_trains_through_resizes_a_killed_process_and_a_killed_mas
     assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
     assert found[-1].size == 2 * SLOTS, found
     check_end(log, EPOCHS)
+
+
+@pytest.mark.guarantee("standby-like-a-cold-start")
+async def test_worlds_begin_with_torchrun_and_its_processes_from_standby(
+    sandbox: Sandbox, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    logs = tmp_path_factory.mktemp("torchrun")
+    python = pytorch_job.python()
+    command = pytorch_job.torchrun(python, logs)
+    job = pytorch_job.pytorch_job("torchrun", folder, epochs=STANDBY_EPOCHS, command=command)
+    job["spec"]["agent"] = {"standby": "Auto"}
+    sandbox.apply(job)
+    async with sandbox.observe("torchrun") as observer:
+        trial = Trial(sandbox, observer, "torchrun", python)
+        await trial.trains(2, beyond=100)
+        before = await all_in_standby(sandbox, observer, 2 * IN_STANDBY)
+        await trial.scale(3)
+        assert before & running(sandbox, observer) == before, "the new world began without them"
+        before = await all_in_standby(sandbox, observer, 3 * IN_STANDBY)
+        await trial.scale(2)
+        training = before & running(sandbox, observer)
+        assert len(training) == 2 * IN_STANDBY
+        await all_in_standby(sandbox, observer, 2 * IN_STANDBY)
+        below_torchrun = [pid for pid in training if psutil.Process(pid).ppid() in training]
+        os.kill(below_torchrun[0], signal.SIGKILL)
+        await trial.timed("kill -9 of a process to next step", 2)
+        await trial.succeeds()
+        log = trial.log()
+    found = worlds(log)
+    check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
+    assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
+    check_end(log, STANDBY_EPOCHS)
 
 
 async def test_a_converted_job_of_dlrover_runs_under_torchrun_and_is_scaled_by_its_plans(

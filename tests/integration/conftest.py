@@ -12,6 +12,7 @@ from elasticjob_localcluster.cluster import Cluster
 from tests.support import agent_process, master_on_kubernetes
 from tests.support.fake_master import FakeMaster
 from tests.support.master_process import STANDALONE, Master, run_master
+from tests.support.standby_programs import Program
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +56,10 @@ async def run(fake_master: FakeMaster, tmp_path: Path) -> AsyncIterator[agent_pr
     """Return a function that starts agents of the fake master."""
     async with agent_process.agents(fake_master.host, tmp_path) as start:
         yield start
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Go to a folder for a program and its packages."""
+    monkeypatch.chdir(tmp_path)
+    return Program(tmp_path)

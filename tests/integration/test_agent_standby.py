@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from elasticjob_api import names
@@ -18,97 +14,19 @@ from elasticjob_api.v1 import agent_pb2 as pb
 
 from tests.support.agent_process import AgentProcess, Run, alive
 from tests.support.fake_master import FakeMaster, Received
-from tests.support.standby import in_standby
-from tests.support.wait import SECONDS, until
-
-AUTO = {names.ENV_STANDBY: "Auto"}
-MODULE = "tests.support.standby_probe"
-
-
-class Program:
-    """A program in a folder, with a package `slow` in a site-packages folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.site = folder / "site-packages"
-        self.site.mkdir()
-        self.imports = folder / "imports"
-        self.package("import os, time")
-
-    def package(self, text: str, name: str = "slow") -> None:
-        said = f"\nopen({str(self.imports)!r}, 'a').write(f'{name} {{os.getpid()}}\\n')\n"
-        (self.site / f"{name}.py").write_text(f"import os\n{textwrap.dedent(text)}{said}")
-
-    def script(self, text: str, name: str = "train.py") -> str:
-        (self.folder / name).write_text(textwrap.dedent(text))
-        return name
-
-    def importers(self) -> list[int]:
-        """Return the processes that have imported the package, in order."""
-        if not self.imports.exists():
-            return []
-        return [int(line.split()[1]) for line in self.imports.read_text().splitlines()]
-
-
-@pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
-    monkeypatch.chdir(tmp_path)
-    return Program(tmp_path)
-
-
-def environment(program: Program) -> dict[str, str]:
-    path = os.pathsep.join([str(program.site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**AUTO, "PYTHONPATH": path}
-
-
-def children(pid: int) -> Iterator[tuple[int, list[str]]]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                stat = (entry / "stat").read_text()
-                words = (entry / "cmdline").read_bytes().decode().split("\0")
-            except OSError:
-                continue
-            if int(stat.rpartition(")")[2].split()[1]) == pid:
-                yield int(entry.name), words
-
-
-def waiting(agent: AgentProcess) -> list[int]:
-    """Return the processes that wait for the agent's order."""
-    return [pid for pid, words in children(agent.process.pid) if in_standby(pid, words)]
-
-
-async def ready(agent: AgentProcess, master: FakeMaster, count: int = 1) -> list[int]:
-    """Wait until processes are ready, and the agent knows it."""
-    await until("the processes are in standby", lambda: len(waiting(agent)) == count)
-    await master.handled()
-    return waiting(agent)
-
-
-async def next_world(master: FakeMaster, round_: int, **variables: str) -> None:
-    await master.order(stop=pb.Stop(round=round_ - 1, grace_seconds=5))
-    await master.exited(round_ - 1)
-    await master.begin(round_, **variables)
-
-
-SHOW = f"""
-    import json, sys, time
-    sys.path.append({str(Path(__file__).parents[2])!r})
-    import slow
-    from {MODULE} import facts
-    print(json.dumps(facts()), flush=True)
-    time.sleep(600)
-"""
-
-
-async def line(agent: AgentProcess) -> str:
-    assert agent.process.stdout is not None
-    return (await asyncio.wait_for(agent.process.stdout.readline(), SECONDS)).decode()
-
-
-async def shown(agent: AgentProcess) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(await line(agent))
-    return facts
+from tests.support.standby_programs import (
+    SHOW,
+    Program,
+    children,
+    differences,
+    environment,
+    next_world,
+    ready,
+    shown,
+    waiting,
+    word,
+)
+from tests.support.wait import until
 
 
 @pytest.mark.guarantee("standby-like-a-cold-start")
@@ -156,17 +74,9 @@ async def test_a_process_from_standby_sees_what_a_cold_one_sees(
     assert differences(first, expected) == {}
 
 
-def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    return {name: (one[name], other[name]) for name in one if one[name] != other[name]}
-
-
 async def ended(agent: AgentProcess) -> str:
     agent.process.terminate()
     return (await agent.end())[2]
-
-
-async def word(agent: AgentProcess) -> str:
-    return (await line(agent)).strip()
 
 
 async def warm_world(
@@ -445,6 +355,22 @@ async def test_later_imports_join_the_process_in_standby(
     await word(agent)
     assert await word(agent) == "2"
     assert program.importers()[2:] == [program.importers()[0], standby]
+
+
+async def test_a_module_that_its_package_imports_is_imported_in_standby(
+    fake_master: FakeMaster, run: Run, program: Program
+) -> None:
+    program.package("")
+    (program.site / "package").mkdir()
+    (program.site / "package" / "__init__.py").write_text("from package import module\n")
+    (program.site / "package" / "module.py").write_text("import slow\n")
+    program.script("import package.module, time\nprint('up', flush=True)\ntime.sleep(600)")
+    agent = await run(sys.executable, "train.py", **environment(program))
+    await fake_master.begin(1)
+    assert await word(agent) == "up"
+    standby = await warm_world(fake_master, agent)
+    assert await word(agent) == "up"
+    assert program.importers()[1:] == [standby]
 
 
 async def test_processes_in_standby_end_with_the_agent(

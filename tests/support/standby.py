@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _READ = "0"
-"""The number of the system call on x86-64."""
+_RECVMSG = "47"
+"""The numbers of the system calls on x86-64."""
 
 
 def in_standby(pid: int, command: Sequence[str]) -> bool:
-    """Return whether a process has imported its modules and waits for its agent's order."""
+    """Return whether a process has imported its modules and waits for the order to go."""
     at = [at for at, word in enumerate(command) if word.endswith("_standby_start.py")]
     if not at:
         return False
@@ -19,4 +20,4 @@ def in_standby(pid: int, command: Sequence[str]) -> bool:
         call = Path(f"/proc/{pid}/syscall").read_text().split()
     except OSError:
         return False
-    return call[0] == _READ and int(call[1], 16) == orders
+    return call[0] in (_READ, _RECVMSG) and int(call[1], 16) == orders

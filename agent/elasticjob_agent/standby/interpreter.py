@@ -20,7 +20,7 @@ from elasticjob_processes.table import is_dying
 
 from elasticjob_agent import LIBRARY
 from elasticjob_agent.standby import plan
-from elasticjob_agent.standby.plan import Report
+from elasticjob_agent.standby.plan import Plan, Report
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 _START = "_standby_start.py"
@@ -41,10 +41,12 @@ class Interpreter:
         position: int,
         environment: Mapping[str, str],
         *,
-        parts: list[dict[str, Any]] | None,
+        imports: Plan | None,
         rests: bool = True,
+        launches: bool = False,
         piped: bool,
         on_problem: Callable[[str], None],
+        on_child_problem: Callable[[str], None],
     ) -> None:
         """Start the process.
 
@@ -53,37 +55,39 @@ class Interpreter:
             command: of the training.
             position: of the script, or of -m, in the command.
             environment: of the process.
-            parts: what to import before an order to go; None: run the program at once.
+            imports: what to import before an order to go; None: run the program at once.
             rests: whether it leaves most of the CPU to others while it imports.
+            launches: whether the program is torchrun, whose processes are to be kept in standby.
             piped: whether its standard output is a pipe.
             on_problem: called with the reason why no such process is to be kept for this command.
+            on_child_problem: the same for a process that torchrun starts.
 
         Raises:
             OSError: the process cannot be started.
         """
-        self.environment = dict(environment)
         self.piped = piped
         self.reports: list[Report] = []
         """What the program has reported, if it runs."""
         self.learned = 0
         """The number of reports, of the program before, that it has imported or imports."""
         self.heard_at = time.monotonic()
-        self.reads: frozenset[str] | None = None
-        """The variables that were read while it imported; None: it is not ready."""
+        self.is_ready = False
+        """It has imported everything, and waits for the order to go."""
         self.prepared = asyncio.Event()
         """It has imported everything, or has ended."""
         self.has_ended = False
         self._on_problem = on_problem
+        self._on_child_problem = on_child_problem
         self._received = 0
         self._rest = b""
         self._memory = os.memfd_create("elasticjob-standby")
         reports, reports_end = os.pipe()
         orders_end, self._orders = os.pipe()
-        self._rests = rests
-        self.parts = list(parts or ())
+        self._settings = {"rests": rests, "launches": launches}
+        self.imports = imports or Plan()
         """What it imports, or has imported, before an order to go."""
-        self._write_plan(parts)
-        if parts is None:
+        self._write({"plan": None, **self._settings} if imports is None else self._plan(imports))
+        if imports is None:
             os.write(self._orders, _GO)
         control = f"{reports_end},{orders_end},{self._memory},{position}"
         try:
@@ -103,16 +107,16 @@ class Interpreter:
         os.set_blocking(reports, False)
         asyncio.get_running_loop().add_reader(reports, self._read, reports)
         self._reports: int | None = reports
-        if parts is None:
+        if imports is None:
             self._close_orders()
 
-    def more(self, parts: list[dict[str, Any]]) -> None:
+    def more(self, imports: Plan) -> None:
         """Let it import more before the order to go."""
-        self.reads = None
+        self.is_ready = False
         self.prepared.clear()
-        self.parts += parts
+        self.imports += imports
         with contextlib.suppress(OSError):  # it has just ended
-            self._write_plan(parts)
+            self._write(self._plan(imports))
             os.write(self._orders, _MORE)
 
     def go(self, environment: Mapping[str, str]) -> bool:
@@ -149,14 +153,19 @@ class Interpreter:
         self.prepared.set()
 
     def resident_bytes(self) -> int:
-        """Return the resident memory of the process; 0 if it has ended."""
+        """Return the resident memory of the process, with its children if it is torchrun.
+
+        0 if it has ended.
+        """
         try:
-            return int(psutil.Process(self.popen.pid).memory_info().rss)
+            process = psutil.Process(self.popen.pid)
+            children = process.children() if self._settings["launches"] else ()
+            return sum(int(each.memory_info().rss) for each in (process, *children))
         except psutil.Error:
             return 0
 
-    def _write_plan(self, parts: list[dict[str, Any]] | None) -> None:
-        self._write({"plan": parts, "rests": self._rests})
+    def _plan(self, imports: Plan) -> dict[str, Any]:
+        return {**imports.content(), **self._settings}
 
     def _write(self, content: Mapping[str, Any]) -> None:
         data = json.dumps(content).encode()
@@ -196,13 +205,14 @@ class Interpreter:
 
     def _hear(self, report: Report) -> None:
         self.heard_at = time.monotonic()
+        is_child = report.index is not None
         if report.problem:
-            self._on_problem(report.problem)
-        elif report.reads is not None:
-            self.reads = report.reads
-            self.prepared.set()
-        else:
+            (self._on_child_problem if is_child else self._on_problem)(report.problem)
+        elif not report.ready:
             self.reports.append(report)
+        elif not is_child:
+            self.is_ready = True
+            self.prepared.set()
 
 
 def _starter() -> str:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 MARGIN = 0.1
 """The part of all memory that must stay free beside interpreters in standby."""
-_READ_BY_LIBRARIES = (
-    "PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OMP_", "GOMP_", "KMP_", "MKL_",
-    "OPENBLAS_", "BLIS_", "TF_CPP_", "GRPC_",
-)  # fmt: skip
-"""Variables that the interpreter and compiled libraries read when they are loaded."""
+_MOST_CHILDREN = 64
 
 
 @dataclass(frozen=True)
@@ -25,6 +21,21 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Child:
+    """A process that torchrun starts.
+
+    Attributes:
+        command: of it; the second word is -u.
+        environment: what its libraries read at their start, as far as it differs from torchrun's.
+        count: the number of such processes.
+    """
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    count: int
+
+
+@dataclass(frozen=True)
 class Report:
     """A message of an interpreter.
 
@@ -32,14 +43,18 @@ class Report:
         modules: modules that the program has imported.
         changes: variables that it has changed, and the names of those that it has removed.
         path: its new sys.path.
-        reads: the variables that were read while modules were imported in standby.
+        child: what it has started, if it is torchrun.
+        index: of the process that reports, among those that torchrun starts; None for any other.
+        ready: it has imported in standby all that it is to import.
         problem: why interpreters in standby must not be used for this program.
     """
 
     modules: tuple[str, ...] = ()
     changes: tuple[Mapping[str, str], Sequence[str]] = field(default=({}, ()))
     path: tuple[str, ...] | None = None
-    reads: frozenset[str] | None = None
+    child: Child | None = None
+    index: int | None = None
+    ready: bool = False
     problem: str = ""
 
 
@@ -53,25 +68,77 @@ def report(line: bytes) -> Report:
     if not isinstance(message, dict):
         raise ValueError("not a JSON object")
     changed, removed = message.get("changes", ({}, ()))
-    if not isinstance(changed, dict):
-        raise ValueError("changes must begin with an object")
     path = message.get("path")
-    reads = message.get("ready")
-    problem = message.get("problem", "")
+    child = message.get("child")
+    index = message.get("index")
     return Report(
         modules=_texts(message.get("modules", ())),
-        changes=(
-            dict(zip(_texts(changed), _texts(changed.values()), strict=True)),
-            _texts(removed),
-        ),
+        changes=(_variables(changed), _texts(removed)),
         path=None if path is None else _texts(path),
-        reads=None if reads is None else frozenset(_texts(reads)),
-        problem=_texts([problem])[0],
+        child=None if child is None else _child(child),
+        index=None if index is None else int(index),
+        ready="ready" in message,
+        problem=_texts([message.get("problem", "")])[0],
     )
 
 
-def plan(reports: Iterable[Report]) -> list[dict[str, Any]]:
-    """Return what to import, in order, and the changes of the environment before each part."""
+@dataclass(frozen=True)
+class Plan:
+    """What to import.
+
+    Attributes:
+        parts: modules in order, and the changes of the environment before each part.
+        child: what torchrun starts then, if it has been started already.
+        parts_of_child: what each of these imports.
+    """
+
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    child: Child | None = None
+    parts_of_child: list[dict[str, Any]] = field(default_factory=list)
+
+    def content(self) -> dict[str, Any]:
+        """Return it as an interpreter reads it."""
+        child = None if self.child is None else asdict(self.child)
+        return {"plan": self.parts, "child": child, "parts_of_child": self.parts_of_child}
+
+    def __add__(self, later: Plan) -> Plan:
+        """Return this plan and what a later one adds."""
+        return Plan(
+            [*self.parts, *later.parts],
+            later.child or self.child,
+            [*self.parts_of_child, *later.parts_of_child],
+        )
+
+    def without_child(self) -> Plan:
+        """Return what torchrun itself imports."""
+        return Plan(self.parts)
+
+
+def plan(reports: Sequence[Report]) -> Plan:
+    """Return what the program that has reported this has imported."""
+    child = next((each.child for each in reversed(reports) if each.child is not None), None)
+    own = _parts(each for each in reports if each.index is None)
+    return Plan(own, child, _parts(each for each in reports if each.index == 0))
+
+
+def encoded(imported: Plan) -> bytes:
+    """Return a plan as a message to other agents."""
+    lines = [*imported.parts, *({**part, "index": 0} for part in imported.parts_of_child)]
+    if imported.child is not None:
+        lines.append({"child": asdict(imported.child)})
+    return b"\n".join(json.dumps(line).encode() for line in lines)
+
+
+def decoded(data: bytes) -> Plan:
+    """Return the plan in a message of another agent.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return plan([report(line) for line in data.splitlines()])
+
+
+def _parts(reports: Iterable[Report]) -> list[dict[str, Any]]:
     parts = [_part()]
     known: set[str] = set()
     for each in reports:
@@ -85,40 +152,9 @@ def plan(reports: Iterable[Report]) -> list[dict[str, Any]]:
     return [part for part in parts if part["modules"]]
 
 
-def encoded(parts: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return a plan as a message to other agents."""
-    return b"\n".join(json.dumps(part).encode() for part in parts)
-
-
-def decoded(data: bytes) -> list[dict[str, Any]]:
-    """Return the plan in a message of another agent.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return plan(report(line) for line in data.splitlines())
-
-
 def learned(reports: Sequence[Report]) -> int:
     """Return the number of reports up to the last one with modules."""
     return max((at for at, each in enumerate(reports, start=1) if each.modules), default=0)
-
-
-def difference(
-    standby: Mapping[str, str], world: Mapping[str, str], reads: frozenset[str]
-) -> str | None:
-    """Return a variable of a world that was read with another value in standby, or None.
-
-    Args:
-        standby: the environment in which modules were imported.
-        world: the environment of a process of the world.
-        reads: the variables that were read meanwhile.
-    """
-    for name in sorted({*standby, *world}):
-        was_read = name in reads or name.startswith(_READ_BY_LIBRARIES)
-        if was_read and standby.get(name) != world.get(name):
-            return name
-    return None
 
 
 def fits(memory: Memory, size: int, count: int) -> bool:
@@ -150,3 +186,19 @@ def _texts(values: Iterable[Any]) -> tuple[str, ...]:
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("not a list of texts")
     return texts
+
+
+def _variables(values: Any) -> dict[str, str]:
+    if not isinstance(values, dict):
+        raise ValueError("not an object")
+    return dict(zip(_texts(values), _texts(values.values()), strict=True))
+
+
+def _child(values: Any) -> Child:
+    if not isinstance(values, dict):
+        raise ValueError("not an object")
+    count = int(values.get("count", 0))
+    command = _texts(values.get("command", ()))
+    if not 0 < count <= _MOST_CHILDREN or len(command) < 3:
+        raise ValueError("not a process that torchrun starts")
+    return Child(command, _variables(values.get("environment")), count)

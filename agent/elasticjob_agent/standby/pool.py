@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from subprocess import Popen
-from typing import Any
 
 from elasticjob_agent.standby import plan
 from elasticjob_agent.standby.interpreter import Interpreter, Start
-from elasticjob_agent.standby.plan import Memory
+from elasticjob_agent.standby.plan import Memory, Plan
 from elasticjob_agent.standby.python_command import of_console_script, position
 
 CHECK_SECONDS = 1.0
@@ -40,20 +39,32 @@ class Shell:
 class StandbyPool:
     """Starts the training processes of a Python program, and keeps the next ones ready."""
 
-    def __init__(self, command: Sequence[str], container: Mapping[str, str], shell: Shell) -> None:
-        """Prepare; nothing is started before the first training process."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        container: Mapping[str, str],
+        shell: Shell,
+        *,
+        launches: bool = False,
+    ) -> None:
+        """Prepare; nothing is started before the first training process.
+
+        `launches`: the command is torchrun, whose processes are kept in standby, too.
+        """
         self._command = list(command)
         self._container = container
         script = of_console_script(command, container)
         self._python = script or self._command
         self._position = len(script) - len(command) if script else position(command, container)
         self._shell = shell
+        self._launches = launches
         self._standby: dict[int, Interpreter] = {}
         self._running: dict[int, Interpreter] = {}
         self._tried: set[int] = set()
         self._size = 0
         self._dropped = self._position is None
         self._said_short = False
+        self._without_children = False
 
     @property
     def pids(self) -> set[int]:
@@ -84,7 +95,7 @@ class StandbyPool:
         if list(command) != self._command:
             self._drop("its arguments differ from world to world")
         standby = self._standby.pop(slot, None)
-        if standby is not None and not self._hand_over(standby, environment, piped=piped):
+        if standby is not None and not _hand_over(standby, environment, piped=piped):
             standby.kill()
             standby = None
         if self._dropped:
@@ -106,12 +117,12 @@ class StandbyPool:
         Args:
             on_imports: called with what the program imports, for `import_first` of other members.
         """
-        published: list[dict[str, Any]] = []
+        published = Plan()
         while not self._dropped:
             await asyncio.sleep(CHECK_SECONDS)
             self._check()
             imported = self._imported()
-            if imported not in ([], published):
+            if imported not in (Plan(), published):
                 published = imported
                 on_imports(plan.encoded(imported))
 
@@ -121,14 +132,14 @@ class StandbyPool:
         Nothing is trained in this pod yet, so all its processes import at once and without rests.
         """
         try:
-            parts = plan.decoded(imports)
+            known = plan.decoded(imports)
         except (ValueError, TypeError, RecursionError):
             return  # of an agent of another version
-        if self._dropped or not parts:
+        if self._dropped or not known.parts:
             return
         for slot in range(slots):
             try:
-                standby = self._interpreter(self._container, piped=piped, parts=parts, rests=False)
+                standby = self._interpreter(self._container, known, piped=piped, rests=False)
             except OSError:
                 return
             self._shell.watch(standby.popen.pid, standby.ended)
@@ -145,42 +156,35 @@ class StandbyPool:
         self._dropped = True
         self._end_standby()
 
-    def _imported(self) -> list[dict[str, Any]]:
-        """Return what the process in standby for the first one has imported; [] until it has."""
+    def _imported(self) -> Plan:
+        """Return what the process in standby for the first one has imported, if it has."""
         standby = self._standby.get(0)
-        if 0 not in self._running or standby is None or standby.reads is None:
-            return []
-        return list(standby.parts)
-
-    def _hand_over(
-        self, standby: Interpreter, environment: Mapping[str, str], *, piped: bool
-    ) -> bool:
-        if standby.reads is None or standby.has_ended or standby.piped != piped:
-            return False
-        name = plan.difference(standby.environment, environment, standby.reads)
-        if name is not None:
-            self._drop(f"{name} is read by its imports, and differs from world to world")
-            return False
-        return standby.go(environment)
+        if 0 not in self._running or standby is None or not standby.is_ready:
+            return Plan()
+        return standby.imports
 
     def _interpreter(
         self,
         environment: Mapping[str, str],
+        imports: Plan | None = None,
         *,
         piped: bool,
-        parts: list[dict[str, Any]] | None = None,
         rests: bool = True,
     ) -> Interpreter:
         assert self._position is not None
+        if imports is not None and self._without_children:
+            imports = imports.without_child()
         return Interpreter(
             self._shell.start,
             self._python,
             self._position,
             environment,
-            parts=parts,
+            imports=imports,
             rests=rests,
+            launches=self._launches and not self._without_children,
             piped=piped,
             on_problem=self._drop,
+            on_child_problem=self._drop_children,
         )
 
     def _check(self) -> None:
@@ -190,7 +194,7 @@ class StandbyPool:
             self._end_standby()
         for slot in [slot for slot, each in self._standby.items() if each.has_ended]:
             self._standby.pop(slot).kill()
-        if any(each.reads is None for each in self._standby.values()):
+        if any(not each.is_ready for each in self._standby.values()):
             return  # one imports at a time
         for slot, program in self._running.items():
             learned = plan.learned(program.reports)
@@ -212,9 +216,9 @@ class StandbyPool:
         size = self._size or program.resident_bytes()
         count = len(self._running) - len(self._standby)
         if plan.fits(memory, size, count):
-            parts = plan.plan(program.reports)
+            known = plan.plan(program.reports)
             try:
-                standby = self._interpreter(self._container, piped=program.piped, parts=parts)
+                standby = self._interpreter(self._container, known, piped=program.piped)
             except OSError:
                 return  # the node is short of processes or descriptors
             standby.learned = plan.learned(program.reports)
@@ -233,10 +237,24 @@ class StandbyPool:
             _say(f"no process in standby for this command: {why}")
         self.close()
 
+    def _drop_children(self, why: str) -> None:
+        if not self._without_children:
+            _say(f"no process in standby for those that torchrun starts: {why}")
+            self._without_children = True
+            self._tried.clear()
+            self._end_standby()
+
     def _end_standby(self) -> None:
         for standby in self._standby.values():
             standby.kill()
         self._standby = {}
+
+
+def _hand_over(standby: Interpreter, environment: Mapping[str, str], *, piped: bool) -> bool:
+    """Let a process in standby run the program; return whether it does."""
+    if not standby.is_ready or standby.has_ended or standby.piped != piped:
+        return False
+    return standby.go(environment)
 
 
 def _say(text: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elasticjob import _standby
 from elasticjob_agent.standby import plan
 from elasticjob_agent.standby.plan import Memory, Report
 from elasticjob_agent.standby.python_command import of_console_script, position
@@ -82,7 +83,7 @@ def test_modules_are_imported_in_order_and_in_the_environment_of_the_program() -
         report(modules=["numpy", "torch.nn"]),
         report(changes=[{"MASTER_PORT": "1"}, []]),
     ]
-    assert plan.plan(reports) == [
+    assert plan.plan(reports).parts == [
         {"changes": ({}, []), "path": None, "modules": ["numpy", "numpy.core"]},
         {
             "changes": ({"B": "1", "C": "2"}, ["A"]),
@@ -93,10 +94,36 @@ def test_modules_are_imported_in_order_and_in_the_environment_of_the_program() -
     # A later part begins with the changes after the last module.
     assert plan.learned(reports) == 5
     later = [*reports, report(modules=["yaml"])]
-    assert plan.plan(later[5 : plan.learned(later)]) == [
+    assert plan.plan(later[5 : plan.learned(later)]).parts == [
         {"changes": ({"MASTER_PORT": "1"}, []), "path": None, "modules": ["yaml"]}
     ]
     assert plan.learned([]) == 0
+
+
+def test_a_plan_names_what_torchrun_starts_and_what_the_first_of_them_imports() -> None:
+    reports = [
+        report(modules=["torch"]),
+        report(
+            child={
+                "command": ["python", "-u", "train.py"],
+                "environment": {"OMP_NUM_THREADS": "1"},
+                "count": 2,
+            }
+        ),
+        report(modules=["torch", "numpy"], index=0),
+        report(modules=["yaml"], index=1),
+        report(modules=["lazy"], index=0),
+    ]
+    known = plan.plan(reports[:3])
+    assert known.child == plan.Child(
+        ("python", "-u", "train.py"), {"OMP_NUM_THREADS": "1"}, count=2
+    )
+    assert [part["modules"] for part in known.parts] == [["torch"]]
+    assert [part["modules"] for part in known.parts_of_child] == [["torch", "numpy"]]
+    assert plan.decoded(plan.encoded(known)) == known
+    later = known + plan.plan(reports[3:])
+    assert later.child == known.child
+    assert [part["modules"] for part in later.parts_of_child] == [["torch", "numpy"], ["lazy"]]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +131,9 @@ def test_modules_are_imported_in_order_and_in_the_environment_of_the_program() -
     [
         b"", b"[]", b"{", b'{"modules": 1}', b'{"modules": [1]}', b'{"changes": 1}',
         b'{"changes": [[], []]}', b'{"changes": [{"A": 1}, []]}', b'{"path": [null]}',
-        b'{"ready": [[]]}', b'{"problem": 1}', b"\xff",
+        b'{"index": "a"}', b'{"problem": 1}', b'{"child": 1}', b'{"child": {}}', b"\xff",
+        b'{"child": {"command": ["a", "b", "c"], "environment": {}, "count": 65}}',
+        b'{"child": {"command": ["a", "b", "c"], "environment": {"A": 1}, "count": 1}}',
     ],
 )  # fmt: skip
 def test_what_is_no_report_is_refused(line: bytes) -> None:
@@ -131,7 +160,7 @@ def test_a_standby_fits_a_world_if_nothing_that_its_imports_read_is_different(
     world: dict[str, str], reads: list[str], different: str | None
 ) -> None:
     container = {"HOME": "/root", "LOG": "/logs/$(ELASTICJOB_RANK)"}
-    assert plan.difference(container, {**container, **world}, frozenset(reads)) == different
+    assert _standby.difference(container, {**container, **world}, frozenset(reads)) == different
 
 
 def test_a_standby_must_leave_a_margin_of_the_memory() -> None:
