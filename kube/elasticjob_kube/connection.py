@@ -40,10 +40,11 @@ _CHUNKED_BODY_BYTES = 1024 * 1024
 
 
 class ClosingConnector(aiohttp.TCPConnector):
-    """A connector that closes at once the connection of an answer that was not read to its end.
+    """A connector that closes at once the connections that are of no use any more.
 
-    aiohttp closes it with a TLS handshake in the background, so that it stays open, also after its
-    session, until the server answers. aiohttp has no option for that.
+    aiohttp closes the connection of an answer that was not read to its end with a TLS handshake in
+    the background, so that it stays open, also after its session, until the server answers. It has
+    no option for that, and closes idle connections only with all others.
     """
 
     def _release(
@@ -52,6 +53,14 @@ class ClosingConnector(aiohttp.TCPConnector):
         if protocol.transport is not None and (should_close or protocol.should_close):
             protocol.transport.abort()
         super()._release(key, protocol, should_close=should_close)
+
+    def close_idle(self) -> None:
+        """Close the connections that no request uses."""
+        idle = [protocol for waiting in self._conns.values() for protocol, _ in waiting]
+        self._conns.clear()
+        for protocol in idle:
+            if protocol.transport is not None:
+                protocol.transport.abort()
 
 
 def open_http(access: Access) -> aiohttp.ClientSession:

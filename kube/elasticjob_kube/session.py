@@ -32,7 +32,14 @@ from elasticjob_kube.answers import (
     decode_object,
     no_answer,
 )
-from elasticjob_kube.connection import CONNECT_SECONDS, body_payload, open_http, total_timeout
+from elasticjob_kube.connection import (
+    CONNECT_SECONDS,
+    ClosingConnector,
+    body_payload,
+    open_http,
+    total_timeout,
+)
+from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import Resource
 
 __all__ = ["Json", "Kube", "WatchEvent", "connect"]
@@ -311,7 +318,7 @@ class Kube:
                     data: bytes = await response.read()
             except _BROKEN as error:
                 self.answers[method, 0] += 1
-                raise no_answer(method, path, error) from error
+                raise self._no_answer(method, path, error) from error
         self.answers[method, response.status] += 1
         if response.status >= 400:
             raise answer_error(response, data)
@@ -365,7 +372,7 @@ class Kube:
                 async for line in response.content:
                     yield await decode_event(line)
         except (*_BROKEN, msgspec.DecodeError, ValueError) as error:
-            raise no_answer("WATCH", path, error) from error
+            raise self._no_answer("WATCH", path, error) from error
 
     async def stream(self, path: str, *, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """Yield the parts of an answer as they arrive, such as those of a followed log.
@@ -385,6 +392,17 @@ class Kube:
                     yield part
         except _BROKEN as error:
             raise no_answer("GET", path, error) from error
+
+    def _no_answer(self, method: str, path: str, error: Exception) -> TryLater:
+        """Return the error of a request without an answer.
+
+        If the server, or a proxy before it, is silent on one connection, it may be silent on all:
+        the next requests shall not wait, one after the other, for those that are idle now.
+        """
+        connector = self.http.connector
+        if isinstance(error, TimeoutError) and isinstance(connector, ClosingConnector):
+            connector.close_idle()
+        return no_answer(method, path, error)
 
     async def headers(self, content_type: str = _JSON, accept: str = _JSON) -> dict[str, str]:
         """Return the headers of a request, with the credentials that are valid now."""

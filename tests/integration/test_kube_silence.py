@@ -12,9 +12,10 @@ import psutil
 import pytest
 import yaml
 from elasticjob_api.meta import ObjectMeta
+from elasticjob_kube.errors import TryLater
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import CONFIG_MAPS
-from elasticjob_kube.session import Json, Kube, connect
+from elasticjob_kube.session import REQUEST_SECONDS, Json, Kube, connect
 from elasticjob_localcluster.cluster import Cluster
 from elasticjob_localcluster.controlplane.ports import free_port
 from yarl import URL
@@ -83,6 +84,19 @@ async def test_a_silent_watch_is_replaced_and_nothing_is_missed(
         finally:
             running.cancel()
             await asyncio.wait([running])
+
+
+@pytest.mark.guarantee("silent-connection")
+async def test_after_a_request_without_answer_none_waits_for_another_silent_connection(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with session_through_proxy(cluster, tmp_path) as (proxy, session):
+        path = CONFIG_MAPS.path("default")
+        await asyncio.gather(*(session.request("GET", path) for _ in range(5)))
+        assert proxy.freeze() == 5
+        with pytest.raises(TryLater, match="no answer"):
+            await session.request("GET", path, seconds=0.5)
+        await asyncio.wait_for(session.request("GET", path), REQUEST_SECONDS / 2)
 
 
 async def test_a_closed_session_leaves_no_connection_to_a_silent_server(
