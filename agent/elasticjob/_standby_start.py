@@ -1,6 +1,7 @@
-"""Starts _standby.py in the interpreter of the training program. Any Python, also 2.7, can run it.
+"""Starts the package _standby in the interpreter of the training program.
 
-The module `__main__` becomes that of the program, so this file leaves no names behind.
+Any Python, also 2.7, can run this file. The module `__main__` becomes that of the
+program, so it leaves no names behind.
 """
 
 import os
@@ -16,10 +17,10 @@ import importlib.util  # noqa: E402 (not in Python 2)
 
 _spec = importlib.util.spec_from_file_location(
     "_elasticjob_standby",
-    os.path.join(os.path.dirname(__file__), "_standby.py"),  # noqa: PTH118, PTH120
+    os.path.join(os.path.dirname(__file__), "_standby", "__init__.py"),  # noqa: PTH118, PTH120
 )
 assert _spec is not None
 assert _spec.loader is not None
-_module = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_module)
-_module.run(sys.argv[1], sys.argv[2:])
+sys.modules[_spec.name] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(sys.modules[_spec.name])
+importlib.import_module("_elasticjob_standby.process").run(sys.argv[1], sys.argv[2:])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elasticjob import _standby
+from elasticjob._standby import environment
 from elasticjob_agent.standby import plan
 from elasticjob_agent.standby.plan import Memory, Report
 from elasticjob_agent.standby.python_command import of_console_script, position
@@ -160,7 +160,7 @@ def test_a_standby_fits_a_world_if_nothing_that_its_imports_read_is_different(
     world: dict[str, str], reads: list[str], different: str | None
 ) -> None:
     container = {"HOME": "/root", "LOG": "/logs/$(ELASTICJOB_RANK)"}
-    assert _standby.difference(container, {**container, **world}, frozenset(reads)) == different
+    assert environment.difference(container, {**container, **world}, frozenset(reads)) == different
 
 
 def test_a_standby_must_leave_a_margin_of_the_memory() -> None:

@@ -1,14 +1,12 @@
 """Keeps processes in standby for those that torchrun starts, as children of torchrun's process.
 
-_standby.py uses it in the process that runs torchrun, also before torchrun begins. torchrun starts
-each of its processes by
+The process that runs torchrun uses it, also before torchrun begins. torchrun starts each of its
+processes by
     subprocess.Popen([sys.executable, "-u", SCRIPT, ARGUMENTS …], env=…)
 The first one reports its imports to the agent, through torchrun's pipe. A later torchrun, while it
 is in standby itself, starts children that import the same and wait. Popen then takes one of them,
 if it is to run the same command. The order to go contains the open files that torchrun would have
 passed.
-
-The file uses only the standard library, and runs in Python 3.10 or newer.
 """
 
 from __future__ import annotations
@@ -22,7 +20,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_START = os.path.join(os.path.dirname(__file__), "_standby_start.py")  # noqa: PTH118, PTH120
+from .environment import READ_BY_LIBRARIES
+
+_START = os.path.join(os.path.dirname(__file__), os.pardir, "_standby_start.py")  # noqa: PTH118, PTH120
 _POSITION = 2
 """Of the script, or of -m, in a command."""
 _OPTIONS = {"args", "env", "stdout", "stderr", "start_new_session"}
@@ -45,7 +45,6 @@ class Children:
         send: Callable[[Message], None],
         pipe: int,
         given: Mapping[str, str],
-        shared: tuple[str, ...],
     ) -> None:
         """Prepare.
 
@@ -53,13 +52,10 @@ class Children:
             send: sends a message to the agent.
             pipe: the descriptor to which it writes.
             given: the variables with which this process was started.
-            shared: starts of the names of variables that a child in standby must have when it
-                starts, as libraries read them.
         """
         self._send = send
         self._pipe = pipe
         self._given = dict(given)
-        self._shared = shared
         self._command: list[str] = []
         self._waiting: list[_Child] = []
         self._folder = os.getcwd()  # noqa: PTH109
@@ -143,7 +139,7 @@ class Children:
         changed = {
             name: value
             for name, value in environment.items()
-            if name.startswith((*self._shared, _MARK)) and self._given.get(name) != value
+            if name.startswith((*READ_BY_LIBRARIES, _MARK)) and self._given.get(name) != value
         }
         return {"command": words, "environment": changed, "count": int(environment[_COUNT])}
 

@@ -1,0 +1,161 @@
+"""Reports what the program imports, and gives it the modules that were imported before."""
+
+from __future__ import annotations
+
+import _thread
+import copy
+import importlib.machinery
+import os
+import sys
+from typing import Any, NoReturn
+
+from . import environment, modules
+from .preparation import Segment
+from .reports import Reporter
+
+_IMPORTING = "_find_and_load_unlocked"
+"""The function of importlib that calls finders for an import, and not only to look for a module."""
+_MACHINERY = ("__spec__", "__loader__", "__package__", "__path__", "__file__", "__cached__")
+
+
+class Imports:
+    """Reports what the program imports, and gives it the modules that were imported before."""
+
+    def __init__(self, reporter: Reporter, command: list[str]) -> None:
+        self.reporter = reporter
+        self.segments: list[Segment] = []
+        self._command = command
+        self._folder = os.getcwd()  # noqa: PTH109
+        self._pid = os.getpid()
+        self._lock = _thread.RLock()
+        self._installed: dict[str, bool] = {}
+        self._environment: dict[str, str] = {}
+        self._seen: dict[str, str] = {}
+        self._path: list[str] = []
+
+    def begin(self) -> None:
+        """Begin, with the environment of the program's start."""
+        self._environment = dict(os.environ)
+        self._seen = self._environment
+        self._path = list(sys.path)
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
+        """Return how a hidden module is imported; None for any other."""
+        if self.reporter.is_open and self._is_imported_by_the_program(name, sys._getframe(2)):
+            self._report(name)
+        for segment in self.segments:
+            if name in segment.modules:
+                module = segment.modules[name]
+                return _spec(name, module, _Revealing(self, name, module))
+        return None
+
+    def reveal(self, name: str) -> None:
+        """Let the program see the modules that were imported up to the one that it imports now."""
+        with self._lock:
+            found = [at for at, part in enumerate(self.segments) if name in part.modules]
+            revealed = self.segments[: found[0] + 1] if found else []
+            if os.getpid() == self._pid:
+                for segment in revealed:
+                    self._check(segment)
+            del self.segments[: len(revealed)]
+            for segment in revealed:
+                sys.modules.update(segment.modules)
+                environment.apply(segment.own_changes)
+                sys.path[:] = segment.path_after
+                self._seen = dict(os.environ)
+                self._path = list(sys.path)
+                self.reporter.send({"modules": segment.names})
+
+    def _is_imported_by_the_program(self, name: str, frame: Any) -> bool:
+        """Return whether a module of site-packages is imported, and not while another one is."""
+        if frame.f_code.co_name != _IMPORTING or not self._is_installed(name):
+            return False
+        while (frame := frame.f_back) is not None:
+            if frame.f_code.co_name == _IMPORTING:
+                outer = frame.f_locals["name"]
+                # The package of a module is imported first, and may import the module itself.
+                if self._is_installed(outer) and not outer.startswith(f"{name}."):
+                    return False
+        return True
+
+    def _is_installed(self, name: str) -> bool:
+        package = name.partition(".")[0]
+        if package not in self._installed:
+            self._installed[package] = modules.is_installed(package)
+        return self._installed[package]
+
+    def _report(self, name: str) -> None:
+        """Report a module that the program imports now."""
+        now = dict(os.environ)
+        if now != self._seen or sys.path != self._path:
+            changes = environment.changes(self._seen, now)
+            path = None if sys.path == self._path else list(sys.path)
+            self._seen = now
+            self._path = list(sys.path)
+            self.reporter.send({"changes": changes, "path": path})
+        self.reporter.send({"modules": [name]})
+
+    def _check(self, segment: Segment) -> None:
+        """Start the command again if a cold process would import these modules otherwise."""
+        changed, removed = segment.changes
+        expected = {**self._environment, **changed}
+        for name in removed:
+            expected.pop(name, None)
+        now = dict(os.environ)
+        different = [name for name in {**expected, **now} if expected.get(name) != now.get(name)]
+        if different:
+            self.start_again(
+                f"it sets {', '.join(sorted(different)[:3])} to another value before it imports "
+                f"{segment.names[0]} than in its earlier run"
+            )
+        if sys.path != segment.path:
+            self.start_again(
+                f"sys.path is not that of its earlier run when it imports {segment.names[0]}"
+            )
+        for name in segment.modules:
+            if name in sys.modules:
+                self.start_again(f"it has put another module in the place of {name}")
+
+    def start_again(self, problem: str) -> NoReturn:
+        """Replace this process by a new Python that runs the command; report the problem."""
+        self.reporter.send({"problem": problem})
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os.chdir(self._folder)
+        os.execvpe(self._command[0], self._command, self._environment)  # noqa: S606
+
+
+class _Revealing:
+    """A loader of one hidden module; in all else it is the module's own loader."""
+
+    def __init__(self, imports: Imports, name: str, module: Any) -> None:
+        self._imports = imports
+        self._name = name
+        self._module = module
+        attributes = modules.attributes(module)
+        self._kept = {key: attributes[key] for key in _MACHINERY if key in attributes}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kept.get("__loader__"), name)
+
+    def create_module(self, _spec: Any) -> Any:
+        self._imports.reveal(self._name)
+        return self._module
+
+    def exec_module(self, module: Any) -> None:
+        """Undo what the import has changed in the complete module."""
+        attributes = modules.attributes(module)
+        for name in _MACHINERY:
+            attributes.pop(name, None)
+        attributes.update(self._kept)
+
+
+def _spec(name: str, module: Any, loader: Any) -> Any:
+    original = modules.attributes(module).get("__spec__")
+    if original is None:
+        return importlib.machinery.ModuleSpec(name, loader)
+    spec = copy.copy(original)
+    spec.loader = loader
+    return spec

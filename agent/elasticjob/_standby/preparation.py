@@ -1,0 +1,88 @@
+"""Imports in standby what an earlier run of the program has imported."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import time
+from typing import Any
+
+from . import environment, modules
+
+_REST = 4
+"""Seconds of rest for each second of CPU, while the training process needs the CPU."""
+_MOST_REST_SECONDS = 1.0
+_GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel")
+_STANDARD = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 (pathlib would be one more import)
+
+
+def recorded(plan: list[dict[str, Any]], start: dict[str, str], *, rests: bool) -> list[Segment]:
+    """Import the modules of a plan, and record the variables that they read."""
+    resting = _Resting()
+    if rests:
+        sys.meta_path.insert(0, resting)
+    segments = [Segment(part, start) for part in plan]
+    if rests:
+        sys.meta_path.remove(resting)
+    return segments
+
+
+class Segment:
+    """Modules that were imported one after another in the same environment."""
+
+    def __init__(self, part: dict[str, Any], start: dict[str, str]) -> None:
+        """Import them; `start`: the environment of this process at its start."""
+        environment.apply(part["changes"])
+        if part["path"] is not None:
+            sys.path[:] = part["path"]
+        before = dict(os.environ)
+        known = set(sys.modules)
+        self.names: list[str] = part["modules"]
+        self.changes = environment.changes(start, before)
+        """The variables that the program changes before it imports them."""
+        self.path = list(sys.path)
+        installed = [name for name in self.names if modules.is_installed(name.partition(".")[0])]
+        with environment.recording():
+            for name in installed:
+                # What it raises is raised again where the program imports it.
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+        self.own_changes = environment.changes(before, dict(os.environ))
+        """The variables that the import of these modules changes."""
+        self.path_after = list(sys.path)
+        self.modules: dict[str, Any] = {
+            name: module
+            for name, module in list(sys.modules.items())
+            if name not in known and name.partition(".")[0] not in sys.stdlib_module_names
+        }
+
+
+class _Resting:
+    """Lets a process rest after each module that it has imported, so that others get the CPU."""
+
+    def __init__(self) -> None:
+        self._used = time.process_time()
+
+    def find_spec(self, _name: str, _path: Any = None, _target: Any = None) -> None:
+        used = time.process_time()
+        time.sleep(min(_REST * (used - self._used), _MOST_REST_SECONDS))
+        self._used = time.process_time()
+
+
+def problem(segments: list[Segment]) -> str:
+    """Return why this process must not be used, or ""."""
+    for segment in segments:
+        for name, module in segment.modules.items():
+            origin = modules.origin(module)
+            if origin and not modules.is_third_party(origin) and not origin.startswith(_STANDARD):
+                return f"importing {segment.names[0]} imports {name} from {origin}"
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115
+        except OSError:
+            continue  # the descriptor of this listing
+        if target.startswith(_GPUS):
+            return f"importing its modules opens {target}"
+    return ""
