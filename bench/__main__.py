@@ -42,6 +42,7 @@ FIGURES = (
     Figure("training_overhead_pct", on_cluster(training_overhead.overhead, node=True), goal=2.0),
     Figure("pause_pytorch_s", training_pauses.pauses(training_pauses.PYTORCH), goal=6.0),
     Figure("pause_torchrun_s", training_pauses.pauses(training_pauses.TORCHRUN), goal=6.0),
+    Figure("pause_tensorflow_s", training_pauses.pauses(training_pauses.TENSORFLOW), goal=6.0),
     Figure("pause_jax_s", training_pauses.pauses(training_pauses.JAX), goal=6.0),
     Figure("goodput_mtbf_6h", goodput.with_mtbf(6), goal=0.96, at_least=True),
     Figure("goodput_mtbf_1h", goodput.with_mtbf(1), goal=0.85, at_least=True),

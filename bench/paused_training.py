@@ -1,7 +1,7 @@
 """The training whose pauses are measured: it writes when it has done what, until it is ended.
 
-`python paused_training.py pytorch` (or jax), in the environment of a job. Each process writes a
-file in RECORDS: a JSON list [event, seconds since 1970, step] in each line.
+`python paused_training.py pytorch` (or jax, tensorflow), in the environment of a job. Each process
+writes a file in RECORDS: a JSON list [event, seconds since 1970, step] in each line.
 """
 
 from __future__ import annotations
@@ -146,7 +146,61 @@ class Jax:
         return self._step(self._parameters, place(self._divided, rows), place(self._divided, votes))
 
 
-FRAMEWORKS: dict[str, Callable[[], PyTorch | Jax]] = {"pytorch": PyTorch, "jax": Jax}
+class TensorFlow:
+    """The same model, by MultiWorkerMirroredStrategy."""
+
+    def __init__(self) -> None:
+        """Import TensorFlow."""
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        import numpy as np
+        import tensorflow as tf  # type: ignore[import-untyped, unused-ignore]
+
+        self._np: Any = np
+        self._tf: Any = tf
+        self._strategy: Any = None
+        self._parameters: Any = None
+        self._sum: Any = None
+
+    def join(self) -> tuple[int, int]:
+        """Connect to the other processes; return rank and world size."""
+        tf = self._tf
+        self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        with self._strategy.scope():
+            self._parameters = tf.Variable(tf.zeros((SIZE, SIZE)))
+        self._sum = tf.function(self._sum_of)
+        world = elasticjob.world()
+        return world.rank, world.size
+
+    def any_rank(self, mine: bool) -> bool:
+        """Return whether it is true in any rank."""
+        return bool(self._sum(self._tf.constant(float(mine))) > 0)
+
+    def step(self) -> None:
+        """Train one step."""
+        rows = self._tf.fill((8, SIZE), 1e-3)
+        gradient = self._sum(self._tf.matmul(rows, rows, transpose_a=True))
+        self._parameters.assign_sub(gradient)
+
+    def save(self, path: Path) -> None:
+        """Write the model."""
+        with path.open("wb") as file:
+            self._np.save(file, self._parameters.numpy())
+
+    def restore(self, path: Path) -> None:
+        """Read the model."""
+        self._parameters.assign(self._np.load(path))
+
+    def _sum_of(self, number: Any) -> Any:
+        numbers = self._strategy.run(self._tf.identity, args=(number,))
+        return self._strategy.reduce("SUM", numbers, axis=None)
+
+
+FRAMEWORKS: dict[str, Callable[[], PyTorch | Jax | TensorFlow]] = {
+    "pytorch": PyTorch,
+    "jax": Jax,
+    "tensorflow": TensorFlow,
+}
 
 
 def main(framework: str) -> None:

@@ -57,6 +57,10 @@ TORCHRUN = Program(
     (_SYSTEM_PYTHON, "-m", "torch.distributed.run", *_TORCHRUN_LOGS, str(_SCRIPT), "pytorch"),
 )
 JAX = Program("jax", (sys.executable, str(_SCRIPT), "jax"))
+TENSORFLOW = Program(
+    "tensorflow", (os.environ.get("FRAMEWORK_PYTHON", sys.executable), str(_SCRIPT), "tensorflow")
+)
+"""FRAMEWORK_PYTHON must have TensorFlow: `tools/tensorflow_env` prints one."""
 
 
 @dataclass

@@ -10,7 +10,8 @@ What makes it elastic:
   is in the model exactly once.
 
 Without a job it runs as `python train.py`. Environment: EPOCHS, CHECKPOINT_DIR (a folder that all
-processes of the job share).
+processes of the job share), STEP_SECONDS (the least time of a step, as of a larger model on a GPU;
+default 0).
 """
 
 from __future__ import annotations
@@ -216,6 +217,7 @@ def train(
     world = elasticjob.world()
     trainer = Trainer(processes, state)
     loss = float("nan")
+    least_seconds = float(os.environ.get("STEP_SECONDS", "0"))
 
     def save(folder: str) -> None:
         if world.rank == 0:
@@ -242,11 +244,13 @@ def train(
     shard = take()  # in rank 0; the others get its number, counted from 1
     (number,) = processes.agree(number_of(shard))
     while state.step < total:
+        begun = time.monotonic()
         report: dict[str, Any] = {"total": total}
         if number:
             part = batches.part(number - 1)
             following = take()
             loss, (number,) = trainer.step(*part, number_of(following))
+            time.sleep(max(0.0, least_seconds - (time.monotonic() - begun)))
             state.step += 1
             if shards is not None and shard is not None:
                 shards.done(shard)

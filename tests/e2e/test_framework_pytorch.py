@@ -20,7 +20,8 @@ from tests.support.wait import until
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
 EPOCHS = 300
-STANDBY_EPOCHS = 900
+STANDBY_EPOCHS = 10_000
+"""More than there is time for."""
 LOCAL_EPOCHS = 600
 WORLDS_EPOCHS = 600
 FSDP_EPOCHS = 60
@@ -72,11 +73,9 @@ async def test_worlds_begin_with_processes_from_standby(sandbox: Sandbox, folder
         await all_in_standby(sandbox, observer, 2 * SLOTS)
         os.kill(min(training), signal.SIGKILL)
         await trial.timed("kill -9 of a process to next step", 2)
-        await trial.succeeds()
         log = trial.log()
     found = worlds(log)
     check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
-    check_end(log, STANDBY_EPOCHS)
 
 
 @pytest.mark.guarantee("pytorch-worlds")

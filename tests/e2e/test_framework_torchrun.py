@@ -22,7 +22,8 @@ from tests.support.e2e.trial import Trial, check_worlds, worlds
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
 EPOCHS = 300
-STANDBY_EPOCHS = 900
+STANDBY_EPOCHS = 10_000
+"""More than there is time for."""
 KILLS = 2
 IN_STANDBY = SLOTS + 1
 """The processes of a pod in standby: torchrun and those that it will start."""
@@ -84,12 +85,10 @@ async def test_worlds_begin_with_torchrun_and_its_processes_from_standby(
         below_torchrun = [pid for pid in training if psutil.Process(pid).ppid() in training]
         os.kill(below_torchrun[0], signal.SIGKILL)
         await trial.timed("kill -9 of a process to next step", 2)
-        await trial.succeeds()
         log = trial.log()
     found = worlds(log)
     check_worlds(found, checkpoint_steps=CHECKPOINT_STEPS)
     assert [world.size for world in found[:3]] == [2 * SLOTS, 3 * SLOTS, 2 * SLOTS], found
-    check_end(log, STANDBY_EPOCHS)
 
 
 async def test_a_converted_job_of_dlrover_runs_under_torchrun_and_is_scaled_by_its_plans(
