@@ -32,6 +32,10 @@ _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """With Python's default of 700, a large job would cause garbage collections all the time, although
 there are hardly any reference cycles.
 """
+_WATCH_SECONDS = 20.0
+"""The longest life of a watch. The operator has about a dozen of them, so shorter lives than those
+of masters cost less than a request per second, and it notices a silent watch after 24 s.
+"""
 
 
 def main() -> None:
@@ -55,7 +59,10 @@ async def _run(config: Config) -> None:
     _cancel_on_signals()
     async with (
         connect(
-            user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=CONNECTIONS
+            user_agent=names.OPERATOR,
+            kubeconfig=config.kubeconfig,
+            connections=CONNECTIONS,
+            watch_seconds=_WATCH_SECONDS,
         ) as kube,
         # The lease has its own session: its renewal must not wait behind the writes that depend on
         # it.
