@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.e2e import pytorch_job
+from tests.support.e2e import pytorch_job, standby_processes
 from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SCRIPT, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
-from tests.support.e2e.standby_processes import all_in_standby, running
 from tests.support.e2e.trial import Trial, check_worlds, worlds
 from tests.support.local_run import local_run
 from tests.support.wait import until
@@ -63,14 +62,7 @@ async def test_worlds_begin_with_processes_from_standby(sandbox: Sandbox, folder
     async with sandbox.observe("ddp") as observer:
         trial = Trial(sandbox, observer, "ddp", python)
         await trial.trains(2, beyond=100)
-        before = await all_in_standby(sandbox, observer, 2 * SLOTS)
-        await trial.scale(3)
-        assert before & running(sandbox, observer) == before, "the new world began without them"
-        before = await all_in_standby(sandbox, observer, 3 * SLOTS)
-        await trial.scale(2)
-        training = before & running(sandbox, observer)
-        assert len(training) == 2 * SLOTS
-        await all_in_standby(sandbox, observer, 2 * SLOTS)
+        training = await standby_processes.resize(trial, in_pod=SLOTS)
         os.kill(min(training), signal.SIGKILL)
         await trial.timed("kill -9 of a process to next step", 2)
         log = trial.log()

@@ -13,11 +13,10 @@ import psutil
 import pytest
 
 from tests.support.convert import sample
-from tests.support.e2e import pytorch_job
+from tests.support.e2e import pytorch_job, standby_processes
 from tests.support.e2e.converted import create_converted, set_environment
 from tests.support.e2e.pytorch_job import CHECKPOINT_STEPS, SLOTS, check_end
 from tests.support.e2e.sandbox import Sandbox
-from tests.support.e2e.standby_processes import all_in_standby, running
 from tests.support.e2e.trial import Trial, check_worlds, worlds
 
 pytestmark = [pytest.mark.thorough, pytest.mark.embedded_only("PyTorch is that of this machine")]
@@ -25,8 +24,6 @@ EPOCHS = 300
 STANDBY_EPOCHS = 10_000
 """More than there is time for."""
 KILLS = 2
-IN_STANDBY = SLOTS + 1
-"""The processes of a pod in standby: torchrun and those that it will start."""
 
 
 @pytest.mark.guarantee("several-processes-per-pod", "torchrun-process-fails")
@@ -74,14 +71,7 @@ async def test_worlds_begin_with_torchrun_and_its_processes_from_standby(
     async with sandbox.observe("torchrun") as observer:
         trial = Trial(sandbox, observer, "torchrun", python)
         await trial.trains(2, beyond=100)
-        before = await all_in_standby(sandbox, observer, 2 * IN_STANDBY)
-        await trial.scale(3)
-        assert before & running(sandbox, observer) == before, "the new world began without them"
-        before = await all_in_standby(sandbox, observer, 3 * IN_STANDBY)
-        await trial.scale(2)
-        training = before & running(sandbox, observer)
-        assert len(training) == 2 * IN_STANDBY
-        await all_in_standby(sandbox, observer, 2 * IN_STANDBY)
+        training = await standby_processes.resize(trial, in_pod=SLOTS + 1)  # and torchrun
         below_torchrun = [pid for pid in training if psutil.Process(pid).ppid() in training]
         os.kill(below_torchrun[0], signal.SIGKILL)
         await trial.timed("kill -9 of a process to next step", 2)

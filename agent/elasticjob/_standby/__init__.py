@@ -17,3 +17,7 @@ the process replaces itself by a new Python that runs the command.
 _standby_start.py loads the package by another name and without `elasticjob`, whose import the
 program may see. It uses only the standard library, and runs in Python 3.10 or newer.
 """
+
+GO = b"g"
+MORE = b"m"
+"""The orders."""

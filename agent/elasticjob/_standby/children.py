@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from . import GO, MORE
 from .environment import READ_BY_LIBRARIES
 
 _START = os.path.join(os.path.dirname(__file__), os.pardir, "_standby_start.py")  # noqa: PTH118, PTH120
@@ -32,8 +33,6 @@ _MARK = "TORCHELASTIC_RUN_ID"
 _RANK = "LOCAL_RANK"
 _COUNT = "LOCAL_WORLD_SIZE"
 """torchrun sets these for each of its processes."""
-_GO = b"g"
-_MORE = b"m"
 Message = dict[str, Any]
 
 
@@ -41,10 +40,7 @@ class Children:
     """The children in standby, and what torchrun starts."""
 
     def __init__(
-        self,
-        send: Callable[[Message], None],
-        pipe: int,
-        given: Mapping[str, str],
+        self, send: Callable[[Message], None], pipe: int, given: Mapping[str, str]
     ) -> None:
         """Prepare.
 
@@ -75,19 +71,13 @@ class Children:
         plan = {"plan": parts, "rests": rests, "oom_score": oom_score, "index": -1}
         if self._waiting:
             for child in self._waiting:
-                child.order(plan, _MORE)
+                child.order(plan, MORE)
                 child.wait()
         elif facts is not None and facts["command"][0] == sys.executable:
             self._command = facts["command"]
             environment = {**self._given, **facts["environment"]}
             for _ in range(facts["count"]):
-                child = _Child(
-                    subprocess.Popen,
-                    self._command,
-                    self._pipe,
-                    plan,
-                    env=environment,
-                )
+                child = _Child(subprocess.Popen, self._command, self._pipe, plan, env=environment)
                 self._waiting.append(child)
                 child.wait()
 
@@ -122,7 +112,7 @@ class Children:
         content["session"] = options.get("start_new_session")
         while self._waiting and None not in files:
             child = self._waiting.pop(0)
-            if child.popen.poll() is None and child.order(content, _GO, files):
+            if child.popen.poll() is None and child.order(content, GO, files):
                 vars(popen).update(vars(child.popen))
                 child.popen.returncode = 0  # its end is waited for by the other object
                 popen.args = words
@@ -163,7 +153,7 @@ class _Child:
     ) -> None:
         self._memory = os.memfd_create("elasticjob-standby")
         self._orders, end = socket.socketpair()
-        self._write({"child": None, "parts_of_child": [], "launches": False, **content})
+        self._write({"launches": False, **content})
         control = f"{pipe},{end.fileno()},{self._memory},{_POSITION}"
         words = [*command[:_POSITION], _START, control, *command]
         numbers = (pipe, end.fileno(), self._memory)
@@ -179,7 +169,7 @@ class _Child:
             socket.send_fds(self._orders, [order], list(files))
         except OSError:
             return False
-        if order == _GO:
+        if order == GO:
             self.release()
         return True
 

@@ -14,12 +14,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import environment, preparation
+from . import GO, MORE, environment, preparation
 from .imports import Imports
 from .reports import Reporter
 
-_GO = b"g"
-_MORE = b"m"
 _LAST_OOM_SCORE = "1000"
 _OOM_SCORE = "/proc/self/oom_score_adj"
 _OWN_NAMES = {
@@ -87,8 +85,8 @@ def _stand_by(
     _set_oom_score(_LAST_OOM_SCORE)
     stdout = os.dup(1)
     os.dup2(2, 1)  # the agent reads it after the order only
-    order = _MORE
-    while order == _MORE:
+    order = MORE
+    while order == MORE:
         content = _content(memory)
         rests = content["rests"]
         imports.segments += preparation.recorded(content["plan"], before, rests=rests)
@@ -96,7 +94,7 @@ def _stand_by(
             children.prepare(content["child"], content["parts_of_child"], score, rests=rests)
         imports.reporter.send({"ready": True, "problem": preparation.problem(imports.segments)})
         order, files = next_order(orders)
-    if order != _GO:
+    if order != GO:
         os._exit(0)
     if sys.stdout is not None:
         sys.stdout.flush()
