@@ -61,7 +61,8 @@ class Agent:
     def open(self) -> None:
         """Open the stream."""
         self.stream = self.connection.call(_CONNECT, self._on_message)
-        self.send(pb.AgentMessage(hello=pb.Hello(pod_uid=self.uid)).SerializeToString())
+        hello = pb.Hello(pod_uid=self.uid, reads_packed_worlds=True)
+        self.send(pb.AgentMessage(hello=hello).SerializeToString())
 
     def send(self, message: bytes) -> None:
         """Send a message on the stream."""

@@ -130,8 +130,8 @@ class Agent:
     def _send_imports(self, imports: bytes) -> None:
         """Send what the program imports, if this is the first member of its role in the world."""
         members = self._state.running.members if self._state.running else ()
-        first = next((m.pod_uid for m in members if m.role == self._config.role), None)
-        if first == self._config.pod_uid:
+        first = next((m.pod_name for m in members if m.role == self._config.role), None)
+        if first == self._config.pod_name:
             self._imports = pb.AgentMessage(imports=pb.Imports(plan=imports))
             self._connection.send(self._imports)
 
@@ -162,6 +162,7 @@ class Agent:
                 joined_round=self._horovod.joined_round or self._training_socket.joined_round,
                 leased=self._training_socket.leased_shards(),
                 leased_all=True,
+                reads_packed_worlds=True,
             )
         )
         if state.last_exit is not None:
@@ -170,7 +171,11 @@ class Agent:
             yield self._imports
 
     def handle_command(self, command: pb.MasterMessage) -> None:
-        """Carry out a command; one of an unknown kind is left to the master's time-out."""
+        """Carry out a command; one that it cannot read is left to the master's time-out."""
+        problem = agent_messages.unpack_world(command)
+        if problem is not None:
+            sys.stderr.write(f"elasticjob-agent: a command is ignored: {problem}\n")
+            return
         match command.WhichOneof("command"):
             case "start":
                 launch = launching.launch(

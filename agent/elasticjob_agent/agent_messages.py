@@ -1,10 +1,11 @@
-"""Makes the agent's messages to the master from its own types."""
+"""Makes the agent's messages to the master from its own types, and completes those of the master."""
 
 from __future__ import annotations
 
 import os
 import time
 
+from elasticjob_api import packed_worlds
 from elasticjob_api.v1 import agent_pb2 as pb
 
 from elasticjob_agent.events import Exited, ProcessEnded
@@ -50,3 +51,16 @@ def restarted(process: ProcessEnded, restarts: int) -> pb.AgentMessage:
             restarts=max(1, restarts), exit_code=process.code, message=lines[-1] if lines else ""
         )
     )
+
+
+def unpack_world(command: pb.MasterMessage) -> str | None:
+    """Fill in `world` if the command has `packed_world`. Return why it cannot, or None."""
+    change = command.world_changed if command.HasField("world_changed") else command.start
+    if not change.packed_world:
+        return None
+    try:
+        change.world.CopyFrom(packed_worlds.unpack(change.packed_world))
+    except ValueError as error:
+        return str(error)
+    change.ClearField("packed_world")
+    return None

@@ -116,7 +116,7 @@ def _hosts(members: Sequence[pb.Member]) -> Environment:
 def _torchrun_options(start: pb.Start, config: Config) -> Environment:
     """Return torchrun's options for this member."""
     members = start.world.members
-    position = next(i for i, member in enumerate(members) if member.pod_uid == config.pod_uid)
+    position = next(i for i, member in enumerate(members) if member.pod_name == config.pod_name)
     return torchrun.environment(
         members[0].address,
         meeting_port(members[0].address, pytorch.PORT),

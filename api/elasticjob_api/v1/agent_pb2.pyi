@@ -238,6 +238,7 @@ class Hello(_message.Message):
     JOINED_ROUND_FIELD_NUMBER: _builtins.int
     LEASED_FIELD_NUMBER: _builtins.int
     LEASED_ALL_FIELD_NUMBER: _builtins.int
+    READS_PACKED_WORLDS_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     running_round: _builtins.int
     """Round of the running training process; 0 when none runs."""
@@ -248,6 +249,8 @@ class Hello(_message.Message):
     """The processes of this pod hold no other shards, and await the answer to no other report. Agents of an earlier
     version do not say so.
     """
+    reads_packed_worlds: _builtins.bool
+    """The agent reads `packed_world` of Start and WorldChanged. To agents of an earlier version `world` is sent."""
     @_builtins.property
     def leased(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeasedShards]:
         """Shards that the processes of this pod have leased and whose report no master has confirmed. An earlier master may
@@ -263,10 +266,11 @@ class Hello(_message.Message):
         joined_round: _builtins.int = ...,
         leased: _abc.Iterable[Global___LeasedShards] | None = ...,
         leased_all: _builtins.bool = ...,
+        reads_packed_worlds: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "joined_round", b"joined_round", "leased", b"leased", "leased_all", b"leased_all", "pod_uid", b"pod_uid", "running_round", b"running_round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "joined_round", b"joined_round", "leased", b"leased", "leased_all", b"leased_all", "pod_uid", b"pod_uid", "reads_packed_worlds", b"reads_packed_worlds", "running_round", b"running_round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -746,6 +750,7 @@ class Start(_message.Message):
     ELASTIC_DRIVER_FIELD_NUMBER: _builtins.int
     CRASH_EXCUSED_FIELD_NUMBER: _builtins.int
     GOES_ON_FIELD_NUMBER: _builtins.int
+    PACKED_WORLD_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """Rank of this member's first process; its others have the ranks that follow."""
     elastic_driver: _builtins.bool
@@ -757,6 +762,10 @@ class Start(_message.Message):
     goes_on: _builtins.bool
     """The process continues when the world changes. Others may have joined by the time it crashes, so only a later Start
     restarts it.
+    """
+    packed_world: _builtins.bytes
+    """In place of `world`: the same World, compressed with zlib, with those fields of its members that agents read. All
+    members get the same bytes. Only for agents that read it (Hello.reads_packed_worlds).
     """
     @_builtins.property
     def world(self) -> Global___World: ...
@@ -778,10 +787,11 @@ class Start(_message.Message):
         elastic_driver: _builtins.bool = ...,
         crash_excused: _builtins.bool = ...,
         goes_on: _builtins.bool = ...,
+        packed_world: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["world", b"world"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["crash_excused", b"crash_excused", "elastic_driver", b"elastic_driver", "environment", b"environment", "goes_on", b"goes_on", "other_environments", b"other_environments", "rank", b"rank", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crash_excused", b"crash_excused", "elastic_driver", b"elastic_driver", "environment", b"environment", "goes_on", b"goes_on", "other_environments", b"other_environments", "packed_world", b"packed_world", "rank", b"rank", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -856,8 +866,11 @@ class WorldChanged(_message.Message):
 
     WORLD_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
+    PACKED_WORLD_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """Rank of this member's first process; its others have the ranks that follow."""
+    packed_world: _builtins.bytes
+    """As in Start."""
     @_builtins.property
     def world(self) -> Global___World: ...
     def __init__(
@@ -865,10 +878,11 @@ class WorldChanged(_message.Message):
         *,
         world: Global___World | None = ...,
         rank: _builtins.int = ...,
+        packed_world: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["world", b"world"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rank", b"rank", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["packed_world", b"packed_world", "rank", b"rank", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

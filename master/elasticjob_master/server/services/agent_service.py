@@ -115,7 +115,7 @@ class AgentService:
             return
 
         def send(command: Command) -> None:
-            stream.send(self._render(command))
+            stream.send(self._render(command, packed=first.hello.reads_packed_worlds))
 
         async with errors.abort_on_refusal(context):
             member = self._welcome(first, send)
@@ -184,18 +184,25 @@ class AgentService:
         log.info("%s was asked by its node to end", member.identity.pod_name)
         self._controller.handle(MemberLeaving(member.uid))
 
-    def _render(self, command: Command) -> Render | None:
-        """Return a function that serializes the message of a command; None ends the stream."""
+    def _render(self, command: Command, *, packed: bool) -> Render | None:
+        """Return a function that serializes the message of a command; None ends the stream.
+
+        Args:
+            command: the command.
+            packed: the agent reads packed worlds.
+        """
         match command:
             case Start(uid=uid):
                 return partial(
                     self._messages_of_world_with(uid).start,
                     uid,
+                    packed=packed,
                     crash_excused=command.crash_excused,
                     goes_on=command.continues,
                 )
             case WorldChanged(uid=uid):
-                return partial(self._messages_of_world_with(uid).world_changed, uid)
+                messages = self._messages_of_world_with(uid)
+                return partial(messages.world_changed, uid, packed=packed)
             case ReleaseLeases() | MemberRemoved() | CloseStream():
                 return None
             case _:

@@ -1,13 +1,15 @@
 """The messages that send a world to its members: Start and WorldChanged.
 
-A world of a thousand members takes a hundred kilobytes, and each member receives all of it. So the
-part that is the same for all members is serialized once.
+Each member receives the whole list of members, so the part that is the same for all members is
+serialized once: packed, and in full for agents of an earlier version.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
+from elasticjob_api import packed_worlds
 from elasticjob_api.frameworks import Framework
 from elasticjob_api.v1 import agent_pb2 as pb
 
@@ -20,6 +22,7 @@ class WorldMessages:
 
     def __init__(self, process_round: int, members: Sequence[Member], framework: Framework) -> None:
         self.process_round = process_round
+        self._elastic_driver = framework.elastic_driver
         processes = framework.processes([protobuf.peer(member) for member in members])
         self._environment = framework.environment(processes)
         firsts = [rank for rank, process in enumerate(processes) if process.local_rank == 0]
@@ -27,22 +30,26 @@ class WorldMessages:
             member.uid: range(first, first + processes[first].local_size)
             for member, first in zip(members, firsts, strict=True)
         }
-        world = pb.World(round=process_round, members=map(protobuf.member, members))
-        for member in world.members:
+        self._world = pb.World(round=process_round, members=map(protobuf.member, members))
+        for member in self._world.members:
             member.processes = len(self._ranks[member.pod_uid])
-        start = pb.Start(world=world, elastic_driver=framework.elastic_driver)
-        self._shared_start = pb.MasterMessage(start=start).SerializeToString()
-        change = pb.WorldChanged(world=world)
-        self._shared_change = pb.MasterMessage(world_changed=change).SerializeToString()
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._ranks
 
-    def start(self, uid: str, *, crash_excused: bool = False, goes_on: bool = False) -> bytes:
+    def start(
+        self, uid: str, *, packed: bool, crash_excused: bool = False, goes_on: bool = False
+    ) -> bytes:
         """Return the serialized Start for one member.
 
         The concatenation of two serialized messages is decoded as one message with the fields of
         both.
+
+        Args:
+            uid: the member.
+            packed: its agent reads packed worlds.
+            crash_excused: see `Start`.
+            goes_on: the process continues when the world changes.
         """
         ranks = self._ranks[uid]
         first, *others = map(self._environment, ranks)
@@ -50,12 +57,38 @@ class WorldMessages:
             rank=ranks.start,
             environment=first,
             other_environments=[pb.ProcessEnvironment(variables=variables) for variables in others],
+            elastic_driver=self._elastic_driver,
             crash_excused=crash_excused,
             goes_on=goes_on,
         )
-        return pb.MasterMessage(start=start).SerializeToString() + self._shared_start
+        shared = self._packed_start if packed else self._full_start
+        return pb.MasterMessage(start=start).SerializeToString() + shared
 
-    def world_changed(self, uid: str) -> bytes:
+    def world_changed(self, uid: str, *, packed: bool) -> bytes:
         """Return the serialized WorldChanged for a member whose process continues."""
         change = pb.WorldChanged(rank=self._ranks[uid].start)
-        return pb.MasterMessage(world_changed=change).SerializeToString() + self._shared_change
+        shared = self._packed_change if packed else self._full_change
+        return pb.MasterMessage(world_changed=change).SerializeToString() + shared
+
+    @cached_property
+    def _packed_world(self) -> bytes:
+        return packed_worlds.pack(self._world)
+
+    @cached_property
+    def _packed_start(self) -> bytes:
+        start = pb.Start(packed_world=self._packed_world)
+        return pb.MasterMessage(start=start).SerializeToString()
+
+    @cached_property
+    def _packed_change(self) -> bytes:
+        change = pb.WorldChanged(packed_world=self._packed_world)
+        return pb.MasterMessage(world_changed=change).SerializeToString()
+
+    @cached_property
+    def _full_start(self) -> bytes:
+        return pb.MasterMessage(start=pb.Start(world=self._world)).SerializeToString()
+
+    @cached_property
+    def _full_change(self) -> bytes:
+        change = pb.WorldChanged(world=self._world)
+        return pb.MasterMessage(world_changed=change).SerializeToString()
