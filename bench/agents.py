@@ -177,6 +177,7 @@ async def agent_group(server: Server, number: int) -> AsyncIterator[AgentGroup]:
     """Connect this many agents; their connections are closed at the end."""
     group = AgentGroup([], await server.connect())
     try:
+        await group.measure_latency()  # shows the token: a stranger's connection is closed in time
         while (first := len(group.agents)) < number:
             await group.join(server, min(first + _JOIN_BATCH, number))
             group.send_heartbeats()  # the first ones have sent nothing since they joined
