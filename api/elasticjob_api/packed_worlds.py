@@ -10,7 +10,7 @@ import zlib
 
 from google.protobuf.message import DecodeError
 
-from elasticjob_api.v1.agent_pb2 import Member, World
+from elasticjob_api.v1.agent_pb2 import World
 
 MAX_WORLD_BYTES = 16 * 1024 * 1024
 """Bytes of a world that an agent unpacks: 20,000 members with the longest names."""
@@ -20,23 +20,11 @@ _LEVEL = 1
 
 
 def pack(world: World) -> bytes:
-    """Return a world in its short form, without the fields that agents do not read.
+    """Return the short form of a world, whose members should have only the fields that agents read.
 
     UIDs of pods are random, so they would take most of the bytes.
     """
-    short = World(round=world.round)
-    for member in world.members:
-        short.members.append(
-            Member(
-                pod_name=member.pod_name,
-                role=member.role,
-                index=member.index,
-                address=member.address,
-                node_name=member.node_name,
-                processes=member.processes,
-            )
-        )
-    return zlib.compress(short.SerializeToString(), _LEVEL)
+    return zlib.compress(world.SerializeToString(), _LEVEL)
 
 
 def unpack(packed: bytes) -> World:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 from zlib import crc32
 
 _EMBEDDED_PORTS = 3000
 """The number of ports per use: all are below 32768, the first of the kernel's ports for clients."""
 
 
-@dataclass(frozen=True)
-class Peer:
+class Peer(NamedTuple):
     """One process of a world; its rank is its position in the world.
+
+    It is a tuple because the master makes one for each of up to 80,000 processes of a world, and
+    answers nobody meanwhile.
 
     Attributes:
         name: of its pod. The processes of a pod have adjacent ranks.
@@ -83,7 +86,17 @@ class Framework:
         for member in members:
             size = 1 if has_launcher else member.slots
             for local_rank in range(size):
-                processes.append(replace(member, local_rank=local_rank, local_size=size))
+                processes.append(
+                    Peer(
+                        member.name,
+                        member.role,
+                        member.index,
+                        member.address,
+                        member.slots,
+                        local_rank,
+                        size,
+                    )
+                )
         return processes
 
 

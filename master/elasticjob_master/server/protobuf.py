@@ -118,6 +118,19 @@ def member(source: Member) -> agent.Member:
     )
 
 
+def member_of_packed_world(source: Member, processes: int) -> agent.Member:
+    """Return a member with the fields that agents read."""
+    who = source.identity
+    return agent.Member(
+        pod_name=who.pod_name,
+        role=who.role,
+        index=who.index,
+        address=who.address,
+        node_name=who.node_name,
+        processes=processes,
+    )
+
+
 def peer(source: Member) -> Peer:
     """Return a member in the form that the frameworks' environments are made from."""
     who = source.identity

@@ -30,9 +30,7 @@ class WorldMessages:
             member.uid: range(first, first + processes[first].local_size)
             for member, first in zip(members, firsts, strict=True)
         }
-        self._world = pb.World(round=process_round, members=map(protobuf.member, members))
-        for member in self._world.members:
-            member.processes = len(self._ranks[member.pod_uid])
+        self._members = members
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._ranks
@@ -72,7 +70,18 @@ class WorldMessages:
 
     @cached_property
     def _packed_world(self) -> bytes:
-        return packed_worlds.pack(self._world)
+        short = [
+            protobuf.member_of_packed_world(member, len(self._ranks[member.uid]))
+            for member in self._members
+        ]
+        return packed_worlds.pack(pb.World(round=self.process_round, members=short))
+
+    @cached_property
+    def _full_world(self) -> pb.World:
+        world = pb.World(round=self.process_round, members=map(protobuf.member, self._members))
+        for member in world.members:
+            member.processes = len(self._ranks[member.pod_uid])
+        return world
 
     @cached_property
     def _packed_start(self) -> bytes:
@@ -86,9 +95,9 @@ class WorldMessages:
 
     @cached_property
     def _full_start(self) -> bytes:
-        return pb.MasterMessage(start=pb.Start(world=self._world)).SerializeToString()
+        return pb.MasterMessage(start=pb.Start(world=self._full_world)).SerializeToString()
 
     @cached_property
     def _full_change(self) -> bytes:
-        change = pb.WorldChanged(world=self._world)
+        change = pb.WorldChanged(world=self._full_world)
         return pb.MasterMessage(world_changed=change).SerializeToString()
