@@ -36,11 +36,10 @@ def unpack(packed: bytes) -> World:
     unpacking = zlib.decompressobj()
     try:
         data = unpacking.decompress(packed, MAX_WORLD_BYTES)
-        world = World.FromString(data)
+        if not unpacking.eof:
+            raise ValueError(
+                f"packed_world is incomplete, or takes more than {MAX_WORLD_BYTES} bytes unpacked"
+            )
+        return World.FromString(data)
     except (zlib.error, DecodeError) as error:
         raise ValueError(f"packed_world is no compressed World: {error}") from error
-    if not unpacking.eof:
-        raise ValueError(
-            f"packed_world is incomplete, or longer than {MAX_WORLD_BYTES} bytes when unpacked"
-        )
-    return world

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+from elasticjob_api import packed_worlds
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_master.core.rendezvous.members import Identity, Member
@@ -39,6 +41,7 @@ def test_the_concatenated_start_is_decoded_as_the_whole_message(
     shown = list(map(protobuf.member, world))
     for each, number in zip(shown, slots, strict=True):
         each.processes = number
+    short = [protobuf.member_of_packed_world(*each) for each in zip(world, slots, strict=True)]
     for position, member in enumerate(world):
         rank = sum(slots[:position])
         others = [environment(rank + local_rank) for local_rank in range(1, slots[position])]
@@ -53,5 +56,26 @@ def test_the_concatenated_start_is_decoded_as_the_whole_message(
                 ],
             ),
         )
-        assert pb.MasterMessage.FromString(messages.start(member.uid)) == whole
+        assert pb.MasterMessage.FromString(messages.start(member.uid, packed=False)) == whole
+        packed = pb.MasterMessage.FromString(messages.start(member.uid, packed=True))
+        unpacked = packed_worlds.unpack(packed.start.packed_world)
+        assert unpacked == pb.World(round=process_round, members=short)
+        packed.start.ClearField("packed_world")
+        packed.start.world.CopyFrom(whole.start.world)
+        assert packed == whole
     assert "a-stranger" not in messages
+
+
+@pytest.mark.guarantee("upgrade-while-jobs-run")
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_world_is_sent_in_the_form_that_the_agent_reads(packed: bool) -> None:
+    messages = WorldMessages(3, members([1, 2]), FRAMEWORKS["pytorch"])
+    start = pb.MasterMessage.FromString(messages.start("uid-1", packed=packed)).start
+    change = pb.MasterMessage.FromString(messages.world_changed("uid-1", packed=packed))
+    for each in (start, change.world_changed):
+        assert each.HasField("world") != packed
+        assert bool(each.packed_world) == packed
+        world = packed_worlds.unpack(each.packed_world) if packed else each.world
+        assert each.rank == 1
+        assert world.round == 3
+        assert [member.processes for member in world.members] == [1, 2]
