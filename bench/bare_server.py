@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import uvloop
-from elasticjob_api import names
+from elasticjob_api import names, packed_worlds
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import shards_pb2
 from elasticjob_api.v1.agent_pb2_grpc import (
@@ -52,7 +52,7 @@ class CountingAgentService(AgentServiceServicer):
                 address="10.0.9.9",
             )
             world = pb.World(round=1, members=[member] * len(self._streams))
-            message = pb.MasterMessage(start=pb.Start(world=world))
+            message = pb.MasterMessage(start=pb.Start(packed_world=packed_worlds.pack(world)))
             await asyncio.gather(*(stream.write(message) for stream in self._streams))
         return pb.RegisterResponse(heartbeat_seconds=2.0)
 

@@ -1,4 +1,4 @@
-"""Makes the agent's messages to the master from its own types, and completes those of the master."""
+"""Makes the agent's messages to the master, and unpacks the worlds in those of the master."""
 
 from __future__ import annotations
 

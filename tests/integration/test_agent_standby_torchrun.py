@@ -72,7 +72,7 @@ class TorchrunWorlds:
         if round_ > 1:
             await self._master.order(stop=pb.Stop(round=round_ - 1, grace_seconds=5))
             await self._master.exited(round_ - 1)
-        member = pb.Member(pod_uid="uid-0-0", address="127.0.0.1", processes=2)
+        member = pb.Member(pod_name="job-worker-0", address="127.0.0.1", processes=2)
         world = pb.World(round=round_, members=[member])
         start = pb.Start(
             world=world,

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from elasticjob_api import names
+from elasticjob_api import names, packed_worlds
 from elasticjob_api.v1 import agent_pb2 as pb
 from elasticjob_api.v1 import (
     agent_pb2_grpc,
@@ -159,7 +159,8 @@ class FakeMaster(
 
     async def begin(self, round_: int, **environment: str) -> None:
         world = pb.World(round=round_, members=[pb.Member(pod_name="job-worker-0")])
-        await self.order(start=pb.Start(world=world, rank=0, environment=environment))
+        packed = packed_worlds.pack(world)
+        await self.order(start=pb.Start(packed_world=packed, rank=0, environment=environment))
         await self.received.wait(
             lambda received: [s for s in received.of_kind("started") if s.round == round_]
         )

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 from zlib import crc32
 
 _EMBEDDED_PORTS = 3000
 """The number of ports per use: all are below 32768, the first of the kernel's ports for clients."""
 
 
-class Peer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Peer:
     """One process of a world; its rank is its position in the world.
-
-    It is a tuple because the master makes one for each of up to 80,000 processes of a world, and
-    answers nobody meanwhile.
 
     Attributes:
         name: of its pod. The processes of a pod have adjacent ranks.

@@ -13,7 +13,7 @@ from elasticjob_api.v1 import agent_pb2 as pb
 
 def world(size: int) -> pb.World:
     """Return a world whose addresses and nodes are spread as in a cluster."""
-    numbers = random.Random(1)  # noqa: S311 (no secret)
+    numbers = random.Random(1)
     members = [
         pb.Member(
             pod_name=f"job-worker-{index}",
