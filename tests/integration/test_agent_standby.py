@@ -401,8 +401,9 @@ async def test_the_end_of_a_broken_world_leaves_the_process_in_standby(
 
 async def publish_imports(fake_master: FakeMaster, agent: AgentProcess, round_: int) -> bytes:
     """Let an agent run the program as the first worker of a world; return what it sends of it."""
-    first = pb.Member(pod_uid="uid-0-0", role="worker")
-    world = pb.World(round=round_, members=[first, pb.Member(pod_uid="uid-1-0", role="worker")])
+    first = pb.Member(pod_name="job-worker-0", role="worker")
+    second = pb.Member(pod_name="job-worker-1", role="worker")
+    world = pb.World(round=round_, members=[first, second])
     await fake_master.order(start=pb.Start(world=world, rank=0))
     assert await word(agent)
     (imports,) = await fake_master.received.wait(lambda received: received.of_kind("imports"))
@@ -456,7 +457,7 @@ async def test_a_new_member_with_torchrun_imports_for_one_torchrun(
     agent = await run(str(torchrun), "train.py", **environment(program), **variables)
     await until("it registers", lambda: fake_master.registered)
     (standby,) = program.importers()
-    world = pb.World(round=1, members=[pb.Member(pod_uid="uid-0-0", address="127.0.0.1")])
+    world = pb.World(round=1, members=[pb.Member(pod_name="job-worker-0", address="127.0.0.1")])
     await fake_master.order(start=pb.Start(world=world))
     assert await word(agent) == str(standby)
 

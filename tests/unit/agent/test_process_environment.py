@@ -154,7 +154,7 @@ def test_a_master_of_an_earlier_version_starts_one_process_in_a_world_of_as_many
     None
 ):
     old = pb.Start(
-        world=pb.World(round=1, members=[pb.Member(pod_uid="uid-0-0"), pb.Member()]), rank=1
+        world=pb.World(round=1, members=[pb.Member(pod_name="job-worker-0"), pb.Member()]), rank=1
     )
     variables = agent_environment({names.ENV_SLOTS: "4"}, master="10.0.0.9")
     (one,) = environments(old, config.load(variables), ["python"], variables, Path("/tmp/socket"))
