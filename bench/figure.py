@@ -20,6 +20,8 @@ class Result:
         limit: the raw limit, measured in the same run.
         ratio: how near the figure is to the limit; 1 means that it cannot be improved.
         n: the number of measurements.
+        same_requests: what the same requests take without the operator, sent as fast as the API
+            server answers; None if it was not measured.
     """
 
     value: float
@@ -27,6 +29,7 @@ class Result:
     limit: float
     ratio: float
     n: int
+    same_requests: float | None = None
 
 
 def compared(
@@ -70,6 +73,8 @@ class Figure:
 def line(figure: Figure, result: Result) -> str:
     """Return the JSON line."""
     numbers = {"value": result.value, "limit": result.limit, "ratio": result.ratio}
+    if result.same_requests is not None:
+        numbers["same_requests"] = result.same_requests
     rounded = {name: float(f"{number:.4g}") for name, number in numbers.items()}
     line = {"figure": figure.name, "unit": result.unit, "n": result.n, **rounded}
     return msgspec.json.encode(line).decode()

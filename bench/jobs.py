@@ -34,6 +34,11 @@ def job(name: str, workers: int, *, min_replicas: int = 1, **spec: object) -> Js
     return manifest(ELASTIC_JOBS, name, spec)
 
 
+def unmanaged(name: str, workers: int) -> Json:
+    """Return an ElasticJob with this number of workers that the operator leaves alone."""
+    return job(name, workers, runPolicy={"managedBy": "bench"})
+
+
 def plan(name: str, job_name: str, workers: int) -> Json:
     """Return a ScalePlan that gives a job this number of workers."""
     resources = {"replicas": workers}

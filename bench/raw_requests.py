@@ -11,14 +11,36 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import msgspec
 from elasticjob_kube.session import Json
 from elasticjob_localcluster.cluster import Cluster
 
 CONNECTIONS = 32
+
+
+@dataclass(frozen=True)
+class Request:
+    """One write."""
+
+    method: str
+    path: str
+    body: Mapping[str, Any]
+
+    def rendered(self, host: str) -> bytes:
+        """Return the bytes to send."""
+        kind = "merge-patch+json" if self.method == "PATCH" else "json"
+        body = msgspec.json.encode(self.body)
+        head = (
+            f"{self.method} {self.path} HTTP/1.1\r\n"
+            f"Host: {host}\r\n"
+            f"Content-Type: application/{kind}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
 
 
 class _Connection(asyncio.Protocol):
@@ -48,7 +70,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         if _is_complete(self._buffer):
-            if not self._buffer.startswith(b"HTTP/1.1 201"):
+            if not self._buffer.startswith(b"HTTP/1.1 2"):
                 self._failures.append(bytes(self._buffer))
             self._buffer.clear()
             self.start()
@@ -68,15 +90,20 @@ async def create_all(
     Raises:
         RuntimeError: one of them was not created.
     """
-    head = (
-        f"POST {path} HTTP/1.1\r\n"
-        f"Host: 127.0.0.1:{cluster.port}\r\n"
-        "Content-Type: application/json\r\n"
+    return await send_all(
+        cluster, [Request("POST", path, body) for body in bodies], connections=connections
     )
-    rendered = [msgspec.json.encode(body) for body in bodies]
-    waiting = [
-        f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body for body in reversed(rendered)
-    ]
+
+
+async def send_all(
+    cluster: Cluster, requests: Sequence[Request], *, connections: int = CONNECTIONS
+) -> float:
+    """Send the requests, in order; return the seconds it took with all connections open before.
+
+    Raises:
+        RuntimeError: one of them was refused.
+    """
+    waiting = [each.rendered(f"127.0.0.1:{cluster.port}") for each in reversed(requests)]
     failures: list[bytes] = []
     context = ssl.create_default_context(cafile=str(cluster.state / "pki" / "ca.crt"))
     context.load_cert_chain(
@@ -97,7 +124,7 @@ async def create_all(
     await asyncio.gather(*(connection.ended for connection in opened))
     seconds = time.perf_counter() - began
     if failures:
-        raise RuntimeError(f"{len(failures)} of {len(bodies)} creates failed: {failures[0]!r}")
+        raise RuntimeError(f"{len(failures)} of {len(requests)} requests failed: {failures[0]!r}")
     return seconds
 
 
