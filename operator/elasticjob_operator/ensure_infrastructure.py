@@ -45,9 +45,9 @@ _RESOURCES = {
     (resource.api_version, resource.kind): resource
     for resource in (*WATCHED, SECRETS, CONFIG_MAPS, *POD_GROUPS)
 }
-_FIRST_KINDS = ("ServiceAccount", "PodGroup")
+_FIRST_KINDS = ("ServiceAccount", "PodGroup", "NetworkPolicy")
 """The kinds that must exist before the first pod, besides the Secret: the API server, the scheduler
-and the kubelet need them.
+and the kubelet need them, and no pod may run without its policy.
 """
 
 
@@ -77,7 +77,7 @@ async def ensure_infrastructure(
         Refused: a foreign object has a name that the job needs, or the cluster lacks a kind.
         KubeError: any other error of the API server.
     """
-    is_new = has_no_members_yet(job.status)
+    is_new = part != "All" or has_no_members_yet(job.status)
     try:
         manifests = infrastructure.infrastructure_manifests(job, network_policies=network_policies)
     except ValueError as error:
@@ -178,7 +178,7 @@ class _Ensure:
             existing = await self.kube.get(resource, self.job.metadata.namespace, name)
         except NotFound:
             await self._create(manifest)
-            return EmitEvent("Restored", f"{resource.kind} {name} was missing and is created again")
+            return EmitEvent("Restored", f"{resource.kind} {name} was missing and is created")
         if not await self._correct(resource, manifest, existing):
             self.record.observe(resource, existing)
         elif not _is_as_known(resource, known, existing):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from elasticjob_api.elasticjob import ElasticJobStatus
@@ -44,15 +45,21 @@ from elasticjob_operator.core.waiting_pods import why_they_wait
 from elasticjob_operator.core.waiting_roles import waiting_roles
 
 
-def reconcile_active_job(observed: Observed, now: float, defaults: Defaults) -> Decision:
-    """Advance the running ScalePlan, then compare members and master with their pods.
+def reconcile_active_job(
+    observed: Observed, now: float, defaults: Defaults, *, may_begin_plan: bool = True
+) -> Decision:
+    """Advance the running ScalePlan, or begin one; then compare members and master with their pods.
 
-    Finish the job if it has succeeded or failed.
+    Finish the job if it has succeeded or failed. A job that ends now begins no plan.
     """
     job = observed.job
     status = replace(job_status.without_suspension(job, job.status, now), retry_time=None)
     scaling = advance_scaling(
-        observed, status, now, why_waits=partial(why_plan_waits, observed, status, defaults)
+        observed,
+        status,
+        now,
+        why_waits=partial(why_plan_waits, observed, status, defaults),
+        may_begin=may_begin_plan,
     )
     waiting = waiting_roles(observed, scaling.status)
     members = reconcile_members(
@@ -67,14 +74,17 @@ def reconcile_active_job(observed: Observed, now: float, defaults: Defaults) -> 
         defaults=defaults,
         now=now,
     )
-    if has_succeeded(job, members.status, scaling.counted):
-        return end_job(observed, job_status.with_counts(observed, members.status), None, now)
+    succeeded = has_succeeded(job, members.status, scaling.counted)
     master = reconcile_master(observed, members.status, defaults=defaults, now=now)
     status = job_status.with_counts(observed, master.status)
     missed_deadline, next_deadline = check_deadlines(observed, status, now)
     failure = members.failure or master.failure or missed_deadline
     if not failure and (why := why_it_cannot_succeed(job, status, scaling.counted)):
         failure = JobFailure(why)
+    if (succeeded or failure) and scaling.planned is not None and may_begin_plan:
+        return reconcile_active_job(observed, now, defaults, may_begin_plan=False)
+    if succeeded:
+        return end_job(observed, job_status.with_counts(observed, members.status), None, now)
     if failure:
         return end_job(observed, status, failure, now)
     why_pods_wait = why_they_wait(observed, status)
@@ -82,25 +92,27 @@ def reconcile_active_job(observed: Observed, now: float, defaults: Defaults) -> 
         observed, status, now, waiting=waiting, why_pods_wait=why_pods_wait
     )
 
+    infrastructure = _infrastructure(observed, members, master)
     plan_writes = [action for action in scaling.actions if _is_plan_write(action)]
-    before_status = _infrastructure_for_new_pods(
-        observed, scaling, plan_writes, members, master, status.message
-    )
+    others = [action for action in scaling.actions if not _is_plan_write(action)]
+    prerequisites = [*scaling.first]
+    if infrastructure.before_pods:
+        prerequisites += _before_infrastructure(observed, scaling, plan_writes, status.message)
+        prerequisites += infrastructure.before_pods
+        plan_writes = []
+    pods = _pod_actions(observed, scaling, members, master, now)
     # A plan must be able to end although pods cannot be created: so its writes come before all pod
-    # actions.
-    actions: list[Action] = [] if before_status else plan_writes
-    actions += _pod_actions(observed, scaling, members, master, now)
-    actions += [action for action in scaling.actions if not _is_plan_write(action)]
-    actions += [*master.events, *members.events]
+    # actions. What is to be written about a plan that begins can wait for its pods.
+    actions: list[Action] = [*pods, *plan_writes] if scaling.first else [*plan_writes, *pods]
+    actions += [*others, *master.events, *members.events]
     actions += workloads_while_active(observed, status, scaling, now, defaults)
-    if not before_status and not observed.infrastructure_ensured:
-        actions.append(EnsureInfrastructure())
+    actions += infrastructure.after_pods
     return decision_with_status(
         observed,
         status,
         actions,
         now,
-        prerequisites=before_status,
+        prerequisites=prerequisites,
         events=_phase_events(job.status, status),
         requeue_after=shortest_wait(
             scaling.requeue_after,
@@ -116,31 +128,43 @@ def _is_plan_write(action: Action) -> bool:
     return isinstance(action, PatchStatus | WriteBackReplicas)
 
 
-def _infrastructure_for_new_pods(
-    observed: Observed,
-    scaling: ScalingResult,
-    plan_writes: Sequence[Action],
-    members: ReconcileResult,
-    master: ReconcileResult,
-    message: str,
-) -> list[Action]:
-    """Return the actions that make the infrastructure that new pods need to start.
+@dataclass(frozen=True)
+class _Infrastructure:
+    """What is to be ensured before the status that uses up the names of new pods, and after it."""
 
-    They precede the status that uses up the pods' names. The API server may refuse them, so the
-    decisions of scaling are written first, and a status message about the last refusal.
+    before_pods: Sequence[EnsureInfrastructure] = ()
+    after_pods: Sequence[EnsureInfrastructure] = ()
+
+
+def _infrastructure(
+    observed: Observed, members: ReconcileResult, master: ReconcileResult
+) -> _Infrastructure:
+    """Return how the job's infrastructure is ensured.
+
+    The first pods start while most of it is made: until they use it, it exists.
+    """
+    status = observed.job.status
+    if master.creates and not status.master.incarnations and job_status.has_no_members_yet(status):
+        return _Infrastructure([EnsureInfrastructure("First")], [EnsureInfrastructure("Rest")])
+    if master.creates or (members.creates and not observed.infrastructure_ensured):
+        return _Infrastructure(before_pods=[EnsureInfrastructure("All")])
+    if observed.infrastructure_ensured:
+        return _Infrastructure()
+    return _Infrastructure(after_pods=[EnsureInfrastructure("All")])
+
+
+def _before_infrastructure(
+    observed: Observed, scaling: ScalingResult, plan_writes: Sequence[Action], message: str
+) -> list[Action]:
+    """Return what is written before the infrastructure, which the API server may refuse.
+
+    These are the decisions of scaling, and a status message about the last refusal.
     """
     job = observed.job
-    if master.creates:
-        ensure = EnsureInfrastructure("All")
-    elif members.creates and not observed.infrastructure_ensured:
-        is_first = job_status.has_no_members_yet(job.status)
-        ensure = EnsureInfrastructure("Rest" if is_first else "All")
-    else:
-        return []
-    status = scaling.status if plan_writes else job.status
+    status = scaling.status if plan_writes or scaling.first else job.status
     if observed.last_refusal:
         status = replace(status, message=message)
-    return [*patches.job_status(job, status), *plan_writes, ensure]
+    return [*patches.job_status(job, status), *plan_writes]
 
 
 def _pod_actions(

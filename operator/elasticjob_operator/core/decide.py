@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable
 
 from elasticjob_api import names
+from msgspec.structs import replace
 
 from elasticjob_operator.core import job_status
 from elasticjob_operator.core.active_job import reconcile_active_job
@@ -28,10 +29,9 @@ from elasticjob_operator.core.members.lost_pods import (
     confirm_lost_pods,
     delete_tampered_pods,
 )
-from elasticjob_operator.core.members.master import reconcile_master
 from elasticjob_operator.core.members.retained_pods import with_retained_apart
 from elasticjob_operator.core.model import patches
-from elasticjob_operator.core.model.actions import Decision, EnsureInfrastructure, shortest_wait
+from elasticjob_operator.core.model.actions import Decision, shortest_wait
 from elasticjob_operator.core.model.observed import Defaults, Observed
 from elasticjob_operator.core.next_attempt import retry_job
 from elasticjob_operator.core.quota.waiting import why_no_pods
@@ -84,7 +84,7 @@ def _is_left_alone(observed: Observed) -> bool:
 
 
 def _begin(observed: Observed, now: float, defaults: Defaults) -> Decision | None:
-    """Validate the templates of a new job, write its first status, and create its master."""
+    """Validate the templates of a new job, and write its first status; then create its pods."""
     job = observed.job
     if job.status.phase is not None:
         return None
@@ -92,14 +92,15 @@ def _begin(observed: Observed, now: float, defaults: Defaults) -> Decision | Non
     if error := validation_error(job) or restart_rules_error(job):
         return finish_job(observed, status, "Failed", error, now)
     waits = job.spec.run_policy.suspend or why_stopped(job) or why_no_pods(observed, now)
-    if observed.masters or observed.last_refusal or waits:
+    if observed.pods or observed.last_refusal or waits:
         return Decision((*patches.job_status(job, status),))
-    # Of many jobs that are created together, each gets its master before any gets what its members
-    # need.
-    master = reconcile_master(observed, status, defaults=defaults, now=now)
-    return Decision(
-        (EnsureInfrastructure("First"), *patches.job_status(job, master.status), *master.creates)
+    # Plans begin when the job's size is stored.
+    begun = dataclasses.replace(
+        observed, job=replace(job, status=status), plans=(), scale_ins=(), scale_outs=()
     )
+    decision = reconcile_active_job(begun, now, defaults)
+    first = patches.job_status(job, status)
+    return dataclasses.replace(decision, actions=patches.with_earlier(first, decision.actions))
 
 
 def _clean_up(observed: Observed, now: float, defaults: Defaults) -> Decision | None:

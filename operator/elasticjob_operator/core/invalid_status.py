@@ -103,7 +103,8 @@ def _role_problems(observed: Observed, role: str) -> Iterator[str]:
     pods = observed.pods_of(role)
     used = {pod.index for pod in pods} | parse_indices(replica.started_indices)
     # A suspended role has no pods, but the names of its earlier pods must not be used again.
-    used |= {int(index) for index in replica.incarnation_by_index}
+    by_index = (replica.incarnation_by_index, replica.uncounted_by_index, replica.restarts_by_index)
+    used |= {int(index) for counts in by_index for index in counts}
     highest = max(used, default=-1)
     if replica.highest_index < highest:
         yield f"{path}.highestIndex: {replica.highest_index} is below {highest}, the index of a pod"

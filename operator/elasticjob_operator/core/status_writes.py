@@ -27,9 +27,10 @@ def decision_with_status(
 ) -> Decision:
     """Return the decision: prerequisites, then the status, then actions, then events.
 
-    Without actions, a status in which only counts have changed is written later.
+    If only counts have changed and nothing is to be done, the status is written later.
     """
-    if not actions and (wait := _seconds_until_counts_are_written(observed, status, now)):
+    is_idle = not actions and not prerequisites
+    if is_idle and (wait := _seconds_until_counts_are_written(observed, status, now)):
         return Decision((), shortest_wait(requeue_after, wait))
     status_write = patches.job_status(observed.job, status)
     return Decision((*prerequisites, *status_write, *actions, *events), requeue_after)

@@ -147,4 +147,17 @@ MUTATIONS = (
         "return parse_time(account_created) - parse_time(created) > _CLOCK_DIFFERENCE_SECONDS",
         "return False",
     ),
+    Mutation(
+        "a request more for each pod",
+        "operator/elasticjob_operator/pod_executor.py",
+        "        await _ensure_claims(self.kube, job, action.claims)\n",
+        "        await _ensure_claims(self.kube, job, action.claims)\n"
+        '        await self._exists(job, action.name, "")\n',
+    ),
+    Mutation(
+        "a job that ends begins a plan",
+        "operator/elasticjob_operator/core/active_job.py",
+        "    if (succeeded or failure) and scaling.planned is not None and may_begin_plan:\n",
+        "    if False:\n",
+    ),
 )

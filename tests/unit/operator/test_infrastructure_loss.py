@@ -58,7 +58,9 @@ def metadata_of(cluster: Cluster, resource: Resource, name: str) -> Metadata:
 
 
 @pytest.mark.guarantee("infrastructure-deleted-or-changed")
-async def test_no_member_is_created_before_deleted_objects_are_restored() -> None:
+async def test_no_member_is_created_before_deleted_objects_are_restored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster = await running(replicas=2)
     service = metadata_of(cluster, SERVICES, MASTER)
     cluster.kube.remove(SERVICES, MASTER)
@@ -66,12 +68,17 @@ async def test_no_member_is_created_before_deleted_objects_are_restored() -> Non
     changed: list[JobKey] = []
     watch(cluster, changed)._handler(SERVICES)(service, None)
     assert [key.name for key in changed] == [JOB]
+    created: list[str] = []
+    create = cluster.kube.create
+
+    async def recorded(resource: Resource, namespace: str | None, body: Any) -> Any:
+        created.append(body["metadata"]["name"])
+        return await create(resource, namespace, body)
+
+    monkeypatch.setattr(cluster.kube, "create", recorded)
     await cluster.settle()
     assert pod_names(cluster) == ["job-worker-0-1", "job-worker-1"]
-    again = cluster.kube.objects[SERVICES, MASTER]["metadata"]["uid"]
-    assert again < cluster.kube.objects[PODS, "job-worker-0-1"]["metadata"]["uid"], (
-        "UIDs count up here"
-    )
+    assert created.index(MASTER) < created.index("job-worker-0-1")
 
 
 @pytest.mark.guarantee("service-account-recreated")

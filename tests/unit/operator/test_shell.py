@@ -65,14 +65,14 @@ async def test_a_refusal_is_reported_in_the_jobs_status_until_it_ends(
 
 
 async def test_pods_that_a_quota_refuses_do_not_delay_the_next_step_of_a_plan() -> None:
-    cluster = Cluster(replicas=2)
+    cluster = Cluster(replicas=3)
     limit_pods(cluster, 1)
     await cluster.create(ELASTIC_JOBS, cluster._body)
     await cluster.operator.watch()
     with pytest.raises(Retry) as quota:
         await cluster.operator.reconciler.reconcile(KEY)
     assert quota.value.due is None
-    await cluster.apply(SCALE_PLANS, "fewer", replicaResourceSpecs={"worker": {"replicas": 1}})
+    await cluster.apply(SCALE_PLANS, "fewer", replicaResourceSpecs={"worker": {"replicas": 2}})
     await cluster.operator.watch()
     with pytest.raises(Retry) as quota:
         await cluster.operator.reconciler.reconcile(KEY)

@@ -21,7 +21,7 @@ from elasticjob_operator.core.members import backoff, more_memory
 from elasticjob_operator.core.members.failure_history import with_failure
 from elasticjob_operator.core.members.failure_policy import Failure, classify
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.observed import Observed, Pod
 
 
 @dataclass
@@ -114,6 +114,23 @@ def count_terminations(
             resources_by_index=counters.resources,
         ),
     )
+
+
+def are_to_be_counted(observed: Observed) -> bool:
+    """Return whether a member's latest pod has ended and the status does not count this yet."""
+    for role, replica in observed.job.status.replica_statuses.items():
+        ended = [pod for pod in observed.pods_of(role) if pod.training_ended]
+        if not ended or replica.removed:
+            continue
+        members = parse_indices(replica.indices) & parse_indices(replica.started_indices)
+        members -= parse_indices(replica.succeeded_indices)
+        latest = replica.incarnation_by_index
+        if any(
+            pod.index in members and pod.incarnation >= latest.get(str(pod.index), 0)
+            for pod in ended
+        ):
+            return True
+    return False
 
 
 def is_done(spec: ReplicaSpec, pod: Pod) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -11,7 +11,7 @@ from elasticjob_api.limits import MAX_MESSAGE_CHARACTERS
 from elasticjob_api.scaleplan import ScalePlan, ScalePlanStatus
 from elasticjob_api.scalers import ScaleIn, ScaleOut, ScalerStatus
 
-from elasticjob_operator.core.model.actions import Adopt, PatchJobStatus, PatchStatus
+from elasticjob_operator.core.model.actions import Action, Adopt, PatchJobStatus, PatchStatus
 from elasticjob_operator.core.model.observed import owner_reference
 
 Json = dict[str, Any]
@@ -30,6 +30,17 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
     return patch
 
 
+def combined(first: Json, second: Json) -> Json:
+    """Return the merge patch that has the effect of two, one after the other."""
+    patch = dict(first)
+    for key, value in second.items():
+        old = patch.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            value = combined(old, value)
+        patch[key] = value
+    return patch
+
+
 def job_status(job: ElasticJob, status: ElasticJobStatus) -> list[PatchJobStatus]:
     """Return the patch that gives the job this status; empty if it has it already."""
     if status == job.status:
@@ -40,6 +51,21 @@ def job_status(job: ElasticJob, status: ElasticJobStatus) -> list[PatchJobStatus
         before = {field: value for field, value in before.items() if value != 0}
     patch = difference(before, _within_bounds(status))
     return [PatchJobStatus(patch)] if patch else []
+
+
+def with_earlier(
+    earlier: Sequence[PatchJobStatus], actions: Sequence[Action]
+) -> tuple[Action, ...]:
+    """Return actions that first write an earlier status, on which they were decided.
+
+    Their own first write of the job's status has both.
+    """
+    for position, action in enumerate(actions):
+        if isinstance(action, PatchJobStatus):
+            for each in earlier:
+                action = PatchJobStatus(combined(dict(each.patch), dict(action.patch)))
+            return (*actions[:position], action, *actions[position + 1 :])
+    return (*earlier, *actions)
 
 
 def plan_status(plan: ScalePlan, status: ScalePlanStatus) -> list[PatchStatus]:

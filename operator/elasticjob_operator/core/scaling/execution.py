@@ -60,6 +60,7 @@ class ScalingResult:
         overrides: resources per role that the plan is setting for every member.
         avoided_nodes: by role and index of a new member, the nodes that its pod avoids.
         planned: the plan that begins now, or waits for quota; what it needs counts already.
+        first: what to do before the job's status is written: a plan that begins is stored first.
         actions: what to do after the job's status is written.
         requeue_after: seconds after which to decide again without a change; None for never.
     """
@@ -70,6 +71,7 @@ class ScalingResult:
     overrides: Mapping[str, Quantities] = field(default_factory=dict)
     avoided_nodes: Mapping[MemberKey, AvoidedNodes] = field(default_factory=dict)
     planned: ResolvedPlan | None = None
+    first: Sequence[Action] = ()
     actions: Sequence[Action] = ()
     requeue_after: float | None = None
 

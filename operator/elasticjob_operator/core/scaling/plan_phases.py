@@ -14,7 +14,7 @@ from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
 from elasticjob_operator.core.model import patches
-from elasticjob_operator.core.model.actions import Action, EmitEvent
+from elasticjob_operator.core.model.actions import Action, EmitEvent, PatchStatus
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import Indices, ResolvedPlan
 from elasticjob_operator.core.scaling import (
@@ -32,10 +32,11 @@ def begin(
     now: float,
     *,
     edited: Collection[str],
-) -> list[Action]:
-    """Store the resolved plan in its status, which every operator then executes.
+) -> tuple[ScalePlanStatus, list[PatchStatus], EmitEvent]:
+    """Return the status of a plan that begins, its write, and the event that announces it.
 
-    The plan does not write its size to the replicas of `edited` roles, which a later plan applies.
+    The status has the resolved plan, which every operator then executes. The plan does not write
+    its size to the replicas of `edited` roles, which a later plan applies.
     """
     change = completion_status.description(
         resolved.before, resolved.targets, resolved.resources, len(resolved.migrations)
@@ -64,10 +65,8 @@ def begin(
         status = begin_to_drain(observed, plan, status, resolved.before, resolved.targets, now)
     why = f"; {plan.spec.reason}" if plan.spec.reason else ""
     note = f"{plan.metadata.name} ({plan.spec.source}): {change}{why}"
-    return [
-        *patches.plan_status(plan, status),
-        EmitEvent("ScalingStarted", note, action="Scale", plan=plan.metadata),
-    ]
+    event = EmitEvent("ScalingStarted", note, action="Scale", plan=plan.metadata)
+    return status, patches.plan_status(plan, status), event
 
 
 def begin_to_drain(

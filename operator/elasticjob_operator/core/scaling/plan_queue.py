@@ -18,6 +18,7 @@ from elasticjob_api.scaleplan import FINISHED, PlanPhase, ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec.structs import replace
 
+from elasticjob_operator.core.members import terminations
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, CreatePlan, shortest_wait
 from elasticjob_operator.core.model.observed import Observed
@@ -54,10 +55,11 @@ def advance_scaling(
     now: float,
     *,
     why_waits: WhyPlanWaits = lambda _: "",
+    may_begin: bool = True,
 ) -> ScalingResult:
     """Advance the plan that is being executed.
 
-    If there is none, begin the next one or create its ScalePlan.
+    If there is none, and `may_begin`, begin the next one or create its ScalePlan.
     A plan for which `why_waits` returns a text stays in the queue, with this text as its message.
     """
     active = _active_plan(observed)
@@ -65,7 +67,7 @@ def advance_scaling(
     waiting, refusals = _refuse_newest(observed, _waiting(observed), now)
     if active is not None and all(action.uid != active.metadata.uid for action in orphans):
         result = _advance_active(observed, status, active, waiting, now)
-    elif orphans:
+    elif orphans or not may_begin:
         result = _without_active_plan(status)
     else:
         result = _start_next(observed, without_plan(status), waiting, now, why_waits)
@@ -193,6 +195,9 @@ def _start_next(
     superseded, waiting = _supersede_auto_plans(waiting, now)
     if not waiting:
         return _with_actions(_without_current_plan(result), superseded)
+    if terminations.are_to_be_counted(observed):
+        # Who has ended decides which members leave, so this decision counts them first.
+        return _with_actions(result, superseded)
     claimed = [
         item
         for item in waiting
@@ -201,7 +206,8 @@ def _start_next(
     head = (claimed or waiting)[0]
     prepare = [*superseded, *patches.adoption(observed.job, head)]
     if prepare:
-        # These change resourceVersions, which the writes that follow have as a precondition.
+        # These change resourceVersions, which the writes that follow have as a precondition. And a
+        # request that has begun must not outlive the job, for another one of its name.
         return _with_actions(result, prepare)
     if not isinstance(head, ScalePlan):
         return _with_actions(result, _plan_for_scaler(observed, head, now))
@@ -248,9 +254,15 @@ def _begin_plan(
         edited += [
             role for role, indices in resolved.targets.items() if len(indices) != roles[role].size
         ]
-    status = replace(result.status, current_plan=head.metadata.name)
-    begin = plan_phases.begin(observed, head, resolved, now, edited=edited)
-    return _with_actions(dataclasses.replace(result, status=status), begin)
+    status, begin, announcement = plan_phases.begin(observed, head, resolved, now, edited=edited)
+    # Its members get their pods in this decision; what else its first step does waits for the next.
+    begun = execution.advance(
+        observed,
+        replace(result.status, current_plan=head.metadata.name),
+        replace(head, status=status),
+        now,
+    )
+    return dataclasses.replace(begun, planned=resolved, first=begin, actions=(announcement,))
 
 
 def _keep_waiting(
