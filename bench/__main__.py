@@ -36,7 +36,15 @@ FIGURES = (
     Figure("neighbour_replaced_s", on_cluster(neighbours.replaced), goal=2.0),
     Figure("writes_per_worker", on_cluster(operator_writes.writes_per_worker), goal=1.2),
     Figure("writes_at_rest", on_cluster(operator_writes.writes_at_rest), goal=0),
-    Figure("decision_10000_ms", decisions.decision_10000, goal=200),
+    *(
+        Figure(f"{name}_{size}_ms", decisions.cpu_of(event, size), goal=goal)
+        for name, event, goal in (
+            ("decision", decisions.nothing_new, 2),
+            ("lost_member", decisions.lost_member, 10),
+            ("plan_of_10", decisions.plan, 40),
+        )
+        for size in (100, 1_000, 10_000)
+    ),
     Figure("master_shards_per_s", shards.shards_per_s, goal=10_000, at_least=True),
     Figure("report_step_us", step_reports.report_step, goal=10),
     Figure("training_overhead_pct", on_cluster(training_overhead.overhead, node=True), goal=2.0),

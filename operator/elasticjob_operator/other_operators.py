@@ -49,10 +49,13 @@ class OtherOperators:
         uid = job.metadata.uid
         if uid in self.store.shared_jobs:
             return
-        for pod in self.store.pods.of(identity_of(job)):
-            if (lease := self._other_lease(pod)) and pod.metadata.uid not in self._earlier_pods:
+        for lease, pods in self.store.pods.by_operator(identity_of(job)).items():
+            if lease in ("", self.lease):
+                continue
+            later = next((pods[each] for each in pods if each not in self._earlier_pods), None)
+            if later is not None:
                 self.store.shared_jobs.add(uid)
-                self._report(job, pod, lease)
+                self._report(job, later, lease)
                 return
 
     def _other_lease(self, pod: Pod) -> str:

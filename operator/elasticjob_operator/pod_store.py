@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from elasticjob_api import names
 from elasticjob_api.pod_identity import member_of_name
 
 from elasticjob_operator.core.model.actions import ResizePod
@@ -21,6 +22,7 @@ from elasticjob_operator.core.model.identity import (
     tampering,
 )
 from elasticjob_operator.core.model.observed import MemberKey, Pod
+from elasticjob_operator.core.model.pods import Pods
 
 
 @dataclass
@@ -28,19 +30,22 @@ class PodStore:
     """Pods by job and UID.
 
     Attributes:
-        tampered: by pod UID, which edited labels or owners contradict the pod's name.
         refused_resizes: by pod UID, the last resize that the API server refused, and why. A new
             operator process requests it once more.
     """
 
-    _pods: dict[JobIdentity, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
+    _pods: dict[JobIdentity, Pods] = field(default_factory=dict)
+    _cached: dict[str, Pod] = field(default_factory=dict)
+    _by_operator: dict[JobIdentity, dict[str, dict[str, Pod]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     _job_of: dict[str, JobIdentity] = field(default_factory=dict)
+    _tampered: dict[JobIdentity, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     _gone: dict[JobIdentity, dict[MemberKey, str]] = field(
         default_factory=lambda: defaultdict(dict)
     )
     _unconfirmed: dict[JobIdentity, set[str]] = field(default_factory=lambda: defaultdict(set))
     _kept: dict[JobIdentity, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
-    tampered: dict[str, str] = field(default_factory=dict)
     refused_resizes: dict[str, tuple[ResizePod, str]] = field(default_factory=dict)
 
     def update(self, before: Pod | None, after: Pod | None) -> JobIdentity | None:
@@ -60,21 +65,35 @@ class PodStore:
         if after is None:
             self._remove(job, pod)
             return job
+        self._uncache(job, uid)
         self._job_of[uid] = job
-        self.tampered.pop(uid, None)
         if why := tampering(after, job, member):
-            self.tampered[uid] = why
+            self._tampered[job][uid] = why
             after = restored(after, job, member)
         if self._gone[job].get((member.role, member.index)) == after.name:
             del self._gone[job][member.role, member.index]
-        self._pods[job][uid] = after
+        self._cached[uid] = after
+        self._pods.setdefault(job, Pods()).add(after)
+        self._by_operator[job].setdefault(_lease(after), {})[uid] = after
         return job
+
+    def _uncache(self, job: JobIdentity, uid: str) -> Pod | None:
+        """Remove a pod; return it as it was cached, or None."""
+        pod = self._cached.pop(uid, None)
+        if pod is None:
+            return None
+        self._pods[job].remove(pod)
+        self._tampered[job].pop(uid, None)
+        del self._by_operator[job][_lease(pod)][uid]
+        if not self._pods[job]:
+            for kept in (self._pods, self._tampered, self._by_operator):
+                kept.pop(job, None)
+        return pod
 
     def _remove(self, job: JobIdentity, pod: Pod) -> None:
         uid = pod.metadata.uid
-        last = self._pods[job].pop(uid, pod)
+        last = self._uncache(job, uid) or pod
         self._job_of.pop(uid, None)
-        self.tampered.pop(uid, None)
         self.refused_resizes.pop(uid, None)
         self._kept[job].pop(pod.name, None)
         member = member_of_name(job.name, pod.name)
@@ -104,9 +123,17 @@ class PodStore:
         for kept in (self._gone, self._unconfirmed, self._kept):
             kept.pop(job, None)
 
-    def of(self, job: JobIdentity) -> tuple[Pod, ...]:
-        """Return the pods of a job."""
-        return tuple(self._pods.get(job, {}).values())
+    def of(self, job: JobIdentity) -> Pods:
+        """Return the pods of a job, until the next change."""
+        return self._pods.get(job) or Pods()
+
+    def tampered(self, job: JobIdentity) -> Mapping[str, str]:
+        """Return by UID of a job's pod, which edited labels or owners contradict the pod's name."""
+        return self._tampered.get(job, {})
+
+    def by_operator(self, job: JobIdentity) -> Mapping[str, Mapping[str, Pod]]:
+        """Return by Lease of an operator the job's pods that it has created, by UID."""
+        return self._by_operator.get(job, {})
 
     def gone(self, job: JobIdentity) -> Mapping[MemberKey, str]:
         """Return by member the name of its latest pod that is certainly deleted."""
@@ -123,5 +150,9 @@ class PodStore:
     def on_node(self, node: str) -> Iterator[JobIdentity]:
         """Yield the jobs of the pods on a node."""
         for job, pods in self._pods.items():
-            if any(pod.spec.node_name == node for pod in pods.values()):
+            if node in pods.by_node:
                 yield job
+
+
+def _lease(pod: Pod) -> str:
+    return pod.metadata.annotations.get(names.ANNOTATION_OPERATOR, "")

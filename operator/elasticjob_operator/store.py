@@ -264,7 +264,7 @@ class Store:
             default_limits=default_limits(
                 self._limit_ranges.get(job.metadata.namespace, {}).values()
             ),
-            tampered=self.pods.tampered,
+            tampered=self.pods.tampered(identity),
             gone=self.pods.gone(identity),
             unconfirmed=self.pods.unconfirmed(identity),
             kept=self.pods.kept(identity),

@@ -17,6 +17,7 @@ from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.members.reconcile import MAX_CREATED_BYTES
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.pods import Pods
 from elasticjob_operator.core.scaling.resolve import resolve
 
 from tests.support.hostile_jobs import (
@@ -65,7 +66,7 @@ def work_of(shape: Shape) -> tuple[int, int]:
     )
     sizes = {"replicaResourceSpecs": {"worker": {"replicas": 2 * shape.members}}}
     plan = {"metadata": metadata("plan"), "spec": {"jobName": "job", **sizes}}
-    checked = partial(resolve, job, (), msgspec.convert(plan, ScalePlan))
+    checked = partial(resolve, job, Pods(), msgspec.convert(plan, ScalePlan))
     decision, calls = counted(partial(decide, observed, NOW, DEFAULTS))
     made = sum(
         len(msgspec.json.encode(action.body))

@@ -45,7 +45,7 @@ def job_scaling(job: ElasticJob, *, plan_unfinished: bool) -> JobScaling | None:
         objective=objective(job),
         cooldown=float(autoscaling.cooldown_seconds),
         plan_unfinished=plan_unfinished or job.status.current_plan is not None,
-        indices=read_indices(status.indices) - read_indices(status.succeeded_indices),
+        indices=frozenset(read_indices(status.indices) - read_indices(status.succeeded_indices)),
         roles={
             role: _role_resources(job, role)
             for role, each in job.spec.replica_specs.items()
@@ -168,7 +168,7 @@ def _role_resources(job: ElasticJob, role: str) -> RoleResources:
         bound,
         requests={name: amount for name, amount in requests.items() if amount},
         desired=desired(job, role),
-        indices=read_indices(status.indices) - read_indices(status.succeeded_indices),
+        indices=frozenset(read_indices(status.indices) - read_indices(status.succeeded_indices)),
     )
 
 

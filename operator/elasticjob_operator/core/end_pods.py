@@ -7,11 +7,11 @@ first, and drain within their grace period; then the master, whose state stays i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
-from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.indices import IndexSet, format_indices, parse_indices
 from elasticjob_api.roles import suspend_stage
 from elasticjob_api.scaleplan import FINISHED, ScalePlan
 from elasticjob_api.times import parse_time
@@ -34,8 +34,9 @@ def with_members_at_rest(observed: Observed) -> ReconcileResult:
     for role, pods in pods_by_role(observed).items():
         replica = result.status.replica_statuses[role]
         spec = observed.job.spec.replica_specs[role]
-        newly_succeeded = {pod.index for pod in pods if is_done(spec, pod)}
-        newly_succeeded &= parse_indices(replica.indices)
+        members = parse_indices(replica.indices)
+        done = [pod.index for pod in pods.ending.values() if is_done(spec, pod)]
+        newly_succeeded = IndexSet(index for index in done if index in members)
         succeeded = format_indices(parse_indices(replica.succeeded_indices) | newly_succeeded)
         # From here on a missing pod was deleted by the operator. After the resumption no restart
         # waits.
@@ -45,7 +46,7 @@ def with_members_at_rest(observed: Observed) -> ReconcileResult:
     return result
 
 
-def end_pods(result: ReconcileResult, job: ElasticJob, pods: Sequence[Pod], now: float) -> None:
+def end_pods(result: ReconcileResult, job: ElasticJob, pods: Iterable[Pod], now: float) -> None:
     """Delete the pods that end first, in the order of a suspension."""
     for pod in _first_to_end(job, pods):
         result.terminate(job, pod, now)
@@ -73,15 +74,16 @@ def _created(pod: Pod) -> float:
     return parse_time(created) if created else math.inf
 
 
-def _first_to_end(job: ElasticJob, pods: Sequence[Pod]) -> list[Pod]:
+def _first_to_end(job: ElasticJob, pods: Iterable[Pod]) -> list[Pod]:
     """Return the pods to delete now.
 
     Members that save their state end before those that may store it, the master last.
     """
+    pods = list(pods)
     members = [pod for pod in pods if pod.role != names.ROLE_MASTER]
     stages = {role: suspend_stage(job, role) for role in {pod.role for pod in members}}
     first = min(stages.values(), default=0)
-    return [pod for pod in members if stages[pod.role] == first] or list(pods)
+    return [pod for pod in members if stages[pod.role] == first] or pods
 
 
 def without_running_plan(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
@@ -114,9 +116,9 @@ def _with_size_of_spec(observed: Observed, status: ElasticJobStatus) -> ElasticJ
     sizes = sizes_to_return_to(observed)
     for role, replica in replicas.items():
         indices = parse_indices(replica.indices)
-        used = indices | {pod.index for pod in observed.pods_of(role)}
+        used = indices | observed.pods_of(role).present
         size = sizes.get(role, len(indices))
-        chosen = with_size(indices, size, used=used, keep=frozenset(), first=frozenset())
+        chosen = with_size(indices, size, used=used, keep=IndexSet(), first=IndexSet())
         replicas[role] = keep_only_members(replica, chosen)
     return replace(status, replica_statuses=replicas)
 

@@ -101,15 +101,13 @@ def _role_problems(observed: Observed, role: str) -> Iterator[str]:
     if replica.desired and not replica.indices:
         yield f"{path}.indices is empty, but desired is {replica.desired}"
     pods = observed.pods_of(role)
-    used = {pod.index for pod in pods} | parse_indices(replica.started_indices)
     # A suspended role has no pods, but the names of its earlier pods must not be used again.
     by_index = (replica.incarnation_by_index, replica.uncounted_by_index, replica.restarts_by_index)
-    used |= {int(index) for counts in by_index for index in counts}
-    highest = max(used, default=-1)
+    used = [int(index) for counts in by_index for index in counts]
+    highest = max([pods.highest_index, parse_indices(replica.started_indices).highest, *used])
     if replica.highest_index < highest:
         yield f"{path}.highestIndex: {replica.highest_index} is below {highest}, the index of a pod"
-    incarnations = [pod.incarnation for pod in pods] + [*replica.incarnation_by_index.values()]
-    newest = max(incarnations, default=0)
+    newest = max([pods.incarnations, *replica.incarnation_by_index.values()])
     yield from _counter_problem(replica.incarnations, newest, f"{path}.incarnations")
     yield from _quantity_problems(replica.resources, f"{path}.resources")
     for index, resources in replica.resources_by_index.items():

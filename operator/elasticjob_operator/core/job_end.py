@@ -130,8 +130,7 @@ def _with_present_pods(observed: Observed) -> ElasticJobStatus:
         role: replace(
             replica,
             started_indices=format_indices(
-                parse_indices(replica.started_indices)
-                & {pod.index for pod in observed.pods_of(role)}
+                parse_indices(replica.started_indices) & observed.pods_of(role).present
             ),
         )
         for role, replica in job.status.replica_statuses.items()

@@ -16,7 +16,7 @@ from elasticjob_api.elasticjob import (
     Phase,
     ReplicaStatus,
 )
-from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.indices import IndexSet, format_indices, is_index, parse_indices
 from elasticjob_api.times import format_time
 from msgspec.structs import replace
 
@@ -70,14 +70,13 @@ def initialized(observed: Observed, now: float) -> ElasticJobStatus:
 
 def _initial_role(observed: Observed, role: str) -> ReplicaStatus:
     pods = observed.pods_of(role)
-    present = frozenset(pod.index for pod in pods if not pod.finished)
     size = observed.job.spec.replica_specs[role].size
-    members = with_size(present, size, used=present, keep=frozenset(), first=frozenset())
+    members = with_size(pods.live, size, used=pods.live, keep=IndexSet(), first=IndexSet())
     return ReplicaStatus(
         desired=size,
         indices=format_indices(members),
-        highest_index=max((pod.index for pod in pods), default=-1),
-        incarnations=max((pod.incarnation for pod in pods), default=0),
+        highest_index=pods.highest_index,
+        incarnations=pods.incarnations,
     )
 
 
@@ -123,16 +122,11 @@ def of_present_generation(job: ElasticJob, status: ElasticJobStatus) -> ElasticJ
 def with_counts(observed: Observed, status: ElasticJobStatus) -> ElasticJobStatus:
     """Return the status with the current counts of pods."""
     job = observed.job
-    counts = {role: [0, 0] for role in status.replica_statuses}
-    for pod in observed.pods:
-        if pod.role in counts:
-            counts[pod.role][0] += not pod.finished and not pod.terminating
-            counts[pod.role][1] += pod.ready
     replicas = {
         role: replace(
             replica,
-            active=counts[role][0],
-            ready=counts[role][1],
+            active=observed.pods_of(role).active_count,
+            ready=observed.pods_of(role).ready_count,
             succeeded=len(parse_indices(replica.succeeded_indices)),
             failed=len(permanently_failed(job.spec.replica_specs[role], replica)),
             topology_domains=_topology_domains(observed, role, replica),
@@ -170,7 +164,8 @@ def _topology_domains(observed: Observed, role: str, replica: ReplicaStatus) -> 
     for pod in sorted(observed.pods_of(role), key=lambda pod: pod.index):
         labels = observed.node_labels.get(pod.spec.node_name)
         domain = labels.get(key) if labels is not None else stored.get(pod.index)
-        if domain is not None and pod.spec.node_name and not pod.finished and not pod.terminating:
+        is_placed = pod.spec.node_name and not pod.finished and not pod.terminating
+        if domain is not None and is_placed and is_index(pod.index):
             domains.setdefault(domain, []).append(pod.index)
     return {domain: format_indices(domains[domain]) for domain in list(domains)[:MAX_DOMAINS]}
 
@@ -289,8 +284,7 @@ def with_stop(
     return replace(
         status,
         phase=_RUNNING if status.phase == "Scaling" else status.phase,
-        message=f"stopping: {sum(not pod.finished for pod in observed.pods)} pods are draining; "
-        f"{cause}",
+        message=f"stopping: {observed.pods.live_count} pods are draining; {cause}",
         current_plan=None,
         retry_time=None,
         observed_generation=observed.job.metadata.generation,

@@ -15,9 +15,7 @@ _MAX_REASON_CHARACTERS = 500
 
 def needed_pods(observed: Observed, status: ElasticJobStatus) -> list[Pod]:
     """Return the pending pods of the master, and of roles with too few ready members."""
-    pending = [
-        pod for pod in observed.pods if pod.status.phase == "Pending" and not pod.terminating
-    ]
+    pending = observed.pods.pending
     needed = {
         role: role == names.ROLE_MASTER or has_too_few_members(observed.job, status, role)
         for role in {pod.role for pod in pending}

@@ -19,9 +19,9 @@ MUTATIONS = (
     ),
     Mutation(
         "the index of a pod that is still leaving is used again",
-        "operator/elasticjob_operator/core/members/reconcile.py",
-        "live = {pod.index for pod in pods if not pod.finished}",
-        "live = {pod.index for pod in pods if not pod.finished and not pod.terminating}",
+        "operator/elasticjob_operator/core/model/pods.py",
+        "any(not each.finished for each in pods)",
+        "any(not each.finished and not each.terminating for each in pods)",
     ),
     Mutation(
         "members that have succeeded are started again",
@@ -44,8 +44,8 @@ MUTATIONS = (
     Mutation(
         "a failure is counted each time it is seen",
         "operator/elasticjob_operator/core/members/terminations.py",
-        "elif pod is newest[pod.index] and not counters.include(pod.index, pod):",
-        "elif pod is newest[pod.index]:",
+        "elif pod is _newest(replica, pods, pod.index) and not counters.include(pod):",
+        "elif pod is _newest(replica, pods, pod.index):",
     ),
     Mutation(
         "the line is not in order of creation",
@@ -70,8 +70,8 @@ MUTATIONS = (
     Mutation(
         "a member goes before its replacement is ready",
         "operator/elasticjob_operator/core/scaling/migration.py",
-        "pod.ready for pod in pods_by_member[move.role, move.replacement]",
-        "True for _ in pods_by_member[move.role, move.replacement]",
+        "or move.replacement in pods.ready:",
+        "or move.replacement in pods.present:",
     ),
     Mutation(
         "an ended job continues",
@@ -90,8 +90,8 @@ MUTATIONS = (
     Mutation(
         "a rollback forgets whom the plan removed",
         "operator/elasticjob_operator/core/scaling/completion_status.py",
-        "restored = sorted(members.removed[role])[: len(unready)]",
-        "restored: list[int] = []",
+        "restored = IndexSet(islice(members.removed[role], len(unready)))",
+        "restored = IndexSet()",
     ),
     Mutation(
         "a deleted object returns by a late event",

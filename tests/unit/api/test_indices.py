@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from elasticjob_api.indices import MAX_TEXT, format_indices, parse_indices, read_indices
+from elasticjob_api.indices import MAX_TEXT, IndexSet, format_indices, parse_indices, read_indices
 from elasticjob_api.limits import MAX_INDEX, MAX_INDICES
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,3 +79,34 @@ def test_the_greatest_number_of_members_is_read() -> None:
     scattered = range(0, MAX_INDEX, MAX_INDEX // MAX_INDICES)
     assert parse_indices(format_indices(scattered)) == frozenset(scattered)
     assert len(format_indices(scattered)) <= MAX_TEXT
+
+
+@given(SETS, SETS)
+def test_sets_of_indices_are_compared_as_other_sets_are(
+    one: frozenset[int], other: frozenset[int]
+) -> None:
+    left = IndexSet(one)
+    right = IndexSet(other)
+    assert list(left) == sorted(one)
+    assert (left & right, left | right, left - right, left ^ right) == (
+        one & other,
+        one | other,
+        one - other,
+        one ^ other,
+    )
+    assert (len(left), bool(left), left.highest) == (len(one), bool(one), max(one, default=-1))
+    assert (left <= right, left == right, hash(left)) == (one <= other, one == other, hash(one))
+    assert [index for members in left.ranges() for index in members] == sorted(one)
+
+
+@given(SETS, st.integers(-2, 62) | st.integers(MAX_INDEX - 1, 10**30))
+def test_an_index_that_no_member_can_have_is_in_no_set(indices: frozenset[int], index: int) -> None:
+    changed = IndexSet(indices).with_index(index)
+    if 0 <= index <= MAX_INDEX:
+        assert changed == indices | {index}
+    else:
+        assert changed == indices
+        with pytest.raises(ValueError, match="is not from 0 to 100000"):
+            IndexSet([index])
+    assert changed.with_index(index, present=False) == indices - {index}
+    assert index not in changed.with_index(index, present=False)

@@ -14,6 +14,7 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.times import format_time
 from elasticjob_operator.core.deadlines import check_deadlines
 from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.pods import Pods
 
 START = 1_800_000_000.0
 Json = dict[str, Any]
@@ -40,7 +41,7 @@ def deadline_result(
         },
         ElasticJob,
     )
-    observed = Observed(job=job, pods=tuple(msgspec.convert(pod, Pod) for pod in pods))
+    observed = Observed(job=job, pods=Pods(msgspec.convert(pod, Pod) for pod in pods))
     failure, left = check_deadlines(observed, job.status, now)
     return failure.message if failure else None, left
 

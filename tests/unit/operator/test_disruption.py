@@ -15,6 +15,7 @@ from elasticjob_api.names import API_VERSION
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_kube.resources import ELASTIC_JOBS, NODES, PODS, SCALE_OUTS, SCALE_PLANS
 from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.pods import Pods
 from elasticjob_operator.core.scaling import disruption
 from elasticjob_operator.core.scaling.disruption import (
     CORDONED,
@@ -102,7 +103,7 @@ def observe(
     }
     return Observed(
         job=msgspec.convert(body, ElasticJob),
-        pods=tuple(msgspec.convert(pod, Pod) for pod in pods),
+        pods=Pods(msgspec.convert(pod, Pod) for pod in pods),
         plans=plans,
         leaving_nodes=leaving,
     )

@@ -12,6 +12,7 @@ from elasticjob_operator.core.manifests.validation import MAX_SPEC_BYTES, valida
 from elasticjob_operator.core.members.reconcile import MAX_CREATED_BYTES, MAX_CREATES
 from elasticjob_operator.core.model.actions import CreatePod, DeleteScaler, PatchStatus
 from elasticjob_operator.core.model.observed import Observed
+from elasticjob_operator.core.model.pods import Pods
 from elasticjob_operator.core.scaling.plan_queue import MAX_WAITING
 from elasticjob_operator.core.scaling.request_status import MAX_ENDED
 from elasticjob_operator.core.scaling.resolve import resolve
@@ -115,7 +116,7 @@ def test_resource_limits_are_checked_without_reading_every_container_of_every_me
 
     def work(containers: int) -> int:
         job = running_job(900, template=template_of(containers=containers), autoscaling=autoscaling)
-        return counted(lambda: resolve(job, (), plan))[1]
+        return counted(lambda: resolve(job, Pods(), plan))[1]
 
     more = 500
     calls_of_a_container = 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
+from elasticjob_api.indices import IndexSet
 from elasticjob_operator.core.model.patches import difference
-from elasticjob_operator.core.scaling.member_selection import free_indices
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,7 +39,7 @@ def test_a_difference_merged_into_the_old_is_the_new(
 
 @given(st.frozensets(st.integers(0, 30)), st.integers(0, 20))
 def test_new_members_get_the_lowest_free_indices(used: frozenset[int], number: int) -> None:
-    found = set(islice(free_indices(used), number))
+    found = set(islice(IndexSet(used).free(), number))
     assert len(found) == number
     assert not found & used
     assert all(index in found | used for index in range(max(found, default=0)))

@@ -14,6 +14,7 @@ from elasticjob_kube.resources import NODES, PODS
 from elasticjob_master.cluster.job_spec import domains
 from elasticjob_operator.core.job_status import with_counts
 from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.pods import Pods
 
 from tests.support.simulator.cluster import Cluster, job_body
 
@@ -104,6 +105,6 @@ def observed(node_labels: dict[str, dict[str, str]], *, members: int = 2) -> Obs
     ]
     return Observed(
         job=msgspec.convert(body, ElasticJob),
-        pods=tuple(msgspec.convert(pod, Pod) for pod in pods),
+        pods=Pods(msgspec.convert(pod, Pod) for pod in pods),
         node_labels=node_labels,
     )

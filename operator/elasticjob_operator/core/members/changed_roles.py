@@ -80,7 +80,7 @@ def _status_with_roles(observed: Observed) -> ElasticJobStatus:
                 highest_index=max(former.highest_index, replica.highest_index),
                 incarnations=max(former.incarnations, replica.incarnations),
             )
-    with_pods = {pod.role for pod in observed.pods} - {names.ROLE_MASTER}
+    with_pods = observed.pods.roles.keys() - {names.ROLE_MASTER}
     added = [role for role in job.spec.replica_specs if role not in roles]
     late = sorted(with_pods - roles.keys() - job.spec.replica_specs.keys())
     for role in [*added, *late]:
@@ -90,8 +90,8 @@ def _status_with_roles(observed: Observed) -> ElasticJobStatus:
             continue
         pods = observed.pods_of(role)
         roles[role] = ReplicaStatus(
-            highest_index=max([former.highest_index, *(pod.index for pod in pods)]),
-            incarnations=max([former.incarnations, *(pod.incarnation for pod in pods)]),
+            highest_index=max(former.highest_index, pods.highest_index),
+            incarnations=max(former.incarnations, pods.incarnations),
             removed=has_pods,
         )
     if roles == status.replica_statuses:
@@ -104,7 +104,7 @@ def _has_ended(observed: Observed, role: str, replica: ReplicaStatus) -> bool:
     """Return whether a removed role has no member, no pod and no plan in progress that names it."""
     return not (
         replica.indices
-        or any(pod.role == role for pod in observed.pods)
+        or role in observed.pods.roles
         or role in _roles_of_names(observed, {*observed.kept, *observed.unconfirmed})
         or any(role in plan.status.targets for plan in observed.plans if is_in_progress(plan))
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticjob_api import names
 from elasticjob_api.elasticjob import Completion, ElasticJob, ElasticJobStatus
 from elasticjob_api.frameworks import FRAMEWORKS
-from elasticjob_api.indices import parse_indices
+from elasticjob_api.indices import IndexSet, parse_indices
 
 from elasticjob_operator.core.members.terminations import permanently_failed
 from elasticjob_operator.core.model.plan import Indices
@@ -47,7 +47,7 @@ def why_it_cannot_succeed(job: ElasticJob, status: ElasticJobStatus, members: In
 
 
 def _role_succeeded(
-    job: ElasticJob, status: ElasticJobStatus, role: str, members: frozenset[int]
+    job: ElasticJob, status: ElasticJobStatus, role: str, members: IndexSet
 ) -> bool:
     """Return whether all members of a role have succeeded.
 
@@ -62,11 +62,11 @@ def _role_succeeded(
     return bool(may_lack_some) and members <= succeeded | _failed(job, status, role)
 
 
-def _succeeded(status: ElasticJobStatus, role: str) -> frozenset[int]:
+def _succeeded(status: ElasticJobStatus, role: str) -> IndexSet:
     return parse_indices(status.replica_statuses[role].succeeded_indices)
 
 
-def _failed(job: ElasticJob, status: ElasticJobStatus, role: str) -> frozenset[int]:
+def _failed(job: ElasticJob, status: ElasticJobStatus, role: str) -> IndexSet:
     return permanently_failed(job.spec.replica_specs[role], status.replica_statuses[role])
 
 

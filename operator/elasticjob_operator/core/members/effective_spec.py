@@ -70,7 +70,6 @@ def with_roles_of_status(observed: Observed) -> Observed:
     stored = job.status.replica_statuses
     if not stored:
         return observed
-    with_pods = {pod.role for pod in observed.pods}
     removed = {
         role
         for role, replica in stored.items()
@@ -79,7 +78,7 @@ def with_roles_of_status(observed: Observed) -> Observed:
     specs = {
         role: spec
         for role, spec in job.spec.replica_specs.items()
-        if role not in removed and (role in stored or role in with_pods)
+        if role not in removed and (role in stored or role in observed.pods.roles)
     }
     if not removed and len(specs) == len(job.spec.replica_specs):
         return observed

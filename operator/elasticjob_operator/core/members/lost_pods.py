@@ -31,7 +31,7 @@ def confirm_lost_pods(observed: Observed, now: float) -> list[Action]:
         *(name for name, at in observed.kept.items() if not 0 <= now - at < CHECK_SECONDS),
     }
     for role, replica in observed.job.status.replica_statuses.items():
-        present = {pod.index for pod in observed.pods_of(role)}
+        present = observed.pods_of(role).present
         for index in parse_indices(replica.started_indices) - present:
             name = last_pod_name(observed.job, role, index, replica)
             if observed.gone.get((role, index)) != name:
@@ -44,6 +44,8 @@ def delete_tampered_pods(observed: Observed) -> list[Action]:
 
     Services and watches select pods by these, so such a pod may be unreachable.
     """
+    if not observed.tampered:
+        return []
     tampered = [
         pod
         for pod in observed.pods

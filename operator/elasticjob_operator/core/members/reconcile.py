@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 from elasticjob_api.elasticjob import (
@@ -12,7 +12,7 @@ from elasticjob_api.elasticjob import (
     ReplicaSpec,
     ReplicaStatus,
 )
-from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.indices import IndexSet, format_indices, parse_indices
 from msgspec.structs import replace
 
 from elasticjob_operator.core.manifests.claims import member_claims
@@ -25,6 +25,7 @@ from elasticjob_operator.core.members.terminations import count_terminations, pe
 from elasticjob_operator.core.model.actions import CreatePod
 from elasticjob_operator.core.model.observed import Defaults, Observed, Pod
 from elasticjob_operator.core.model.plan import Indices, Quantities, with_plan_resources
+from elasticjob_operator.core.model.pods import RolePods
 
 MAX_CREATES = 500
 """Pods created by one decision.
@@ -92,18 +93,21 @@ def reconcile_members(
     return result
 
 
-def pods_by_role(observed: Observed) -> dict[str, list[Pod]]:
+def pods_by_role(observed: Observed) -> dict[str, RolePods]:
     """Return the members' pods of every role."""
-    grouped: dict[str, list[Pod]] = {role: [] for role in observed.job.status.replica_statuses}
-    for pod in observed.pods:
-        if pod.role in grouped:
-            grouped[pod.role].append(pod)
-    return grouped
+    return {role: observed.pods_of(role) for role in observed.job.status.replica_statuses}
 
 
-def keep_only_members(replica: ReplicaStatus, indices: frozenset[int]) -> ReplicaStatus:
+def keep_only_members(replica: ReplicaStatus, indices: IndexSet) -> ReplicaStatus:
     """Return the role's status with these members, and with entries for no other member."""
-    keep = {str(index) for index in indices}
+    by_index = (
+        replica.restarts_by_index,
+        replica.uncounted_by_index,
+        replica.back_off,
+        replica.resources_by_index,
+        replica.incarnation_by_index,
+    )
+    keep = {key for entries in by_index for key in entries if int(key) in indices}
     return replace(
         replica,
         desired=len(indices),
@@ -126,8 +130,8 @@ def _delete_pods(
     result: ReconcileResult,
     job: ElasticJob,
     role: str,
-    pods: Sequence[Pod],
-    staying: frozenset[int],
+    pods: RolePods,
+    staying: IndexSet,
     now: float,
 ) -> None:
     """Delete pods of no member, ended pods that are due, and all but the newest pod of a member."""
@@ -135,30 +139,39 @@ def _delete_pods(
     replica = result.status.replica_statuses[role]
     members = parse_indices(replica.indices)
     replaceable = staying - _finished_members(spec, replica)
-    indexed = [(pod.index, pod) for pod in pods]
-    newest: dict[int, Pod] = {}
-    for index, pod in indexed:
-        if not pod.finished and not pod.terminating:
-            other = newest.get(index)
-            newest[index] = pod if other is None or pod.incarnation > other.incarnation else other
-    for index, pod in indexed:
+    for pod in _pods_to_examine(pods, members):
         if pod.terminating:
             result.force_delete_if_stuck(pod, spec.pod_force_delete_seconds, now)
-        elif index not in members or (not pod.finished and pod is not newest[index]):
+        elif pod.index not in members or _has_newer(pods, pod):
             result.delete(pod)
-        elif pod.training_ended and index in replaceable and not may_be_retained(job, pod):
-            if wait := _back_off_seconds(spec, replica, index, now):
+        elif pod.training_ended and pod.index in replaceable and not may_be_retained(job, pod):
+            if wait := _back_off_seconds(spec, replica, pod.index, now):
                 result.requeue(wait)
             else:
                 result.delete(pod)
+
+
+def _pods_to_examine(pods: RolePods, members: IndexSet) -> Iterable[Pod]:
+    """Return the pods of a role except those that are a member's only one and run."""
+    few = pods.of_members(pods.shared | (pods.present - members))
+    by_uid = {pod.metadata.uid: pod for pod in few}
+    return (by_uid | pods.strays | pods.ending).values()
+
+
+def _has_newer(pods: RolePods, pod: Pod) -> bool:
+    """Return whether a pod runs although its member has a newer one that runs, too."""
+    if pod.finished:
+        return False
+    active = [each for each in pods.at(pod.index) if not each.finished and not each.terminating]
+    return pod is not max(active, key=lambda each: each.incarnation)
 
 
 def _create_pods(
     result: ReconcileResult,
     observed: Observed,
     role: str,
-    pods: Sequence[Pod],
-    staying: frozenset[int],
+    pods: RolePods,
+    staying: IndexSet,
     room: int,
     override: Quantities,
     defaults: Defaults,
@@ -167,13 +180,12 @@ def _create_pods(
     """Create missing pods, `room` pods of the role at most, under names that were never used."""
     spec = observed.job.spec.replica_specs[role]
     replica = result.status.replica_statuses[role]
-    live = {pod.index for pod in pods if not pod.finished}
-    room -= len(live & staying)
-    missing = staying - live - _finished_members(spec, replica)
+    room -= len(pods.live & staying)
+    missing = staying - pods.live - _finished_members(spec, replica)
     for index in missing:
         if wait := _back_off_seconds(spec, replica, index, now):
             result.requeue(wait)
-            missing -= {index}
+            missing = missing.with_index(index, present=False)
     highest = replica.highest_index
     incarnations = replica.incarnations
     chosen = sorted(missing)
@@ -186,12 +198,11 @@ def _create_pods(
         position = incarnations % len(missing)
         chosen = sorted(missing)[position : position + 1]
     by_index = _incarnations(replica, pods, staying)
-    ended = _by_index(pod for pod in pods if pod.finished)
     replica = replace(replica, incarnation_by_index=by_index)
     for index in chosen:
         first_use = index > highest
         last = last_pod_name(observed.job, role, index, replica)
-        if not first_use and not is_gone(observed, (role, index), last, ended.get(index, ())):
+        if not first_use and not is_gone(observed, (role, index), last, pods.at(index)):
             result.confirm.append(last)
             continue
         highest = max(highest, index)
@@ -225,22 +236,13 @@ def _creates_left(result: ReconcileResult, size: int) -> int:
     return min(MAX_CREATES - len(result.creates), max(by_size, least))
 
 
-def _incarnations(
-    replica: ReplicaStatus, pods: Iterable[Pod], members: frozenset[int]
-) -> dict[str, int]:
+def _incarnations(replica: ReplicaStatus, pods: RolePods, members: IndexSet) -> dict[str, int]:
     """Return the incarnation of each member's latest pod, also if an older operator created it."""
     known = dict(replica.incarnation_by_index)
-    for pod in pods:
+    for pod in pods.later.values():
         if pod.incarnation > known.get(str(pod.index), 0) and pod.index in members:
             known[str(pod.index)] = pod.incarnation
     return known
-
-
-def _by_index(pods: Iterable[Pod]) -> dict[int, list[Pod]]:
-    grouped: dict[int, list[Pod]] = {}
-    for pod in pods:
-        grouped.setdefault(pod.index, []).append(pod)
-    return grouped
 
 
 def _most_pods(spec: ReplicaSpec) -> int:
@@ -248,7 +250,7 @@ def _most_pods(spec: ReplicaSpec) -> int:
     return MAX_REPLICAS if spec.max_replicas is None else spec.max_replicas
 
 
-def _finished_members(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[int]:
+def _finished_members(spec: ReplicaSpec, replica: ReplicaStatus) -> IndexSet:
     """Return the members that get no more pods."""
     return parse_indices(replica.succeeded_indices) | permanently_failed(spec, replica)
 

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Set
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.indices import parse_indices
 from elasticjob_api.times import parse_time
 
 from elasticjob_operator.core.members.backoff import run_times
 from elasticjob_operator.core.members.failure_policy import is_counted
 from elasticjob_operator.core.model.observed import MemberKey, Observed, Pod
+from elasticjob_operator.core.model.plan import current_indices
 
 MAX_RETAINED_PODS = 10
 """Retained pods of a job, the newest ones: one for each restart of the default `backoffLimit`."""
@@ -25,18 +25,17 @@ MAX_RETAINED_PODS = 10
 
 def with_retained_apart(observed: Observed) -> Observed:
     """Return what is observed with the replaced failed pods in `retained` instead of `pods`."""
-    failed = {(pod.role, pod.index) for pod in observed.pods if pod.failed}
+    failed = [pod for pod in observed.pods.ending if pod.failed]
     if observed.job.status.phase is None or not failed:
         return observed
-    latest = _latest_incarnations(observed, failed)
+    latest = _latest_incarnations(observed, {(pod.role, pod.index) for pod in failed})
     retained = [
         pod
-        for pod in observed.pods
+        for pod in failed
         if pod.incarnation < latest.get((pod.role, pod.index), 0)
         and may_be_retained(observed.job, pod)
     ]
-    apart = {pod.metadata.uid for pod in retained}
-    pods = tuple(pod for pod in observed.pods if pod.metadata.uid not in apart)
+    pods = observed.pods.without(retained)
     return dataclasses.replace(observed, pods=pods, retained=tuple(retained))
 
 
@@ -66,15 +65,14 @@ def _latest_incarnations(observed: Observed, members: Set[MemberKey]) -> Mapping
     """
     status = observed.job.status
     latest = {(names.ROLE_MASTER, -1): status.master.incarnations - 1}
-    for role, replica in status.replica_statuses.items():
-        for index in parse_indices(replica.indices) & {
-            index for other, index in members if other == role
-        }:
+    present = current_indices(status)
+    for role, index in members:
+        if index in present.get(role, ()):
+            replica = status.replica_statuses[role]
             latest[role, index] = replica.incarnation_by_index.get(str(index), 0)
-    for pod in observed.pods:
-        member = pod.role, pod.index
-        if member in latest:
-            latest[member] = max(latest[member], pod.incarnation)
+    for role, index in latest:
+        incarnations = [pod.incarnation for pod in observed.pods_of(role).at(index)]
+        latest[role, index] = max([latest[role, index], *incarnations])
     return latest
 
 

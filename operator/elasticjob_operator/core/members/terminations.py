@@ -8,11 +8,10 @@ counted. So a pod that is observed again changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import BackOff, ElasticJob, ReplicaSpec, ReplicaStatus
-from elasticjob_api.indices import format_indices, parse_indices
+from elasticjob_api.indices import IndexSet, format_indices, is_index, parse_indices
 from elasticjob_api.limits import MAX_COUNTER
 from elasticjob_api.meta import Quantity
 from msgspec.structs import replace
@@ -22,14 +21,15 @@ from elasticjob_operator.core.members.failure_history import with_failure
 from elasticjob_operator.core.members.failure_policy import Failure, classify
 from elasticjob_operator.core.members.reconcile_result import JobFailure, ReconcileResult
 from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.pods import RolePods
 
 
 @dataclass
 class _Counters:
     """A role's counters by member index, with a note for each end that is counted."""
 
-    succeeded: set[int]
-    started: set[int]
+    succeeded: IndexSet
+    started: IndexSet
     restarts: dict[str, int]
     uncounted_restarts: dict[str, int]
     back_off: dict[str, BackOff]
@@ -49,12 +49,12 @@ class _Counters:
     def count(self, index: int) -> None:
         """Count an end of this member's pod against its limit."""
         _increment(self.restarts, index)
-        self.started.discard(index)
+        self.started = self.started.with_index(index, present=False)
 
     def count_uncounted(self, index: int) -> None:
         """Record an end of this member's pod that does not count against its limit."""
         _increment(self.uncounted_restarts, index)
-        self.started.discard(index)
+        self.started = self.started.with_index(index, present=False)
 
 
 def _increment(counts: dict[str, int], index: int) -> None:
@@ -65,39 +65,31 @@ def count_terminations(
     result: ReconcileResult,
     job: ElasticJob,
     role: str,
-    pods: Sequence[Pod],
-    staying: frozenset[int],
+    pods: RolePods,
+    staying: IndexSet,
     now: float,
 ) -> None:
     """Count the ended pods of a role, record events, and fail the job if a limit is exceeded."""
     spec = job.spec.replica_specs[role]
     replica = result.status.replica_statuses[role]
     counters = _Counters(
-        set(parse_indices(replica.succeeded_indices)),
-        set(parse_indices(replica.started_indices)),
+        parse_indices(replica.succeeded_indices),
+        parse_indices(replica.started_indices),
         dict(replica.restarts_by_index),
         dict(replica.uncounted_by_index),
         dict(replica.back_off),
         dict(replica.resources_by_index),
     )
-    # An older pod's end was counted before the newer one was created, maybe for a member since
-    # removed.
-    latest = replica.incarnation_by_index
-    newest = {
-        pod.index: pod
-        for pod in sorted(pods, key=lambda pod: pod.incarnation)
-        if pod.incarnation >= latest.get(str(pod.index), 0)
-    }
-    for pod in pods:
+    for pod in pods.ending.values():
         if pod.training_ended and pod.index in staying and pod.index not in counters.succeeded:
             if is_done(spec, pod):
-                counters.succeeded.add(pod.index)
-            elif pod is newest.get(pod.index) and not counters.include(pod):
+                counters.succeeded = counters.succeeded.with_index(pod.index)
+            elif pod is _newest(replica, pods, pod.index) and not counters.include(pod):
                 if pod.training_succeeded:
                     _count_success_to_repeat(counters, spec, pod, now)
                 else:
                     _count_failure(result, counters, spec, role, pod, now)
-    started = _count_vanished(counters, replica, newest, staying, now)
+    started = _count_vanished(counters, replica, pods, staying, now)
     result.record_event("MemberFailed", counters.counted_notes, warning=True)
     result.record_event("MemberInterrupted", counters.uncounted_notes)
     result.set_replica_status(
@@ -119,15 +111,17 @@ def count_terminations(
 def are_to_be_counted(observed: Observed) -> bool:
     """Return whether a member's latest pod has ended and the status does not count this yet."""
     for role, replica in observed.job.status.replica_statuses.items():
-        ended = [pod for pod in observed.pods_of(role) if pod.training_ended]
-        if not ended or replica.removed:
+        pods = observed.pods_of(role)
+        if not pods.ending or replica.removed:
             continue
         members = parse_indices(replica.indices) & parse_indices(replica.started_indices)
         members -= parse_indices(replica.succeeded_indices)
         latest = replica.incarnation_by_index
         if any(
-            pod.index in members and pod.incarnation >= latest.get(str(pod.index), 0)
-            for pod in ended
+            pod.training_ended
+            and pod.index in members
+            and pod.incarnation >= latest.get(str(pod.index), 0)
+            for pod in pods.ending.values()
         ):
             return True
     return False
@@ -146,11 +140,10 @@ def is_done(spec: ReplicaSpec, pod: Pod) -> bool:
     )
 
 
-def permanently_failed(spec: ReplicaSpec, replica: ReplicaStatus) -> frozenset[int]:
+def permanently_failed(spec: ReplicaSpec, replica: ReplicaStatus) -> IndexSet:
     """Return the members that have used up their restarts and get no more pods."""
-    return frozenset(
-        int(index) for index, n in replica.restarts_by_index.items() if n > spec.restart_limit
-    )
+    failed = [int(key) for key, n in replica.restarts_by_index.items() if n > spec.restart_limit]
+    return IndexSet(index for index in failed if is_index(index))
 
 
 def _count_success_to_repeat(counters: _Counters, spec: ReplicaSpec, pod: Pod, now: float) -> None:
@@ -223,20 +216,33 @@ def _fail_job_above_limit(
         )
 
 
+def _newest(replica: ReplicaStatus, pods: RolePods, index: int) -> Pod | None:
+    """Return the newest pod of a member; None if its last one is not among its pods.
+
+    An older pod's end was counted before the newer one was created, maybe for a member since
+    removed.
+    """
+    latest = replica.incarnation_by_index.get(str(index), 0)
+    found = [pod for pod in pods.at(index) if pod.incarnation >= latest]
+    return max(reversed(found), key=lambda pod: pod.incarnation, default=None)
+
+
 def _count_vanished(
     counters: _Counters,
     replica: ReplicaStatus,
-    newest: Mapping[int, Pod],
-    staying: frozenset[int],
+    pods: RolePods,
+    staying: IndexSet,
     now: float,
-) -> frozenset[int]:
+) -> IndexSet:
     """Count the pods that have vanished.
 
     Return the members with a pod whose end is not counted yet.
     """
     started = parse_indices(replica.started_indices)
-    vanished = (started & staying) - newest.keys() - counters.succeeded
-    for index in sorted(vanished):
+    replaced = map(int, replica.incarnation_by_index)
+    outdated = [index for index in replaced if _newest(replica, pods, index) is None]
+    with_newest = pods.present - IndexSet(index for index in outdated if index in pods.present)
+    for index in (started & staying) - with_newest - counters.succeeded:
         key = str(index)
         counters.count_uncounted(index)
         before = counters.back_off.get(key)
@@ -246,7 +252,11 @@ def _count_vanished(
         counters.uncounted_notes.append(
             f"the pod of index {index} has vanished; not counted, {consequence}"
         )
-    not_counted_yet = frozenset(
-        index for index, pod in newest.items() if index in staying and not counters.include(pod)
+    counted = IndexSet(
+        pod.index
+        for pod in pods.ending.values()
+        if pod.index in staying
+        and pod is _newest(replica, pods, pod.index)
+        and counters.include(pod)
     )
-    return not_counted_yet | (started - staying)
+    return (with_newest & staying) - counted | (started - staying)

@@ -18,6 +18,7 @@ from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec import field
 
 from elasticjob_operator.core.model.actions import ResizePod
+from elasticjob_operator.core.model.pods import Pods, RolePods
 from elasticjob_operator.core.model.workload import Quota
 
 
@@ -314,7 +315,7 @@ class Observed:
     """
 
     job: ElasticJob
-    pods: tuple[Pod, ...] = ()
+    pods: Pods = dataclasses.field(default_factory=Pods)
     retained: tuple[Pod, ...] = ()
     plans: tuple[ScalePlan, ...] = ()
     scale_ins: tuple[ScaleIn, ...] = ()
@@ -337,9 +338,9 @@ class Observed:
     kept: Mapping[str, float] = dataclasses.field(default_factory=dict)
     quota: Quota | None = None
 
-    def pods_of(self, role: str) -> list[Pod]:
+    def pods_of(self, role: str) -> RolePods:
         """Return the pods of one role; a member may have none, or two for a time."""
-        return [pod for pod in self.pods if pod.role == role]
+        return self.pods.of(role)
 
     @cached_property
     def requests(self) -> Mapping[RequestKey, ScaleIn | ScaleOut]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticjob_api.elasticjob import ElasticJobStatus
-from elasticjob_api.indices import parse_indices
+from elasticjob_api.indices import IndexSet, parse_indices
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import Migration, PlanPhase
 
-Indices = dict[str, frozenset[int]]
+Indices = dict[str, IndexSet]
 """Member indices by role."""
 Quantities = dict[str, int | str]
 """Quantities by resource name, such as `{"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": 1}`."""
@@ -52,7 +52,7 @@ def current_indices(status: ElasticJobStatus) -> Indices:
 def staying_indices(status: ElasticJobStatus) -> Indices:
     """Return the same without members of removed roles, which are not replaced."""
     return {
-        role: frozenset() if status.replica_statuses[role].removed else indices
+        role: IndexSet() if status.replica_statuses[role].removed else indices
         for role, indices in current_indices(status).items()
     }
 

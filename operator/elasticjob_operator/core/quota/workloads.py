@@ -12,7 +12,6 @@ admitted, never because none exists.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -158,7 +157,7 @@ def _report(
     counts = current.counts()
     before = current.reclaimed()
     needed = {name: demand[name].count if name in demand else 0 for name in counts}
-    live = Counter(pod.role for pod in observed.pods if not pod.finished)
+    live = {name: observed.pods_of(name).live_count for name in counts}
     after = {
         name: before.get(name, 0) + max(count - max(needed[name], live[name]), 0)
         for name, count in counts.items()

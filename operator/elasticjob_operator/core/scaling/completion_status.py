@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from elasticjob_api.elasticjob import ElasticJobStatus
-from elasticjob_api.indices import parse_indices
+from elasticjob_api.indices import IndexSet, parse_indices
 from elasticjob_api.quantity import parse_quantity
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from elasticjob_operator.core.model.actions import Action, WriteBackReplicas
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import Indices, Quantities
+from elasticjob_operator.core.model.pods import Pods
 from elasticjob_operator.core.scaling import drain, migration, progress_messages, resize
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
@@ -29,9 +31,9 @@ def rollback_targets(
     """Return the targets with a removed member in place of each new one that is not ready."""
     targets: Indices = {}
     for role, indices in members.targets.items():
-        unready = frozenset(index for name, index in not_ready if name == role)
-        restored = sorted(members.removed[role])[: len(unready)]
-        targets[role] = (indices - unready) | frozenset(restored)
+        unready = IndexSet(index for name, index in not_ready if name == role)
+        restored = IndexSet(islice(members.removed[role], len(unready)))
+        targets[role] = (indices - unready) | restored
     return targets
 
 
@@ -89,9 +91,7 @@ def write_back_replicas(
     return writes
 
 
-def with_role_resources(
-    status: ElasticJobStatus, plan: ScalePlan, pods: Sequence[Pod]
-) -> ElasticJobStatus:
+def with_role_resources(status: ElasticJobStatus, plan: ScalePlan, pods: Pods) -> ElasticJobStatus:
     """Return the job's status with the resources that all members of a role have now.
 
     A member that got more memory during the plan, because it ran out of it, keeps that. An Auto
@@ -104,8 +104,8 @@ def with_role_resources(
                 str(pod.index),
                 parse_quantity(pod.container.resources.requests.get("memory", 0)),
             )
-            for pod in pods
-            if pod.role == role and pod.spec.containers
+            for pod in pods.of(role)
+            if pod.spec.containers
         }
         by_index: dict[str, Quantities] = {}
         for index, own in replicas[role].resources_by_index.items():
@@ -136,25 +136,23 @@ def with_resources_by_index(
 
 
 def final_status(
-    status: ScalePlanStatus, phase: PlanPhase, message: str, now: float, *, pods: Sequence[Pod]
+    status: ScalePlanStatus, phase: PlanPhase, message: str, now: float, *, pods: Pods
 ) -> ScalePlanStatus:
     """Return the plan's final status, with the pods that the plan has created or resized."""
-    targets = {role: parse_indices(text) for role, text in status.targets.items()}
     new = {
-        (role, index)
-        for role, indices in targets.items()
-        for index in indices - parse_indices(status.before.get(role, ""))
+        role: parse_indices(text) - parse_indices(status.before.get(role, ""))
+        for role, text in status.targets.items()
     }
-    new |= {(move.role, move.replacement) for move in migration.done(status)}
-    present = {pod.name for pod in pods}
+    for move in migration.done(status):
+        new[move.role] = new.get(move.role, IndexSet()).with_index(move.replacement)
     return replace(
         status,
         phase=phase,
         message=message,
         waiting_for="",
         draining_pods=[],
-        created_pods=drain.limited(pod.name for pod in pods if (pod.role, pod.index) in new),
-        resized_pods=[name for name in status.resized_pods if name in present],
+        created_pods=drain.limited(pod.name for pod in pods.of_members(new)),
+        resized_pods=[name for name in status.resized_pods if name in pods.by_name],
         completion_time=format_time(now),
     )
 

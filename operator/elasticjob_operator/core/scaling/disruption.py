@@ -119,9 +119,15 @@ def leaving_reason(node: Node) -> str | None:
 
 def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
     """Return the creation of a plan for members that must leave and that no plan names yet."""
+    pods = observed.pods
+    on_leaving_nodes = (
+        pod
+        for node in pods.by_node.keys() & observed.leaving_nodes.keys()
+        for pod in pods.by_node[node].values()
+    )
     affected = {
         pod.name: (pod, why)
-        for pod in observed.pods
+        for pod in (*pods.disrupted.values(), *on_leaving_nodes)
         if (why := _disruption_reason(observed, pod)) is not None
     }
     if not affected:
@@ -137,14 +143,13 @@ def plans_for_disruptions(observed: Observed) -> list[CreatePlan]:
     leaving = [affected[name] for name in must_leave if name not in known][:MAX_PODS_PER_PLAN]
     if not leaving:
         return []
-    pods = [pod for pod, _ in leaving]
     return [
         plan_for_pods(
             observed.job,
             "disruption",
             leaving,
-            remove_pods=[PodToRemove(name=pod.name) for pod in pods],
-            create_pods=[_replacement(observed.job, pod) for pod in pods],
+            remove_pods=[PodToRemove(name=pod.name) for pod, _ in leaving],
+            create_pods=[_replacement(observed.job, pod) for pod, _ in leaving],
         )
     ]
 
@@ -172,7 +177,9 @@ def plan_for_pods(
 def without_gone_pods(observed: Observed, plan: ScalePlan) -> ScalePlan:
     """Return a Disruption plan without pods that have ended, whose members restart anyway."""
     members = staying_indices(observed.job.status)
-    staying = {pod.name for pod in observed.pods if is_running_member(pod, members)}
+    entries = (*plan.spec.migrate_pods, *plan.spec.remove_pods)
+    named = observed.pods.named({entry.name for entry in entries if entry.name is not None})
+    staying = {pod.name for pod in named if is_running_member(pod, members)}
     migrating = [
         entry for entry in plan.spec.migrate_pods if entry.name is None or entry.name in staying
     ]
@@ -197,9 +204,10 @@ def is_empty(plan: ScalePlan) -> bool:
 
 def plans_to_keep(observed: Observed) -> frozenset[str]:
     """Return the names of plans that name an existing pod; without them it would get another."""
-    present = {pod.name for pod in observed.pods}
     return frozenset(
-        plan.metadata.name for plan in observed.plans if not present.isdisjoint(named_pods(plan))
+        plan.metadata.name
+        for plan in observed.plans
+        if not observed.pods.by_name.keys().isdisjoint(named_pods(plan))
     )
 
 

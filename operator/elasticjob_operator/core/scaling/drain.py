@@ -38,18 +38,16 @@ def pods_to_drain(job: ElasticJob, pods: Iterable[Pod]) -> list[str]:
 
 def not_drained(observed: Observed, draining: Collection[str]) -> list[str]:
     """Return the names of those draining pods whose training has not ended."""
-    return sorted(
-        pod.name for pod in observed.pods if pod.name in draining and not pod.training_ended
-    )
+    pods = observed.pods.named(draining)
+    return sorted(pod.name for pod in pods if not pod.training_ended)
 
 
 def with_members_of(observed: Observed, members: Indices, pods: Collection[str]) -> Indices:
     """Return members per role, together with the members of these pods."""
-    added: dict[str, set[int]] = {role: set() for role in members}
-    for pod in observed.pods:
-        if pod.name in pods:
-            added[pod.role].add(pod.index)
-    return {role: indices | added[role] for role, indices in members.items()}
+    with_pods = dict(members)
+    for pod in observed.pods.named(pods):
+        with_pods[pod.role] = with_pods[pod.role].with_index(pod.index)
+    return with_pods
 
 
 def drain_seconds(observed: Observed, plan: ScalePlan, roles: Iterable[str]) -> int:

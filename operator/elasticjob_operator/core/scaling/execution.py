@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticjob_api.elasticjob import ElasticJobStatus
+from elasticjob_api.indices import IndexSet
 from elasticjob_api.scaleplan import PlanPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
@@ -85,7 +86,7 @@ def advance(
     result = ScalingResult(
         status=with_membership(status, plan, members),
         staying={
-            role: indices - failed.get(role, frozenset())
+            role: indices - failed.get(role, IndexSet())
             for role, indices in members.staying.items()
         },
         counted=members.counted,
@@ -311,15 +312,14 @@ class _Execution:
         else:
             reached = resize.resources_reached(observed, plan, self.members, not_resized)
             status = completion_status.with_resources_by_index(status, reached)
-        pods = [pod for pod in observed.pods if pod not in not_resized]
+        pods = observed.pods.without(not_resized)
         ended = self._act(plan_phases.end(plan, phase, message, self.now, pods=pods))
         return dataclasses.replace(ended, status=status)
 
     def _drain_seconds_left(self) -> float:
         """Return how long the draining pods may still train; they began when the script ended."""
         status = self.plan.status
-        pods = self.observed.pods
-        roles = {pod.role for pod in pods if pod.name in status.draining_pods}
+        roles = {pod.role for pod in self.observed.pods.named(status.draining_pods)}
         since = status.start_time or format_time(self.now)
         if status.script is not None and status.script.completion_time is not None:
             since = status.script.completion_time
@@ -328,12 +328,12 @@ class _Execution:
 
     def _removed_pods_left(self) -> list[str]:
         """Return the pods of members that this plan, not an earlier one, removed or replaced."""
-        left: set[MemberKey] = set()
-        for role, indices in self.members.indices.items():
-            moves = [move for move in self.plan.status.migrations if move.role == role]
-            named = {index for move in moves for index in (move.index, move.replacement)}
-            left |= {(role, index) for index in (self.members.before[role] | named) - indices}
-        return sorted(pod.name for pod in self.observed.pods if (pod.role, pod.index) in left)
+        had = dict(self.members.before)
+        for move in self.plan.status.migrations:
+            if move.role in had:
+                had[move.role] = had[move.role].with_index(move.index).with_index(move.replacement)
+        left = {role: had[role] - indices for role, indices in self.members.indices.items()}
+        return sorted(pod.name for pod in self.observed.pods.of_members(left))
 
     def _write(
         self, status: ScalePlanStatus, *, requeue_after: float | None = None

@@ -5,46 +5,37 @@ The lowest free indices join. Members that have succeeded leave first, then the 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from itertools import count, islice
+from itertools import islice
 
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_api.indices import parse_indices
+from elasticjob_api.indices import IndexSet, parse_indices
 
 
-def free_indices(used: Container[int]) -> Iterator[int]:
-    """Yield the indices that are not used, the lowest first."""
-    return (index for index in count() if index not in used)
-
-
-def dispensable_members(job: ElasticJob, role: str) -> frozenset[int]:
+def dispensable_members(job: ElasticJob, role: str) -> IndexSet:
     """Return the members of a role that leave first: those that have succeeded.
 
     With `completion.minSucceeded` it is empty, because the success of a member that leaves no
     longer counts.
     """
     if job.spec.replica_specs[role].completion.min_succeeded is not None:
-        return frozenset()
+        return IndexSet()
     return parse_indices(job.status.replica_statuses[role].succeeded_indices)
 
 
-def members_to_remove(
-    indices: frozenset[int], number: int, *, first: frozenset[int]
-) -> frozenset[int]:
+def members_to_remove(indices: IndexSet, number: int, *, first: IndexSet) -> IndexSet:
     """Return the indices of this number of members that leave, those of `first` before others."""
-    return frozenset(
-        sorted(indices, key=lambda index: (index in first, index), reverse=True)[:number]
-    )
+    chosen = sorted(indices & first, reverse=True) + sorted(indices - first, reverse=True)
+    return IndexSet(chosen[:number])
 
 
 def with_size(
-    indices: frozenset[int],
+    indices: IndexSet,
     replicas: int,
     *,
-    used: frozenset[int],
-    keep: frozenset[int],
-    first: frozenset[int],
-) -> frozenset[int]:
+    used: IndexSet,
+    keep: IndexSet,
+    first: IndexSet,
+) -> IndexSet:
     """Return the members of a role that is to have `replicas` of them.
 
     Args:
@@ -56,5 +47,5 @@ def with_size(
     """
     surplus = len(indices) - replicas
     if surplus <= 0:
-        return indices | frozenset(islice(free_indices(used), -surplus))
+        return indices | IndexSet(islice(used.free(), -surplus))
     return indices - members_to_remove(indices - keep, surplus, first=first)

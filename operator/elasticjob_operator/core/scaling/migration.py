@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
-from elasticjob_api.indices import parse_indices
+from elasticjob_api.indices import IndexSet, parse_indices
 from elasticjob_api.scaleplan import Migration, MigrationPhase, ScalePlan, ScalePlanStatus
 from elasticjob_api.times import format_time, parse_time
 from msgspec.structs import replace
@@ -21,10 +21,8 @@ from elasticjob_operator.core.model.actions import shortest_wait
 from elasticjob_operator.core.model.observed import Observed, Pod
 from elasticjob_operator.core.model.plan import Indices
 from elasticjob_operator.core.scaling import drain, node_conditions, progress_messages, resize
-from elasticjob_operator.core.scaling.member_selection import free_indices
 from elasticjob_operator.core.scaling.plan_membership import PlanMembership
 
-_PodsByMember = defaultdict[tuple[str, int], list[Pod]]
 _SUCCEEDED = "the member has finished its work"
 _MAX_REASON_LENGTH = 256
 """Characters of the reason for one member.
@@ -62,11 +60,11 @@ def failed_replacements(observed: Observed, plan: ScalePlan) -> Indices:
     }
     if not starting:
         return {}
-    found: dict[str, set[int]] = defaultdict(set)
-    for (role, index), pods in _group_by_member(observed).items():
-        if (role, index) in starting and _failure(observed, pods):
-            found[role].add(index)
-    return {role: frozenset(indices) for role, indices in found.items()}
+    found: Indices = defaultdict(IndexSet)
+    for role, index in starting:
+        if _failure(observed, observed.pods_of(role).at(index)):
+            found[role] = found[role].with_index(index)
+    return found
 
 
 def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[tuple[str, int], AvoidedNodes]:
@@ -83,13 +81,14 @@ def avoided_nodes(observed: Observed, plan: ScalePlan) -> dict[tuple[str, int], 
     if not named:
         return {}
     required = node_conditions.nodes_to_avoid(observed, plan)
+    starting = [move for move in plan.status.migrations if move.phase == "Starting"]
     nodes = {
         (pod.role, pod.index): (pod.spec.node_name,)
-        for pod in observed.pods
+        for move in starting
+        for pod in observed.pods_of(move.role).at(move.index)
         if pod.spec.node_name
         and not named.isdisjoint(((pod.name, None, None), (None, pod.role, pod.index)))
     }
-    starting = [move for move in plan.status.migrations if move.phase == "Starting"]
     return {
         (move.role, move.replacement): AvoidedNodes(preferred, required)
         for move in starting
@@ -103,14 +102,13 @@ def advance(
     """Return the plan's status with every migration advanced, and the seconds until the next."""
     status = plan.status
     wait = None
-    pods_by_member = _group_by_member(observed)
     draining = set(status.draining_pods)
     removed = set(status.removed_pods)
     forced = set[str]()
     moves: list[Migration] = []
     for move in status.migrations:
-        old = pods_by_member[move.role, move.index]
-        moved, left = _advance_one(observed, plan, move, pods_by_member, draining, now)
+        old = observed.pods_of(move.role).at(move.index)
+        moved, left = _advance_one(observed, plan, move, draining, now)
         if moved.phase == "Draining" != move.phase:
             draining.update(drain.pods_to_drain(observed.job, old))
             removed.update(pod.name for pod in old if pod.name not in draining)
@@ -140,8 +138,8 @@ def begin_next(
 ) -> ScalePlanStatus:
     """Return the plan's status with one more migration; `why` it is not resized in place."""
     role, index = member
-    used = members.indices[role] | {pod.index for pod in observed.pods_of(role)}
-    replacement = next(free_indices(used))
+    used = members.indices[role] | observed.pods_of(role).present
+    replacement = next(used.free())
     text = why[:_MAX_REASON_LENGTH] if len(plan.status.migrations) < drain.MAX_NAMES_LISTED else ""
     move = Migration(
         role=role,
@@ -165,7 +163,6 @@ def _advance_one(
     observed: Observed,
     plan: ScalePlan,
     move: Migration,
-    pods_by_member: _PodsByMember,
     draining: Collection[str],
     now: float,
 ) -> tuple[Migration, float | None]:
@@ -175,11 +172,11 @@ def _advance_one(
             return _with_phase(move, "Undone", now, "it was not begun"), None
         return _with_phase(move, "Starting", now), None
     if move.phase == "Starting":
-        return _advance_starting(observed, plan, move, pods_by_member, now)
+        return _advance_starting(observed, plan, move, now)
     if move.phase == "Draining":
         waiting = any(
             pod.name in draining and not pod.training_ended
-            for pod in pods_by_member[move.role, move.index]
+            for pod in observed.pods_of(move.role).at(move.index)
         )
         left = _seconds_left(move, drain.drain_seconds(observed, plan, [move.role]), now)
         return (move, left) if waiting and left > 0 else (_with_phase(move, "Done", now), None)
@@ -187,17 +184,16 @@ def _advance_one(
 
 
 def _advance_starting(
-    observed: Observed, plan: ScalePlan, move: Migration, pods_by_member: _PodsByMember, now: float
+    observed: Observed, plan: ScalePlan, move: Migration, now: float
 ) -> tuple[Migration, float | None]:
     """Drain the old member if the replacement is ready; else wait, or undo the migration."""
     succeeded = parse_indices(observed.job.status.replica_statuses[move.role].succeeded_indices)
     if move.index in succeeded:
         return _with_phase(move, "Undone", now, _SUCCEEDED), None
-    if move.replacement in succeeded or any(
-        pod.ready for pod in pods_by_member[move.role, move.replacement]
-    ):
+    pods = observed.pods_of(move.role)
+    if move.replacement in succeeded or move.replacement in pods.ready:
         return _with_phase(move, "Draining", now), None
-    if failure := _failure(observed, pods_by_member[move.role, move.replacement]):
+    if failure := _failure(observed, pods.at(move.replacement)):
         return _with_phase(
             move, "Undone", now, f"its replacement failed: {failure}"[:_MAX_REASON_LENGTH]
         ), None
@@ -231,10 +227,3 @@ def _with_phase(move: Migration, phase: MigrationPhase, now: float, message: str
 
 def _seconds_left(move: Migration, seconds: int, now: float) -> float:
     return parse_time(move.since or format_time(now)) + seconds - now
-
-
-def _group_by_member(observed: Observed) -> _PodsByMember:
-    pods_by_member: _PodsByMember = defaultdict(list)
-    for pod in observed.pods:
-        pods_by_member[pod.role, pod.index].append(pod)
-    return pods_by_member

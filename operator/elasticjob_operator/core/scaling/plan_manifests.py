@@ -7,7 +7,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob, ElasticJobStatus
-from elasticjob_api.indices import parse_indices
+from elasticjob_api.indices import IndexSet, parse_indices
 from elasticjob_api.limits import MAX_ROLES
 from elasticjob_api.scaleplan import PodToCreate, PodToRemove, RolePlan, ScalePlanSpec
 from elasticjob_api.scalers import ScaleIn, ScaleOut
@@ -141,7 +141,7 @@ def _count_to_add(job: ElasticJob, scaler: ScaleOut) -> int:
     return count
 
 
-def _indices_to_remove(observed: Observed, scaler: ScaleIn) -> frozenset[int]:
+def _indices_to_remove(observed: Observed, scaler: ScaleIn) -> IndexSet:
     job = observed.job
     role = scaler.spec.role
     count = scaler.spec.count
@@ -155,11 +155,10 @@ def _indices_to_remove(observed: Observed, scaler: ScaleIn) -> frozenset[int]:
         prefix = f"spec.count: {count} fewer than {len(indices)}: "
         check_bounds(job, role, len(indices) - count, prefix=prefix)
         return members_to_remove(indices, count, first=dispensable_members(job, role))
-    by_name = {pod.name: pod for pod in observed.pods}
     removed: set[int] = set()
     for position, name in enumerate(pod_names):
         field = f"spec.podNames[{position}]"
-        pod_role, index = member_of(job, by_name, name, field)
+        pod_role, index = member_of(job, observed.pods, name, field)
         if pod_role != role:
             raise PlanRefused(f"{field}: {name!r} has role {pod_role}, not spec.role {role}")
         if index in removed:
@@ -167,7 +166,7 @@ def _indices_to_remove(observed: Observed, scaler: ScaleIn) -> frozenset[int]:
         removed.add(index)
     prefix = f"spec.podNames: {len(removed)} fewer than {len(indices)}: "
     check_bounds(job, role, len(indices) - len(removed), prefix=prefix)
-    return frozenset(removed)
+    return IndexSet(removed)
 
 
 def manifest(job: ElasticJob, name: str, spec: ScalePlanSpec, owner: Json) -> Json:

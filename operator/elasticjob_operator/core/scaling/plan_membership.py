@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticjob_api.elasticjob import ElasticJobStatus
-from elasticjob_api.indices import parse_indices
+from elasticjob_api.indices import IndexSet, parse_indices
 from elasticjob_api.scaleplan import ScalePlan
 from msgspec.structs import replace
 
@@ -67,13 +67,14 @@ def membership_of(status: ElasticJobStatus, plan: ScalePlan) -> PlanMembership:
         for move in plan.status.migrations:
             if move.role != role or move.phase in ("Pending", "Undone"):
                 continue
-            old = frozenset([move.index])
-            new = frozenset([move.replacement])
-            indices = indices - old | new if move.phase == "Done" else indices | new
+            if move.phase == "Done":
+                indices = indices.with_index(move.index, present=False)
+            indices = indices.with_index(move.replacement)
             if move.phase != "Starting":
-                counted = counted - old | new
+                counted = counted.with_index(move.index, present=False)
+                counted = counted.with_index(move.replacement)
             if move.phase == "Draining":
-                leaving |= old
+                leaving = leaving.with_index(move.index)
         membership.indices[role] = indices
         membership.staying[role] = indices - leaving
         membership.counted[role] = counted
@@ -114,5 +115,5 @@ def without_plan(status: ElasticJobStatus) -> ElasticJobStatus:
     return replace(status, replica_statuses=replicas)
 
 
-def _parse_or(indices: Mapping[str, str], role: str, default: frozenset[int]) -> frozenset[int]:
+def _parse_or(indices: Mapping[str, str], role: str, default: IndexSet) -> IndexSet:
     return parse_indices(indices[role]) if role in indices else default

@@ -6,7 +6,7 @@ even if the job has changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from elasticjob_api.indices import format_indices
 from elasticjob_api.scaleplan import MAX_CHANGE, PlanPhase, ScalePlan, ScalePlanStatus
@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from elasticjob_operator.core.model import patches
 from elasticjob_operator.core.model.actions import Action, EmitEvent, PatchStatus
-from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.core.model.plan import Indices, ResolvedPlan
+from elasticjob_operator.core.model.pods import Pods
 from elasticjob_operator.core.scaling import (
     completion_status,
     drain,
@@ -80,7 +81,7 @@ def begin_to_drain(
     """Return the plan's status when members begin to drain; without any, the next step begins."""
     leaving = {role: indices - targets[role] for role, indices in before.items()}
     added = {role: indices - before[role] for role, indices in targets.items()}
-    removed = [pod for pod in observed.pods if pod.index in leaving.get(pod.role, ())]
+    removed = list(observed.pods.of_members(leaving))
     draining = drain.pods_to_drain(observed.job, removed)
     return replace(
         status,
@@ -98,14 +99,16 @@ def end(
     message: str,
     now: float,
     *,
-    pods: Sequence[Pod] = (),
+    pods: Pods | None = None,
     status: ScalePlanStatus | None = None,
 ) -> list[Action]:
     """Return the write of the plan's final phase, and the event that announces it.
 
     `status` is the plan's new status so far.
     """
-    status = completion_status.final_status(status or plan.status, phase, message, now, pods=pods)
+    status = completion_status.final_status(
+        status or plan.status, phase, message, now, pods=pods or Pods()
+    )
     note = f"{plan.metadata.name}: {phase}"
     if message:
         note += f": {message}"

@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from elasticjob_api.elasticjob import ElasticJobStatus
-from elasticjob_api.indices import parse_indices
+from elasticjob_api.indices import IndexSet, parse_indices
 from elasticjob_api.scaleplan import FINISHED, PlanPhase, ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 from msgspec.structs import replace
@@ -134,7 +134,7 @@ def _without_removed_roles(result: ScalingResult) -> ScalingResult:
     Also before a plan removes its members.
     """
     removed = {
-        role: frozenset[int]()
+        role: IndexSet()
         for role, replica in result.status.replica_statuses.items()
         if replica.removed
     }

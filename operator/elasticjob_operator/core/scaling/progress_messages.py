@@ -19,14 +19,13 @@ MemberKey = tuple[str, int]
 
 def not_ready(observed: Observed, members: Indices) -> list[MemberKey]:
     """Return the members whose pod is not ready and that have not succeeded."""
-    ready = {(pod.role, pod.index) for pod in observed.pods if pod.ready}
+    statuses = observed.job.status.replica_statuses
     return [
         (role, index)
         for role, indices in members.items()
-        for index in sorted(
-            indices - parse_indices(observed.job.status.replica_statuses[role].succeeded_indices)
-        )
-        if (role, index) not in ready
+        for index in indices
+        - parse_indices(statuses[role].succeeded_indices)
+        - observed.pods_of(role).ready
     ]
 
 
@@ -62,7 +61,7 @@ def not_ready_message(observed: Observed, not_reached: Sequence[MemberKey], tota
 
 def why_not_ready(observed: Observed, role: str, index: int) -> str:
     """Return why a member is not ready, by its pod's status or the refusal of its pod."""
-    pods = [pod for pod in observed.pods_of(role) if pod.index == index]
+    pods = observed.pods_of(role).at(index)
     if not pods:
         return observed.last_refusal or "it has no pod"
     pod = max(pods, key=lambda pod: pod.incarnation)

@@ -75,9 +75,12 @@ def progress_of(
             move for move in plan.status.migrations if move.role == role and move.phase != "Undone"
         ]
         # A replaced member leaves, and its replacement was created with these resources.
-        moved = {index for move in moves for index in (move.index, move.replacement)}
-        for pod in observed.pods_of(role):
-            if pod.index in members.staying[role] - moved and _resizable(pod):
+        staying = members.staying[role]
+        for move in moves:
+            for index in (move.index, move.replacement):
+                staying = staying.with_index(index, present=False)
+        for pod in observed.pods_of(role).of_members(staying):
+            if _resizable(pod):
                 wanted = resources_of(observed.job.status, plan, role, pod.index)
                 _classify(progress, observed, plan, pod, wanted, now)
     return progress

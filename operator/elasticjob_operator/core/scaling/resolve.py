@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_api.gpus import VISIBLE_DEVICES
-from elasticjob_api.indices import parse_indices
+from elasticjob_api.indices import IndexSet, parse_indices
 from elasticjob_api.quantity import parse_quantity, same_quantity
 from elasticjob_api.resources import MAX_RESOURCES, amount_error, name_error
 from elasticjob_api.scaleplan import Migration, PodToMigrate, PodToRemove, ScalePlan
 
 from elasticjob_operator.core.members.changed_roles import added_roles_error
 from elasticjob_operator.core.members.effective_spec import present_roles
-from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.core.model.plan import (
     Indices,
     PlanRefused,
@@ -21,11 +20,11 @@ from elasticjob_operator.core.model.plan import (
     ResolvedPlan,
     current_indices,
 )
+from elasticjob_operator.core.model.pods import Pods
 from elasticjob_operator.core.scaling import scripts
 from elasticjob_operator.core.scaling.limits import check_resources, check_size
 from elasticjob_operator.core.scaling.member_selection import (
     dispensable_members,
-    free_indices,
     with_size,
 )
 
@@ -33,7 +32,7 @@ MAX_STORED_CHARACTERS = 400_000
 """Characters of resources of single members, which must fit into plan and job, of 1.5 MB each."""
 
 
-def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPlan:
+def resolve(job: ElasticJob, pods: Pods, plan: ScalePlan) -> ResolvedPlan:
     """Resolve a plan for the job's present members.
 
     Raises:
@@ -44,10 +43,7 @@ def resolve(job: ElasticJob, pods: Sequence[Pod], plan: ScalePlan) -> ResolvedPl
     before = current_indices(job.status)
     # An existing pod keeps its index, so that its end is not counted for a new member of that
     # index.
-    taken = {
-        role: indices | {pod.index for pod in pods if pod.role == role}
-        for role, indices in before.items()
-    }
+    taken = {role: indices | pods.of(role).present for role, indices in before.items()}
     removed = _removed(job, pods, spec.remove_pods, before)
     created, by_index = _created(job, plan, before, removed, taken)
     targets = {role: indices - removed[role] | created[role] for role, indices in before.items()}
@@ -95,15 +91,13 @@ def _check_first_members(job: ElasticJob, change: ResolvedPlan) -> None:
         raise PlanRefused(error)
 
 
-def member_of(
-    job: ElasticJob, by_name: Mapping[str, Pod], name: str, field: str
-) -> tuple[str, int]:
+def member_of(job: ElasticJob, pods: Pods, name: str, field: str) -> tuple[str, int]:
     """Return role and index of the member whose current pod has this name.
 
     Raises:
         PlanRefused: the member does not exist, or is being removed.
     """
-    pod = by_name.get(name)
+    pod = pods.by_name.get(name, (None,))[-1]
     if pod is None or pod.role not in present_roles(job):
         raise PlanRefused(
             f"{field}: {name!r} is not a worker pod of ElasticJob {job.metadata.name!r}"
@@ -116,7 +110,7 @@ def member_of(
 
 
 def _removed(
-    job: ElasticJob, pods: Sequence[Pod], entries: Sequence[PodToRemove], before: Indices
+    job: ElasticJob, pods: Pods, entries: Sequence[PodToRemove], before: Indices
 ) -> Indices:
     removed: dict[str, set[int]] = {role: set() for role in before}
     for position, (role, index) in enumerate(
@@ -127,22 +121,21 @@ def _removed(
                 f"spec.removePods[{position}]: member {index} of role {role} is named twice"
             )
         removed[role].add(index)
-    return {role: frozenset(indices) for role, indices in removed.items()}
+    return {role: IndexSet(indices) for role, indices in removed.items()}
 
 
 def _named_members(
     job: ElasticJob,
-    pods: Sequence[Pod],
+    pods: Pods,
     entries: Sequence[PodToRemove],
     before: Indices,
     field: str,
 ) -> list[tuple[str, int]]:
     """Return role and index of each entry's member."""
-    by_name = {pod.name: pod for pod in pods}
     members = []
     for position, entry in enumerate(entries):
         if entry.name is not None:
-            members.append(member_of(job, by_name, entry.name, f"{field}[{position}].name"))
+            members.append(member_of(job, pods, entry.name, f"{field}[{position}].name"))
             continue
         role = entry.role or ""
         index = -1 if entry.index is None else entry.index
@@ -158,11 +151,11 @@ def _created(
 ) -> tuple[Indices, dict[str, dict[int, Quantities]]]:
     created: dict[str, set[int]] = {role: set() for role in before}
     by_index: dict[str, dict[int, Quantities]] = {}
-    used = {role: set(indices) for role, indices in taken.items()}
+    used = dict(taken)
     for entry in plan.spec.create_pods:
         if entry.index is not None:
-            used.setdefault(entry.role, set()).add(entry.index)
-    free = {role: free_indices(indices) for role, indices in used.items()}
+            used[entry.role] = used.get(entry.role, IndexSet()).with_index(entry.index)
+    free = {role: indices.free() for role, indices in used.items()}
     for position, entry in enumerate(plan.spec.create_pods):
         field = f"spec.createPods[{position}]"
         _check_role(job, entry.role, f"{field}.role")
@@ -183,12 +176,12 @@ def _created(
         created[entry.role].add(index)
         if wanted := _checked_quantities(job, entry.role, entry.resource, f"{field}.resource"):
             by_index.setdefault(entry.role, {})[index] = wanted
-    return {role: frozenset(indices) for role, indices in created.items()}, by_index
+    return {role: IndexSet(indices) for role, indices in created.items()}, by_index
 
 
 def _migrated(
     job: ElasticJob,
-    pods: Sequence[Pod],
+    pods: Pods,
     plan: ScalePlan,
     targets: Indices,
     taken: Indices,
@@ -196,7 +189,7 @@ def _migrated(
 ) -> tuple[Migration, ...]:
     """Return the migrations, each to the lowest free index; add their resources to `by_index`."""
     entries: Sequence[PodToMigrate] = plan.spec.migrate_pods
-    free = {role: free_indices(indices | targets[role]) for role, indices in taken.items()}
+    free = {role: (indices | targets[role]).free() for role, indices in taken.items()}
     moves: dict[tuple[str, int], Migration] = {}
     before = current_indices(job.status)
     for position, (role, index) in enumerate(

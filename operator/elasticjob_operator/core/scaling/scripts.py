@@ -67,7 +67,7 @@ def advance(observed: Observed, plan: ScalePlan, since: float, now: float) -> Sc
         return _begin(observed, plan, since, now)
     if end is not None and end.plan == plan.metadata.uid:
         return _ended(status, run, now, end.message, exit_code=end.exit_code)
-    if not any(pod.name == run.pod and not pod.training_ended for pod in observed.pods):
+    if all(pod.training_ended for pod in observed.pods.named([run.pod or ""])):
         return _ended(
             status, run, now, f"pod {run.pod} has ended before the end of the script was known"
         )
@@ -95,7 +95,8 @@ def failure(run: ScriptRun) -> str:
 
 def _begin(observed: Observed, plan: ScalePlan, since: float, now: float) -> ScalePlanStatus:
     role = launcher_of(observed.job)
-    ready = sorted((pod.index, pod.name) for pod in observed.pods if pod.role == role and pod.ready)
+    pods = observed.pods_of(role or "")
+    ready = sorted((pod.index, pod.name) for pod in pods if pod.ready)
     ready_pod = ready[0][1] if ready else None
     if ready_pod is not None:
         run = ScriptRun(pod=ready_pod, start_time=format_time(now))

@@ -20,10 +20,8 @@ _MAX_NAMED = 10
 
 def drains(observed: Observed, plan: ScalePlan, pods: Sequence[str]) -> str:
     """Return the text for pods that drain; empty without pods."""
-    named = set(pods)
-    seconds = drain.drain_seconds(
-        observed, plan, {pod.role for pod in observed.pods if pod.name in named}
-    )
+    roles = {pod.role for pod in observed.pods.named(pods)}
+    seconds = drain.drain_seconds(observed, plan, roles)
     return _text("pods", f"to end their training, within {seconds} s", pods)
 
 
@@ -70,7 +68,7 @@ def _reasons(observed: Observed, members: Sequence[MemberKey]) -> str:
     """Return why the pods of a few members do not run; empty for many members."""
     if len(members) > _MAX_NAMED:
         return ""
-    pods = [pod for pod in observed.pods if (pod.role, pod.index) in members]
+    pods = [pod for role, index in members for pod in observed.pods_of(role).at(index)]
     reasons = {why_pending(pod) for pod in pods}
     if observed.last_refusal and {(pod.role, pod.index) for pod in pods} != set(members):
         reasons.add(observed.last_refusal)
