@@ -129,7 +129,7 @@ class Executor:
             job,
             part,
             record=record,
-            has_pods=any(not pod.finished for pod in self.store.observed(job).pods),
+            has_pods=self.store.observed(job).pods.live_count > 0,
             network_policies=self.network_policies,
         )
         for event in events:

@@ -120,9 +120,8 @@ class PodExecutor:
             self._keep(identity, _pod(found), now)
             return
         self.store.record_gone(identity, name)
-        for pod in self.store.of(identity):
-            if pod.name == name:
-                self.pods.forget(pod.metadata.uid)
+        for pod in list(self.store.of(identity).named([name])):
+            self.pods.forget(pod.metadata.uid)
 
     def _keep(self, job: JobIdentity, pod: Pod, now: float) -> None:
         """Keep a pod that was made for the job, whatever its labels and owners are now."""
