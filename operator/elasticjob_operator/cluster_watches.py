@@ -20,6 +20,7 @@ from elasticjob_kube.session import Kube
 from elasticjob_operator.core.model.limit_ranges import LimitRange
 from elasticjob_operator.core.model.workload import Flavor, Workload
 from elasticjob_operator.core.scaling.disruption import Node
+from elasticjob_operator.core.sharding import Scope
 from elasticjob_operator.quota_store import QuotaStore
 from elasticjob_operator.store import JobKey, Store
 
@@ -49,13 +50,18 @@ async def watch_nodes(
     )
 
 
-async def watch_limit_ranges(kube: Kube, store: Store, namespace: str | None) -> None:
+async def watch_limit_ranges(kube: Kube, store: Store, scope: Scope) -> None:
     """Keep the store's default limits up to date; never returns.
 
     No decision waits for them: a pod that is refused because it lacks a limit is created again.
     """
     ranges = Informer(
-        kube, LIMIT_RANGES, LimitRange, namespace=namespace, on_change=store.update_limit_range
+        kube,
+        LIMIT_RANGES,
+        LimitRange,
+        namespace=scope.namespace,
+        only=scope.only,
+        on_change=store.update_limit_range,
     )
     await run_if_allowed(
         ranges, missing="default limits of namespaces are not known", grant="limitranges"
@@ -69,7 +75,7 @@ class QuotaWatch:
     """
 
     def __init__(
-        self, kube: Kube, store: Store, namespace: str | None, on_job: Callable[[JobKey], None]
+        self, kube: Kube, store: Store, scope: Scope, on_job: Callable[[JobKey], None]
     ) -> None:
         quotas = store.quotas = QuotaStore()
 
@@ -88,7 +94,8 @@ class QuotaWatch:
             kube,
             KUEUE_WORKLOADS,
             Workload,
-            namespace=namespace,
+            namespace=scope.namespace,
+            only=scope.only,
             label_selector=names.LABEL_JOB_UID,
             on_change=on_workload,
         )

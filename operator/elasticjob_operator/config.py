@@ -12,6 +12,8 @@ from pathlib import Path
 
 from elasticjob_api import names
 
+from elasticjob_operator.core.sharding import MAX_SHARDS
+
 DEFAULT_MASTER_IMAGE = "elasticjob-master:0.1.0"
 
 
@@ -22,6 +24,7 @@ class Config:
     Attributes:
         namespace: the only namespace that the operator watches; None means all.
         lease_seconds: the time after which a lease that is not renewed expires.
+        shards: the number of parts into which the namespaces are divided, each with a leader.
         master_image: image of the master, for jobs that set none.
         agent_image: image of the init container that installs the agent, for jobs that set none.
         kueue: whether jobs with Kueue's queue label wait for quota of that queue.
@@ -34,6 +37,7 @@ class Config:
     namespace: str | None
     lease_namespace: str
     lease_seconds: int
+    shards: int
     master_image: str
     agent_image: str
     kubeconfig: Path | None
@@ -46,7 +50,7 @@ class Config:
 
     @property
     def lease(self) -> str:
-        """Namespace and name of the Lease, the same for all replicas of one installation."""
+        """Namespace and name of the installation's Lease, the same for all its replicas."""
         return f"{self.lease_namespace}/{names.OPERATOR}"
 
 
@@ -65,6 +69,13 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         type=_lease_seconds,
         default=15,
         help="time until a lease that is not renewed expires (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--shards",
+        type=_shards,
+        default=1,
+        help="number of parts into which the namespaces are divided, so that the replicas share "
+        f"the work: 1 to {MAX_SHARDS} (default: %(default)s)",
     )
     parser.add_argument(
         "--master-image",
@@ -99,10 +110,16 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         "--kueue", action="store_true", help="let jobs with Kueue's queue label wait for quota"
     )
     chosen = parser.parse_args(arguments)
+    if chosen.namespace and chosen.shards > 1:
+        parser.error(
+            f"--shards {chosen.shards} with --namespace {chosen.namespace}: all jobs of a "
+            "namespace belong to one shard; leave out one of the two"
+        )
     return Config(
         namespace=chosen.namespace,
         lease_namespace=chosen.lease_namespace or chosen.namespace or "default",
         lease_seconds=chosen.lease_seconds,
+        shards=chosen.shards,
         master_image=chosen.master_image,
         agent_image=chosen.agent_image or chosen.master_image,
         kubeconfig=chosen.kubeconfig,
@@ -120,4 +137,10 @@ def _lease_seconds(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a whole number of seconds from 2 to 3600"
         )
+    return int(text)
+
+
+def _shards(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_SHARDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_SHARDS}")
     return int(text)

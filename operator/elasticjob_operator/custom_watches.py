@@ -18,6 +18,7 @@ from elasticjob_kube.informer import Change, Identity, Informer
 from elasticjob_kube.resources import Resource
 from elasticjob_kube.session import Kube
 
+from elasticjob_operator.core.sharding import Scope
 from elasticjob_operator.events import Subject
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.store import TYPES, Custom, JobKey, Store, to_cache
@@ -56,7 +57,7 @@ async def _missing_kind(kube: Kube, namespace: str | None) -> str:
 
 def custom_informers(
     kube: Kube,
-    namespace: str | None,
+    scope: Scope,
     store: Store,
     conditions: OwnConditions,
     on_job: Callable[[JobKey], None],
@@ -68,14 +69,14 @@ def custom_informers(
     They keep the store up to date and call `on_job` with each job that an object belongs to.
     """
     return [
-        _informer(kube, namespace, resource, store, conditions, on_job, on_custom, on_rewound)
+        _informer(kube, scope, resource, store, conditions, on_job, on_custom, on_rewound)
         for resource in TYPES
     ]
 
 
 def _informer(
     kube: Kube,
-    namespace: str | None,
+    scope: Scope,
     resource: Resource,
     store: Store,
     conditions: OwnConditions,
@@ -108,7 +109,8 @@ def _informer(
         kube,
         resource,
         decode,
-        namespace=namespace,
+        namespace=scope.namespace,
+        only=scope.only,
         on_change=on_change,
         on_unreadable=on_unreadable,
         on_rewound=on_rewound,

@@ -73,6 +73,12 @@ class DecisionCosts:
         self.by_job.pop(key, None)
         self._paid_at.pop(key, None)
 
+    def forget_all(self, has: Callable[[str], bool]) -> None:
+        """Forget the jobs of these namespaces, which another process leads."""
+        for key in {*self.by_job, *self._paid_at}:
+            if has(key.namespace):
+                self.forget(key)
+
     def _count(self, key: JobKey, seconds: float) -> None:
         now = self.clock()
         # A job that has not paid for long has as much free as one that has never made a decision.

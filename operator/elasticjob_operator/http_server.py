@@ -6,7 +6,8 @@ Every replica serves it from the start of its process, also while it waits for l
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -21,9 +22,25 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from elasticjob_operator.core.sharding import Shard
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import WorkQueue
+
+
+@dataclass
+class Led:
+    """What this process has observed of a shard that it leads.
+
+    Attributes:
+        costs: what the decisions of this process have cost.
+        store: the cache.
+        queue: the jobs to reconcile; None until the leader has begun.
+    """
+
+    costs: DecisionCosts
+    store: Store = field(default_factory=Store)
+    queue: WorkQueue[JobKey] | None = None
 
 
 @dataclass(eq=False)
@@ -32,26 +49,32 @@ class OperatorState(Collector):
 
     Attributes:
         kube: its session.
+        shards: the number of shards of the installation.
         ready: whether the API server serves all kinds, so that this process leads or can lead.
-        leading: whether it is the leader.
-        store: its cache; empty until it leads.
-        queue: the jobs to reconcile; None until it leads.
+        led: the shards that it leads.
         costs: what its decisions have cost.
     """
 
     kube: Kube
+    shards: int = 1
     ready: bool = False
-    leading: bool = False
-    store: Store = field(default_factory=Store)
-    queue: WorkQueue[JobKey] | None = None
+    led: dict[Shard, Led] = field(default_factory=dict)
     costs: DecisionCosts = field(default_factory=DecisionCosts)
+    _earlier_rounds: Counter[str] = field(default_factory=Counter)
 
-    def forget(self) -> None:
-        """Discard what this process has observed as the leader, which it no longer is."""
-        self.leading = False
-        self.store = Store()
-        self.costs = DecisionCosts()
-        self.queue = None
+    def lead(self, shard: Shard) -> Led:
+        """Return the state of a shard that this process leads from now on."""
+        return self.led.setdefault(shard, Led(self.costs))
+
+    def forget(self, shard: Shard) -> None:
+        """Discard what this process has observed as the leader of a shard, if it was."""
+        led = self.led.pop(shard, None)
+        if led is None:
+            return
+        self.costs.forget_all(shard.has)
+        if led.queue is not None:
+            # A counter may begin at 0 again, but not lose a part.
+            self._earlier_rounds.update(led.queue.results)
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: `collect` names the metrics."""
@@ -60,34 +83,35 @@ class OperatorState(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the present metrics."""
         yield GaugeMetricFamily(
-            "elasticjob_operator_leading", "1 for the replica that leads.", value=self.leading
+            "elasticjob_operator_leading",
+            "Shards that this replica leads; without shards 1 for the replica that leads.",
+            value=len(self.led),
         )
+        stores = [led.store for led in self.led.values()]
+        queues = [led.queue for led in self.led.values() if led.queue is not None]
         jobs = GaugeMetricFamily("elasticjob_operator_jobs", "Jobs by phase.", labels=["phase"])
-        for phase, number in self.store.count_by_phase().items():
+        phases = sum((store.count_by_phase() for store in stores), Counter[str]())
+        for phase, number in phases.items():
             jobs.add_metric([phase], number)
         yield jobs
-        rules = len(self.store.restart_rules)
+        rules = max((len(store.restart_rules) for store in stores), default=0)
         yield GaugeMetricFamily(
             "elasticjob_operator_restart_rules", "The cluster's restart rules.", value=rules
         )
-        refused = self.store.rules_refused
+        refused = any(store.rules_refused for store in stores)
         text = "1 while the ConfigMap of the restart rules is refused."
         yield GaugeMetricFamily("elasticjob_operator_restart_rules_refused", text, value=refused)
         text = "Jobs on which an operator with another Lease works, too."
-        shared = len(self.store.shared_jobs)
+        shared = sum(len(store.shared_jobs) for store in stores)
         yield GaugeMetricFamily("elasticjob_operator_shared_jobs", text, value=shared)
-        busy = 0
-        results: Mapping[str, int] = {}
-        if self.queue is not None:
-            busy = self.queue.busy
-            results = self.queue.results
+        busy = sum(queue.busy for queue in queues)
         yield GaugeMetricFamily(
             "elasticjob_operator_busy_jobs", "Jobs that are being reconciled.", value=busy
         )
         rounds = CounterMetricFamily(
             "elasticjob_operator_rounds", "Reconciliations of a job.", labels=["result"]
         )
-        for result, number in results.items():
+        for result, number in self._rounds(queues).items():
             rounds.add_metric([result], number)
         yield rounds
         seconds = SummaryMetricFamily(
@@ -108,6 +132,13 @@ class OperatorState(Collector):
         for (method, status), number in self.kube.answers.items():
             answers.add_metric([method, str(status)], number)
         yield answers
+
+    def _rounds(self, queues: Iterable[WorkQueue[JobKey]]) -> Counter[str]:
+        """Return the numbers of rounds by result, also of shards that are not led any more."""
+        rounds = self._earlier_rounds.copy()
+        for queue in queues:
+            rounds.update(queue.results)
+        return rounds
 
 
 @asynccontextmanager
@@ -131,9 +162,11 @@ async def serve_http(state: OperatorState, port: int) -> AsyncIterator[None]:
         if not state.ready:
             text = "the API server does not serve all definitions yet; see the log\n"
             return web.Response(status=503, text=text)
-        if not state.leading:
+        if not state.led:
             return web.Response(text="waiting to lead\n")
-        return web.Response(text="leading\n")
+        if state.shards == 1:
+            return web.Response(text="leading\n")
+        return web.Response(text=f"leading {len(state.led)} of {state.shards} shards\n")
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(

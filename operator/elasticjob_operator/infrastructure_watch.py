@@ -26,6 +26,7 @@ from elasticjob_kube.session import Kube
 
 from elasticjob_operator.cluster_watches import run_if_allowed
 from elasticjob_operator.core import job_status
+from elasticjob_operator.core.sharding import Scope
 from elasticjob_operator.ensure_infrastructure import POD_GROUPS, WATCHED
 from elasticjob_operator.infrastructure_record import ObjectVersion
 from elasticjob_operator.store import JobKey, Store
@@ -63,9 +64,7 @@ class InfrastructureWatch:
         self._corrected_at: dict[str, float] = {}
         self._waiting: set[str] = set()
 
-    def tasks(
-        self, namespace: str | None, *, network_policies: bool
-    ) -> Iterator[Coroutine[Any, Any, None]]:
+    def tasks(self, scope: Scope, *, network_policies: bool) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield the watches and the checks, which run as long as the operator leads."""
         for resource in WATCHED:
             if resource == NETWORK_POLICIES and not network_policies:
@@ -74,7 +73,8 @@ class InfrastructureWatch:
                 self._kube,
                 resource,
                 Metadata,
-                namespace=namespace,
+                namespace=scope.namespace,
+                only=scope.only,
                 label_selector=names.LABEL_JOB_UID,
                 metadata_only=True,
                 on_change=self._handler(resource),

@@ -1,4 +1,4 @@
-"""Runs the start, the wait for a signal, and the end of the operator by kopf.
+"""Runs the wait for a signal, and the end of the operator, by kopf.
 
 kopf watches nothing here. Its watches decode with Python's json, whose depth is bounded by the
 stack: one deeply nested object of one user would end the operator, and each of its restarts. They
@@ -18,15 +18,13 @@ import kopf
 Activity = Callable[[], Awaitable[None]]
 
 
-async def run_until_signalled(
-    *, begin: Activity, finish: Activity, identity: str, namespace: str | None
-) -> None:
-    """Run `begin`, wait for SIGTERM or SIGINT, run `finish`, and return.
+async def run_until_signalled(*, finish: Activity, identity: str, namespace: str | None) -> None:
+    """Wait for SIGTERM or SIGINT, run `finish`, and return.
 
-    A signal during `begin` cancels it. If this function is cancelled, `finish` may not run.
+    If this function is cancelled, `finish` may not run.
     """
     await kopf.operator(
-        registry=_registry(begin, finish),
+        registry=_registry(finish),
         settings=_settings(),
         standalone=True,
         # kopf's default reads the user from /etc/passwd, which a container's user may not be in.
@@ -45,15 +43,11 @@ def _settings() -> kopf.OperatorSettings:
     return chosen
 
 
-def _registry(begin: Activity, finish: Activity) -> kopf.OperatorRegistry:
+def _registry(finish: Activity) -> kopf.OperatorRegistry:
     created = kopf.OperatorRegistry()
     kopf.on.login(registry=created)(_login)
 
-    # By default kopf repeats an activity that fails, which these must not be.
-    @kopf.on.startup(registry=created, errors=kopf.ErrorsMode.PERMANENT)
-    async def startup(**_: Any) -> None:
-        await begin()
-
+    # By default kopf repeats an activity that fails, which this one must not be.
     @kopf.on.cleanup(registry=created, errors=kopf.ErrorsMode.PERMANENT)
     async def cleanup(**_: Any) -> None:
         await finish()

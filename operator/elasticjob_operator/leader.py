@@ -1,4 +1,4 @@
-"""The work of the operator that leads: the watches, the queue of jobs, and the writes."""
+"""The work of the leader of a shard: the watches, the queue of jobs, and the writes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from elasticjob_kube.session import Kube
 from elasticjob_operator.cluster_watches import QuotaWatch, watch_limit_ranges, watch_nodes
 from elasticjob_operator.config import Config
 from elasticjob_operator.core.model.observed import Defaults, Pod
+from elasticjob_operator.core.sharding import Scope
 from elasticjob_operator.custom_watches import custom_informers
 from elasticjob_operator.ended_log import EndedLog
 from elasticjob_operator.errors import StorageRestored
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
-from elasticjob_operator.http_server import OperatorState
+from elasticjob_operator.http_server import Led
 from elasticjob_operator.infrastructure_watch import InfrastructureWatch
-from elasticjob_operator.kopf_lifecycle import run_until_signalled
 from elasticjob_operator.other_operators import OtherOperators
 from elasticjob_operator.own_conditions import OwnConditions
 from elasticjob_operator.pod_executor import PodExecutor
@@ -37,16 +37,17 @@ log = logging.getLogger(__name__)
 
 
 class Leader:
-    """Watches and reconciles while this process holds the lease.
+    """Watches and reconciles the jobs of a scope while this process holds its Lease.
 
     The watches start first. When everything is listed, all jobs are put into the queue (`_begin`).
-    From then on each change that a watch reports puts its job into the queue. After a signal, work
-    in progress is finished (`_finish`), and `run` returns.
+    From then on each change that a watch reports puts its job into the queue. When the leadership
+    shall end, work in progress is finished (`_finish`), and `run` returns.
     """
 
-    def __init__(self, kube: Kube, config: Config, state: OperatorState) -> None:
+    def __init__(self, kube: Kube, config: Config, scope: Scope, led: Led) -> None:
         self._config = config
-        self._store = state.store
+        self._scope = scope
+        self._store = led.store
         self._all_listed = asyncio.Event()
         self._rewound = asyncio.Event()
         self._nodes_answered = asyncio.Event()
@@ -57,14 +58,15 @@ class Leader:
             kube,
             PODS,
             Pod,
-            namespace=config.namespace,
+            namespace=scope.namespace,
+            only=scope.only,
             label_selector=names.LABEL_JOB_UID,
             on_change=self._on_pod_change,
             on_rewound=self._rewound.set,
         )
         self._customs = custom_informers(
             kube,
-            config.namespace,
+            scope,
             self._store,
             self._conditions,
             self._on_job_change,
@@ -74,7 +76,7 @@ class Leader:
         self._quota: QuotaWatch | None = None
         workloads: WorkloadExecutor | None = None
         if config.kueue:
-            self._quota = QuotaWatch(kube, self._store, config.namespace, self._on_job_change)
+            self._quota = QuotaWatch(kube, self._store, scope, self._on_job_change)
             workloads = WorkloadExecutor(kube, self._quota.workloads)
         executor = Executor(
             kube,
@@ -85,25 +87,23 @@ class Leader:
             workloads,
         )
         defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
-        reconciler = Reconciler(kube, self._store, executor, defaults, state.costs)
-        self._queue = WorkQueue(reconciler.reconcile, self._on_reconciled, state.costs.pause)
-        state.queue = self._queue
+        reconciler = Reconciler(kube, self._store, executor, defaults, led.costs)
+        self._queue = WorkQueue(reconciler.reconcile, self._on_reconciled, led.costs.pause)
+        led.queue = self._queue
         self._rules = RulesWatch(kube, self._store, self._events, config.lease_namespace)
         self._infrastructure = InfrastructureWatch(kube, self._store, self._queue.add)
         self._others = OtherOperators(self._store, self._events, config.lease)
         self._kube = kube
 
-    async def run(self) -> None:
-        """Watch and reconcile until a signal comes. Nothing is written after the return.
+    async def run(self, ending: asyncio.Event) -> None:
+        """Watch and reconcile until `ending` is set. Nothing is written after the return.
 
         Raises:
             CancelledError: the lease is lost; work in progress is cancelled at once.
             StorageRestored: a watch has found that the cluster's storage was restored.
-            Exception: the error of a watch or of kopf, which should never end.
+            Exception: the error of a watch, which should never end.
         """
-        # Each has a task of its own: kopf takes seconds to end, and the queue must stop at once
-        # when the lease is lost.
-        tasks = [asyncio.create_task(work) for work in self._work()]
+        tasks = [asyncio.create_task(work) for work in self._work(ending)]
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
@@ -115,9 +115,11 @@ class Leader:
             await self._conditions.writes.abort()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _work(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """Yield the watches, which never end, and the wait for a signal."""
+    def _work(self, ending: asyncio.Event) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield the watches, which never end, and the wait for the end."""
         yield self._end_if_rewound()
+        yield self._finish_when(ending)
+        yield self._begin()
         kube = self._kube
         config = self._config
         for informer in (self._pods, *self._customs):
@@ -126,23 +128,15 @@ class Leader:
         yield self._rules.run()
         if self._quota is not None:
             yield from self._quota.tasks()
-        yield watch_limit_ranges(kube, self._store, config.namespace)
-        yield from self._infrastructure.tasks(
-            config.namespace, network_policies=config.network_policies
-        )
-        yield run_until_signalled(
-            begin=self._begin,
-            finish=self._finish,
-            identity=config.identity,
-            namespace=config.namespace,
-        )
+        yield watch_limit_ranges(kube, self._store, self._scope)
+        yield from self._infrastructure.tasks(self._scope, network_policies=config.network_policies)
 
     async def _end_if_rewound(self) -> None:
         await self._rewound.wait()
         raise StorageRestored("the cluster's storage was restored; everything is listed again")
 
     async def _begin(self) -> None:
-        """Put all jobs into the queue when everything is listed.
+        """Put all jobs into the queue when everything is listed; never returns.
 
         A job whose pods are not listed yet would get duplicates.
         """
@@ -158,10 +152,11 @@ class Leader:
         log.info("everything is listed; reconciling %d jobs", len(jobs))
         for key in jobs:
             self._queue.add(key)
+        await asyncio.Event().wait()
 
-    async def _finish(self) -> None:
-        if not self._queue.closed:  # otherwise the lease is lost, or the storage was restored
-            log.info("ending on a signal: finishing the work in progress")
+    async def _finish_when(self, ending: asyncio.Event) -> None:
+        await ending.wait()
+        log.info("ending: finishing the work in progress")
         await self._queue.close()
         await self._conditions.writes.close()
         await self._events.flush()

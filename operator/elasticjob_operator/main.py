@@ -1,4 +1,4 @@
-"""The operator's process: it connects, waits for the CRDs and for leadership, and then leads."""
+"""The operator's process: it connects, waits for the CRDs, and then leads what it may lead."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ from elasticjob_kube.session import connect
 
 from elasticjob_operator.config import Config, parse
 from elasticjob_operator.custom_watches import wait_for_crds
-from elasticjob_operator.errors import StorageRestored
 from elasticjob_operator.http_server import OperatorState, serve_http
-from elasticjob_operator.leader import Leader
-from elasticjob_operator.lease import LeaderElector, LeaseLost
+from elasticjob_operator.kopf_lifecycle import run_until_signalled
+from elasticjob_operator.shards import Shards
 
-log = logging.getLogger(__name__)
 CONNECTIONS = 64
 """Enough to keep an API server busy. Opening one costs both sides as much CPU as several writes."""
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
@@ -64,31 +62,40 @@ async def _run(config: Config) -> None:
             connections=CONNECTIONS,
             watch_seconds=_WATCH_SECONDS,
         ) as kube,
-        # The lease has its own session: its renewal must not wait behind the writes that depend on
-        # it.
         connect(
-            user_agent=names.OPERATOR, kubeconfig=config.kubeconfig, connections=1
+            user_agent=names.OPERATOR,
+            kubeconfig=config.kubeconfig,
+            # No Lease waits for the answer about another one.
+            connections=1 if config.shards == 1 else 1 + config.shards,
         ) as lease_kube,
     ):
-        state = OperatorState(kube)
-        elector = LeaderElector(
-            lease_kube, config.lease_namespace, config.identity, config.lease_seconds
-        )
+        state = OperatorState(kube, config.shards)
         async with serve_http(state, config.http_port):
             await wait_for_crds(kube, config.namespace)
             state.ready = True
-            while True:
-                try:
-                    async with elector.leadership() as leadership:
-                        state.leading = True
-                        await Leader(kube.guarded(leadership.check), config, state).run()
-                    return
-                except (LeaseLost, StorageRestored) as error:
-                    # The process does not exit: the kubelet restarts a container that exits
-                    # repeatedly after pauses of up to 5 minutes.
-                    log.warning("%s; waiting to lead again", error)
-                    state.forget()
-                    _cancel_on_signals()
+            await _lead(Shards(kube, lease_kube, config, state), config)
+
+
+async def _lead(shards: Shards, config: Config) -> None:
+    """Lead shards until a signal comes."""
+    leading = asyncio.create_task(shards.run())
+
+    async def finish() -> None:
+        await shards.end()
+        leading.cancel()
+
+    signalled = asyncio.create_task(
+        run_until_signalled(finish=finish, identity=config.identity, namespace=config.namespace)
+    )
+    try:
+        await asyncio.wait((leading, signalled), return_when=asyncio.FIRST_COMPLETED)
+        if leading.done() and not leading.cancelled():
+            leading.result()
+        await signalled
+    finally:
+        leading.cancel()
+        signalled.cancel()
+        await asyncio.gather(leading, signalled, return_exceptions=True)
 
 
 def _cancel_on_signals() -> None:

@@ -31,6 +31,7 @@ from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.members.backoff import seconds_left
 from elasticjob_operator.core.model.observed import Defaults, Pod
 from elasticjob_operator.core.scaling.disruption import Node
+from elasticjob_operator.core.sharding import Scope
 from elasticjob_operator.decision_costs import DecisionCosts
 from elasticjob_operator.errors import StaleState
 from elasticjob_operator.events import Events
@@ -85,7 +86,7 @@ class Operator:
 
     def use_kueue(self) -> None:
         """Let jobs with a queue label wait for quota."""
-        self.quota = QuotaWatch(self.session, self.store, None, lambda _: None)
+        self.quota = QuotaWatch(self.session, self.store, Scope(), lambda _: None)
         workloads = WorkloadExecutor(self.session, self.quota.workloads)
         self.executor = dataclasses.replace(self.executor, workloads=workloads)
 

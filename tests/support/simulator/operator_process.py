@@ -15,6 +15,7 @@ from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import PODS
 from elasticjob_operator.cluster_watches import watch_nodes
 from elasticjob_operator.core.model.observed import Observed, Pod
+from elasticjob_operator.core.sharding import Scope
 from elasticjob_operator.custom_watches import custom_informers
 from elasticjob_operator.events import Events
 from elasticjob_operator.executor import Executor
@@ -56,7 +57,7 @@ class OperatorProcess:
         )
         self._events = Events(kube, f"operator-{number}")
         conditions = OwnConditions(kube, self._events)
-        self._customs = custom_informers(kube, None, self.store, conditions, self._on_job)
+        self._customs = custom_informers(kube, Scope(), self.store, conditions, self._on_job)
         executor = Executor(
             kube,
             self.store,

@@ -11,6 +11,7 @@ from elasticjob_kube.errors import KubeError, NotFound, Refused, TryLater
 from elasticjob_kube.resources import KUEUE_FLAVORS, NODES
 from elasticjob_operator import cluster_watches
 from elasticjob_operator.cluster_watches import QuotaWatch
+from elasticjob_operator.core.sharding import Scope
 from elasticjob_operator.store import Store
 
 from tests.support.simulator.fake_kube import FakeKube
@@ -74,7 +75,7 @@ async def test_missing_kinds_of_kueue_are_logged_once_and_watched_when_they_are_
     kube = Lister(*[NotFound(404, "", "404 page not found\n")] * 20)
     store = Store()
     session: Any = kube
-    quota = QuotaWatch(session, store, None, lambda _: None)
+    quota = QuotaWatch(session, store, Scope(), lambda _: None)
     await quota.first()
     watches = [asyncio.create_task(work) for work in quota.tasks()]
     try:

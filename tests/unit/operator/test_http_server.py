@@ -18,6 +18,7 @@ from elasticjob_kube.access import Access
 from elasticjob_kube.errors import NoAccess
 from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube, connect
+from elasticjob_operator.core.sharding import Shard
 from elasticjob_operator.http_server import OperatorState, serve_http
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.work_queue import WorkQueue
@@ -65,8 +66,11 @@ async def test_a_replica_is_alive_at_once_and_ready_when_it_can_lead(
         assert (await get(port, "/readyz"))[0] == 503
         state.ready = True
         assert await get(port, "/readyz") == (200, "waiting to lead\n")
-        state.leading = True
+        state.lead(Shard())
         assert await get(port, "/readyz") == (200, "leading\n")
+        state.shards = 4
+        state.lead(Shard(2, 4))
+        assert await get(port, "/readyz") == (200, "leading 2 of 4 shards\n")
     with pytest.raises(aiohttp.ClientConnectorError):
         await get(port, "/healthz")
 
@@ -77,15 +81,16 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
     async def work(key: JobKey) -> None:
         state.kube.answers["GET", 200] += 1
 
-    state.queue = WorkQueue(work)
+    led = state.lead(Shard())
+    led.queue = WorkQueue(work)
     metadata = {"name": "job", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
     role = {"template": {"spec": {"containers": [{"name": "c", "image": "i", "command": ["c"]}]}}}
     spec = {"framework": "custom", "replicaSpecs": {"worker": role}}
-    key = state.store.update(ELASTIC_JOBS, {"metadata": metadata, "spec": spec})
+    key = led.store.update(ELASTIC_JOBS, {"metadata": metadata, "spec": spec})
     assert key is not None
     with state.costs.measured(key):
-        state.queue.add(key)
-    await state.queue.close()
+        led.queue.add(key)
+    await led.queue.close()
     port = free_port()
     async with serve_http(state, port):
         _, text = await get(port, "/metrics")
@@ -98,6 +103,11 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
     assert 'elasticjob_operator_rounds_total{result="done"} 1.0' in text
     assert 'elasticjob_operator_jobs{phase="New"} 1.0' in text
     assert 'elasticjob_decision_seconds_count{job_name="job",job_namespace="ns"} 1.0' in text
+    state.forget(Shard())
+    assert list(state.led) == []
+    assert not state.costs.by_job
+    kept = {family.name: family for family in state.collect()}["elasticjob_operator_rounds"]
+    assert [(each.labels["result"], each.value) for each in kept.samples] == [("done", 1), ("failed", 0)]
     listed = ROW.findall(DOCUMENT.read_text())
     assert found == {
         name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in listed

@@ -11,6 +11,7 @@ from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_kube.informer import Informer
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS
 from elasticjob_operator.core.model.limit_ranges import LimitRange
+from elasticjob_operator.core.sharding import Scope
 from elasticjob_operator.custom_watches import custom_informers
 from elasticjob_operator.events import Events
 from elasticjob_operator.own_conditions import OwnConditions
@@ -111,7 +112,7 @@ async def watched(store: Store, phase: str, *, suspend: bool = False) -> Informe
     await kube.create(ELASTIC_JOBS, "ns", job_body(phase, suspend=suspend))
     conditions = OwnConditions(kube, Events(kube, "test"))
     informer: Informer[ElasticJob] = custom_informers(
-        kube, None, store, conditions, lambda _: None
+        kube, Scope(), store, conditions, lambda _: None
     )[0]
     store.update(ELASTIC_JOBS, kube.all(ELASTIC_JOBS)[0])  # as from the answer to a write
     await informer.refresh()
