@@ -17,6 +17,7 @@ from bench import (
     neighbours,
     operator_writes,
     pod_creation,
+    scale,
     scaling,
     shards,
     step_reports,
@@ -28,6 +29,11 @@ from bench.figure import Figure, append, line
 
 FIGURES = (
     Figure("create_ratio", on_cluster(pod_creation.create_ratio), goal=0.60, at_least=True),
+    Figure("jobs_1000x2_s", on_cluster(scale.jobs_1000x2), goal=30),
+    Figure("beside_10000_p99_s", on_cluster(scale.beside_10000), goal=1.0),
+    Figure("pod_kib", scale.pod_kib, goal=6),
+    Figure("pod_event_us", scale.pod_event_us, goal=100),
+    Figure("left_out_event_us", scale.left_out_event_us, goal=10),
     Figure("masters_200_s", on_cluster(pod_creation.masters_200), goal=1.0),
     Figure("jobs_100x4_s", on_cluster(pod_creation.jobs_100x4), goal=1.5),
     Figure("scaleplan_200_s", on_cluster(scaling.scaleplan_200), goal=0.5),

@@ -91,11 +91,14 @@ class BenchCluster:
 
     @asynccontextmanager
     async def operator(self, *namespaces: str) -> AsyncIterator[Operator]:
-        """Run the operator for some namespaces; when the block begins it leads and is idle."""
+        """Run the operator; when the block begins it leads and is idle.
+
+        It can watch only one namespace or all, so for several namespaces it watches all.
+        """
         log = self.logs / f"operator-{'-'.join(namespaces)}.log"
         command = [str(_OPERATOR), "--kubeconfig", str(self.cluster.kubeconfig)]
-        for namespace in namespaces:
-            command += ["--namespace", namespace]
+        if len(namespaces) == 1:
+            command += ["--namespace", *namespaces]
         command += ["--master-image", "master:1"]
         async with _process(command, log) as process:
             await _wait_until_idle(process)

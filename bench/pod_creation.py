@@ -33,7 +33,7 @@ async def create_ratio(bench: BenchCluster) -> Result:
     ours = []
     for _ in range(3):
         raw.append(workers / await raw_seconds(bench, workers))
-        ours.append(workers / await _seconds_of_jobs(bench, 1, workers))
+        ours.append(workers / await seconds_of_jobs(bench, 1, workers))
     rates = compared(ours, raw, "operator's pods/s over bare creates/s", at_least=True)
     return replace(rates, value=rates.ratio)
 
@@ -60,12 +60,12 @@ async def _many(bench: BenchCluster, number: int, workers: int, *, role: str) ->
     same = []
     for _ in range(3):
         limits.append(await _bare_seconds(bench, number, pods_each, role=role))
-        ours.append(await _seconds_of_jobs(bench, number, workers, role=role))
+        ours.append(await seconds_of_jobs(bench, number, workers, role=role))
         same.append(await _seconds_of_same_requests(bench, number, workers, role=role))
     return replace(compared(ours, limits, "s"), same_requests=median(same))
 
 
-async def _seconds_of_jobs(
+async def seconds_of_jobs(
     bench: BenchCluster, number: int, workers: int, *, role: str = names.ROLE_WORKER
 ) -> float:
     """Return the seconds from the first job's creation until the role's last pod is created."""

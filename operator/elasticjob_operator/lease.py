@@ -195,7 +195,7 @@ class LeaderElector:
                     async with asyncio.timeout(self._request_seconds):
                         return await self._replace(body), sent
                 if is_other and holder != last_logged:
-                    log.info("waiting: %s is leading", holder)
+                    log.info("waiting: lease %s is held by %s", self.name, holder)
                     last_logged = holder
             except TimeoutError:
                 log.warning("lease %s/%s: no answer", self.namespace, self.name)

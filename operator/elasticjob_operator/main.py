@@ -26,7 +26,7 @@ from elasticjob_operator.shards import Shards
 
 CONNECTIONS = 64
 """Enough to keep an API server busy. Opening one costs both sides as much CPU as several writes."""
-_OBJECTS_BETWEEN_COLLECTIONS = 20_000
+OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """With Python's default of 700, a large job would cause garbage collections all the time, although
 there are hardly any reference cycles.
 """
@@ -41,7 +41,7 @@ def main() -> None:
     config = parse()
     _configure_logging(config)
     gc.freeze()
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     if config.kubeconfig:
         # kopf finds its cluster by this variable, and it must be the cluster of our own session.
         os.environ["KUBECONFIG"] = str(config.kubeconfig)

@@ -24,9 +24,9 @@ OPERATOR = Path(sys.executable).with_name("elasticjob-operator")
 
 @asynccontextmanager
 async def operator(
-    kubeconfig: Path, namespace: str, log: Path, *more: str, pod_uid: str = ""
+    kubeconfig: Path, namespace: str | None, log: Path, *more: str, pod_uid: str = ""
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run the operator's process for one namespace."""
+    """Run the operator's process for one namespace, or for all (None)."""
     process = await start_operator(kubeconfig, namespace, log, *more, pod_uid=pod_uid)
     try:
         yield process
@@ -36,7 +36,7 @@ async def operator(
 
 
 async def start_operator(
-    kubeconfig: Path, namespace: str, log: Path, *more: str, pod_uid: str = ""
+    kubeconfig: Path, namespace: str | None, log: Path, *more: str, pod_uid: str = ""
 ) -> asyncio.subprocess.Process:
     """Start the operator's process, in the pod of this UID if there is one.
 
@@ -44,7 +44,8 @@ async def start_operator(
     """
     with log.open("ab") as output:
         return await asyncio.create_subprocess_exec(
-            *(str(OPERATOR), "--kubeconfig", str(kubeconfig), "--namespace", namespace),
+            *(str(OPERATOR), "--kubeconfig", str(kubeconfig)),
+            *(("--namespace", namespace) if namespace else ()),
             *("--master-image", "master:1", *more),
             stdout=output,
             stderr=output,
@@ -155,12 +156,10 @@ async def exists(kube: Kube, resource: Resource, namespace: str, name: str) -> b
     return True
 
 
-async def leader(kube: Kube, namespace: str) -> str:
-    """Return the holder of the lease; empty if no operator holds it."""
+async def leader(kube: Kube, namespace: str, lease: str = names.OPERATOR) -> str:
+    """Return the holder of a lease; empty if no operator holds it."""
     try:
-        return str(
-            (await kube.get(LEASES, namespace, names.OPERATOR))["spec"].get("holderIdentity", "")
-        )
+        return str((await kube.get(LEASES, namespace, lease))["spec"].get("holderIdentity", ""))
     except KubeError:
         return ""
 

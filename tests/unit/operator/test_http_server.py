@@ -107,7 +107,10 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
     assert list(state.led) == []
     assert not state.costs.by_job
     kept = {family.name: family for family in state.collect()}["elasticjob_operator_rounds"]
-    assert [(each.labels["result"], each.value) for each in kept.samples] == [("done", 1), ("failed", 0)]
+    assert [(each.labels["result"], each.value) for each in kept.samples] == [
+        ("done", 1),
+        ("failed", 0),
+    ]
     listed = ROW.findall(DOCUMENT.read_text())
     assert found == {
         name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in listed
