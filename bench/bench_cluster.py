@@ -128,7 +128,8 @@ class BenchCluster:
                 "gracePeriodSeconds": "0",
                 "propagationPolicy": "Orphan" if resource == ELASTIC_JOBS else "",
             }
-            await self.kube.request("DELETE", resource.path(namespace), params=params)
+            path = resource.path(namespace)
+            await self.kube.request("DELETE", path, params=params, seconds=_TIMEOUT_SECONDS)
 
         async def is_empty() -> bool:
             return not (await self.kube.list(PODS, namespace))["items"]

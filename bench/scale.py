@@ -135,7 +135,7 @@ class _Observed:
         self.store = Store()
         nowhere: Any = None
         self._pods: Informer[Pod] = Informer(
-            nowhere, PODS, Pod, only=shard and shard.has, on_change=self._on_change
+            nowhere, PODS, Pod, only=shard.has if shard else None, on_change=self._on_change
         )
         self._version = 0
 

@@ -185,6 +185,7 @@ def test_the_manifests_are_the_charts_output() -> None:
         ("image.tga=1", "tga"),
         ("leaseSeconds=1", "/leaseSeconds"),
         ("metrics.serviceMonitor=maybe", "/metrics/serviceMonitor"),
+        ("shards=65", "/shards"),
     ],
 )
 def test_a_wrong_value_is_rejected_by_name(tools: Tools, value: str, message: str) -> None:
@@ -213,6 +214,21 @@ def test_kustomize_and_helm_enable_kueue_in_the_same_way(tools: Tools, tmp_path:
         deployment = found["Deployment", "elasticjob-operator"]
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         assert container["args"][-1] == "--kueue"
+
+
+def test_each_shard_has_a_lease_that_the_operator_may_use(tools: Tools) -> None:
+    helm = ("template", "elasticjob", str(CHART), "--kube-version", "1.36.0", "--set")
+    rendered = _by_name(yaml.safe_load_all(tools.helm(*helm, "shards=3,replicas=4")))
+    leases = {name for kind, name in rendered if kind == "Lease"}
+    assert leases == {"elasticjob-operator", *(f"elasticjob-operator-{n}" for n in range(3))}
+    (rule,) = rendered["Role", "elasticjob-operator-lease"]["rules"]
+    assert set(rule["resourceNames"]) == leases
+    (container,) = rendered["Deployment", "elasticjob-operator"]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert "--shards=3" in container["args"]
+    with pytest.raises(AssertionError, match="all jobs of a namespace belong to one shard"):
+        tools.helm(*helm, "shards=2,scope=Namespace")
 
 
 @pytest.mark.parametrize(

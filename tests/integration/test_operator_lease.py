@@ -9,6 +9,7 @@ from elasticjob_api import names
 from elasticjob_kube.errors import TryLater
 from elasticjob_kube.resources import CONFIG_MAPS, LEASES
 from elasticjob_kube.session import Json, Kube
+from elasticjob_operator.core.sharding import Shares
 from elasticjob_operator.lease import LeaderElector, LeaseLost
 
 from tests.support.wait import until
@@ -162,6 +163,44 @@ async def test_a_lease_that_we_already_hold_is_renewed_before_we_lead(
     assert found["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
     task.cancel()
     await asyncio.wait([task])
+
+
+@pytest.mark.guarantee("shards")
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_wish_is_granted_by_a_leader_of_two_shards_and_dropped_by_one_of_the_last(
+    kube: Kube, namespace: str, others: int
+) -> None:
+    shares = Shares(2, led=set(range(1, 1 + others)))
+    elector = LeaderElector(kube, namespace, "first", SECONDS, shares=shares)
+    async with elector.leadership() as leadership:
+        wish = {"metadata": {"annotations": {f"{names.GROUP}/wanted-by": "second"}}}
+        await kube.patch(LEASES, namespace, names.OPERATOR, wish)
+
+        async def is_dropped() -> bool:
+            found: Json = await kube.get(LEASES, namespace, names.OPERATOR)
+            return not found["metadata"].get("annotations")
+
+        await until("the wish is dropped", is_dropped)
+        assert leadership.ending.is_set() == bool(others)
+        assert await holder(kube, namespace) == "first"
+    assert await holder(kube, namespace) == ""
+
+
+@pytest.mark.guarantee("shards")
+async def test_a_shared_lease_is_renewed_by_each_holder_and_released_by_none(
+    kube: Kube, namespace: str
+) -> None:
+    async with asyncio.timeout(30):
+        first = LeaderElector(kube, namespace, "all", SECONDS, is_shared=True)
+        second = LeaderElector(kube, namespace, "all", SECONDS, is_shared=True)
+        async with first.leadership() as early:
+            async with second.leadership() as late:
+                until_now = (early.valid_until, late.valid_until)
+                while early.valid_until == until_now[0] or late.valid_until == until_now[1]:
+                    await asyncio.sleep(0.05)
+            assert await holder(kube, namespace) == "all"
+            early.check()
+        assert await holder(kube, namespace) == "all"
 
 
 async def test_a_session_without_the_lease_sends_no_write_and_still_reads(
