@@ -30,7 +30,7 @@ from bench.figure import Figure, append, line
 FIGURES = (
     Figure("create_ratio", on_cluster(pod_creation.create_ratio), goal=0.60, at_least=True),
     Figure("jobs_1000x2_s", on_cluster(scale.jobs_1000x2), goal=90),
-    Figure("beside_10000_p99_s", on_cluster(scale.beside_10000), goal=1.0),
+    Figure("beside_10000_s", on_cluster(scale.beside_10000), goal=1.0),
     Figure("pod_kib", scale.pod_kib, goal=6),
     Figure("pod_event_us", scale.pod_event_us, goal=100),
     Figure("left_out_event_us", scale.left_out_event_us, goal=10),
