@@ -1,5 +1,7 @@
 """Measures figures: `python -m bench [NAME ...]`, all of them without a name.
 
+Writes their last results into docs/performance.md.
+
 Exit code 1 when a goal is missed.
 """
 
@@ -16,6 +18,7 @@ from bench import (
     master_load,
     neighbours,
     operator_writes,
+    performance_page,
     pod_creation,
     scale,
     scaling,
@@ -82,6 +85,7 @@ FIGURES = (
     Figure("autoscaler_cost_ratio", autoscaling.cost_ratio, goal=0.92, at_least=True),
 )
 RESULTS = REPOSITORY / "bench" / "results.jsonl"
+PAGE = REPOSITORY / "docs" / "performance.md"
 
 
 async def measure(chosen: list[Figure]) -> bool:
@@ -107,7 +111,9 @@ def main(names: list[str]) -> int:
         sys.stderr.write(f"no figure {', '.join(unknown)}; there are {', '.join(known)}\n")
         return 2
     chosen = [known[name] for name in names] or list(FIGURES)
-    return 0 if uvloop.run(measure(chosen)) else 1
+    reached = uvloop.run(measure(chosen))
+    performance_page.write(RESULTS, PAGE, FIGURES)
+    return 0 if reached else 1
 
 
 if __name__ == "__main__":

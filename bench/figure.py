@@ -20,6 +20,8 @@ class Result:
         limit: the raw limit, measured in the same run.
         ratio: how near the figure is to the limit; 1 means that it cannot be improved.
         n: the number of measurements.
+        least: the least of them; None for a single one.
+        most: the most.
         same_requests: what the same requests take without the operator, sent as fast as the API
             server answers; None if it was not measured.
     """
@@ -29,6 +31,8 @@ class Result:
     limit: float
     ratio: float
     n: int
+    least: float | None = None
+    most: float | None = None
     same_requests: float | None = None
 
 
@@ -46,7 +50,15 @@ def compared(
     value = median(ours)
     limit = median(limits)
     ratio = value / limit if at_least else limit / value
-    return Result(value=value, unit=unit, limit=limit, ratio=ratio, n=len(ours))
+    return Result(
+        value=value,
+        unit=unit,
+        limit=limit,
+        ratio=ratio,
+        n=len(ours),
+        least=min(ours),
+        most=max(ours),
+    )
 
 
 @dataclass(frozen=True)
@@ -73,8 +85,9 @@ class Figure:
 def line(figure: Figure, result: Result) -> str:
     """Return the JSON line."""
     numbers = {"value": result.value, "limit": result.limit, "ratio": result.ratio}
-    if result.same_requests is not None:
-        numbers["same_requests"] = result.same_requests
+    for name in ("least", "most", "same_requests"):
+        if (number := getattr(result, name)) is not None:
+            numbers[name] = number
     rounded = {name: float(f"{number:.4g}") for name, number in numbers.items()}
     line = {"figure": figure.name, "unit": result.unit, "n": result.n, **rounded}
     return msgspec.json.encode(line).decode()
