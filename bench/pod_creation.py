@@ -9,7 +9,7 @@ from statistics import median
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
-from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SECRETS, SERVICE_ACCOUNTS
+from elasticjob_kube.resources import ELASTIC_JOBS, PODS, SECRETS, SERVICE_ACCOUNTS, SERVICES
 from elasticjob_kube.session import Json
 from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.decide import decide
@@ -17,6 +17,7 @@ from elasticjob_operator.core.manifests import infrastructure
 from elasticjob_operator.core.manifests.pods import master_pod, member_pod
 from elasticjob_operator.core.model.actions import CreatePod, PatchJobStatus
 from elasticjob_operator.core.model.observed import Defaults, Observed
+from elasticjob_operator.ensure_infrastructure import is_first
 
 from bench import jobs
 from bench.bench_cluster import BenchCluster
@@ -95,7 +96,7 @@ async def _seconds_of_same_requests(
 ) -> float:
     """Return what the operator's requests for new jobs take if a bare client sends them.
 
-    These are all jobs; accounts and Secrets; the first statuses; then the pods.
+    These are all jobs; accounts, Secrets and Services; the first statuses; then the pods.
     """
     async with bench.namespace() as namespace, bench.pods(namespace):
         bodies = [jobs.unmanaged(f"raw-{index}", workers) for index in range(number)]
@@ -124,15 +125,9 @@ def _infrastructure_requests(job: ElasticJob) -> list[Request]:
     """Return the creates of what the first pods need."""
     namespace = job.metadata.namespace
     content = new_job_secrets(job.metadata.name, namespace)
-    account = next(
-        each
-        for each in infrastructure.infrastructure_manifests(job)
-        if each["kind"] == SERVICE_ACCOUNTS.kind
-    )
-    return [
-        Request("POST", SERVICE_ACCOUNTS.path(namespace), account),
-        Request("POST", SECRETS.path(namespace), infrastructure.secret(job, content)),
-    ]
+    found = [infrastructure.secret(job, content), *infrastructure.infrastructure_manifests(job)]
+    paths = {each.kind: each.path(namespace) for each in (SECRETS, SERVICE_ACCOUNTS, SERVICES)}
+    return [Request("POST", paths[each["kind"]], each) for each in found if is_first(each)]
 
 
 async def raw_seconds(bench: BenchCluster, workers: int) -> float:

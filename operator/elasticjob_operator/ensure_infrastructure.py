@@ -45,9 +45,9 @@ _RESOURCES = {
     (resource.api_version, resource.kind): resource
     for resource in (*WATCHED, SECRETS, CONFIG_MAPS, *POD_GROUPS)
 }
-_FIRST_KINDS = ("ServiceAccount", "PodGroup", "NetworkPolicy")
-"""The kinds that must exist before the first pod, besides the Secret: the API server, the scheduler
-and the kubelet need them, and no pod may run without its policy.
+_FIRST_KINDS = ("Secret", "ServiceAccount", "PodGroup", "NetworkPolicy")
+"""The kinds that must exist before the first pod: the API server, the scheduler and the kubelet
+need them, and no pod may run without its policy.
 """
 
 
@@ -92,7 +92,7 @@ async def ensure_infrastructure(
         partial(ensure.tokens, part, has_pods=has_pods)
     ]
     for manifest in manifests:
-        if part == "All" or (manifest["kind"] in _FIRST_KINDS) == (part == "First"):
+        if part == "All" or is_first(manifest) == (part == "First"):
             work.append(partial(ensure.object, manifest))
     if part != "First" and (profile := infrastructure.profile_manifest(job)) is not None:
         work.append(partial(ensure.profile, profile))
@@ -103,6 +103,15 @@ async def ensure_infrastructure(
         if isinstance(answer, BaseException):
             raise answer
     return [answer for answer in answers if isinstance(answer, EmitEvent)]
+
+
+def is_first(manifest: Json) -> bool:
+    """Return whether an object must exist before the first pod.
+
+    A container gets the addresses of the Services that exist when it starts, such as the master's.
+    """
+    has_address = manifest["kind"] == "Service" and manifest["spec"].get("clusterIP") != "None"
+    return has_address or manifest["kind"] in _FIRST_KINDS
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ async def started(workers: int) -> tuple[Cluster, Requests]:
     return cluster, requests
 
 
-async def test_before_the_first_pods_of_a_job_are_its_account_its_secret_and_one_status() -> None:
+async def test_before_the_first_pods_of_a_job_are_what_they_need_and_one_status() -> None:
     cluster = Cluster(replicas=4)
     await cluster.create(ELASTIC_JOBS, cluster._body)
     requests = Requests(cluster)
@@ -74,9 +74,10 @@ async def test_before_the_first_pods_of_a_job_are_its_account_its_secret_and_one
     assert sorted(requests.until_last("POST Pod")) == [
         f"PATCH ElasticJob/status {JOB}",
         f"POST Secret {names.master_service(JOB)}",
+        f"POST Service {names.master_service(JOB)}",
         f"POST ServiceAccount {names.master_service(JOB)}",
     ]
-    assert len(requests.sent) == 5 + 3 + 7 + 1, requests.sent  # pods, before, beside, counts
+    assert len(requests.sent) == 5 + 4 + 6 + 1, requests.sent  # pods, before, beside, counts
 
 
 async def test_before_the_pods_of_a_plan_are_its_owner_its_start_and_the_new_names() -> None:

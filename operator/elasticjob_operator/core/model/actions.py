@@ -82,8 +82,8 @@ class WriteBackReplicas:
 class EnsureInfrastructure:
     """Make or correct Secret, Services, account, Role, state ConfigMap and PodGroup.
 
-    `part`: `First` is what no pod can be created or started without (Secret, account, PodGroup);
-    `Rest` the others.
+    `part`: `First` is what no pod can be created or started without (Secret, account, the master's
+    Service, PodGroup), or may run without (NetworkPolicy); `Rest` the others.
     """
 
     part: Literal["First", "Rest", "All"] = "All"
