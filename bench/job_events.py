@@ -137,8 +137,9 @@ class RunningJob:
                 self._measured(lambda: self.store.update_pod(pod, None))
                 job = self._store_job()
                 self.store.pods.record_gone(identity_of(job), name)
-            case do.DeletePlan(name):
+            case do.DeletePlan(name, uid):
                 del self._plans[name]
+                self.store.forget_uid(uid)
             case do.ConfirmGone(names):
                 for name in names:
                     assert name not in self._pods

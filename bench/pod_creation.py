@@ -17,7 +17,7 @@ from elasticjob_operator.core.manifests import infrastructure
 from elasticjob_operator.core.manifests.pods import master_pod, member_pod
 from elasticjob_operator.core.model.actions import CreatePod, PatchJobStatus
 from elasticjob_operator.core.model.observed import Defaults, Observed
-from elasticjob_operator.ensure_infrastructure import is_first
+from elasticjob_operator.ensure_infrastructure import part_of
 
 from bench import jobs
 from bench.bench_cluster import BenchCluster
@@ -107,7 +107,7 @@ async def _seconds_of_same_requests(
         for item in (await bench.kube.list(ELASTIC_JOBS, namespace))["items"]:
             item["spec"]["runPolicy"] = {}
             job = msgspec.convert(item, ElasticJob)
-            first += _infrastructure_requests(job)
+            first += _infrastructure_requests(job, role)
             for action in decide(Observed(job), time.time(), _DEFAULTS).actions:
                 if isinstance(action, PatchJobStatus):
                     path = ELASTIC_JOBS.path(namespace, job.metadata.name, "status")
@@ -121,13 +121,14 @@ async def _seconds_of_same_requests(
         return seconds
 
 
-def _infrastructure_requests(job: ElasticJob) -> list[Request]:
-    """Return the creates of what the first pods need."""
+def _infrastructure_requests(job: ElasticJob, role: str) -> list[Request]:
+    """Return the creates of what the pods of a role need."""
+    parts = ("First",) if role == names.ROLE_MASTER else ("First", "Members")
     namespace = job.metadata.namespace
     content = new_job_secrets(job.metadata.name, namespace)
     found = [infrastructure.secret(job, content), *infrastructure.infrastructure_manifests(job)]
     paths = {each.kind: each.path(namespace) for each in (SECRETS, SERVICE_ACCOUNTS, SERVICES)}
-    return [Request("POST", paths[each["kind"]], each) for each in found if is_first(each)]
+    return [Request("POST", paths[each["kind"]], each) for each in found if part_of(each) in parts]
 
 
 async def raw_seconds(bench: BenchCluster, workers: int) -> float:

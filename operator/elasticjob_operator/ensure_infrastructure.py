@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
@@ -33,7 +33,7 @@ from elasticjob_kube.session import Json, Kube
 from elasticjob_operator.certificates import new_job_secrets
 from elasticjob_operator.core.job_status import has_no_members_yet
 from elasticjob_operator.core.manifests import gang, infrastructure
-from elasticjob_operator.core.model.actions import EmitEvent
+from elasticjob_operator.core.model.actions import EmitEvent, Part
 from elasticjob_operator.errors import name_taken
 from elasticjob_operator.infrastructure_record import InfrastructureRecord, ObjectVersion
 
@@ -54,7 +54,7 @@ need them, and no pod may run without its policy.
 async def ensure_infrastructure(
     kube: Kube,
     job: ElasticJob,
-    part: Literal["First", "Rest", "All"] = "All",
+    part: Part = "All",
     *,
     record: InfrastructureRecord | None = None,
     has_pods: bool = False,
@@ -65,7 +65,7 @@ async def ensure_infrastructure(
     Args:
         kube: the session.
         job: the job.
-        part: the objects that the first pods need, the rest, or all.
+        part: which objects.
         record: gets the objects that are found or created; a lost Secret is restored from it.
         has_pods: whether pods run, which use the contents of the Secret.
         network_policies: whether each job has a NetworkPolicy.
@@ -89,12 +89,13 @@ async def ensure_infrastructure(
     # have all objects, so these are read.
     ensure = _Ensure(kube, job, record, is_new)
     work: list[Callable[[], Awaitable[EmitEvent | None]]] = [
-        partial(ensure.tokens, part, has_pods=has_pods)
+        partial(ensure.object, manifest)
+        for manifest in manifests
+        if part in ("All", part_of(manifest))
     ]
-    for manifest in manifests:
-        if part == "All" or is_first(manifest) == (part == "First"):
-            work.append(partial(ensure.object, manifest))
-    if part != "First" and (profile := infrastructure.profile_manifest(job)) is not None:
+    if part != "Members":
+        work.append(partial(ensure.tokens, part, has_pods=has_pods))
+    if part in ("Rest", "All") and (profile := infrastructure.profile_manifest(job)) is not None:
         work.append(partial(ensure.profile, profile))
     # All requests must succeed together, and one of many easily gets no answer.
     requests = (retry(each, TryLater, pauses=_RETRY_PAUSES_SECONDS) for each in work)
@@ -105,13 +106,13 @@ async def ensure_infrastructure(
     return [answer for answer in answers if isinstance(answer, EmitEvent)]
 
 
-def is_first(manifest: Json) -> bool:
-    """Return whether an object must exist before the first pod.
-
-    A container gets the addresses of the Services that exist when it starts, such as the master's.
-    """
+def part_of(manifest: Json) -> Part:
+    """Return when an object of a new job must exist."""
+    if manifest["kind"] in _FIRST_KINDS:
+        return "First"
+    # A container gets the address of the master's Service only if that exists when it starts.
     has_address = manifest["kind"] == "Service" and manifest["spec"].get("clusterIP") != "None"
-    return has_address or manifest["kind"] in _FIRST_KINDS
+    return "Members" if has_address else "Rest"
 
 
 @dataclass(frozen=True)
@@ -123,9 +124,7 @@ class _Ensure:
     record: InfrastructureRecord
     is_new: bool
 
-    async def tokens(
-        self, part: Literal["First", "Rest", "All"], *, has_pods: bool
-    ) -> EmitEvent | None:
+    async def tokens(self, part: Part, *, has_pods: bool) -> EmitEvent | None:
         """Create the Secret if it is missing, and derive the read-only token from it."""
         event: EmitEvent | None = None
         if part != "Rest":

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
 
 import msgspec
 from elasticjob_api.elasticjob import ElasticJob
@@ -61,8 +60,10 @@ class Executor:
         try:
             for on_pods, group in groupby(decided, key=_is_on_pods):
                 if on_pods:
+                    # After a refusal the API server would refuse the other creates, too.
+                    pods = [each for each in group if not (refused and _is_creation(each))]
                     try:
-                        await self.pod_executor.execute(job, list(group))
+                        await self.pod_executor.execute(job, pods)
                     except Refused as error:
                         # A quota that refuses pods must neither stop a plan that would remove
                         # some, nor delay its next step.
@@ -115,9 +116,7 @@ class Executor:
                 raise AssertionError(f"not an action that is executed here: {action}")
         return job
 
-    async def _ensure_infrastructure(
-        self, job: ElasticJob, part: Literal["First", "Rest", "All"]
-    ) -> None:
+    async def _ensure_infrastructure(self, job: ElasticJob, part: do.Part) -> None:
         kube = self.kube
         if part != "First":
             # If many jobs are new, every master is created before the rest of any job.
@@ -135,7 +134,7 @@ class Executor:
         for event in events:
             self.events.emit(job, event)
         # If an object was changed during this, all of them are ensured again.
-        if part != "First" and record.changes == changes:
+        if part in ("Rest", "All") and record.changes == changes:
             record.ensured_for = manifest_inputs(job)
 
     async def _patch_job(
@@ -245,6 +244,10 @@ class _Target:
 
 def _target_of(namespace: str, action: do.PatchStatus | do.Adopt) -> _Target:
     return _Target(KINDS[action.kind], namespace, action.name, action.uid, action.resource_version)
+
+
+def _is_creation(action: do.Action) -> bool:
+    return isinstance(action, do.CreatePod)
 
 
 def _is_on_pods(action: do.Action) -> bool:

@@ -8,7 +8,6 @@ all pods are listed before the job gets another one.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,18 +72,14 @@ class PodExecutor:
             raise StaleState
         limit = asyncio.Semaphore(MAX_CONCURRENT_CHANGES)
         failures: list[KubeError | StaleState] = []
-        # If many jobs are new, every master is created before the members of any job.
-        has_master = any(isinstance(each, do.CreatePod) and each.is_master for each in actions)
-        others = dataclasses.replace(self, kube=self.kube.low_priority()) if has_master else self
 
         async def execute_bounded(action: do.Action) -> None:
             async with limit:
                 # After a refusal (a quota, a webhook) the other creates would be refused, too.
                 if failures and isinstance(action, do.CreatePod):
                     return
-                is_master = isinstance(action, do.CreatePod) and action.is_master
                 try:
-                    await (self if is_master else others)._execute_one(job, action)
+                    await self._execute_one(job, action)
                 except (KubeError, StaleState) as error:
                     failures.append(error)
 

@@ -100,7 +100,7 @@ def reconcile_active_job(
         prerequisites += _before_infrastructure(observed, scaling, plan_writes, status.message)
         prerequisites += infrastructure.before_pods
         plan_writes = []
-    pods = _pod_actions(observed, scaling, members, master, now)
+    pods = _pod_actions(observed, scaling, members, master, infrastructure.before_members, now)
     # A plan must be able to end although pods cannot be created: so its writes come before all pod
     # actions. What is to be written about a plan that begins can wait for its pods.
     actions: list[Action] = [*pods, *plan_writes] if scaling.first else [*plan_writes, *pods]
@@ -130,22 +130,24 @@ def _is_plan_write(action: Action) -> bool:
 
 @dataclass(frozen=True)
 class _Infrastructure:
-    """What is to be ensured before the status that uses up the names of new pods, and after it."""
+    """What is ensured before the status that uses up the names of new pods, and after it."""
 
     before_pods: Sequence[EnsureInfrastructure] = ()
+    before_members: Sequence[EnsureInfrastructure] = ()
     after_pods: Sequence[EnsureInfrastructure] = ()
 
 
 def _infrastructure(
     observed: Observed, members: ReconcileResult, master: ReconcileResult
 ) -> _Infrastructure:
-    """Return how the job's infrastructure is ensured.
-
-    The first pods start while most of it is made: until they use it, it exists.
-    """
+    """Return how the job's infrastructure is ensured."""
     status = observed.job.status
     if master.creates and not status.master.incarnations and job_status.has_no_members_yet(status):
-        return _Infrastructure([EnsureInfrastructure("First")], [EnsureInfrastructure("Rest")])
+        return _Infrastructure(
+            [EnsureInfrastructure("First")],
+            [EnsureInfrastructure("Members")],
+            [EnsureInfrastructure("Rest")],
+        )
     if master.creates or (members.creates and not observed.infrastructure_ensured):
         return _Infrastructure(before_pods=[EnsureInfrastructure("All")])
     if observed.infrastructure_ensured:
@@ -172,14 +174,19 @@ def _pod_actions(
     scaling: ScalingResult,
     members: ReconcileResult,
     master: ReconcileResult,
+    before_members: Sequence[Action],
     now: float,
 ) -> list[Action]:
     """Return the deletions of pods, then the creations, then the names to look up."""
     actions: list[Action] = [*delete_outdated(observed, now), *master.deletes, *members.deletes]
     actions += [DeletePod(pod.name, pod.metadata.uid) for pod in excess(observed)]
-    for create in (*master.creates, *(_placed(create, scaling) for create in members.creates)):
-        body = with_flavors(create.body, observed.quota)
-        actions.append(dataclasses.replace(create, body=body))
+    # If many jobs are new, every master is created before the members of any job.
+    placed = (_placed(create, scaling) for create in members.creates)
+    for action in (*master.creates, *before_members, *placed):
+        if isinstance(action, CreatePod):
+            body = with_flavors(action.body, observed.quota)
+            action = dataclasses.replace(action, body=body)
+        actions.append(action)
     if confirm := (*master.confirm, *members.confirm):
         actions.append(ConfirmGone(confirm, now))
     return actions

@@ -71,6 +71,8 @@ async def test_before_the_first_pods_of_a_job_are_what_they_need_and_one_status(
     await cluster.create(ELASTIC_JOBS, cluster._body)
     requests = Requests(cluster)
     await cluster.run_operator()
+    pods = [request for request in requests.sent if "Pod" in request]
+    assert pods[0] == f"POST Pod {names.master_pod(JOB, 0)}"
     assert sorted(requests.until_last("POST Pod")) == [
         f"PATCH ElasticJob/status {JOB}",
         f"POST Secret {names.master_service(JOB)}",

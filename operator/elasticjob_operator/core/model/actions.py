@@ -78,15 +78,19 @@ class WriteBackReplicas:
     replicas: int
 
 
+Part = Literal["First", "Members", "Rest", "All"]
+
+
 @dataclass(frozen=True)
 class EnsureInfrastructure:
     """Make or correct Secret, Services, account, Role, state ConfigMap and PodGroup.
 
-    `part`: `First` is what no pod can be created or started without (Secret, account, the master's
-    Service, PodGroup), or may run without (NetworkPolicy); `Rest` the others.
+    For a new job in three parts, so that its pods wait for no more than they need: `First` before
+    any pod (Secret, account, PodGroup, NetworkPolicy), `Members` before those of members (the
+    master's Service), and the `Rest`.
     """
 
-    part: Literal["First", "Rest", "All"] = "All"
+    part: Part = "All"
 
 
 @dataclass(frozen=True)
