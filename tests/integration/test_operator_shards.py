@@ -40,7 +40,7 @@ pytestmark = pytest.mark.thorough
 
 LEASES = (f"{names.OPERATOR}-0", f"{names.OPERATOR}-1")
 PLACE = "default"
-OPTIONS = ("--lease-namespace", PLACE, "--lease-seconds", "3", "--shards")
+OPTIONS = ("--lease-namespace", PLACE, "--lease-seconds", "6", "--shards")
 
 
 @pytest.fixture(scope="module")
