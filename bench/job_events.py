@@ -22,13 +22,12 @@ from elasticjob_operator.core.manifests.infrastructure import manifest_inputs
 from elasticjob_operator.core.manifests.pods import master_pod, member_pod
 from elasticjob_operator.core.model import actions as do
 from elasticjob_operator.core.model.identity import identity_of
-from elasticjob_operator.core.model.observed import Defaults, Pod
+from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.store import JobKey, Store
 from msgspec.structs import replace
 
 from bench import jobs
 
-DEFAULTS = Defaults(master_image="master:1", agent_image="master:1")
 T = TypeVar("T")
 Measure = Callable[[Callable[[], object]], float]
 """Calls a function, and returns what that has cost."""
@@ -69,9 +68,11 @@ class RunningJob:
         self._job = _job(self.members)
         job = self._store_job()
         for number in range(self.members):
-            body = member_pod(job, "worker", number, 0, resources={}, restarts=0, defaults=DEFAULTS)
+            body = member_pod(
+                job, "worker", number, 0, resources={}, restarts=0, defaults=jobs.DEFAULTS
+            )
             self._observe(self._running(body))
-        self._observe(self._running(master_pod(job, 0, restarts=0, defaults=DEFAULTS)))
+        self._observe(self._running(master_pod(job, 0, restarts=0, defaults=jobs.DEFAULTS)))
         self.store.infrastructure(job).ensured_for = manifest_inputs(job)
         self.settle()
         self.cost = 0.0
@@ -105,7 +106,7 @@ class RunningJob:
         # Counts are written once a second; each write here is as long after the last.
         now = time.time() + 2.0 * self.decisions
         self.decisions += 1
-        return self._measured(lambda: decide(self.store.observed(job), now, DEFAULTS))
+        return self._measured(lambda: decide(self.store.observed(job), now, jobs.DEFAULTS))
 
     def _measured(self, work: Callable[[], T]) -> T:
         found: list[T] = []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from elasticjob_kube.resources import ELASTIC_JOBS, SCALE_PLANS, Resource
 from elasticjob_kube.session import Json
+from elasticjob_operator.core.model.observed import Defaults
 
+DEFAULTS = Defaults(master_image="master:1", agent_image="master:1")
 _NO_SCHEDULER = "bench"
 """Name of a scheduler that does not exist: the real one's work on pods that fit nowhere is not
 measured.

@@ -16,15 +16,13 @@ from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.manifests import infrastructure
 from elasticjob_operator.core.manifests.pods import master_pod, member_pod
 from elasticjob_operator.core.model.actions import CreatePod, PatchJobStatus
-from elasticjob_operator.core.model.observed import Defaults, Observed
+from elasticjob_operator.core.model.observed import Observed
 from elasticjob_operator.ensure_infrastructure import part_of
 
 from bench import jobs
 from bench.bench_cluster import BenchCluster
 from bench.figure import Result, compared
 from bench.raw_requests import Request, create_all, send_all
-
-_DEFAULTS = Defaults(master_image="master:1", agent_image="master:1")
 
 
 async def create_ratio(bench: BenchCluster) -> Result:
@@ -108,14 +106,14 @@ async def _seconds_of_same_requests(
             item["spec"]["runPolicy"] = {}
             job = msgspec.convert(item, ElasticJob)
             first += _infrastructure_requests(job, role)
-            for action in decide(Observed(job), time.time(), _DEFAULTS).actions:
+            for action in decide(Observed(job), time.time(), jobs.DEFAULTS).actions:
                 if isinstance(action, PatchJobStatus):
                     path = ELASTIC_JOBS.path(namespace, job.metadata.name, "status")
                     statuses.append(Request("PATCH", path, {"status": action.patch}))
-                elif isinstance(action, CreatePod) and (
-                    action.is_master or role != names.ROLE_MASTER
-                ):
+                elif isinstance(action, CreatePod):
                     pods.append(Request("POST", PODS.path(namespace), action.body))
+                    if role == names.ROLE_MASTER:
+                        break  # its pod is the first
         for requests in (first, statuses, pods):
             seconds += await send_all(bench.cluster, requests)
         return seconds
@@ -142,10 +140,10 @@ def bare_pods(created: Json, number: int, *, role: str = names.ROLE_WORKER) -> l
     """Return the pods that the operator would create for this job."""
     job = msgspec.convert(created, ElasticJob)
     if role == names.ROLE_MASTER:
-        master = master_pod(job, 0, restarts=0, defaults=_DEFAULTS)
+        master = master_pod(job, 0, restarts=0, defaults=jobs.DEFAULTS)
         # The API server requires an existing service account; the master's own does not exist.
         return [{**master, "spec": {**master["spec"], "serviceAccountName": "default"}}]
     return [
-        member_pod(job, role, index, 0, resources={}, restarts=0, defaults=_DEFAULTS)
+        member_pod(job, role, index, 0, resources={}, restarts=0, defaults=jobs.DEFAULTS)
         for index in range(number)
     ]

@@ -20,7 +20,7 @@ from elasticjob_kube.resources import ELASTIC_JOBS, PODS
 from elasticjob_kube.session import Json
 from elasticjob_operator.core.decide import decide
 from elasticjob_operator.core.manifests.pods import member_pod
-from elasticjob_operator.core.model.observed import Defaults, Pod
+from elasticjob_operator.core.model.observed import Pod
 from elasticjob_operator.core.sharding import Shard
 from elasticjob_operator.main import OBJECTS_BETWEEN_COLLECTIONS
 from elasticjob_operator.store import Store
@@ -30,7 +30,6 @@ from bench.bench_cluster import BenchCluster
 from bench.figure import Result
 from bench.pod_creation import raw_seconds, seconds_of_jobs
 
-_DEFAULTS = Defaults(master_image="master:1", agent_image="master:1")
 _JOBS = 10_000
 _PODS_EACH = 100
 _JOBS_PER_NAMESPACE = 10
@@ -165,7 +164,7 @@ class _Observed:
         seconds = []
         for _ in range(20):
             began = time.process_time()
-            decide(observed, time.time(), _DEFAULTS)
+            decide(observed, time.time(), jobs.DEFAULTS)
             seconds.append(time.process_time() - began)
         milliseconds = 1000 * median(seconds)
         pods = len(observed.pods)
@@ -176,7 +175,7 @@ class _Observed:
 
     def _bodies(self, body: Json) -> Iterator[msgspec.Raw]:
         job = msgspec.convert(body, ElasticJob)
-        template = member_pod(job, "worker", 0, 0, resources={}, restarts=0, defaults=_DEFAULTS)
+        template = member_pod(job, "worker", 0, 0, resources={}, restarts=0, defaults=jobs.DEFAULTS)
         text = json.dumps(template | {"status": _status()})
         for index in range(_PODS_EACH):
             self._version += 1

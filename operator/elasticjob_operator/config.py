@@ -8,6 +8,7 @@ import socket
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from elasticjob_api import names
@@ -66,13 +67,13 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     )
     parser.add_argument(
         "--lease-seconds",
-        type=_lease_seconds,
+        type=partial(_number, "a whole number of seconds", 2, 3600),
         default=15,
         help="time until a lease that is not renewed expires (default: %(default)s)",
     )
     parser.add_argument(
         "--shards",
-        type=_shards,
+        type=partial(_number, "a whole number", 1, MAX_SHARDS),
         default=1,
         help="number of parts into which the namespaces are divided, so that the replicas share "
         f"the work: 1 to {MAX_SHARDS} (default: %(default)s)",
@@ -132,15 +133,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
     )
 
 
-def _lease_seconds(text: str) -> int:
-    if not text.isdecimal() or not 2 <= int(text) <= 3600:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a whole number of seconds from 2 to 3600"
-        )
-    return int(text)
-
-
-def _shards(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_SHARDS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_SHARDS}")
+def _number(what: str, least: int, most: int, text: str) -> int:
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what} from {least} to {most}")
     return int(text)

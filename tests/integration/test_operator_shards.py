@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -102,30 +102,18 @@ async def test_a_process_frozen_beyond_its_leases_writes_nothing_when_it_resumes
 ) -> None:
     log = tmp_path / "first"
     async with (
-        chaos_proxy(cluster, tmp_path) as proxy,
-        operator(proxy.kubeconfig, None, log, *OPTIONS, "2") as first,
+        _two_shards_with_jobs(cluster, kube, teams, log) as (proxy, first),
+        operator(cluster.kubeconfig, None, tmp_path / "second", *OPTIONS, "2"),
     ):
-        await _leads(log, 0, 1)
+        await until("each leads one shard", partial(_leaders, kube), lambda found: len(found) == 2)
+        await _freeze_in_a_scale_out(kube, teams, proxy, first)
+        before = await _resume_after_the_scale_out(kube, teams, proxy, first, log)
+        assert _written(proxy, before) == []
+        await until("it gets a share again", partial(_leaders, kube), lambda found: len(found) == 2)
         for team in teams:
-            await run_job(kube, team, job())
-        async with operator(cluster.kubeconfig, None, tmp_path / "second", *OPTIONS, "2"):
-            await until(
-                "each leads one shard", partial(_leaders, kube), lambda found: len(found) == 2
-            )
-            await _freeze_in_a_scale_out(kube, teams, proxy, first)
-            for team in teams:
-                await phase(kube, team, SCALE_OUTS, "more", "ScaleSucceeded")
-            before = len(proxy.writes)
-            first.send_signal(signal.SIGCONT)
-            await until("it notices", partial(has_logged, log, "another operator may lead"))
-            assert _written(proxy, before) == []
-            await until(
-                "it gets a share again", partial(_leaders, kube), lambda found: len(found) == 2
-            )
-            for team in teams:
-                await create(kube, team, SCALE_OUTS, "most", jobName="job", count=1)
-                await phase(kube, team, SCALE_OUTS, "most", "ScaleSucceeded")
-                assert await worker_indices(kube, team) == list(range(6))
+            await create(kube, team, SCALE_OUTS, "most", jobName="job", count=1)
+            await phase(kube, team, SCALE_OUTS, "most", "ScaleSucceeded")
+            assert await worker_indices(kube, team) == list(range(6))
 
 
 @pytest.mark.guarantee("shards")
@@ -161,24 +149,16 @@ async def test_a_frozen_process_of_an_earlier_number_of_shards_writes_nothing_wh
 ) -> None:
     log = tmp_path / "first"
     async with (
-        chaos_proxy(cluster, tmp_path) as proxy,
-        operator(proxy.kubeconfig, None, log, *OPTIONS, "2") as first,
+        _two_shards_with_jobs(cluster, kube, teams, log) as (proxy, first),
+        operator(cluster.kubeconfig, None, tmp_path / "second", *OPTIONS, "3"),
     ):
-        await _leads(log, 0, 1)
+        await _freeze_in_a_scale_out(kube, teams, proxy, first)
+        before = await _resume_after_the_scale_out(kube, teams, proxy, first, log)
+        text = f"waiting: lease {names.OPERATOR} is held by replicas with --shards 3"
+        await until("it waits", partial(has_logged, log, text))
+        assert _written(proxy, before) == []
         for team in teams:
-            await run_job(kube, team, job())
-        async with operator(cluster.kubeconfig, None, tmp_path / "second", *OPTIONS, "3"):
-            await _freeze_in_a_scale_out(kube, teams, proxy, first)
-            for team in teams:
-                await phase(kube, team, SCALE_OUTS, "more", "ScaleSucceeded")
-            before = len(proxy.writes)
-            first.send_signal(signal.SIGCONT)
-            await until("it notices", partial(has_logged, log, "another operator may lead"))
-            text = f"waiting: lease {names.OPERATOR} is held by replicas with --shards 3"
-            await until("it waits", partial(has_logged, log, text))
-            assert _written(proxy, before) == []
-            for team in teams:
-                assert await worker_indices(kube, team) == list(range(5))
+            assert await worker_indices(kube, team) == list(range(5))
 
 
 async def _namespace_of(kube: Kube, shard: Shard) -> str:
@@ -202,6 +182,21 @@ async def _leaders(kube: Kube) -> set[str]:
     return {await leader(kube, PLACE, lease) for lease in LEASES}
 
 
+@asynccontextmanager
+async def _two_shards_with_jobs(
+    cluster: Cluster, kube: Kube, teams: tuple[str, str], log: Path
+) -> AsyncIterator[tuple[ChaosProxy, asyncio.subprocess.Process]]:
+    """Run a process behind a proxy that leads both shards, with a job in each."""
+    async with (
+        chaos_proxy(cluster, log.parent) as proxy,
+        operator(proxy.kubeconfig, None, log, *OPTIONS, "2") as process,
+    ):
+        await _leads(log, 0, 1)
+        for team in teams:
+            await run_job(kube, team, job())
+        yield proxy, process
+
+
 async def _freeze_in_a_scale_out(
     kube: Kube, teams: tuple[str, str], proxy: ChaosProxy, process: asyncio.subprocess.Process
 ) -> None:
@@ -218,6 +213,25 @@ async def _freeze_in_a_scale_out(
         await create(kube, team, SCALE_OUTS, "more", jobName="job", count=3)
     async with asyncio.timeout(30):
         await frozen.wait()
+
+
+async def _resume_after_the_scale_out(
+    kube: Kube,
+    teams: tuple[str, str],
+    proxy: ChaosProxy,
+    process: asyncio.subprocess.Process,
+    log: Path,
+) -> int:
+    """Resume the process when others have ended its work, and wait until it notices.
+
+    Return the number of its writes until it was resumed.
+    """
+    for team in teams:
+        await phase(kube, team, SCALE_OUTS, "more", "ScaleSucceeded")
+    before = len(proxy.writes)
+    process.send_signal(signal.SIGCONT)
+    await until("it notices", partial(has_logged, log, "another operator may lead"))
+    return before
 
 
 def _written(proxy: ChaosProxy, before: int) -> list[WriteRequest]:

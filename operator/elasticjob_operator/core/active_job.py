@@ -81,7 +81,7 @@ def reconcile_active_job(
     failure = members.failure or master.failure or missed_deadline
     if not failure and (why := why_it_cannot_succeed(job, status, scaling.counted)):
         failure = JobFailure(why)
-    if (succeeded or failure) and scaling.planned is not None and may_begin_plan:
+    if (succeeded or failure) and scaling.first:
         return reconcile_active_job(observed, now, defaults, may_begin_plan=False)
     if succeeded:
         return end_job(observed, job_status.with_counts(observed, members.status), None, now)
@@ -181,15 +181,20 @@ def _pod_actions(
     actions: list[Action] = [*delete_outdated(observed, now), *master.deletes, *members.deletes]
     actions += [DeletePod(pod.name, pod.metadata.uid) for pod in excess(observed)]
     # If many jobs are new, every master is created before the members of any job.
-    placed = (_placed(create, scaling) for create in members.creates)
-    for action in (*master.creates, *before_members, *placed):
-        if isinstance(action, CreatePod):
-            body = with_flavors(action.body, observed.quota)
-            action = dataclasses.replace(action, body=body)
-        actions.append(action)
+    actions += _flavored(observed, master.creates)
+    actions += before_members
+    actions += _flavored(observed, [_placed(create, scaling) for create in members.creates])
     if confirm := (*master.confirm, *members.confirm):
         actions.append(ConfirmGone(confirm, now))
     return actions
+
+
+def _flavored(observed: Observed, creates: Sequence[CreatePod]) -> list[CreatePod]:
+    """Return the creations of pods that run on the nodes for which the job has quota."""
+    return [
+        dataclasses.replace(create, body=with_flavors(create.body, observed.quota))
+        for create in creates
+    ]
 
 
 def _placed(create: CreatePod, scaling: ScalingResult) -> CreatePod:

@@ -106,11 +106,6 @@ class CreatePod:
         return str(self.body["metadata"]["name"])
 
     @property
-    def is_master(self) -> bool:
-        """Whether it is the master's pod."""
-        return bool(self.body["metadata"]["labels"][names.LABEL_ROLE] == names.ROLE_MASTER)
-
-    @property
     def member(self) -> tuple[str, int]:
         """Role and index of a member's pod."""
         labels = self.body["metadata"]["labels"]

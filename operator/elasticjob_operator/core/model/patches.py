@@ -31,7 +31,10 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json:
 
 
 def combined(first: Json, second: Json) -> Json:
-    """Return the merge patch that has the effect of two, one after the other."""
+    """Return the merge patch that has the effect of two, one after the other.
+
+    The first one must not remove or replace an object into which the second one writes.
+    """
     patch = dict(first)
     for key, value in second.items():
         old = patch.get(key)
