@@ -24,7 +24,7 @@ from elasticjob_kube.resources import (
     Resource,
 )
 from elasticjob_operator.core.model.actions import EmitEvent
-from elasticjob_operator.core.model.observed import Pod
+from elasticjob_operator.core.model.observed import Pod, owner_reference
 from elasticjob_operator.core.model.plan import PlanRefused
 from elasticjob_operator.core.scaling.limits import check_bounds
 from elasticjob_operator.core.scaling.resize import resize_request
@@ -978,3 +978,20 @@ async def test_scale_outs_and_scale_ins_are_deleted_when_their_time_is_over() ->
     nodes.cluster.now += 86_400
     await nodes.run_operator()
     assert nodes.cluster.kube.all(SCALE_INS) == []
+
+
+async def test_a_job_that_ends_begins_no_plan() -> None:
+    cluster = Cluster(replicas=1, runPolicy={"activeDeadlineSeconds": 100})
+    await cluster.start()
+    await cluster.apply(SCALE_PLANS, "late", replicaResourceSpecs={"worker": {"replicas": 4}})
+    owner = owner_reference(cluster.job(), controller=False)
+    cluster.kube.edit_metadata(
+        SCALE_PLANS, "late", lambda metadata: metadata.update(ownerReferences=[owner])
+    )
+    cluster.now += 1000
+    await cluster.run_operator()
+    status = cluster.job().status
+    assert (status.phase, status.replica_statuses["worker"].indices) == ("Failed", "0")
+    plan = cluster.kube.objects[SCALE_PLANS, "late"]["status"]
+    assert plan["phase"] == "Failed"
+    assert "startTime" not in plan
