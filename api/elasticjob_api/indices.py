@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 
 from elasticjob_api.limits import MAX_COUNTER, MAX_INDEX, MAX_INDICES
 
@@ -120,6 +121,8 @@ def format_indices(indices: Iterable[int]) -> str:
     return ",".join(_format_range(members) for members in found.ranges())
 
 
+# One decision parses the same few texts of a status about forty times.
+@lru_cache(maxsize=64)
 def parse_indices(text: str) -> IndexSet:
     """Return the set of indices in a compact form.
 

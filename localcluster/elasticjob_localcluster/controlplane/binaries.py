@@ -1,9 +1,10 @@
 """Finds the programs of the control plane.
 
-An installed program is used if its version fits. Otherwise it is built once from its Go module: Go
-downloads only sources and checks them against go.sum, so no release server has to be trusted. A
-program is built under another name and then renamed, and its size is written into a file beside it.
-So an incomplete program is never used.
+An installed program is used if its version fits. Otherwise it is downloaded from its release, where
+the network reaches that. Elsewhere, and where ELASTICJOB_FROM_SOURCE is set, it is built once from
+its Go module: Go downloads only sources and checks them against go.sum, so no release server has to
+be trusted. A program is made under another name and then renamed, and its size is written into a
+file beside it. So an incomplete program is never used.
 """
 
 from __future__ import annotations
@@ -14,75 +15,22 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from elasticjob_localcluster.controlplane.go_toolchain import find_go, go_environment
+from elasticjob_localcluster.controlplane.programs import KUBERNETES, PROGRAMS, Program
+from elasticjob_localcluster.controlplane.releases import DownloadFailed, download, release_of
 from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.foreground import last_lines, run_in_foreground
 from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_localcluster.state_directory import locked, make_directory
 
-KUBERNETES = "v1.36.3"
-_MODULES = Path(__file__).parent / "modules"
 _GIGABYTE = 10**9
 _COLD = 4 * _GIGABYTE
 _WARM = 1 * _GIGABYTE
 _FLAGS = ("-mod=readonly", "-buildvcs=false", "-trimpath")
-_VERSION = " ".join(
-    f"-X k8s.io/{package}/version.gitVersion={KUBERNETES}"
-    for package in ("component-base", "client-go/pkg")
-)
-
-
-@dataclass(frozen=True)
-class Program:
-    """One program.
-
-    Attributes:
-        name: of its file.
-        module: the directory of the Go module that pins its sources.
-        package: its Go package.
-        version: the arguments that make it print its version.
-        fits: a pattern of the version output of an installed program that is used.
-        ldflags: for Go's linker.
-    """
-
-    name: str
-    module: Path
-    package: str
-    version: tuple[str, ...]
-    fits: str
-    ldflags: str = "-s -w"
-
-
-def _kubernetes(name: str, *, fits: str, version: tuple[str, ...] = ("--version",)) -> Program:
-    return Program(
-        name,
-        _MODULES / "kubernetes",
-        f"k8s.io/kubernetes/cmd/{name}",
-        version,
-        fits,
-        f"-s -w {_VERSION}",
-    )
-
-
-_SAME_MINOR = r"Kubernetes v1\.36\."
-PROGRAMS = (
-    Program(
-        "etcd",
-        _MODULES / "etcd",
-        "go.etcd.io/etcd/server/v3",
-        ("--version",),
-        r"etcd Version: 3\.([6-9]|\d\d)\.",
-    ),
-    _kubernetes("kube-apiserver", fits=_SAME_MINOR),
-    _kubernetes("kube-controller-manager", fits=_SAME_MINOR),
-    _kubernetes("kube-scheduler", fits=_SAME_MINOR),
-    # kubectl may be one minor version off.
-    _kubernetes("kubectl", fits=r"Client Version: v1\.3[567]\.", version=("version", "--client")),
-)
 
 
 def find_programs(
@@ -93,7 +41,7 @@ def find_programs(
 ) -> dict[str, Path]:
     """Return the path of every program by its name.
 
-    Builds the missing programs, which takes minutes the first time.
+    Downloads or builds the missing programs, which may take minutes the first time.
     """
     found: dict[str, Path] = {}
     missing = []
@@ -107,9 +55,9 @@ def find_programs(
         return found
     remedy = "set ELASTICJOB_CACHE to a directory that can be written to"
     make_directory(cache, what="the cache directory", remedy=remedy)
-    waiting = "waiting for another elasticjob command that builds the same programs"
+    waiting = "waiting for another elasticjob command that needs the same programs"
     with locked(cache / ".lock", seconds=3600, on_wait=lambda: progress.write(waiting)):
-        _build_all(missing, cache, environ, progress)
+        _make_all(missing, cache, environ, progress)
     return found | {program.name: _cache_path(program, cache) for program in missing}
 
 
@@ -127,16 +75,21 @@ def _installed_program(program: Program, environ: Mapping[str, str]) -> Path | N
     path = shutil.which(program.name, path=search)
     if path is None:
         return None
+    if not _prints_version(Path(path), program):
+        return None
+    # The PATH may name the state directory of a cluster, whose links are removed with the cluster.
+    return Path(path).resolve()
+
+
+def _prints_version(path: Path, program: Program) -> bool:
+    """Return whether the file can be executed and is the program in a version that fits."""
     try:
         answer = subprocess.run(
             [path, *program.version], capture_output=True, text=True, timeout=30
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    if not re.search(program.fits, answer.stdout):
-        return None
-    # The PATH may name the state directory of a cluster, whose links are removed with the cluster.
-    return Path(path).resolve()
+        return False
+    return bool(re.search(program.fits, answer.stdout))
 
 
 def _cache_path(program: Program, cache: Path) -> Path:
@@ -154,13 +107,38 @@ def _size_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.size")
 
 
-def _build_all(
+def _make_all(
     missing: list[Program], cache: Path, environ: Mapping[str, str], progress: ProgressDisplay
 ) -> None:
-    # Another command may have built some of them while this one waited for the lock.
-    unbuilt = [program for program in missing if cached_program(program, cache) is None]
-    if not unbuilt:
-        return
+    # Another command may have made some of them while this one waited for the lock.
+    absent = [program for program in missing if cached_program(program, cache) is None]
+    if absent and not environ.get("ELASTICJOB_FROM_SOURCE"):
+        _download_all(absent, cache, progress)
+    if unbuilt := [program for program in absent if cached_program(program, cache) is None]:
+        _build_all(unbuilt, cache, environ, progress)
+
+
+def _download_all(absent: Sequence[Program], cache: Path, progress: ProgressDisplay) -> None:
+    """Download the programs, up to the first one that cannot be had."""
+    for number, program in enumerate(absent, 1):
+        release = program.release and release_of(program.name, program.release)
+        if not release:
+            return
+        text = f"downloading {program.name} {program.release} ({number} of {len(absent)})"
+        try:
+            with progress.step(text) as tick, _partial(program, cache) as partial:
+                download(release, partial, tick)
+                if not _prints_version(partial, program):
+                    raise DownloadFailed(f"{program.name} does not run on this machine")
+                _complete(partial, program, cache)
+        except DownloadFailed as error:
+            progress.write(f"not downloaded: {error}")
+            return
+
+
+def _build_all(
+    unbuilt: Sequence[Program], cache: Path, environ: Mapping[str, str], progress: ProgressDisplay
+) -> None:
     go = find_go(cache, environ, progress)
     settings = go_environment(cache, environ)
     _check_space(go, cache, settings)
@@ -176,6 +154,26 @@ def _build_all(
 def _build(
     program: Program, go: Path, cache: Path, settings: Mapping[str, str], tick: Callable[[], None]
 ) -> None:
+    with _partial(program, cache) as partial:
+        command = [
+            str(go),
+            "build",
+            *_FLAGS,
+            "-ldflags",
+            program.ldflags,
+            "-o",
+            str(partial),
+            program.package,
+        ]
+        status, output = run_in_foreground(command, cwd=program.module, environ=settings, tick=tick)
+        if status != 0:
+            raise _failure(program, output)
+        _complete(partial, program, cache)
+
+
+@contextmanager
+def _partial(program: Program, cache: Path) -> Iterator[Path]:
+    """Yield the path under which a program is made; nothing is left there."""
     path = _cache_path(program, cache)
     make_directory(
         path.parent,
@@ -184,26 +182,19 @@ def _build(
         mode=0o755,
     )
     partial = path.with_name(f"{path.name}.partial")
-    command = [
-        str(go),
-        "build",
-        *_FLAGS,
-        "-ldflags",
-        program.ldflags,
-        "-o",
-        str(partial),
-        program.package,
-    ]
     try:
-        status, output = run_in_foreground(command, cwd=program.module, environ=settings, tick=tick)
-        if status != 0:
-            raise _failure(program, output)
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.rename(path)
-        _size_file(path).write_text(str(path.stat().st_size))
+        yield partial
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _complete(partial: Path, program: Program, cache: Path) -> None:
+    """Put a complete program into the cache."""
+    path = _cache_path(program, cache)
+    with partial.open("rb+") as file:
+        os.fsync(file.fileno())
+    partial.rename(path)
+    _size_file(path).write_text(str(path.stat().st_size))
 
 
 def _failure(program: Program, output: str) -> LocalClusterError:

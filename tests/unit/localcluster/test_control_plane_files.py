@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from elasticjob_localcluster import daemons, state_directory
-from elasticjob_localcluster.controlplane import binaries, components, go_toolchain, ports
+from elasticjob_localcluster.controlplane import binaries, components, go_toolchain, ports, programs
 from elasticjob_localcluster.controlplane.pki import make_pki
 from elasticjob_localcluster.errors import LocalClusterError
 from elasticjob_localcluster.progress_display import ProgressDisplay
 from elasticjob_processes.table import read_process
 from rich.console import Console
 
-PROGRAMS = {program.name: Path("/programs") / program.name for program in binaries.PROGRAMS}
+PROGRAMS = {program.name: Path("/programs") / program.name for program in programs.PROGRAMS}
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_a_process_is_not_mistaken_for_another_one_with_its_id(tmp_path: Path) -
 
 
 def test_only_a_complete_program_counts_as_built(tmp_path: Path) -> None:
-    program = binaries.PROGRAMS[0]
+    program = programs.PROGRAMS[0]
     assert binaries.cached_program(program, tmp_path) is None
     place = binaries._cache_path(program, tmp_path)
     place.parent.mkdir(parents=True)
@@ -139,7 +139,7 @@ def test_a_program_of_the_machine_is_used_only_in_the_same_minor_version(
     script = tmp_path / "kube-apiserver"
     script.write_text(f"#!/bin/sh\necho {version}\n")
     script.chmod(0o755)
-    program = next(program for program in binaries.PROGRAMS if program.name == "kube-apiserver")
+    program = next(program for program in programs.PROGRAMS if program.name == "kube-apiserver")
     environ = {"KUBEBUILDER_ASSETS": str(tmp_path), "PATH": ""}
     assert binaries._installed_program(program, environ) == (script.resolve() if fits else None)
 
@@ -158,7 +158,7 @@ def test_a_program_of_the_machine_is_used_only_in_the_same_minor_version(
 def test_a_failed_build_says_why_in_one_line_with_the_end_of_the_output(
     output: str, says: str
 ) -> None:
-    error = binaries._failure(binaries.PROGRAMS[0], output)
+    error = binaries._failure(programs.PROGRAMS[0], output)
     assert str(error).startswith("could not build etcd: ")
     assert says in str(error)
     assert "\n" not in str(error)
