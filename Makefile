@@ -52,7 +52,7 @@ fuzz: $(READY)
 # Real jobs under random faults (docs/reliability.md). FAULTS="kill-master cut-masters": these only; -name: all but this.
 chaos: $(READY)
 	$(BIN)/python -m tests.chaos --minutes=$(or $(MINUTES),20) --seed=$(or $(SEED),1) --faults="$(FAULTS)" \
-		$(if $(GAP),--gap=$(GAP)) $(if $(JOBS),--jobs=$(JOBS))
+		$(if $(GAP),--gap=$(GAP)) $(if $(JOBS),--jobs=$(JOBS)) $(if $(SHARDS),--shards=$(SHARDS))
 
 # Mutations of the cores: for each one a test must fail.
 mutations: $(READY)

@@ -37,6 +37,9 @@ def main() -> int:
         default=480,
         help="seconds a job may take after the last fault (default: %(default)s)",
     )
+    parser.add_argument(
+        "--shards", type=int, default=1, help="shards of the two operators (default: %(default)s)"
+    )
     parser.add_argument("--list", action="store_true", help="print all kinds of faults")
     given = parser.parse_args()
     if given.list:
@@ -44,7 +47,13 @@ def main() -> int:
         return 0
     directory = Path(tempfile.mkdtemp(prefix=f"chaos-{given.seed}-"))
     options = Options(
-        given.seed, given.minutes, switched_on(given.faults), given.gap, given.jobs, given.settle
+        given.seed,
+        given.minutes,
+        switched_on(given.faults),
+        given.gap,
+        given.jobs,
+        given.settle,
+        given.shards,
     )
     try:
         record = asyncio.run(_until_stopped(options, directory))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from elasticjob_api import names
 from elasticjob_localcluster import cluster as clusters
 from elasticjob_localcluster import daemons
 from elasticjob_localcluster.controlplane import components
@@ -46,6 +47,7 @@ class ChaosCluster:
         commands: of all processes that are restarted when they end, by name.
         tmpfs: whether the jobs' volume is a separate file system.
         clock: whether wall clocks can be shifted.
+        shards: the number of shards of the operators.
         ended: how often each process has ended.
     """
 
@@ -56,6 +58,7 @@ class ChaosCluster:
     commands: Mapping[str, tuple[list[str], dict[str, str]]]
     tmpfs: bool
     clock: bool
+    shards: int
     ended: dict[str, int] = field(default_factory=dict)
     stopping: set[str] = field(default_factory=set)
 
@@ -63,6 +66,12 @@ class ChaosCluster:
     def volume(self) -> Path:
         """Return the folder of the jobs' checkpoints: it may be full."""
         return self.directory / "volume"
+
+    @property
+    def leases(self) -> list[str]:
+        """Return the names of the operators' Leases."""
+        of_shards = [f"{names.OPERATOR}-{index}" for index in range(self.shards)]
+        return [names.OPERATOR, *(of_shards if self.shards > 1 else ())]
 
     def pid(self, name: str) -> int:
         """Return the id of a process of this cluster."""
@@ -113,7 +122,9 @@ class ChaosCluster:
 
 
 @contextlib.asynccontextmanager
-async def chaos_cluster(directory: Path, record: Record) -> AsyncIterator[ChaosCluster]:
+async def chaos_cluster(
+    directory: Path, record: Record, shards: int
+) -> AsyncIterator[ChaosCluster]:
     """Run a cluster while in the block."""
     for name in ("probe", "clocks", "volume", "jobs"):
         (directory / name).mkdir()
@@ -134,9 +145,10 @@ async def chaos_cluster(directory: Path, record: Record) -> AsyncIterator[ChaosC
                 cluster,
                 record,
                 proxies,
-                _commands(directory, cluster, ports, clock),
+                _commands(directory, cluster, ports, clock, shards),
                 tmpfs,
                 clock,
+                shards,
             )
             await apply_crds(cluster.kubeconfig, REPOSITORY / "crds")
             await apply_policies(cluster.kubeconfig, REPOSITORY / "policies")
@@ -162,7 +174,11 @@ def _node_ready(cluster: clusters.Cluster) -> bool:
 
 
 def _commands(
-    directory: Path, cluster: clusters.Cluster, ports: Mapping[str, int], clock: bool
+    directory: Path,
+    cluster: clusters.Cluster,
+    ports: Mapping[str, int],
+    clock: bool,
+    shards: int,
 ) -> dict[str, tuple[list[str], dict[str, str]]]:
     programs = {path.name: path for path in cluster.bin.iterdir()}
     environ = dict(os.environ)
@@ -173,7 +189,12 @@ def _commands(
     kubeconfig.write_text(
         cluster.kubeconfig.read_text().replace(f":{cluster.port}", f":{ports['operator']}")
     )
-    operator = [sys.executable, "-m", "elasticjob_operator.main", "--namespace", NAMESPACE]
+    operator = [sys.executable, "-m", "elasticjob_operator.main"]
+    operator += (
+        ["--namespace", NAMESPACE]
+        if shards == 1
+        else [f"--shards={shards}", "--lease-namespace", NAMESPACE]
+    )
     operator += [
         "--kubeconfig",
         str(kubeconfig),

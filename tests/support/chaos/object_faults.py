@@ -111,7 +111,7 @@ class ObjectFaults:
             pod = pick(pods, fault.target)
             return (PODS, pod.metadata.name, "") if pod else None
         if what == "lease":
-            return LEASES, names.OPERATOR, ""
+            return LEASES, pick(self.cluster.leases, fault.target) or "", ""
         if what in ("plan", "request"):
             kinds = (SCALE_PLANS,) if what == "plan" else (SCALE_INS, SCALE_OUTS)
             found = [
