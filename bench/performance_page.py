@@ -1,4 +1,4 @@
-"""Writes docs/performance.md: the last result of each figure, and what an event costs by job size.
+"""Writes docs/performance.md: each figure's last result, an event's cost by job size, the peers.
 
 `python -m bench` calls it after the measurements, so the page has what was measured, not what
 somebody remembers.
@@ -25,6 +25,7 @@ _WIDTH = 560
 _HEIGHT = 260
 _LEFT = 56
 _BOTTOM = 220
+_PEERS = Path(__file__).with_name("peers.md")
 _HEAD = """# Performance
 
 Written by `make bench` from its last results. A limit is what the same machine does in the same run
@@ -54,7 +55,7 @@ def write(results: Path, page: Path, figures: Sequence[Figure]) -> None:
             "finds nothing to do, a lost pod, a plan of +10.\n\n"
             f"![CPU of an event by the size of the job]({picture.name})\n"
         )
-    page.write_text(text)
+    page.write_text(text + _PEERS.read_text())
 
 
 def _row(figure: Figure, result: Mapping[str, Any]) -> str:
