@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test unit integration e2e thorough simulate fuzz chaos mutations bench lint generate check-generated lock clean \
+.PHONY: demo test unit integration e2e thorough simulate fuzz chaos mutations nightly bench lint generate check-generated lock clean \
 	install uninstall deploy undeploy
 
 demo: $(READY)
@@ -57,6 +57,16 @@ chaos: $(READY)
 # Mutations of the cores: for each one a test must fail.
 mutations: $(READY)
 	$(BIN)/python -m tests.mutations $(MUTATION)
+
+# What CI has no time for: every kind of random test in a large number, mutations, and every framework; some hours.
+SEED_OF_TODAY = $(shell date +%Y%j)
+nightly: $(READY)
+	$(MAKE) simulate
+	$(MAKE) fuzz SEED=$(SEED_OF_TODAY)
+	$(MAKE) mutations
+	$(MAKE) chaos SEED=$(SEED_OF_TODAY)
+	$(MAKE) chaos SEED=$(SEED_OF_TODAY) SHARDS=2
+	for framework in horovod pytorch torchrun tensorflow mxnet jax; do $(MAKE) e2e FRAMEWORK=$$framework || exit; done
 
 # FIGURE=name measures one figure only; bench/__main__.py lists them.
 bench: $(READY)
