@@ -1,6 +1,7 @@
 """Serves a job's dashboard at a port of this machine, without a certificate or a token.
 
-The server listens on 127.0.0.1 only and answers two paths: the page, and its data. It accepts no
+The server listens on 127.0.0.1 only and answers four paths: the page, its data, the stream of their
+changes, and the last log lines of a member, which it reads with the user's rights. It accepts no
 other host name, so that other sites cannot read it by DNS rebinding. The page and all headers are
 those of this package. A master gives data only, so that no server can run scripts in the browser.
 """
@@ -8,16 +9,19 @@ those of this package. A master gives data only, so that no server can run scrip
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
+import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from elasticjob_api import names
-from elasticjob_dashboard.data import page_data
+from elasticjob_dashboard.data import Sections, page_data, sections_of
 from elasticjob_dashboard.page import Page
+from elasticjob_dashboard.stream import Streams
 from elasticjob_kube.connection import ClosingConnector
 
 from elasticjob_client.cluster import Cluster
@@ -25,11 +29,14 @@ from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnrea
 from elasticjob_client.jobs import get_job
 from elasticjob_client.master import MasterEndpoint, wait_for_starting_master
 from elasticjob_client.master_ways import TokenRefused, reach_master
+from elasticjob_client.member_log import last_lines
 from elasticjob_client.report import stored_master
 
 _DATA = "/status"
 _SECONDS = 5.0
 _MAX_BYTES = 32 * 1024 * 1024
+_MOST_STREAMS = 16
+"""A browser opens at most 6 connections to a server."""
 
 
 @asynccontextmanager
@@ -47,7 +54,7 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
         ClientError: the port is in use.
     """
     hosts: set[str] = set()
-    page = Page()
+    page = Page(reads_logs=True)
     headers = {**page.headers, "Cache-Control": "no-store"}
     async with _Source(cluster, job) as source:
         await wait_for_starting_master(cluster, job)
@@ -62,6 +69,14 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
             except ClientError as error:
                 return web.Response(status=503, text=f"{error}\n")
 
+        async def show_log(request: web.Request) -> web.Response:
+            return web.json_response(await last_lines(cluster, job, request.query.get("pod", "")))
+
+        streams = Streams(source.sections, most=_MOST_STREAMS)
+
+        async def show_changes(request: web.Request) -> web.StreamResponse:
+            return await streams.serve(request, headers)
+
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             if request.headers.get("Host", "").lower() not in hosts:
@@ -71,7 +86,14 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
             return answer
 
         app = web.Application(middlewares=[guard])
-        app.add_routes([web.get("/", show_page), web.get(_DATA, show_data)])
+        app.add_routes(
+            [
+                web.get("/", show_page),
+                web.get(_DATA, show_data),
+                web.get("/stream", show_changes),
+                web.get("/log", show_log),
+            ]
+        )
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1)
         await runner.setup()
         try:
@@ -79,6 +101,7 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
             hosts.update((f"127.0.0.1:{port}", f"localhost:{port}"))
             yield f"http://127.0.0.1:{port}/"
         finally:
+            streams.end()
             await runner.cleanup()
 
 
@@ -123,6 +146,13 @@ class _Source:
         except (MasterUnavailable, MasterUnreachable) as problem:
             stored = await stored_master(self._cluster, self._job, problem)
         return page_data(stored.answers, ended=True)
+
+    async def sections(self) -> Sections:
+        """Return the page's data in sections; `problem` says why there is none now."""
+        try:
+            return {**sections_of(await self.data()), "problem": b"null"}
+        except (ClientError, msgspec.DecodeError) as error:
+            return {"problem": json.dumps(str(error)).encode()}
 
     async def _from_master(self) -> bytes:
         async with self._connecting:

@@ -1,4 +1,4 @@
-"""The dashboard: a page, and the data that it shows.
+"""The dashboard: a page, the data that it shows, and the stream that keeps it current.
 
-A job's master serves both. The client serves both from stored answers if the job has no master.
+A job's master serves all three. The client serves them from a master's or from stored answers.
 """

@@ -13,11 +13,34 @@ from google.protobuf.message import Message
 _SAMPLE = ("time", "round", "world_size", "step", "samples_per_second")
 _EVENT = ("time", "reason", "message")
 _PLAN = ("name", "source", "phase", "reason", "message", "created", "completed")
-_DATASET = ("total", "done", "leased", "waiting", "returned", "failed")
+_DATASET = ("total", "done", "leased", "waiting", "returned", "failed", "growing")
+_LONGEST_PROBLEM = 300
+Sections = Mapping[str, bytes]
+"""The parts of the page's data by their names; each is JSON on one line."""
 
 
 def page_data(answers: job_pb2.StoredAnswers, *, ended: bool = False) -> bytes:
-    """Return the page's data as JSON.
+    """Return the page's data as JSON; see `page_sections`."""
+    return msgspec.json.encode(
+        {name: msgspec.Raw(part) for name, part in page_sections(answers, ended=ended).items()}
+    )
+
+
+def sections_of(data: bytes) -> Sections:
+    """Return the sections of the page's data. Raises `msgspec.DecodeError`.
+
+    Args:
+        data: from a master, of whatever version.
+    """
+    found = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    # JSON has line ends only between values: a section remains on one line of a stream.
+    return {
+        name: bytes(part).replace(b"\n", b" ") for name, part in found.items() if name.isalnum()
+    }
+
+
+def page_sections(answers: job_pb2.StoredAnswers, *, ended: bool = False) -> Sections:
+    """Return the page's data in sections, of which a stream sends those that have changed.
 
     Args:
         answers: the answers of the master.
@@ -30,30 +53,30 @@ def page_data(answers: job_pb2.StoredAnswers, *, ended: bool = False) -> bytes:
         phase = answers.report.outcome.phase
         as_of = answers.time
     history = answers.history
-    return msgspec.json.encode(
-        {
-            "namespace": status.namespace,
-            "job": status.job_name,
-            "phase": phase,
-            "asOf": as_of,
-            "round": status.round,
-            "worldSize": status.world_size,
-            "masterStarts": status.master_starts,
-            "progress": _progress(status.progress),
-            "members": {
-                "counts": dict(answers.member_counts),
-                "list": [_member(each, answers.ranks) for each in answers.members.members],
-            },
-            "datasets": [_dataset(each) for each in status.datasets],
-            "samples": [
-                _some(each, _SAMPLE) | {"metrics": dict(each.metrics)} for each in history.samples
-            ],
-            "events": [_some(each, _EVENT) for each in history.events],
-            "plans": [_some(each, _PLAN) for each in answers.plans.plans],
-            "autoscaling": _all(answers.autoscaling),
-            "report": _all(answers.report),
-        }
-    )
+    sections = {
+        "namespace": status.namespace,
+        "job": status.job_name,
+        "phase": phase,
+        "asOf": as_of,
+        "round": status.round,
+        "worldSize": status.world_size,
+        "masterStarts": status.master_starts,
+        "progress": _progress(status.progress),
+        "members": {
+            "counts": dict(sorted(answers.member_counts.items())),
+            "list": [_member(each, answers.ranks) for each in answers.members.members],
+        },
+        "datasets": [_dataset(each) for each in status.datasets],
+        "samples": [
+            _some(each, _SAMPLE) | {"metrics": dict(sorted(each.metrics.items()))}
+            for each in history.samples
+        ],
+        "events": [_some(each, _EVENT) for each in history.events],
+        "plans": [_some(each, _PLAN) for each in answers.plans.plans],
+        "autoscaling": _all(answers.autoscaling),
+        "report": _all(answers.report),
+    }
+    return {name: msgspec.json.encode(part) for name, part in sections.items()}
 
 
 def phase_name(phase: job_pb2.JobPhase.ValueType) -> str:
@@ -70,7 +93,7 @@ def _progress(progress: job_pb2.Progress) -> dict[str, Any]:
         "stepsPerSecond": progress.steps_per_second,
         "etaSeconds": None if eta < 0 else eta,
         "lastReportTime": progress.last_report_time or None,
-        "metrics": dict(progress.metrics),
+        "metrics": dict(sorted(progress.metrics.items())),
         "stalledSince": progress.stalled_since or None,
         "stragglers": list(progress.stragglers),
         "whyNotReplaced": progress.why_not_replaced,
@@ -81,6 +104,8 @@ def _member(member: agent_pb2.Member, ranks: Mapping[str, int]) -> dict[str, Any
     state = agent_pb2.MemberState.Name(member.state)
     return {
         "pod": member.pod_name,
+        "role": member.role,
+        "earlierPods": member.incarnation,
         "node": member.node_name,
         "rank": ranks.get(member.pod_uid),
         "state": state.removeprefix("MEMBER_STATE_").lower(),
@@ -88,8 +113,10 @@ def _member(member: agent_pb2.Member, ranks: Mapping[str, int]) -> dict[str, Any
         "cpuCores": member.usage.cpu_cores,
         "memoryBytes": member.usage.memory_bytes,
         "gpuPercent": member.usage.gpu_percent,
+        "gpuMemoryBytes": member.usage.gpu_memory_bytes,
         "stepSeconds": member.step_seconds,
         "straggler": member.straggler,
+        "problem": member.check_problem[:_LONGEST_PROBLEM],
     }
 
 

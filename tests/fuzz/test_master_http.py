@@ -36,7 +36,7 @@ METHODS = (
     "",
 )
 PATHS = (
-    "/hosts", "/healthz", "/readyz", "/metrics", "/", "/status", "/hosts/", "//hosts",
+    "/hosts", "/healthz", "/readyz", "/metrics", "/", "/status", "/stream", "/hosts/", "//hosts",
     "/hosts?a=b&a", "/../hosts",
     "/%68osts", "*", "hosts", "http://elsewhere/hosts", "/\0", "/%", "/%ff", "/" + "x" * 9000, "",
 )  # fmt: skip
@@ -74,7 +74,7 @@ def request(generator: RandomMessages) -> bytes:
     if rng.random() < 0.5:
         made = _wild_request(generator)
     else:
-        line = f"{rng.choice(METHODS[:8])} {rng.choice(PATHS[:12])} HTTP/1.1"
+        line = f"{rng.choice(METHODS[:8])} {rng.choice(PATHS[:13])} HTTP/1.1"
         made = _encoded(line, rng.choices(HEADERS, k=rng.choice((0, 1))))
     if rng.random() < 0.1:
         return generator.corrupted(made)

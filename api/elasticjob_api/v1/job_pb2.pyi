@@ -609,6 +609,7 @@ class Autoscaling(_message.Message):
     SIZES_FIELD_NUMBER: _builtins.int
     ROLES_FIELD_NUMBER: _builtins.int
     OBJECTIVE_FIELD_NUMBER: _builtins.int
+    CURVE_FIELD_NUMBER: _builtins.int
     enabled: _builtins.bool
     """Whether it may change the job; it always measures."""
     role: _builtins.str
@@ -654,6 +655,12 @@ class Autoscaling(_message.Message):
 
     @_builtins.property
     def roles(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoleUse]: ...
+    @_builtins.property
+    def curve(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExpectedRate]:
+        """The curve that the measurements suggest, at no more than 24 sizes in ascending order; empty: fewer than two sizes
+        were measured.
+        """
+
     def __init__(
         self,
         *,
@@ -678,14 +685,45 @@ class Autoscaling(_message.Message):
         sizes: _abc.Iterable[Global___SizeBelief] | None = ...,
         roles: _abc.Iterable[Global___RoleUse] | None = ...,
         objective: _builtins.str = ...,
+        curve: _abc.Iterable[Global___ExpectedRate] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_from", b"best_from", "best_to", b"best_to", "decided", b"decided", "decision_seconds", b"decision_seconds", "enabled", b"enabled", "had_size", b"had_size", "limit", b"limit", "maximum", b"maximum", "minimum", b"minimum", "objective", b"objective", "reason", b"reason", "rescale_seconds", b"rescale_seconds", "resources_retry_time", b"resources_retry_time", "retry_time", b"retry_time", "role", b"role", "roles", b"roles", "settled_size", b"settled_size", "size", b"size", "sizes", b"sizes", "waiting_for", b"waiting_for", "window_part", b"window_part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_from", b"best_from", "best_to", b"best_to", "curve", b"curve", "decided", b"decided", "decision_seconds", b"decision_seconds", "enabled", b"enabled", "had_size", b"had_size", "limit", b"limit", "maximum", b"maximum", "minimum", b"minimum", "objective", b"objective", "reason", b"reason", "rescale_seconds", b"rescale_seconds", "resources_retry_time", b"resources_retry_time", "retry_time", b"retry_time", "role", b"role", "roles", b"roles", "settled_size", b"settled_size", "size", b"size", "sizes", b"sizes", "waiting_for", b"waiting_for", "window_part", b"window_part"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Autoscaling: _TypeAlias = Autoscaling  # noqa: Y015
+
+@_typing.final
+class ExpectedRate(_message.Message):
+    """ExpectedRate is the throughput at a size in samples per second, with its bounds, as in SizeBelief."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    EXPECTED_FIELD_NUMBER: _builtins.int
+    EXPECTED_FROM_FIELD_NUMBER: _builtins.int
+    EXPECTED_TO_FIELD_NUMBER: _builtins.int
+    size: _builtins.int
+    expected: _builtins.float
+    expected_from: _builtins.float
+    expected_to: _builtins.float
+    def __init__(
+        self,
+        *,
+        size: _builtins.int = ...,
+        expected: _builtins.float = ...,
+        expected_from: _builtins.float = ...,
+        expected_to: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected", b"expected", "expected_from", b"expected_from", "expected_to", b"expected_to", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExpectedRate: _TypeAlias = ExpectedRate  # noqa: Y015
 
 @_typing.final
 class SizeBelief(_message.Message):

@@ -62,6 +62,12 @@ def autoscaling_at(controller: Controller, now: float, *, wall: float) -> pb.Aut
             for role in sorted(scaling.roles)
         ],
         objective=objective_text(objective, present.mean if present else 0.0, scaling.desired),
+        curve=[
+            pb.ExpectedRate(
+                size=each.size, expected=each.rate, expected_from=each.low, expected_to=each.high
+            )
+            for each in belief.curve
+        ],
     )
 
 

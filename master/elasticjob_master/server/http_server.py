@@ -14,8 +14,9 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 from elasticjob_api import names
-from elasticjob_dashboard.data import page_data
+from elasticjob_dashboard.data import Sections, page_data, page_sections
 from elasticjob_dashboard.page import Page
+from elasticjob_dashboard.stream import Streams
 from yarl import URL
 
 from elasticjob_master.config import Config, Tls
@@ -29,6 +30,8 @@ from elasticjob_master.server.grpc_server import CannotListen
 from elasticjob_master.server.metrics import Metrics
 
 MOST_CONNECTIONS = 256
+MOST_STREAMS = 64
+"""Open pages; each holds a connection. A page beyond them reads the data as a whole."""
 _HANDSHAKE_SECONDS = 10.0
 _PROBES = ("/healthz", "/readyz")
 _NOT_READY_AFTER_SECONDS = 5.0
@@ -51,10 +54,12 @@ class HttpServer:
         self._config = config
         self._tokens = Tokens(config.token)
         self._page = Page()
+        self._streams = Streams(self._sections, most=MOST_STREAMS)
         self._listening: asyncio.Server | None = None
         application = web.Application(client_max_size=64 * 1024, middlewares=[self._wait_for_state])
         application.router.add_get("/", self._dashboard)
         application.router.add_get("/status", self._status)
+        application.router.add_get("/stream", self._stream)
         application.router.add_get("/hosts", self._hosts)
         application.router.add_get("/healthz", self._healthy)
         application.router.add_get("/readyz", self._ready)
@@ -99,6 +104,7 @@ class HttpServer:
         """Stop listening and close all connections."""
         if self._listening is not None:
             self._listening.close()
+        self._streams.end()
         await self._runner.cleanup()
 
     def kinds(self) -> KindOf:
@@ -143,6 +149,13 @@ class HttpServer:
         return web.Response(
             body=body, content_type="application/json", headers={"Cache-Control": "no-store"}
         )
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        self._check_token(request)
+        return await self._streams.serve(request, {"Cache-Control": "no-store"})
+
+    async def _sections(self) -> Sections:
+        return page_sections(stored_answers(self._controller, self._config))
 
     def _check_token(self, request: web.Request) -> None:
         if self._tokens.access(request.headers.get(names.TOKEN_METADATA)) is Access.NONE:

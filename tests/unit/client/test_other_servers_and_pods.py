@@ -109,7 +109,7 @@ async def test_the_dashboard_serves_its_own_page_and_no_html_of_a_server(
         aiohttp.ClientSession(url) as http,
     ):
         async with http.get("/") as answer:
-            assert await answer.text() == Page().text
+            assert await answer.text() == Page(reads_logs=True).text
             assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
             assert "Set-Cookie" not in answer.headers
         async with http.get("/status") as answer:

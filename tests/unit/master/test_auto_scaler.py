@@ -426,6 +426,8 @@ def test_the_dashboard_has_what_a_query_shows() -> None:
     )
     assert {"tooLarge", "remark"} < read
     assert read <= {*served["sizes"][0], *served["roles"][0]}, "the page reads only what is served"
+    assert [each["size"] for each in served["curve"]] == [2, 3, 4]
+    assert set(served["curve"][0]) == {"size", "expected", "expectedFrom", "expectedTo"}
 
 
 @pytest.mark.guarantee("auto-scaler-explains-itself")

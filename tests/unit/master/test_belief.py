@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from elasticjob_master.core.autoscale import belief
 from elasticjob_master.core.autoscale.belief import (
+    CURVE_POINTS,
     BeliefOfLatestEvidence,
     Evidence,
     SizeBelief,
@@ -119,6 +120,25 @@ def test_the_number_of_listed_sizes_is_bounded_and_includes_the_present_one() ->
         assert sizes == sorted(set(sizes))
         assert {size, THRESHOLDS.stored_sizes, 100_000} <= set(sizes), "also the one measured last"
     assert form_belief(evidence({1: 100.0, 2: 190.0}, size=0)).sizes, "a role without members"
+
+
+@pytest.mark.guarantee("auto-scaler-explains-itself")
+@pytest.mark.parametrize("high", [4, 64, 100_000])
+def test_the_drawn_curve_has_few_points_and_ends_where_sizes_matter(high: int) -> None:
+    known = form_belief(evidence({2: 200.0, 4: 390.0}, size=4, high=high))
+    sizes = [each.size for each in known.curve]
+    assert sizes == sorted(set(sizes))
+    assert len(sizes) <= CURVE_POINTS
+    assert known.best is not None
+    assert (sizes[0], sizes[-1]) == (1, min(high, 2 * known.best[1]))
+    at = {each.size: each.expected for each in known.sizes}
+    for point in known.curve:
+        if (expected := at.get(point.size)) is not None:
+            assert (point.rate, point.low, point.high) == (
+                expected.rate,
+                expected.low,
+                expected.high,
+            )
 
 
 @pytest.mark.guarantee("auto-scaler-explains-itself")

@@ -22,6 +22,10 @@ _LOW = 0.05
 _HIGH = 0.95
 _ERRORS = 1.645
 """A range holds with a likelihood of 90 %, which is this number of standard errors to each side."""
+CURVE_POINTS = 24
+"""The most points of a published curve."""
+_CURVE_FACTOR = 2
+"""It ends at this multiple of the sizes that matter, however many members are allowed."""
 T = TypeVar("T", int, float)
 
 
@@ -80,6 +84,16 @@ class SizeBelief:
 
 
 @dataclass(frozen=True)
+class CurvePoint:
+    """The expected throughput at a size of the curve; see `Expectation`."""
+
+    size: int
+    rate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Belief:
     """The evidence about the sizes.
 
@@ -87,10 +101,12 @@ class Belief:
         sizes: the measured sizes in ascending order. As soon as curves expect something, also the
             present size, the largest one allowed, and the ends of `best`.
         best: the best size is between these two with a likelihood of 90 %; None if unknown.
+        curve: the expected throughput of sizes in equal ratios, for a drawing.
     """
 
     sizes: tuple[SizeBelief, ...] = ()
     best: tuple[int, int] | None = None
+    curve: tuple[CurvePoint, ...] = ()
 
 
 class BeliefOfLatestEvidence:
@@ -133,24 +149,39 @@ def form_belief(evidence: Evidence) -> Belief:
         SizeBelief(n, known.get(n), errors.get(n, 0.0), _expectation(n, fitted, estimates, error))
         for n in shown
     ]
-    return Belief(tuple(sizes), best)
+    farthest = _CURVE_FACTOR * max(size, *known, *best)
+    drawn = _curve_sizes(min(lowest, *known), min(max(bounds.maximum, size, *known), farthest))
+    curve = tuple(_point(n, fitted, error) for n in drawn)
+    return Belief(tuple(sizes), best, curve)
 
 
 def _expectation(
     size: int, fitted: CurveFit, estimates: SizeEstimates, error: float
 ) -> Expectation:
-    """Return what the curves expect of a size.
+    """Return what the curves expect of a size."""
+    point = _point(size, fitted, error)
+    return Expectation(
+        rate=point.rate,
+        low=point.low,
+        high=point.high,
+        too_small=min(1.0, estimates.too_small(size)),
+        too_large=min(1.0, estimates.too_large(size)),
+    )
+
+
+def _point(size: int, fitted: CurveFit, error: float) -> CurvePoint:
+    """Return the throughput that the curves expect at a size.
 
     Each curve passes nearly through the measured rates, so all of them have at least that `error`.
     """
     low, high = _range((curve.rate(size), curve.weight) for curve in fitted.curves)
-    return Expectation(
-        rate=fitted.rate(size),
-        low=low / (1 + error),
-        high=high * (1 + error),
-        too_small=min(1.0, estimates.too_small(size)),
-        too_large=min(1.0, estimates.too_large(size)),
-    )
+    return CurvePoint(size, fitted.rate(size), low / (1 + error), high * (1 + error))
+
+
+def _curve_sizes(low: int, high: int) -> list[int]:
+    """Return sizes in equal ratios, because a curve bends most where it is small."""
+    steps = CURVE_POINTS - 1
+    return sorted({round(low * (high / low) ** (step / steps)) for step in range(CURVE_POINTS)})
 
 
 def _range(weighted: Iterable[tuple[T, float]]) -> tuple[T, T]:

@@ -1,0 +1,155 @@
+// The members: a cell and a row each, and the last log lines of the chosen one.
+const COLUMNS = [
+  ["Pod", each => each.pod], ["Rank", each => each.rank ?? Infinity], ["State", each => each.state],
+  ["Step", each => each.step, "minor"], ["Step time", each => each.stepSeconds], ["CPU", each => each.cpuCores],
+  ["Memory", each => each.memoryBytes], ["GPU", each => each.gpuPercent, "minor"],
+  ["Earlier pods", each => each.earlierPods, "minor"], ["Node", each => each.node, "minor"],
+];
+const grid = { list: [], rows: new Map(), cells: new Map(), by: 1, falling: false, chosen: "", job: "", namespace: "", reading: 0 };
+const readsLogs = document.documentElement.dataset.logs === "yes";
+const LOG_SECONDS = 5;
+
+function members(found, job, namespace) {
+  Object.assign(grid, { list: found.list, job, namespace });
+  const counts = Object.entries(found.counts).map(([name, count]) => `${count} ${name}`).join(", ");
+  const more = Object.values(found.counts).reduce((sum, count) => sum + count, 0) - found.list.length;
+  write(by("counts"), more ? `${counts}; ${more} of them are not listed` : counts || "none");
+  drawMembers();
+}
+
+function drawMembers() {
+  const wanted = by("filter").value.trim().toLowerCase(), [, value] = COLUMNS[grid.by], sign = grid.falling ? -1 : 1;
+  const matches = each => !wanted || `${each.pod} ${each.state} ${each.node}`.toLowerCase().includes(wanted)
+    || (each.straggler && "straggler".includes(wanted));
+  const listed = grid.list.filter(matches).sort((one, other) => {
+    const [first, second] = [value(one), value(other)];
+    return sign * (first < second ? -1 : first > second ? 1 : 0);
+  });
+  const most = field => Math.max(...grid.list.map(each => each[field] || 0), 0);
+  const tops = { stepSeconds: most("stepSeconds"), cpuCores: most("cpuCores"), memoryBytes: most("memoryBytes") };
+  const body = memberTable();
+  keep(grid.rows, listed, body, () => memberRow(body), (row, each) => fillRow(row, each, tops));
+  const cells = by("cells"), many = listed.length > 8 ? listed : [];
+  keep(grid.cells, many, cells, () => put(cells, "i"), (cell, each) => {
+    cell.className = `${each.state}${each.straggler ? " slow" : ""}${each.pod === grid.chosen ? " chosen" : ""}`;
+    cell.title = `${each.pod}: ${each.state}`;
+    cell.dataset.pod = each.pod;
+  });
+}
+
+// Keeps one element for each member, in their order; so focus and selection remain when values change.
+function keep(kept, listed, parent, make, fill) {
+  const names = new Set(listed.map(each => each.pod));
+  for (const [pod, element] of kept) if (!names.has(pod)) { element.remove(); kept.delete(pod); }
+  listed.forEach((each, position) => {
+    if (!kept.has(each.pod)) kept.set(each.pod, make());
+    const element = kept.get(each.pod);
+    if (parent.children[position] !== element) parent.insertBefore(element, parent.children[position] || null);
+    fill(element, each);
+  });
+}
+
+function memberTable() {
+  const target = by("members");
+  if (target.tBodies[0]) return target.tBodies[0];
+  const head = put(put(target, "thead"), "tr");
+  COLUMNS.forEach(([name, , minor], column) => {
+    const cell = put(head, "th", undefined, minor);
+    cell.scope = "col";
+    const button = put(cell, "button", name);
+    button.type = "button";
+    if (name === "Earlier pods") button.title = "Pods that this index had before: each replaced one that failed or left";
+    button.addEventListener("click", () => {
+      grid.falling = grid.by === column && !grid.falling;
+      grid.by = column;
+      [...head.cells].forEach((each, position) => {
+        if (position === column) each.setAttribute("aria-sort", grid.falling ? "descending" : "ascending");
+        else each.removeAttribute("aria-sort");
+      });
+      drawMembers();
+    });
+  });
+  return put(target, "tbody");
+}
+function memberRow(body) {
+  const row = put(body, "tr");
+  COLUMNS.forEach(([, , minor], column) => {
+    const cell = put(row, "td", undefined, `${minor || ""}${column === 2 ? "" : " short-text"}`);
+    if (column === 0) put(cell, "button").type = "button";
+    if (column === 2) put(cell, "span");
+  });
+  return row;
+}
+function fillRow(row, each, tops) {
+  const [pod, rank, doing, step, time, cpu, memory, gpu, earlier, node] = row.cells;
+  row.dataset.pod = each.pod;
+  row.classList.toggle("chosen", each.pod === grid.chosen);
+  write(pod.firstChild, short(each.pod, grid.job));
+  pod.firstChild.title = each.pod;
+  write(rank, each.rank ?? "-");
+  write(doing.firstChild, each.straggler ? `${each.state}, straggler` : each.problem ? `${each.state}: ${each.problem}` : each.state);
+  doing.firstChild.className = `state ${each.state}${each.straggler || each.problem ? " warn" : ""}`;
+  write(step, grouped(each.step));
+  measure(time, each.stepSeconds ? `${number(each.stepSeconds)} s` : "-", each.stepSeconds / tops.stepSeconds);
+  measure(cpu, number(each.cpuCores), each.cpuCores / tops.cpuCores);
+  measure(memory, size(each.memoryBytes), each.memoryBytes / tops.memoryBytes);
+  write(gpu, each.gpuPercent ? `${each.gpuPercent} %` : "-");
+  write(earlier, each.earlierPods ?? "-");
+  write(node, each.node);
+}
+// A value with a bar behind it, relative to the largest one among the members.
+function measure(cell, text, part) {
+  write(cell, text);
+  cell.classList.add("measure");
+  cell.style.setProperty("--part", Number.isFinite(part) ? part * 0.9 : 0);
+}
+
+function choose(pod) {
+  grid.chosen = pod;
+  grid.reading += 1;
+  by("log").hidden = !pod;
+  drawMembers();
+  if (!pod) return;
+  write(by("log-title"), `Log of ${pod}`);
+  write(by("log-lines"), "");
+  by("log-lines").hidden = !readsLogs;
+  write(by("log-note"), readsLogs ? "Reading …" : "The job's master may not read logs. `elasticjob dashboard` shows them here; or run: "
+    + `kubectl logs -n ${grid.namespace} ${pod} --tail=200`);
+  if (readsLogs) readLog(grid.reading);
+}
+async function readLog(reading) {
+  const pod = grid.chosen, shown = by("log-lines");
+  let found;
+  try {
+    const answer = await fetch(`log?pod=${encodeURIComponent(pod)}`, { cache: "no-store" });
+    if (!answer.ok) throw new Error(`the answer is ${answer.status}`);
+    found = await answer.json();
+  } catch (error) {
+    found = { lines: null, problem: `The log cannot be read now: ${error.message}` };
+  }
+  if (reading !== grid.reading) return;
+  const atEnd = shown.scrollTop + shown.clientHeight >= shown.scrollHeight - 20;
+  // Colors and other control sequences of terminals are no text.
+  if (found.lines) write(shown, found.lines.join("\n").replace(/\x1b\[[0-9;?]*[ -/]*[@-~]/g, ""));
+  if (atEnd) shown.scrollTop = shown.scrollHeight;
+  write(by("log-note"), found.problem || (found.lines.length ? `The last ${found.lines.length} lines, read at ${clock(Date.now() / 1000)}`
+    : "Nothing is written yet."));
+  setTimeout(() => { if (reading === grid.reading && !document.hidden) readLog(reading); }, LOG_SECONDS * 1000);
+}
+
+by("members").addEventListener("click", event => {
+  const row = event.target.closest("tbody tr");
+  if (row && !getSelection().toString()) choose(row.dataset.pod === grid.chosen ? "" : row.dataset.pod);
+});
+by("members").addEventListener("keydown", event => {
+  const move = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
+  const next = move && event.target.closest("tbody tr")?.[move];
+  if (!next) return;
+  event.preventDefault();
+  next.querySelector("button").focus();
+});
+by("cells").addEventListener("click", event => { if (event.target.dataset.pod) choose(event.target.dataset.pod); });
+by("filter").addEventListener("input", drawMembers);
+by("log-close").addEventListener("click", () => choose(""));
+document.addEventListener("keydown", event => { if (event.key === "Escape" && grid.chosen) choose(""); });
+document.addEventListener("visibilitychange", () => { if (!document.hidden && grid.chosen && readsLogs) readLog(++grid.reading); });

@@ -1,0 +1,155 @@
+// What happened over time: charts of throughput, members and metrics on one axis of time, with the
+// plans and problems as marks. One range of time and one cursor are common to all charts.
+const PROBLEMS = new Set(["MemberLost", "ProcessFailed", "ProcessRestarted", "NodeUnfit", "Stalled", "RestartedForStall",
+  "StragglerFound", "WorldNotTaken", "StateOutdated", "ShardsFailed"]);
+const NEAR = 8; // pixels
+const past = { samples: [], marks: [], plots: [], titles: [], shape: "", view: null, last: 0, shown: null, plot: null };
+const LONGEST_WHY = 240;
+
+function overTime(samples, plans, events) {
+  const usable = samples.filter(each => drawable(each.time) !== null).sort((one, other) => one.time - other.time);
+  past.samples = usable;
+  past.marks = [
+    ...plans.filter(each => each.created).map(each => ({ time: each.created, plan: true, bad: each.phase === "Failed",
+      text: `${each.name} (${[each.source, each.phase].filter(Boolean).join(", ")})`, why: each.reason || each.message })),
+    ...events.filter(each => PROBLEMS.has(each.reason)).map(each => ({ time: each.time, bad: true, text: each.reason,
+      why: each.message })),
+  ].sort((one, other) => one.time - other.time);
+  const names = [...new Set(usable.flatMap(each => Object.keys(each.metrics || {})))].slice(0, 8);
+  const shape = JSON.stringify(names);
+  if (shape !== past.shape) {
+    past.shape = shape;
+    build(names);
+  }
+  past.plots.forEach((plot, position) => plot.setData(columns(past.titles[position].read), false));
+  rescale();
+  readout();
+}
+
+const columns = read => [past.samples.map(each => each.time), past.samples.map(each => drawable(read(each)))];
+
+function build(names) {
+  const target = by("charts");
+  for (const plot of past.plots) plot.destroy();
+  past.plot = past.shown = null;
+  target.replaceChildren();
+  past.titles = [
+    { name: "Throughput, samples/s", read: each => each.samples_per_second, bounds: BOUNDS.fromZero, height: 130, area: true },
+    { name: "World size, members", read: each => each.world_size, bounds: BOUNDS.members, height: 80, stepped: true, stroke: "good" },
+    ...names.map(name => ({ name, read: each => each.metrics[name], bounds: BOUNDS.around, height: 100 })),
+  ];
+  past.plots = past.titles.map((each, position) => {
+    const title = put(target, "div", undefined, "chart-title");
+    put(title, "span", each.name).title = each.name;
+    each.value = put(title, "b");
+    return timeChart(put(target, "div"), target.clientWidth, columns(each.read), {
+      ...each, times: position === past.titles.length - 1, range: bounds, marks: () => past.marks,
+      onCursor: moved, onSelect: view => zoom(view),
+    });
+  });
+}
+
+// The shown range of time. A range that follows is the last so many seconds.
+function bounds() {
+  const first = past.samples[0]?.time ?? 0, latest = past.samples.at(-1)?.time ?? 1;
+  if (past.view) return past.view;
+  const from = past.last ? Math.max(first, latest - past.last) : first;
+  return [from, Math.max(latest, from + 10)];
+}
+function rescale() {
+  const [min, max] = bounds();
+  for (const plot of past.plots) plot.setScale("x", { min, max });
+}
+function zoom(view, last = 0) {
+  past.view = view;
+  past.last = last;
+  for (const button of document.querySelectorAll("[data-range]"))
+    button.setAttribute("aria-pressed", String(!view && Number(button.dataset.range) === last));
+  rescale();
+}
+function change(how) {
+  const [from, to] = bounds(), width = to - from, first = past.samples[0]?.time, latest = past.samples.at(-1)?.time;
+  if (first === undefined) return;
+  const centre = past.shown !== null && past.samples[past.shown] ? past.samples[past.shown].time : (from + to) / 2;
+  const inside = Math.min(Math.max(centre, from), to);
+  const [factor, shift] = { in: [0.5, 0], out: [2, 0], earlier: [1, -0.25], later: [1, 0.25] }[how];
+  const start = factor === 1 ? from + shift * width : inside - (inside - from) * factor, wide = Math.max(width * factor, 5);
+  if (how === "out" && start <= first && start + wide >= latest) return zoom(null);
+  const least = Math.min(start, latest - 1);
+  zoom([Math.max(least, first - wide / 2), Math.max(least, first - wide / 2) + wide]);
+}
+
+let moving = false;
+function moved(plot) {
+  if (moving) return;
+  moving = true;
+  const index = plot.cursor.idx;
+  past.shown = plot.cursor.left >= 0 && index !== undefined ? index : null;
+  past.plot = past.shown === null ? null : plot;
+  readout();
+  moving = false;
+}
+// Without a cursor, the latest values are shown.
+function readout() {
+  const { plot } = past;
+  const index = past.shown ?? past.samples.length - 1, sample = past.samples[index], target = by("readout");
+  past.titles.forEach(each => write(each.value, sample ? text(each.read(sample)) : ""));
+  target.replaceChildren();
+  if (!sample) {
+    target.textContent = "No samples yet; they begin with the first reported step.";
+    return;
+  }
+  put(target, "b", past.shown === null ? `Latest, ${clock(sample.time)}` : clock(sample.time));
+  target.append(` · step ${grouped(sample.step)} · round ${sample.round} · world of ${sample.world_size}`);
+  const at = plot ? plot.cursor.left : null;
+  const near = plot ? past.marks.filter(mark => Math.abs(plot.valToPos(mark.time, "x") - at) < NEAR) : past.shown === null
+    ? past.marks.filter(mark => mark.plan).slice(-1) : [];
+  for (const mark of near.slice(-3)) {
+    put(target, "br");
+    put(target, "span", plot ? `${clock(mark.time)} ${mark.text}` : `Last plan, ${clock(mark.time)}: ${mark.text}`,
+      mark.bad ? "bad" : "plan");
+    if (mark.why) target.append(`: ${mark.why.length > LONGEST_WHY ? `${mark.why.slice(0, LONGEST_WHY)}…` : mark.why}`);
+  }
+}
+const text = value => drawable(value) === null ? "-" : value === 0 ? "0" : number(value, 5);
+
+// Puts the cursor of all charts at a time, as the mouse would.
+function pointAt(time) {
+  const plot = past.plots[0];
+  if (!plot || !past.samples.length) return;
+  const [from, to] = bounds();
+  if (time < from || time > to) zoom([time - (to - from) / 2, time + (to - from) / 2]);
+  plot.setCursor({ left: plot.valToPos(time, "x"), top: 10 }, true, true);
+}
+function step(direction) {
+  const from = past.shown ?? (direction < 0 ? past.samples.length : -1);
+  const sample = past.samples[Math.min(Math.max(from + direction, 0), past.samples.length - 1)];
+  if (sample) pointAt(sample.time);
+}
+function nextPlan(direction) {
+  const now = past.shown === null ? Infinity * -direction : past.plots[0].posToVal(past.plots[0].cursor.left, "x");
+  const plans = past.marks.filter(mark => mark.plan && direction * (mark.time - now) > 0.5);
+  const mark = direction > 0 ? plans[0] : plans.at(-1);
+  if (mark) pointAt(mark.time);
+}
+const KEYS = {
+  ArrowLeft: () => step(-1), ArrowRight: () => step(1), "+": () => change("in"), "=": () => change("in"), "-": () => change("out"),
+  0: () => zoom(null), Home: () => zoom(null), "[": () => nextPlan(-1), "]": () => nextPlan(1), Escape: () => past.plots[0]?.setCursor({ left: -10, top: -10 }),
+};
+by("charts").addEventListener("keydown", event => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const moves = { ArrowLeft: "earlier", ArrowRight: "later" };
+  const act = event.shiftKey && moves[event.key] ? () => change(moves[event.key]) : KEYS[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+by("history").addEventListener("click", event => {
+  const button = event.target.closest("button");
+  if (button?.dataset.range) zoom(null, Number(button.dataset.range));
+  if (button?.dataset.zoom) change(button.dataset.zoom);
+});
+new ResizeObserver(() => {
+  const width = by("charts").clientWidth;
+  for (const plot of past.plots) if (width && plot.width !== width) plot.setSize({ width, height: plot.height });
+}).observe(by("charts"));

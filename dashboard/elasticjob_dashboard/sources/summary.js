@@ -1,0 +1,46 @@
+// The job in a line: phase, progress, rates; and what its time went into.
+const GOOD_PHASES = new Set(["training", "Running", "Succeeded"]);
+const BAD_PHASES = new Set(["Failed"]);
+
+function summary(state) {
+  const progress = state.progress, fact = into("facts");
+  const name = state.namespace ? `${state.namespace}/${state.job}` : state.job;
+  document.title = `${state.job} · ${state.phase}`;
+  write(by("title"), name);
+  const phase = by("phase");
+  write(phase, state.phase);
+  phase.hidden = false;
+  const stalled = progress.stalledSince && !state.asOf;
+  phase.className = `badge ${BAD_PHASES.has(state.phase) || stalled ? "bad" : GOOD_PHASES.has(state.phase) ? "good" : "warn"}`;
+  fact("Step", progress.totalSteps ? `${grouped(progress.step)} / ${grouped(progress.totalSteps)}` : grouped(progress.step));
+  fact("Throughput", `${number(progress.samplesPerSecond, 4)} samples/s`);
+  fact("World size", state.worldSize);
+  fact("Round", state.round);
+  fact("To go", span(progress.etaSeconds));
+  fact("Last report", clock(progress.lastReportTime));
+  for (const [metric, value] of Object.entries(progress.metrics)) fact(metric, drawable(value) === null ? "-" : number(value, 5));
+  if (stalled) fact("Stalled since", clock(progress.stalledSince), "bad");
+  if (progress.stragglers.length) fact("Stragglers", progress.stragglers.map(each => short(each, state.job)).join(", "), "warn");
+  if (progress.whyNotReplaced) fact("Not replaced", progress.whyNotReplaced, "warn");
+  if (state.masterStarts > 1) fact("Master started", `${state.masterStarts} times`);
+  by("bar").hidden = !progress.totalSteps;
+  if (progress.totalSteps) by("bar").value = progress.step / progress.totalSteps;
+}
+
+const SPENT = [["training", "c-good", "training"], ["starting", "c-main", "starting"], ["waiting", "c-warn", "waiting"],
+  ["stalled", "c-bad", "stalled"], ["withoutMaster", "c-second", "without a master"], ["suspended", "c-rest", "suspended"]];
+
+function goodput(report) {
+  const spent = SPENT.map(([field, className, name]) => [report.time?.[field] || 0, className, name]);
+  const all = spent.reduce((sum, [seconds]) => sum + seconds, 0);
+  write(by("goodput"), report.goodput >= 0 ? percent(report.goodput) : "not known");
+  parts(by("spent"), spent.map(([seconds, className, name]) => [seconds, className, `${name}: ${span(seconds)}`]));
+  const listed = spent.filter(([seconds]) => seconds > 0).map(([seconds, className, name]) =>
+    [`${span(seconds)}, ${percent(seconds / all)}`, className, name]);
+  key(by("spent-key"), listed);
+  by("spent").setAttribute("aria-label", listed.map(([value, , name]) => `${name} ${value}`).join("; ") || "nothing yet");
+  const outcome = report.outcome || {}, restarts = (outcome.restarts || 0) + (outcome.uncountedRestarts || 0);
+  write(by("outcome"), [outcome.message, restarts ? `${restarts} ${restarts === 1 ? "restart" : "restarts"} of pods` : "",
+    ...(outcome.failures || []).slice(0, 3).map(each => `${clock(each.time)} ${each.pod} failed: ${each.reason} ${each.message}`.trim())]
+    .filter(Boolean).join(" · "));
+}
