@@ -29,12 +29,14 @@ from elasticjob_client.errors import ClientError, MasterUnavailable, MasterUnrea
 from elasticjob_client.jobs import get_job
 from elasticjob_client.master import MasterEndpoint, wait_for_starting_master
 from elasticjob_client.master_ways import TokenRefused, reach_master
-from elasticjob_client.member_log import last_lines
+from elasticjob_client.member_log import LastLines, last_lines
+from elasticjob_client.own_account import is_own
 from elasticjob_client.report import stored_master
 
 _DATA = "/status"
 _SECONDS = 5.0
 _MAX_BYTES = 32 * 1024 * 1024
+_OTHER_ACCOUNT = "logs are shown to the account only that serves this page"
 _MOST_STREAMS = 16
 """A browser opens at most 6 connections to a server."""
 
@@ -70,6 +72,8 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
                 return web.Response(status=503, text=f"{error}\n")
 
         async def show_log(request: web.Request) -> web.Response:
+            if not _is_own(request):
+                return web.json_response(LastLines(lines=[], problem=_OTHER_ACCOUNT))
             return web.json_response(await last_lines(cluster, job, request.query.get("pod", "")))
 
         streams = Streams(source.sections, most=_MOST_STREAMS)
@@ -103,6 +107,14 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
         finally:
             streams.end()
             await runner.cleanup()
+
+
+def _is_own(request: web.Request) -> bool:
+    """Return whether a request comes from a program of the user whose rights are used."""
+    if request.transport is None:
+        return False
+    client, server = map(request.transport.get_extra_info, ("peername", "sockname"))
+    return is_own(client, server)
 
 
 async def _listen(runner: web.AppRunner, port: int) -> int:

@@ -1,0 +1,66 @@
+"""Opens the job's page in a browser, and keeps it open for the life of a job."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from elasticjob_api import names
+
+from tests.support.browser import open_browser, visit
+from tests.support.e2e.command_line_user import CommandLineUser
+from tests.support.e2e.sandbox import Sandbox
+from tests.support.e2e.scaling_jobs import TRAINER, job
+
+REPORTING = TRAINER.with_name("reporting_training.py")
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+async def test_an_open_page_follows_a_job_through_a_scale_out_another_master_and_its_end(
+    sandbox: Sandbox, folder: Path
+) -> None:
+    user = CommandLineUser(sandbox)
+    async with open_browser() as browser:
+        sandbox.apply(job("digits", folder, command=["python", str(REPORTING), str(folder)]))
+        user.out("wait", "digits", "--for=step=1", "--timeout=60")
+        with subprocess.Popen(
+            user.command("dashboard", "digits", "--no-browser"), stdout=subprocess.PIPE, text=True
+        ) as serving:
+            try:
+                assert serving.stdout is not None
+                url = serving.stdout.readline().split(" is at ")[1].split(";")[0]
+                page = await visit(browser, url)
+                await page.until_text("#phase", "training")
+                await page.until_text("#news", "live")
+                await page.until_text("#charts", "Throughput", "World size", "loss")
+                await page.page.click("#members tbody tr")
+                await page.until_text("#log-lines", "step ")
+
+                scale_out = {
+                    "apiVersion": names.API_VERSION,
+                    "kind": "ScaleOut",
+                    "metadata": {"name": "more"},
+                    "spec": {"jobName": "digits", "count": 1},
+                }
+                sandbox.apply(scale_out)
+                await page.until_text("#members tbody", "worker-0", "worker-1")
+                await page.until_text("#readout", "world of 2", "Last plan", "ScaleOut")
+                await page.until_text("#plans tbody", "Succeeded", "ScaleOut")
+
+                sandbox.kubectl("delete", "pod", "digits-master", "--wait=true")
+                await page.until_text("#facts", "Master started\n2 times")
+                await page.until_text("#news", "live")
+
+                (folder / "finish").touch()
+                await page.until_text("#phase", "Succeeded")
+                await page.until_text("#news", "as of")
+                assert page.problems == []
+
+                later = await visit(browser, url, width=390, theme="dark")
+                await later.until_text("#phase", "Succeeded")
+                await later.until_text("#goodput", "%")
+                assert "loss" in await later.text("#charts")
+                assert later.problems == []
+            finally:
+                serving.terminate()
