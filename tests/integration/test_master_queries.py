@@ -10,7 +10,7 @@ import re
 import ssl
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +290,35 @@ async def test_the_dashboard_runs_only_its_own_script_and_reads_with_the_token(
         assert shown <= {*served, *served["progress"], *served["autoscaling"]}, (
             "the page reads only what is served"
         )
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+async def test_an_open_page_gets_changes_until_its_master_ends(
+    master: Master, channel: grpc.aio.Channel
+) -> None:
+    first, _ = await world_of_two(channel)
+    context = ssl.create_default_context(cadata=certificates()[0])
+    async with (
+        aiohttp.ClientSession(f"https://127.0.0.1:{master.http_port}") as http,
+        http.get(
+            "/stream",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+            ssl=context,
+            server_hostname=names.TLS_SERVER_NAME,
+        ) as answer,
+    ):
+        assert answer.headers["Cache-Control"] == "no-store"
+        shown: dict[str, Any] = json.loads(await answer.content.readline())
+        assert (shown["phase"], shown["worldSize"], shown["progress"]["step"]) == ("training", 2, 0)
+        await report(first, 5)
+        while shown["progress"]["step"] != 5:
+            changed = json.loads(await answer.content.readline() or b"{}")
+            assert "plans" not in changed, "they have not changed"
+            shown |= changed
+        master.process.terminate()
+        with suppress(aiohttp.ClientError):
+            await answer.content.read()
+    assert await master.process.wait() == master.ends_with
 
 
 async def test_calls_are_counted_by_method_and_rejections_by_their_reason(

@@ -12,11 +12,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 from elasticjob_api import names
+from elasticjob_client import dashboard
 from elasticjob_client.cluster import Cluster
 from elasticjob_client.dashboard import serve_dashboard
 from elasticjob_client.errors import MasterUnreachable
 from elasticjob_client.jobs import get_job
 from elasticjob_client.master_ways import forward_to_master
+from elasticjob_client.member_log import LONGEST_LINE
 from elasticjob_client.related import pods_of
 from elasticjob_dashboard.page import Page
 
@@ -49,9 +51,17 @@ def pod(name: str, role: str, index: str | None = None, **metadata: Any) -> dict
 
 @asynccontextmanager
 async def cluster_with(
-    folder: Path, *, address: str = "", authority: str = "", pods: tuple[dict[str, Any], ...] = ()
+    folder: Path,
+    *,
+    address: str = "",
+    authority: str = "",
+    pods: tuple[dict[str, Any], ...] = (),
+    log: str = "",
 ) -> AsyncIterator[Cluster]:
-    """Serve a job whose master has started twice, and whose second member was replaced once."""
+    """Serve a job whose master has started twice, and whose second member was replaced once.
+
+    Every pod has the same log.
+    """
     status = {
         "phase": "Running",
         "masterAddress": f"{address}:{names.GRPC_PORT}",
@@ -68,7 +78,8 @@ async def cluster_with(
         "GET configmaps/a-query": {"data": {"token": "t", "ca.crt": authority}},
         "GET pods": {"metadata": {"resourceVersion": "1"}, "items": list(pods)},
     }
-    async with PlayedApi(answers).cluster(folder) as cluster:
+    logs = {f"GET pods/{each['metadata']['name']}/log": log for each in pods}
+    async with PlayedApi(answers | logs).cluster(folder) as cluster:
         yield cluster
 
 
@@ -145,6 +156,36 @@ async def test_only_pods_that_the_job_controls_and_has_named_are_its_pods(tmp_pa
     assert [each["metadata"]["name"] for each in found] == [
         each["metadata"]["name"] for each in own
     ]
+
+
+@pytest.mark.guarantee("local-dashboard")
+async def test_the_dashboard_reads_bounded_logs_of_the_jobs_pods_for_its_own_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    pods = (pod("a-worker-0", "worker", "0"), pod("a-worker-1", "worker", "0"))
+    async with (
+        impostor(address, tmp_path) as authority,
+        cluster_with(
+            tmp_path, address=address, authority=authority, pods=pods, log="x" * 5000
+        ) as cluster,
+        serve_dashboard(cluster, "a") as url,
+        aiohttp.ClientSession(url) as http,
+    ):
+
+        async def log(name: str) -> dict[str, Any]:
+            async with http.get("/log", params={"pod": name}) as answer:
+                assert (answer.status, answer.content_type) == (200, "application/json")
+                found: dict[str, Any] = await answer.json()
+                return found
+
+        own = await log("a-worker-0")
+        assert ([len(line) for line in own["lines"]], own["problem"]) == ([LONGEST_LINE], "")
+        for other in ("a-worker-1", "b", "", "../../secrets/s"):
+            refused = await log(other)
+            assert refused["lines"] == []
+            assert refused["problem"].startswith("job ns/a has no ")
+        monkeypatch.setattr(dashboard, "is_own", lambda *_: False)
+        assert (await log("a-worker-0"))["lines"] == []
 
 
 @pytest.mark.guarantee("local-dashboard")

@@ -1,0 +1,136 @@
+"""Serves the job's page with answers that a test makes, without a master."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from elasticjob_api.v1 import agent_pb2
+from elasticjob_api.v1 import job_pb2 as pb
+from elasticjob_dashboard.data import Sections, page_data, page_sections
+from elasticjob_dashboard.page import Page
+from elasticjob_dashboard.stream import Streams
+
+HOUR = 3600.0
+
+
+class ServedPage:
+    """A server of the page.
+
+    Attributes:
+        answers: what is shown.
+        streams: of the server.
+        url: of the page.
+    """
+
+    def __init__(self, *, streams: int) -> None:
+        self.answers = answers_of()
+        self.streams = Streams(self._sections, most=streams)
+        self.url = ""
+
+    async def _sections(self) -> Sections:
+        return page_sections(self.answers)
+
+    async def show_page(self, _: web.Request) -> web.Response:
+        page = Page(reads_logs=True)
+        return web.Response(text=page.text, content_type="text/html", headers=page.headers)
+
+    async def show_data(self, _: web.Request) -> web.Response:
+        return web.Response(body=page_data(self.answers), content_type="application/json")
+
+    async def show_changes(self, request: web.Request) -> web.StreamResponse:
+        return await self.streams.serve(request, {})
+
+    async def show_log(self, request: web.Request) -> web.Response:
+        lines = [f"<b>{request.query['pod']}</b>", "\x1b[31mred\x1b[0m"]
+        return web.json_response({"lines": lines, "problem": ""})
+
+
+@asynccontextmanager
+async def served_page(*, streams: int = 4) -> AsyncIterator[ServedPage]:
+    """Serve the page at a port of 127.0.0.1."""
+    served = ServedPage(streams=streams)
+    app = web.Application()
+    app.add_routes(
+        [
+            web.get("/", served.show_page),
+            web.get("/status", served.show_data),
+            web.get("/stream", served.show_changes),
+            web.get("/log", served.show_log),
+        ]
+    )
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    served.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    try:
+        yield served
+    finally:
+        served.streams.end()
+        await runner.cleanup()
+
+
+def answers_of(*, text: str = "", members: int = 12) -> pb.StoredAnswers:
+    """Return the answers of a job that grew in the last hour.
+
+    Args:
+        text: is in each name and message that a job or its users choose.
+        members: the number of its members.
+    """
+    now = time.time()
+    answers = pb.StoredAnswers(job_uid="u", time=now)
+    status = answers.status
+    status.namespace = "ns"
+    status.job_name = "job"
+    status.phase = pb.JOB_PHASE_TRAINING
+    status.world_size = members
+    status.progress.step = 100
+    status.progress.metrics[f"loss{text}"] = 0.5
+    status.datasets.add(dataset=f"train{text}", total=10, done=4, leased=2, waiting=3, failed=1)
+    for number in range(101):
+        answers.history.samples.add(
+            time=now - HOUR + number * HOUR / 100,
+            world_size=members if number > 50 else 1,
+            step=number,
+            samples_per_second=100.0 * (1 + (number > 50)),
+            metrics={f"loss{text}": 1 / (number + 1)},
+        )
+    answers.history.events.add(time=now - HOUR / 4, reason="ProcessFailed", message=f"no{text}")
+    answers.plans.plans.add(
+        name="job-auto-0",
+        source="Auto",
+        phase="Succeeded",
+        reason=f"more is faster{text}",
+        created=now - HOUR / 2,
+    )
+    for index in range(members):
+        answers.members.members.add(
+            pod_name=f"job-worker-{index}{text}",
+            pod_uid=str(index),
+            node_name=f"node{text}",
+            state=agent_pb2.MEMBER_STATE_TRAINING,
+            straggler=index == 1,
+        )
+        answers.ranks[str(index)] = index
+    answers.member_counts["training"] = members
+    _add_scaling(answers.autoscaling, text)
+    answers.report.goodput = 0.75
+    answers.report.time.training = 45 * 60
+    answers.report.time.waiting = 15 * 60
+    answers.report.outcome.message = f"trains{text}"
+    return answers
+
+
+def _add_scaling(known: pb.Autoscaling, text: str) -> None:
+    known.enabled = True
+    known.role = "worker"
+    known.waiting_for = f"a member{text}"
+    known.best_from = 8
+    known.best_to = 12
+    for size in (1, 12):
+        known.sizes.add(size=size, samples_per_second=100.0 * size, relative_error=0.05)
+    for size in range(1, 17):
+        rate = 100.0 * size
+        known.curve.add(size=size, expected=rate, expected_from=0.9 * rate, expected_to=1.1 * rate)

@@ -1,0 +1,76 @@
+"""Opens the job's page in a browser: what it shows, by keyboard, on a phone, and when news stop."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.browser import Visit, open_browser, visit
+from tests.support.served_page import answers_of, served_page
+
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>" + "x" * 300
+
+
+async def shows_all(page: Visit) -> bool:
+    """Return whether the charts show the whole time."""
+    button = page.page.locator("[data-range='0']")
+    return await button.get_attribute("aria-pressed") == "true"
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+async def test_texts_of_a_job_are_shown_as_text_also_on_a_phone() -> None:
+    async with served_page() as served, open_browser() as browser:
+        served.answers = answers_of(text=HOSTILE)
+        for width, theme in ((1280, "light"), (390, "dark")):
+            page = await visit(browser, served.url, width=width, theme=theme)
+            for selector in (
+                "#facts", "#charts", "#plans", "#events", "#members", "#datasets", "#scaling",
+                "#outcome", "#readout",
+            ):  # fmt: skip
+                await page.until_text(selector, HOSTILE[:20])
+            assert await page.page.locator("img").count() == 0
+            assert await page.page.locator("script").count() == 1
+            assert await page.page.evaluate("document.documentElement.scrollWidth") == width
+            await page.page.click("#members tbody tr")
+            await page.until_text("#log-lines", f"<b>job-worker-0{HOSTILE}</b>\nred")
+            assert page.problems == []
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+async def test_values_plans_and_members_are_read_by_keyboard_alone() -> None:
+    async with served_page() as served, open_browser() as browser:
+        page = await visit(browser, served.url)
+        await page.until_text("#readout", "Latest", "Last plan", "more is faster")
+        await page.page.focus("#charts")
+        keyboard = page.page.keyboard
+        await keyboard.press("ArrowRight")
+        await page.until_text("#readout", "step 0 ", "world of 1")
+        await keyboard.press("]")
+        await page.until_text("#readout", "step 50", "job-auto-0 (Auto, Succeeded): more is faster")
+        assert await shows_all(page)
+        await keyboard.press("+")
+        assert not await shows_all(page)
+        await page.until_text("#readout", "step 50", "more is faster")
+        await keyboard.press("0")
+        assert await shows_all(page)
+        await page.page.focus("#members tbody button")
+        await keyboard.press("ArrowDown")
+        await keyboard.press("Enter")
+        await page.until_text("#log-title", "job-worker-1")
+        await keyboard.press("Escape")
+        assert await page.page.is_hidden("#log")
+        assert page.problems == []
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+async def test_an_open_page_shows_changes_and_reads_whole_data_when_there_is_no_stream() -> None:
+    async with served_page(streams=1) as served, open_browser() as browser:
+        first = await visit(browser, served.url)
+        await first.until_text("#counts", "12 training")
+        second = await visit(browser, served.url)
+        await second.until_text("#counts", "12 training")
+        served.answers = answers_of(members=3)
+        for page in (first, second):
+            await page.until_text("#counts", "3 training")
+            assert await page.page.locator("#members tbody tr").count() == 3
+        assert first.problems == []
+        assert all("503" in each for each in second.problems)
