@@ -20,8 +20,8 @@ async def shows_all(page: Visit) -> bool:
 async def test_texts_of_a_job_are_shown_as_text_also_on_a_phone() -> None:
     async with served_page() as served, open_browser() as browser:
         served.answers = answers_of(text=HOSTILE)
-        for width, theme in ((1280, "light"), (390, "dark")):
-            page = await visit(browser, served.url, width=width, theme=theme)
+        for width in (1280, 390):
+            page = await visit(browser, served.url, width=width)
             for selector in (
                 "#facts", "#charts", "#plans", "#events", "#members", "#datasets", "#scaling",
                 "#outcome", "#readout",
