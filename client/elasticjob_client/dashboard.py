@@ -37,8 +37,10 @@ _DATA = "/status"
 _SECONDS = 5.0
 _MAX_BYTES = 32 * 1024 * 1024
 _OTHER_ACCOUNT = "logs are shown to the account only that serves this page"
-_MOST_STREAMS = 16
-"""A browser opens at most 6 connections to a server."""
+_MOST_STREAMS = 4
+"""A browser opens at most 6 connections to a server. More pages read the data as a whole."""
+_STREAM_SECONDS = 2.0
+"""Between two requests to the master for open pages."""
 
 
 @asynccontextmanager
@@ -76,7 +78,7 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
                 return web.json_response(LastLines(lines=[], problem=_OTHER_ACCOUNT))
             return web.json_response(await last_lines(cluster, job, request.query.get("pod", "")))
 
-        streams = Streams(source.sections, most=_MOST_STREAMS)
+        streams = Streams(source.sections, most=_MOST_STREAMS, seconds=_STREAM_SECONDS)
 
         async def show_changes(request: web.Request) -> web.StreamResponse:
             return await streams.serve(request, headers)

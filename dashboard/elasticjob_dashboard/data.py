@@ -63,12 +63,12 @@ def page_sections(answers: job_pb2.StoredAnswers, *, ended: bool = False) -> Sec
         "masterStarts": status.master_starts,
         "progress": _progress(status.progress),
         "members": {
-            "counts": dict(sorted(answers.member_counts.items())),
+            "counts": _sorted(answers.member_counts),
             "list": [_member(each, answers.ranks) for each in answers.members.members],
         },
         "datasets": [_dataset(each) for each in status.datasets],
         "samples": [
-            _some(each, _SAMPLE) | {"metrics": dict(sorted(each.metrics.items()))}
+            _some(each, _SAMPLE) | {"metrics": _sorted(each.metrics)}
             for each in history.samples
         ],
         "events": [_some(each, _EVENT) for each in history.events],
@@ -93,7 +93,7 @@ def _progress(progress: job_pb2.Progress) -> dict[str, Any]:
         "stepsPerSecond": progress.steps_per_second,
         "etaSeconds": None if eta < 0 else eta,
         "lastReportTime": progress.last_report_time or None,
-        "metrics": dict(sorted(progress.metrics.items())),
+        "metrics": _sorted(progress.metrics),
         "stalledSince": progress.stalled_since or None,
         "stragglers": list(progress.stragglers),
         "whyNotReplaced": progress.why_not_replaced,
@@ -104,7 +104,6 @@ def _member(member: agent_pb2.Member, ranks: Mapping[str, int]) -> dict[str, Any
     state = agent_pb2.MemberState.Name(member.state)
     return {
         "pod": member.pod_name,
-        "role": member.role,
         "earlierPods": member.incarnation,
         "node": member.node_name,
         "rank": ranks.get(member.pod_uid),
@@ -126,6 +125,11 @@ def _dataset(ledger: shards_pb2.Ledger) -> dict[str, Any]:
 
 def _some(message: Message, fields: tuple[str, ...]) -> dict[str, Any]:
     return {field: getattr(message, field) for field in fields}
+
+
+def _sorted(values: Mapping[str, float]) -> dict[str, float]:
+    """Return values in the order of their names, as protobuf's maps have no constant order."""
+    return dict(sorted(dict(values).items()))
 
 
 def _all(message: Message) -> dict[str, Any]:

@@ -16,8 +16,6 @@ from aiohttp import web
 
 from elasticjob_dashboard.data import Sections
 
-_SECONDS = 1.0
-"""Between two looks for changes."""
 _QUIET_LOOKS = 10
 """After this many looks without a change an empty line is sent."""
 _SEND_SECONDS = 10.0
@@ -28,13 +26,17 @@ class Streams:
     """The open streams of a server.
 
     Args:
-        read: returns the page's data now. All streams share what it has returned within a second.
+        read: returns the page's data now. All streams share what it has returned lately.
         most: the number of streams that may be open.
+        seconds: between two looks for changes.
     """
 
-    def __init__(self, read: Callable[[], Awaitable[Sections]], *, most: int) -> None:
+    def __init__(
+        self, read: Callable[[], Awaitable[Sections]], *, most: int, seconds: float
+    ) -> None:
         self._read = read
         self._most = most
+        self._seconds = seconds
         self._open: set[asyncio.Transport] = set()
         self._ended = asyncio.Event()
         self._reading = asyncio.Lock()
@@ -77,12 +79,12 @@ class Streams:
                     await response.write(line + b"\n")
             sent = sections
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), _SECONDS)
+                await asyncio.wait_for(self._ended.wait(), self._seconds)
 
     async def _sections(self) -> Sections:
         now = asyncio.get_running_loop().time
         async with self._reading:
-            if self._read_at is None or now() >= self._read_at + _SECONDS / 2:
+            if self._read_at is None or now() >= self._read_at + self._seconds / 2:
                 self._latest = await self._read()
                 self._read_at = now()
             return self._latest

@@ -27,7 +27,7 @@ class ServedPage:
 
     def __init__(self, *, streams: int) -> None:
         self.answers = answers_of()
-        self.streams = Streams(self._sections, most=streams)
+        self.streams = Streams(self._sections, most=streams, seconds=0.1)
         self.url = ""
 
     async def _sections(self) -> Sections:

@@ -93,7 +93,7 @@ function fillRow(row, each, tops) {
   measure(time, each.stepSeconds ? `${number(each.stepSeconds)} s` : "-", each.stepSeconds / tops.stepSeconds);
   measure(cpu, number(each.cpuCores), each.cpuCores / tops.cpuCores);
   measure(memory, size(each.memoryBytes), each.memoryBytes / tops.memoryBytes);
-  write(gpu, each.gpuPercent ? `${each.gpuPercent} %` : "-");
+  write(gpu, [each.gpuPercent ? `${each.gpuPercent} %` : "", each.gpuMemoryBytes ? size(each.gpuMemoryBytes) : ""].filter(Boolean).join(", ") || "-");
   write(earlier, each.earlierPods ?? "-");
   write(node, each.node);
 }

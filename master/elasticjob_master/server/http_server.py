@@ -32,6 +32,8 @@ from elasticjob_master.server.metrics import Metrics
 MOST_CONNECTIONS = 256
 MOST_STREAMS = 64
 """Open pages; each holds a connection. A page beyond them reads the data as a whole."""
+_STREAM_SECONDS = 2.0
+"""Between two looks for changes; the members of a large job take some time to list."""
 _HANDSHAKE_SECONDS = 10.0
 _PROBES = ("/healthz", "/readyz")
 _NOT_READY_AFTER_SECONDS = 5.0
@@ -54,7 +56,7 @@ class HttpServer:
         self._config = config
         self._tokens = Tokens(config.token)
         self._page = Page()
-        self._streams = Streams(self._sections, most=MOST_STREAMS)
+        self._streams = Streams(self._sections, most=MOST_STREAMS, seconds=_STREAM_SECONDS)
         self._listening: asyncio.Server | None = None
         application = web.Application(client_max_size=64 * 1024, middlewares=[self._wait_for_state])
         application.router.add_get("/", self._dashboard)

@@ -22,7 +22,7 @@ class Served:
 
     def __init__(self) -> None:
         self.sections: Sections = {"step": b"1", "phase": b'"training"'}
-        self.streams = Streams(self._read, most=1)
+        self.streams = Streams(self._read, most=1, seconds=0.01)
         self.url = ""
 
     async def _read(self) -> Sections:
@@ -34,7 +34,6 @@ class Served:
 
 @pytest.fixture
 async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
-    monkeypatch.setattr(stream, "_SECONDS", 0.01)
     monkeypatch.setattr(stream, "_SEND_SECONDS", 0.1)
     made = Served()
     app = web.Application()
