@@ -68,8 +68,7 @@ def page_sections(answers: job_pb2.StoredAnswers, *, ended: bool = False) -> Sec
         },
         "datasets": [_dataset(each) for each in status.datasets],
         "samples": [
-            _some(each, _SAMPLE) | {"metrics": _sorted(each.metrics)}
-            for each in history.samples
+            _some(each, _SAMPLE) | {"metrics": _sorted(each.metrics)} for each in history.samples
         ],
         "events": [_some(each, _EVENT) for each in history.events],
         "plans": [_some(each, _PLAN) for each in answers.plans.plans],

@@ -26,6 +26,7 @@ from elasticjob_master.persistence.stored_state import decode
 from elasticjob_master.server.services.job_service import MOST_WATCHES
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from tests.support.browser import open_browser, visit
 from tests.support.grpc_agent import Agent, world_of_two
 from tests.support.master_process import STANDALONE, TOKEN, Master, certificates, run_master
 from tests.support.wait import SECONDS, until
@@ -290,6 +291,31 @@ async def test_the_dashboard_runs_only_its_own_script_and_reads_with_the_token(
         assert shown <= {*served, *served["progress"], *served["autoscaling"]}, (
             "the page reads only what is served"
         )
+
+
+@pytest.mark.guarantee("page-shows-the-job")
+async def test_the_page_of_the_master_itself_wants_the_token_and_names_the_command_for_logs(
+    master: Master, channel: grpc.aio.Channel
+) -> None:
+    first, _ = await world_of_two(channel)
+    url = f"https://127.0.0.1:{master.http_port}/"
+    async with open_browser() as browser:
+        page = await visit(browser, f"{url}#token={TOKEN}")
+        await page.until_text("#phase", "training")
+        assert page.page.url == url, "the token is not in the history of the browser"
+        await report(first, 5)
+        await page.until_text("#facts", "5 / 90")
+        await page.page.click("#members tbody tr")
+        await page.until_text("#log-note", "kubectl logs", "job-worker-0")
+        assert page.problems == []
+
+        stranger = await visit(browser, url)
+        await stranger.page.fill("#token", "wrong")
+        await stranger.page.keyboard.press("Enter")
+        await stranger.until_text("#problem", "not the token of this job")
+        await stranger.page.fill("#token", TOKEN)
+        await stranger.page.keyboard.press("Enter")
+        await stranger.until_text("#phase", "training")
 
 
 @pytest.mark.guarantee("page-shows-the-job")

@@ -144,6 +144,9 @@ by("charts").addEventListener("keydown", event => {
   event.preventDefault();
   act();
 });
+// What is read at the cursor is spoken; the latest values, which change by themselves, are not.
+by("charts").addEventListener("focus", () => { by("readout").ariaLive = "polite"; });
+by("charts").addEventListener("blur", () => { by("readout").ariaLive = "off"; });
 by("history").addEventListener("click", event => {
   const button = event.target.closest("button");
   if (button?.dataset.range) zoom(null, Number(button.dataset.range));
