@@ -104,6 +104,7 @@ def _member(member: agent_pb2.Member, ranks: Mapping[str, int]) -> dict[str, Any
     return {
         "pod": member.pod_name,
         "earlierPods": member.incarnation,
+        "restarts": member.restarts,
         "node": member.node_name,
         "rank": ranks.get(member.pod_uid),
         "state": state.removeprefix("MEMBER_STATE_").lower(),

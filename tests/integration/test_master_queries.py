@@ -175,6 +175,8 @@ async def test_the_history_names_restarts_of_processes_in_their_pods(
         ("ProcessRestarted", f"{first.name}: restart 3, after exit code 137"),
     }
     await until("both", lambda: events(channel), lambda found: expected <= set(found))
+    told = await JobServiceStub(channel).GetMembers(job_pb2.GetMembersRequest())
+    assert [member.restarts for member in told.members] == [3, 0]
 
 
 @pytest.mark.guarantee("master-can-be-replaced")

@@ -1118,6 +1118,7 @@ class Member(_message.Message):
     STRAGGLER_FIELD_NUMBER: _builtins.int
     CHECK_PROBLEM_FIELD_NUMBER: _builtins.int
     PROCESSES_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
     pod_name: _builtins.str
     pod_uid: _builtins.str
     role: _builtins.str
@@ -1137,6 +1138,8 @@ class Member(_message.Message):
     """The problem that the node check has found; empty: none, or the node was not checked."""
     processes: _builtins.int
     """Training processes that its agent starts in the world of a Start; 0: one, as by masters of an earlier version."""
+    restarts: _builtins.int
+    """Restarts of its crashed training process in this pod."""
     @_builtins.property
     def usage(self) -> Global___ResourceUsage: ...
     def __init__(
@@ -1157,10 +1160,11 @@ class Member(_message.Message):
         straggler: _builtins.bool = ...,
         check_problem: _builtins.str = ...,
         processes: _builtins.int = ...,
+        restarts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "check_problem", b"check_problem", "incarnation", b"incarnation", "index", b"index", "node_name", b"node_name", "pod_name", b"pod_name", "pod_uid", b"pod_uid", "processes", b"processes", "role", b"role", "slots", b"slots", "state", b"state", "step", b"step", "step_seconds", b"step_seconds", "straggler", b"straggler", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "check_problem", b"check_problem", "incarnation", b"incarnation", "index", b"index", "node_name", b"node_name", "pod_name", b"pod_name", "pod_uid", b"pod_uid", "processes", b"processes", "restarts", b"restarts", "role", b"role", "slots", b"slots", "state", b"state", "step", b"step", "step_seconds", b"step_seconds", "straggler", b"straggler", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

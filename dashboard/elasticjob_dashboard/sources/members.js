@@ -3,7 +3,7 @@ const COLUMNS = [
   ["Pod", each => each.pod], ["Rank", each => each.rank ?? Infinity], ["State", each => each.state],
   ["Step", each => each.step, "minor"], ["Step time", each => each.stepSeconds], ["CPU", each => each.cpuCores],
   ["Memory", each => each.memoryBytes], ["GPU", each => each.gpuPercent, "minor"],
-  ["Earlier pods", each => each.earlierPods, "minor"], ["Node", each => each.node, "minor"],
+  ["Restarts", each => each.restarts], ["Earlier pods", each => each.earlierPods, "minor"], ["Node", each => each.node, "minor"],
 ];
 const grid = { list: [], rows: new Map(), cells: new Map(), by: 1, falling: false, chosen: "", job: "", namespace: "", reading: 0 };
 const readsLogs = document.documentElement.dataset.logs === "yes";
@@ -58,7 +58,8 @@ function memberTable() {
     cell.scope = "col";
     const button = put(cell, "button", name);
     button.type = "button";
-    if (name === "Earlier pods") button.title = "Pods that this index had before: each replaced one that failed or left";
+    if (name === "Restarts") button.title = "Restarts of its process in this pod";
+    if (name === "Earlier pods") button.title = "Pods that this index had before: each failed or was replaced";
     button.addEventListener("click", () => {
       grid.falling = grid.by === column && !grid.falling;
       grid.by = column;
@@ -81,7 +82,7 @@ function memberRow(body) {
   return row;
 }
 function fillRow(row, each, tops) {
-  const [pod, rank, doing, step, time, cpu, memory, gpu, earlier, node] = row.cells;
+  const [pod, rank, doing, step, time, cpu, memory, gpu, restarts, earlier, node] = row.cells;
   row.dataset.pod = each.pod;
   row.classList.toggle("chosen", each.pod === grid.chosen);
   write(pod.firstChild, short(each.pod, grid.job));
@@ -94,6 +95,7 @@ function fillRow(row, each, tops) {
   measure(cpu, number(each.cpuCores), each.cpuCores / tops.cpuCores);
   measure(memory, size(each.memoryBytes), each.memoryBytes / tops.memoryBytes);
   write(gpu, [each.gpuPercent ? `${each.gpuPercent} %` : "", each.gpuMemoryBytes ? size(each.gpuMemoryBytes) : ""].filter(Boolean).join(", ") || "-");
+  write(restarts, each.restarts ?? "-");
   write(earlier, each.earlierPods ?? "-");
   write(node, each.node);
 }

@@ -31,6 +31,7 @@ class StoredMember(msgspec.Struct, frozen=True, omit_defaults=True):
     exiting: bool = False
     succeeded: bool = False
     step: int = 0
+    restarts: int = 0
     straggler: bool = False
     check: str = ""
     check_seconds: float = 0.0
@@ -61,6 +62,7 @@ def store_member(member: Member) -> StoredMember:
         exiting=member.exiting,
         succeeded=member.succeeded,
         step=member.step,
+        restarts=member.restarts,
         straggler=member.step_times.straggler,
         check=member.node_check.stage if member.node_check.stage in ("passed", "failed") else "",
         check_seconds=member.node_check.seconds,
@@ -97,6 +99,7 @@ def restore_member(stored: StoredMember, now: float) -> Member:
         succeeded=stored.succeeded,
         last_heard_at=now,
         step=stored.step,
+        restarts=stored.restarts,
         step_times=StepTimes(straggler=stored.straggler),
         node_check=_node_check(stored),
     )

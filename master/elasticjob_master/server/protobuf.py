@@ -111,6 +111,7 @@ def member(source: Member) -> agent.Member:
         **asdict(source.identity),
         state=_STATES[source.state],
         step=source.step,
+        restarts=source.restarts,
         step_seconds=source.step_times.step_seconds,
         straggler=source.step_times.straggler,
         check_problem=source.node_check.problem,

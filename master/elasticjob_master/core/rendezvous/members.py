@@ -1,8 +1,8 @@
 """The members of the job, and what each of them is doing.
 
 A member is one desired role and index, and the pod that fills it. Only `advance` changes
-the facts that are recorded here. The one exception is the mark of a straggler in `step_times`,
-which no decision of the rendezvous reads.
+the facts that are recorded here. The exceptions are the mark of a straggler in `step_times` and
+`restarts`, which no decision of the rendezvous reads.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ class Member:
         suspected: it has been disconnected or silent for a while. See `failure_detection`.
         last_heard_at: when its last message arrived.
         step: the last step that it reported.
+        restarts: of its crashed process in this pod, as its agent reported them last.
     """
 
     identity: Identity
@@ -150,6 +151,7 @@ class Member:
     node_check: NodeCheckState = field(default_factory=NodeCheckState)
     last_heard_at: float = 0.0
     step: int = 0
+    restarts: int = 0
     usage: Usage = field(default_factory=Usage)
     step_times: StepTimes = field(default_factory=StepTimes)
 
