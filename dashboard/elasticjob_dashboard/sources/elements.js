@@ -14,6 +14,10 @@ function write(element, text) {
   if (element.textContent !== String(text)) element.textContent = text;
 }
 
+function mark(element, className) {
+  if (element.className !== className) element.className = className;
+}
+
 // A row is {cells, bad}. Columns whose title begins with "-" are left out by phones; those with "|" never wrap.
 function table(id, titles, rows) {
   const target = by(id), kinds = { "-": "minor", "|": "short-text" }, classes = titles.map(title => kinds[title[0]] || "");

@@ -5,9 +5,9 @@ const COLUMNS = [
   ["Memory", each => each.memoryBytes], ["GPU", each => each.gpuPercent, "minor"],
   ["Restarts", each => each.restarts], ["Earlier pods", each => each.earlierPods, "minor"], ["Node", each => each.node, "minor"],
 ];
-const grid = { list: [], rows: new Map(), cells: new Map(), by: 1, falling: false, chosen: "", job: "", namespace: "", reading: 0 };
+const grid = { list: [], rows: new Map(), cells: new Map(), by: 1, falling: false, all: false, chosen: "", job: "", namespace: "", reading: 0 };
 const readsLogs = document.documentElement.dataset.logs === "yes";
-const LOG_SECONDS = 5;
+const LOG_SECONDS = 5, MOST_ROWS = 100;
 
 function members(found, job, namespace) {
   Object.assign(grid, { list: found.list, job, namespace });
@@ -27,13 +27,16 @@ function drawMembers() {
   });
   const most = field => Math.max(...grid.list.map(each => each[field] || 0), 0);
   const tops = { stepSeconds: most("stepSeconds"), cpuCores: most("cpuCores"), memoryBytes: most("memoryBytes") };
-  const body = memberTable();
-  keep(grid.rows, listed, body, () => memberRow(body), (row, each) => fillRow(row, each, tops));
+  const body = memberTable(), rows = grid.all ? listed : listed.slice(0, MOST_ROWS);
+  by("all-members").hidden = rows.length === listed.length;
+  write(by("all-members"), `Show all ${listed.length}`);
+  keep(grid.rows, rows, body, () => memberRow(body), (row, each) => fillRow(row, each, tops));
   const cells = by("cells"), many = listed.length > 8 ? listed : [];
   keep(grid.cells, many, cells, () => put(cells, "i"), (cell, each) => {
-    cell.className = `${each.state}${each.straggler ? " slow" : ""}${each.pod === grid.chosen ? " chosen" : ""}`;
-    cell.title = `${each.pod}: ${each.state}`;
+    mark(cell, `${each.state}${each.straggler ? " slow" : ""}${each.pod === grid.chosen ? " chosen" : ""}`);
     cell.dataset.pod = each.pod;
+    const title = `${each.pod}: ${each.state}`;
+    if (cell.title !== title) cell.title = title;
   });
 }
 
@@ -89,7 +92,7 @@ function fillRow(row, each, tops) {
   pod.firstChild.title = each.pod;
   write(rank, each.rank ?? "-");
   write(doing.firstChild, each.straggler ? `${each.state}, straggler` : each.problem ? `${each.state}: ${each.problem}` : each.state);
-  doing.firstChild.className = `state ${each.state}${each.straggler || each.problem ? " warn" : ""}`;
+  mark(doing.firstChild, `state ${each.state}${each.straggler || each.problem ? " warn" : ""}`);
   write(step, grouped(each.step));
   measure(time, each.stepSeconds ? `${number(each.stepSeconds)} s` : "-", each.stepSeconds / tops.stepSeconds);
   measure(cpu, number(each.cpuCores), each.cpuCores / tops.cpuCores);
@@ -103,7 +106,10 @@ function fillRow(row, each, tops) {
 function measure(cell, text, part) {
   write(cell, text);
   cell.classList.add("measure");
-  cell.style.setProperty("--part", Number.isFinite(part) ? part * 0.9 : 0);
+  const length = Number.isFinite(part) ? (part * 0.9).toFixed(2) : "0";
+  if (cell.dataset.part === length) return;
+  cell.dataset.part = length;
+  cell.style.setProperty("--part", length);
 }
 
 function choose(pod) {
@@ -152,6 +158,10 @@ by("members").addEventListener("keydown", event => {
 });
 by("cells").addEventListener("click", event => { if (event.target.dataset.pod) choose(event.target.dataset.pod); });
 by("filter").addEventListener("input", drawMembers);
+by("all-members").addEventListener("click", () => {
+  grid.all = true;
+  drawMembers();
+});
 by("log-close").addEventListener("click", () => choose(""));
 document.addEventListener("keydown", event => { if (event.key === "Escape" && grid.chosen) choose(""); });
 document.addEventListener("visibilitychange", () => { if (!document.hidden && grid.chosen && readsLogs) readLog(++grid.reading); });

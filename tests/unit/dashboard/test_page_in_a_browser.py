@@ -72,5 +72,10 @@ async def test_an_open_page_shows_changes_and_reads_whole_data_when_there_is_no_
         for page in (first, second):
             await page.until_text("#counts", "3 training")
             assert await page.page.locator("#members tbody tr").count() == 3
+        served.answers = answers_of(members=120)
+        await first.until_text("#counts", "120 training")
+        assert await first.page.locator("#members tbody tr").count() == 100
+        await first.page.click("#all-members")
+        assert await first.page.locator("#members tbody tr").count() == 120
         assert first.problems == []
         assert all("503" in each for each in second.problems)
