@@ -17,6 +17,7 @@ REPORTING = TRAINER.with_name("reporting_training.py")
 
 
 @pytest.mark.guarantee("page-shows-the-job")
+@pytest.mark.thorough
 async def test_an_open_page_follows_a_job_through_a_scale_out_another_master_and_its_end(
     sandbox: Sandbox, folder: Path
 ) -> None:
