@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from elasticjob_operator.core.sharding import Shard
 from elasticjob_operator.decision_costs import DecisionCosts
+from elasticjob_operator.job_metrics import job_metrics
 from elasticjob_operator.store import JobKey, Store
 from elasticjob_operator.work_queue import WorkQueue
 
@@ -87,6 +88,9 @@ class OperatorState(Collector):
             "Shards that this replica leads; without shards 1 for the replica that leads.",
             value=len(self.led),
         )
+        yield GaugeMetricFamily(
+            "elasticjob_operator_shards", "Shards of the installation.", value=self.shards
+        )
         stores = [led.store for led in self.led.values()]
         queues = [led.queue for led in self.led.values() if led.queue is not None]
         jobs = GaugeMetricFamily("elasticjob_operator_jobs", "Jobs by phase.", labels=["phase"])
@@ -94,6 +98,7 @@ class OperatorState(Collector):
         for phase, number in phases.items():
             jobs.add_metric([phase], number)
         yield jobs
+        yield from job_metrics(stores)
         rules = max((len(store.restart_rules) for store in stores), default=0)
         yield GaugeMetricFamily(
             "elasticjob_operator_restart_rules", "The cluster's restart rules.", value=rules

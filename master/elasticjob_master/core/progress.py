@@ -77,6 +77,9 @@ class MemberSpeed:
     A report whose steps took far more or far less time than usual is an outlier. A single outlier
     is skipped: it contains a pause. Two consecutive outliers reset the sums: the speed has changed.
     So does an outlier in the second report: the first one contained the start-up.
+
+    Attributes:
+        loss: the metric `loss` that it reported last; None: it has reported none.
     """
 
     step: int
@@ -87,6 +90,7 @@ class MemberSpeed:
     interval: float = 0.0
     reports: int = 0
     outlier: bool = False
+    loss: float | None = None
 
     def add(self, report: Report, now: float) -> None:
         """Add a report."""
@@ -197,6 +201,8 @@ class Progress:
             )
         stepped = report.step != speed.step
         speed.add(report, now)
+        loss = report.metrics.get("loss")
+        speed.loss = speed.loss if loss is None else loss
         self.step = max(self.step, report.step)
         self.total_steps = report.total_steps or self.total_steps
         self.reported_at = wall
@@ -208,6 +214,11 @@ class Progress:
     def remove_member(self, uid: str) -> None:
         """Exclude a member whose process has ended from the speed."""
         self._speeds.pop(uid, None)
+
+    def loss(self, uid: str) -> float | None:
+        """Return the loss that a member has reported last in this round; None: none is known."""
+        speed = self._speeds.get(uid)
+        return None if speed is None else speed.loss
 
     def reporter_count(self) -> int:
         """Return the number of members that have reported in this round."""

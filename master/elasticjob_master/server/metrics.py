@@ -6,10 +6,11 @@ docs/metrics.md lists them; a test compares the list with the served metrics.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
+from elasticjob_api.v1 import job_pb2 as pb
 from prometheus_client import CollectorRegistry, ProcessCollector, exposition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -18,6 +19,7 @@ from elasticjob_master.controller import Controller
 from elasticjob_master.core.rendezvous.members import MemberState
 from elasticjob_master.persistence.state_writer import StateWriter
 from elasticjob_master.server.answers import autoscaling
+from elasticjob_master.server.member_metrics import member_metrics
 
 _SHARD_STATES = ("done", "leased", "waiting", "failed")
 
@@ -56,6 +58,8 @@ class Metrics(Collector):
         yield from self._job()
         yield from self._autoscaling()
         yield from self._training()
+        yield from self._account()
+        yield from member_metrics(self._controller)
         yield from self._shards()
         yield from self._master()
 
@@ -158,6 +162,29 @@ class Metrics(Collector):
             len(controller.health_monitor.stragglers),
         )
 
+        of_training = GaugeMetricFamily(
+            "elasticjob_reported_metric", "Metrics that the training reports.", labels=["metric"]
+        )
+        for name, value in progress.metrics.items():
+            of_training.add_metric([name], value)
+        yield of_training
+
+    def _account(self) -> Iterator[Metric]:
+        account = self._controller.accounting
+        # Not a counter: time of training is counted as stalled when the stall is found.
+        spent = {
+            field.name: account.seconds(field.name) for field in pb.TimeSpent.DESCRIPTOR.fields
+        }
+        yield _gauges(
+            "elasticjob_activity_seconds", "Time of the job by activity.", "activity", spent
+        )
+        goodput = GaugeMetricFamily(
+            "elasticjob_goodput_ratio", "The share of the job's time that was training."
+        )
+        if account.goodput is not None:
+            goodput.add_metric([], account.goodput)
+        yield goodput
+
     def _shards(self) -> Iterator[Metric]:
         shards = GaugeMetricFamily(
             "elasticjob_shards", "Shards by data set and state.", labels=["dataset", "state"]
@@ -210,7 +237,7 @@ def _counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(name, text, value=value)
 
 
-def _gauges(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
+def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)

@@ -1,33 +1,29 @@
 """Tests the probes and metrics of a leading and of a waiting operator.
 
-docs/install.md lists the metrics.
+docs/metrics.md lists the metrics.
 """
 
 from __future__ import annotations
 
-import re
 import socket
 import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import aiohttp
 import pytest
 import pytest_asyncio
 from elasticjob_kube.access import Access
 from elasticjob_kube.errors import NoAccess
-from elasticjob_kube.resources import ELASTIC_JOBS
 from elasticjob_kube.session import Kube, connect
+from elasticjob_operator import job_metrics
 from elasticjob_operator.core.sharding import Shard
 from elasticjob_operator.http_server import OperatorState, serve_http
 from elasticjob_operator.store import JobKey
 from elasticjob_operator.work_queue import WorkQueue
 from prometheus_client.parser import text_string_to_metric_families
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "install.md"
-ROW = re.compile(
-    r"^\| `(elasticjob_\w+)` \| (gauge|counter|summary) \| (.*?) \| .+ \|$", re.MULTILINE
-)
+from tests.support.documented_metrics import documented
+from tests.support.served_metrics import NAMESPACE, add_job, series
 
 
 @pytest_asyncio.fixture
@@ -83,11 +79,7 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
 
     led = state.lead(Shard())
     led.queue = WorkQueue(work)
-    metadata = {"name": "job", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
-    role = {"template": {"spec": {"containers": [{"name": "c", "image": "i", "command": ["c"]}]}}}
-    spec = {"framework": "custom", "replicaSpecs": {"worker": role}}
-    key = led.store.update(ELASTIC_JOBS, {"metadata": metadata, "spec": spec})
-    assert key is not None
+    key = add_job(led.store, "job")
     with state.costs.measured(key):
         led.queue.add(key)
     await led.queue.close()
@@ -111,10 +103,40 @@ async def test_the_documentation_lists_every_metric_with_its_type_and_labels(
         ("done", 1),
         ("failed", 0),
     ]
-    listed = ROW.findall(DOCUMENT.read_text())
-    assert found == {
-        name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in listed
-    }
+    assert found == documented("The operator's")
+
+
+async def test_a_job_has_series_until_it_is_deleted(state: OperatorState) -> None:
+    store = state.lead(Shard()).store
+    key = add_job(store, "job")
+    names = {"job_namespace": NAMESPACE, "job_name": "job"}
+    found = series(state)
+    assert found["elasticjob_job_step"] == [(names, 3)]
+    assert ({**names, "state": "ready"}, 1) in found["elasticjob_job_members"]
+    assert found["elasticjob_job_plans"] == [({**names, "phase": "New"}, 1)]
+    job = store.job(key)
+    assert job is not None
+    store.forget(job)
+    of_jobs = [values for name, values in series(state).items() if "_job_" in name]
+    assert of_jobs
+    assert not any(of_jobs)
+
+
+async def test_any_number_of_jobs_has_a_bounded_number_of_series_and_ended_jobs_have_none_first(
+    state: OperatorState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_metrics, "MAX_JOBS", 2)
+    store = state.lead(Shard()).store
+    add_job(store, "ended", phase="Failed", created="2026-01-01T00:00:00Z")
+    add_job(store, "newest", phase="Running", created="2026-01-04T00:00:00Z")
+    add_job(store, "oldest", phase="Running", created="2026-01-02T00:00:00Z")
+    add_job(store, "older", phase="Running", created="2026-01-03T00:00:00Z")
+    found = series(state)
+    assert [labels["job_name"] for labels, _ in found["elasticjob_job_phase"]] == [
+        "oldest",
+        "older",
+    ]
+    assert found["elasticjob_operator_jobs_without_metrics"] == [({}, 2)]
 
 
 async def test_a_port_in_use_ends_the_operator_with_the_reason(state: OperatorState) -> None:
