@@ -1,4 +1,7 @@
-"""Helm and Kueue, built like the embedded cluster: Helm renders deploy/, and tests run Kueue."""
+"""Helm, Kueue and promtool, built like the embedded cluster.
+
+Helm renders deploy/, tests run Kueue, and promtool checks metrics, alerts and dashboards.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,14 @@ HELM = Program(
 KUEUE = Program(
     "kueue", _MODULES / "kueue", "sigs.k8s.io/kueue/cmd/kueue", ("--version",), r"v0\.15\.2"
 )
+PROMTOOL = Program(
+    "promtool",
+    _MODULES / "prometheus",
+    "github.com/prometheus/prometheus/cmd/promtool",
+    ("--version",),
+    r"promtool, version 3\.",
+    tags="remove_all_sd",  # without the clients of all clouds
+)
 
 
 def find_helm(environ: Mapping[str, str]) -> Path:
@@ -32,6 +43,11 @@ def find_helm(environ: Mapping[str, str]) -> Path:
 def find_kueue(environ: Mapping[str, str]) -> Path:
     """Return the path of Kueue's manager; build it if it is missing."""
     return find_programs(cache_dir(environ), environ, ProgressDisplay(), (KUEUE,))[KUEUE.name]
+
+
+def find_promtool(environ: Mapping[str, str]) -> Path:
+    """Return the path of promtool; build it if it is missing."""
+    return find_programs(cache_dir(environ), environ, ProgressDisplay(), (PROMTOOL,))[PROMTOOL.name]
 
 
 def kueue_definitions(environ: Mapping[str, str]) -> Path:

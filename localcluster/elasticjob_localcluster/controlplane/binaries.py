@@ -98,7 +98,7 @@ def _cache_path(program: Program, cache: Path) -> Path:
     for name in ("go.mod", "go.sum"):
         digest.update((program.module / name).read_bytes())
     digest.update(
-        " ".join((*_FLAGS, program.ldflags, program.package, os.uname().machine)).encode()
+        " ".join((*_flags(program), program.ldflags, program.package, os.uname().machine)).encode()
     )
     return cache / "bin" / f"{program.name}-{digest.hexdigest()[:16]}" / program.name
 
@@ -158,7 +158,7 @@ def _build(
         command = [
             str(go),
             "build",
-            *_FLAGS,
+            *_flags(program),
             "-ldflags",
             program.ldflags,
             "-o",
@@ -169,6 +169,11 @@ def _build(
         if status != 0:
             raise _failure(program, output)
         _complete(partial, program, cache)
+
+
+def _flags(program: Program) -> tuple[str, ...]:
+    """Return the flags of Go's compiler."""
+    return (*_FLAGS, f"-tags={program.tags}") if program.tags else _FLAGS
 
 
 @contextmanager

@@ -26,6 +26,7 @@ class Program:
         fits: a pattern of the version output of an installed program that is used.
         ldflags: for Go's linker.
         release: the version of its release; empty if it is built on every machine.
+        tags: of its build, with which a program leaves out parts.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Program:
     fits: str
     ldflags: str = "-s -w"
     release: str = ""
+    tags: str = ""
 
 
 def _kubernetes(name: str, *, fits: str, version: tuple[str, ...] = ("--version",)) -> Program:
