@@ -7,11 +7,13 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 from elasticjob_api import names
 from elasticjob_api.frameworks import FRAMEWORKS
 from elasticjob_api.health import Health
+from elasticjob_api.json_log import LogFormat
 
 from elasticjob_master.core.rendezvous.rules import RoleSize
 
@@ -56,6 +58,7 @@ class Config:
     sizes_from_stdin: bool = False
     state_file: Path | None = None
     log_level: str = "INFO"
+    log_format: LogFormat = "text"
     health: Health = field(default_factory=Health)
 
     @property
@@ -118,6 +121,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
         sizes_from_stdin=options.sizes_from_stdin,
         state_file=_state_file(options.state_file),
         log_level=options.log_level.upper(),
+        log_format=_log_format(options, environment),
         health=_health(options),
     )
 
@@ -158,6 +162,14 @@ def _state_file(path: Path | None) -> Path | None:
             f"--state-file is {path}; it must be a file, existing or not, in an existing folder"
         )
     return path
+
+
+def _log_format(options: argparse.Namespace, environment: Mapping[str, str]) -> LogFormat:
+    chosen = options.log_format or environment.get(names.ENV_LOG_FORMAT) or "text"
+    known: tuple[LogFormat, ...] = get_args(LogFormat)
+    if chosen not in known:
+        raise ConfigError(f"{names.ENV_LOG_FORMAT} is {chosen!r}; it must be one of {known}")
+    return known[known.index(chosen)]
 
 
 def _health(options: argparse.Namespace) -> Health:
@@ -272,5 +284,10 @@ def _parser() -> argparse.ArgumentParser:
         default="info",
         choices=["debug", "info", "warning", "error"],
         help="default: info",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=get_args(LogFormat),
+        help=f"default: ${names.ENV_LOG_FORMAT}, or text",
     )
     return parser

@@ -123,7 +123,8 @@ class Controller:
         known = self.members.get(identity.pod_uid) is not None
         self.handle(MemberRegistered(identity))
         if not known:
-            log.info("registered %s at %s", identity.pod_name, identity.address)
+            pod = identity.pod_name
+            log.info("registered %s at %s", pod, identity.address, extra={"member": pod})
             self.record_event("MemberRegistered", f"{identity.pod_name} at {identity.address}")
 
     def connect(
@@ -151,7 +152,7 @@ class Controller:
             problems = self.ledgers.resume_leases(event.uid, leases, complete=complete)
             pod = member.identity.pod_name
             for problem in problems:
-                log.warning("%s has unknown leases: %s", pod, problem)
+                log.warning("%s has unknown leases: %s", pod, problem, extra={"member": pod})
             if problems:
                 self.record_event(
                     "LeasesUnknown",
@@ -169,7 +170,7 @@ class Controller:
                 "done in between are trained again, unless the script restores the data set from "
                 "its checkpoint"
             )
-            log.warning("%s", message)
+            log.warning("%s", message, extra={"member": member.identity.pod_name})
             self.record_event("StateOutdated", message)
 
     def disconnect(self, uid: str, send: Send) -> None:
@@ -189,7 +190,8 @@ class Controller:
         if problem is None and report.round > present:
             problem = f"round is {report.round}; it must be at most {present}, the present one"
         if problem is not None:
-            log.warning("%s: step report ignored: %s", member.identity.pod_name, problem)
+            pod = member.identity.pod_name
+            log.warning("%s: step report ignored: %s", pod, problem, extra={"member": pod})
             return
         if self.framework.in_process_elastic:
             # Its process continues from world to world and reports the round of its start.

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import uvloop
 from elasticjob_api import names
+from elasticjob_api.json_log import json_log_handler
 from elasticjob_api.plain_text import log_handler
 from elasticjob_kube.connection import log_broken_connections_briefly
 from elasticjob_kube.errors import NoAccess
@@ -214,7 +215,10 @@ def main() -> None:
     except ConfigError as error:
         sys.exit(f"elasticjob-master: {error}")
     line = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(level=config.log_level, handlers=[log_handler(line)])
+    handler = log_handler(line)
+    if config.log_format == "json":
+        handler = json_log_handler(job=f"{config.namespace}/{config.job_name}")
+    logging.basicConfig(level=config.log_level, handlers=[handler])
     leave_gone_callers_out_of_the_log()
     _raise_file_limit()
     gc.freeze()

@@ -112,11 +112,12 @@ class ScalingControl:
             horizon=training_left(view, now),
         )
         if verdict is not None and verdict.replace is not None:
-            log.info("straggler: %s", verdict.reason)
+            straggler = verdict.replace.slowness.member.identity
+            log.info("straggler: %s", verdict.reason, extra={"member": straggler.pod_name})
             decision = ScalingDecision(
                 verdict.reason, self.autoscaler.memory, straggler=verdict.replace
             )
-            self._want(verdict.replace.slowness.member.identity.role, decision)
+            self._want(straggler.role, decision)
 
     def _want(self, role: str, decision: ScalingDecision) -> None:
         self.wish = PlanWish(self.last_number + 1, role, decision)
@@ -180,7 +181,8 @@ class ScalingControl:
         self.use_number(number)
         pod = observed.replaced_pod
         if pod is not None:
-            log.info("plan %d, which replaces %s, was made before this master started", number, pod)
+            text = "plan %d, which replaces %s, was made before this master started"
+            log.info(text, number, pod, extra={"member": pod})
             member = next((m for m in view.members if m.identity.pod_name == pod), None)
             self.replacer.plan_adopted(number, pod, member, wall=time.time())
         else:

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from elasticjob_api import names
+from elasticjob_api.json_log import LogFormat
 
 from elasticjob_operator.core.sharding import MAX_SHARDS
 
@@ -44,7 +46,7 @@ class Config:
     kubeconfig: Path | None
     network_policies: bool
     http_port: int
-    json_logs: bool
+    log_format: LogFormat
     ended_log: bool
     kueue: bool
     identity: str
@@ -101,7 +103,12 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         default=0,
         help="port of /healthz, /readyz and /metrics (default: none)",
     )
-    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument(
+        "--log-format",
+        choices=get_args(LogFormat),
+        default="text",
+        help="of the operator and of the masters that it starts (default: %(default)s)",
+    )
     parser.add_argument(
         "--ended-log",
         action="store_true",
@@ -126,7 +133,7 @@ def parse(arguments: Sequence[str] | None = None) -> Config:
         kubeconfig=chosen.kubeconfig,
         network_policies=chosen.network_policies,
         http_port=chosen.http_port,
-        json_logs=chosen.log_format == "json",
+        log_format=chosen.log_format,
         ended_log=chosen.ended_log,
         kueue=chosen.kueue,
         identity=f"{socket.gethostname()}_{os.environ.get('POD_UID') or uuid.uuid4()}",

@@ -86,9 +86,18 @@ class Leader:
             config.network_policies,
             workloads,
         )
-        defaults = Defaults(master_image=config.master_image, agent_image=config.agent_image)
+        defaults = Defaults(
+            master_image=config.master_image,
+            agent_image=config.agent_image,
+            log_format=config.log_format,
+        )
         reconciler = Reconciler(kube, self._store, executor, defaults, led.costs)
-        self._queue = WorkQueue(reconciler.reconcile, self._on_reconciled, led.costs.pause)
+        self._queue = WorkQueue(
+            reconciler.reconcile,
+            self._on_reconciled,
+            led.costs.pause,
+            log_fields=lambda key: {"job": str(key)},
+        )
         led.queue = self._queue
         self._rules = RulesWatch(kube, self._store, self._events, config.lease_namespace)
         self._infrastructure = InfrastructureWatch(kube, self._store, self._queue.add)

@@ -10,9 +10,9 @@ import os
 import signal
 import sys
 
-import kopf
 import uvloop
 from elasticjob_api import names
+from elasticjob_api.json_log import json_log_handler
 from elasticjob_api.plain_text import log_handler
 from elasticjob_kube.connection import log_broken_connections_briefly
 from elasticjob_kube.errors import NoAccess
@@ -108,11 +108,9 @@ def _cancel_on_signals() -> None:
 
 def _configure_logging(config: Config) -> None:
     logging.captureWarnings(True)
-    if config.json_logs:
-        kopf.configure(log_format=kopf.LogFormat.JSON)
-    else:
-        line = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-        logging.basicConfig(level=logging.INFO, handlers=[log_handler(line)])
+    line = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+    handler = json_log_handler() if config.log_format == "json" else log_handler(line)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("kopf").setLevel(logging.WARNING)
 
 

@@ -71,7 +71,13 @@ class OtherOperators:
             f"and the operator of Lease {self.lease} works on this job, too: a member may get two "
             "pods at the same time; remove one of the two operators"
         )
-        log.error("%s/%s: %s", namespace, name, note)
+        log.error(
+            "%s/%s: %s",
+            namespace,
+            name,
+            note,
+            extra={"job": f"{namespace}/{name}", "member": pod.name},
+        )
         self.events.emit_about(
             Subject(ELASTIC_JOBS, namespace, name, job.metadata.uid),
             EmitEvent("AnotherOperator", note, warning=True),

@@ -82,7 +82,12 @@ class Reconciler:
                 raise Retry("the job exists but cannot be read; its plans and requests wait")
             return 0.0
         except NotFound:
-            log.info("%s: no such job; ending or deleting %d plans and requests", key, len(actions))
+            log.info(
+                "%s: no such job; ending or deleting %d plans and requests",
+                key,
+                len(actions),
+                extra={"job": str(key)},
+            )
         except KubeError as error:
             raise retry_after(error) from error
         for action in actions:

@@ -126,7 +126,9 @@ class Store:
         except msgspec.ValidationError as error:
             metadata = raw.get("metadata", {})
             where = f"{metadata.get('namespace')}/{metadata.get('name')}"
-            log.warning("%s %s cannot be read and is left alone: %s", resource.kind, where, error)
+            fields = {ELASTIC_JOBS: {"job": where}, SCALE_PLANS: {"plan": metadata.get("name")}}
+            text = "%s %s cannot be read and is left alone: %s"
+            log.warning(text, resource.kind, where, error, extra=fields.get(resource))
             self.set_aside(str(metadata.get("uid")))
             return None
         return key_of(custom) if self._put(custom) else None

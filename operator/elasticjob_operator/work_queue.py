@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -69,7 +69,8 @@ class WorkQueue(Generic[K]):
     """Runs `work(key)` for every key that is added.
 
     `work` returns the seconds after which to run again, or None. After each run, `on_end` is called
-    with the error, or None. `rest` returns the seconds for which the key must not run again.
+    with the error, or None. `rest` returns the seconds for which the key must not run again, and
+    `log_fields` the fields of the records about a key.
     """
 
     def __init__(
@@ -77,10 +78,12 @@ class WorkQueue(Generic[K]):
         work: Callable[[K], Awaitable[float | None]],
         on_end: Callable[[K, BaseException | None], None] = lambda _, __: None,
         rest: Callable[[K], float] = lambda _: 0.0,
+        log_fields: Callable[[K], Mapping[str, str]] = lambda _: {},
     ) -> None:
         self._work = work
         self._on_end = on_end
         self._rest = rest
+        self._log_fields = log_fields
         self._tasks: dict[K, asyncio.Future[float | None]] = {}
         self._dirty: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
@@ -173,11 +176,12 @@ class WorkQueue(Generic[K]):
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 20))
+        extra = self._log_fields(key)
         if not isinstance(error, Retry):
-            log.error("%s: unexpected error", key, exc_info=error)
+            log.error("%s: unexpected error", key, exc_info=error, extra=extra)
             return pause
         if not error.is_known:
-            log.warning("%s: %s", key, error)
+            log.warning("%s: %s", key, error, extra=extra)
         pause = min(pause, error.longest)
         if error.due is not None:
             pause = min(pause, max(error.due, FIRST_PAUSE_SECONDS))

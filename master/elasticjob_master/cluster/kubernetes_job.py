@@ -165,7 +165,8 @@ class KubernetesJob:
             await asyncio.sleep(_RETRY_SECONDS)
             self._scaling.plan_not_created(self._controller, wish)
         else:
-            log.info("ScalePlan %s-auto-%d made", self._config.job_name, wish.number)
+            plan = created["metadata"]["name"]
+            log.info("ScalePlan %s made", plan, extra={"plan": plan})
             self._scaling.plan_created(wish)
             self._plans.observe(msgspec.convert(created, ScalePlan))
 

@@ -42,6 +42,15 @@ def test_a_value_beyond_its_bound_is_refused_with_option_and_bound(option: str, 
     assert says in str(refused.value)
 
 
+def test_the_operators_choice_of_the_log_format_is_the_default() -> None:
+    in_json = {names.ENV_LOG_FORMAT: "json"}
+    assert load(ALONE, {}).log_format == "text"
+    assert load(ALONE, in_json).log_format == "json"
+    assert load((*ALONE, "--log-format=text"), in_json).log_format == "text"
+    with pytest.raises(ConfigError, match=r"ELASTICJOB_LOG_FORMAT is 'xml'; it must be one of"):
+        load(ALONE, {names.ENV_LOG_FORMAT: "xml"})
+
+
 def test_a_master_started_by_hand_names_the_missing_options() -> None:
     with pytest.raises(
         ConfigError, match=r"ELASTICJOB_FRAMEWORK is not set.*try --standalone --insecure"

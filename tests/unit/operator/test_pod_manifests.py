@@ -105,6 +105,12 @@ def test_a_member_gets_a_token_only_where_its_template_asks_for_one(
     assert made["spec"].get("automountServiceAccountToken") is given
 
 
+def test_a_master_writes_its_log_in_the_operators_format() -> None:
+    defaults = Defaults("m:1", "a:1", log_format="json")
+    [container] = master_pod(of_job({}), 0, restarts=0, defaults=defaults)["spec"]["containers"]
+    assert {"name": names.ENV_LOG_FORMAT, "value": "json"} in container["env"]
+
+
 @pytest.mark.guarantee("master-hangs")
 def test_probes_find_a_hanging_master_within_a_minute_and_its_template_takes_precedence() -> None:
     [container] = master_pod(of_job({}), 0, restarts=0, defaults=Defaults("m:1", "a:1"))["spec"][

@@ -116,6 +116,17 @@ async def test_the_end_of_each_run_is_reported_with_its_error() -> None:
     await work.queue.close()
 
 
+async def test_the_record_of_a_failure_names_its_key(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(key: str) -> None:
+        raise Retry("the API server does not answer")
+
+    queue: WorkQueue[str] = WorkQueue(work, log_fields=lambda key: {"job": key})
+    queue.add("ns/job")
+    await queue.close()
+    await asyncio.sleep(0)
+    assert [vars(record)["job"] for record in caplog.records] == ["ns/job"]
+
+
 async def test_closing_finishes_running_work_and_accepts_no_more_keys() -> None:
     work = Work()
     work.queue.add("a")

@@ -181,7 +181,8 @@ class AgentService:
                 self._leave(member)
 
     def _leave(self, member: Member) -> None:
-        log.info("%s was asked by its node to end", member.identity.pod_name)
+        pod = member.identity.pod_name
+        log.info("%s was asked by its node to end", pod, extra={"member": pod})
         self._controller.handle(MemberLeaving(member.uid))
 
     def _render(self, command: Command, *, packed: bool) -> Render | None:
@@ -262,6 +263,7 @@ def _process_exited(member: Member, exited: pb.ProcessExited) -> ProcessExited:
         exited.round,
         exited.exit_code,
         exited.asked,
+        extra={"member": member.identity.pod_name},
     )
     return ProcessExited(
         member.uid,

@@ -211,6 +211,8 @@ def master_pod(
             *_identity(job),
             {"name": names.ENV_FRAMEWORK, "value": job.spec.framework},
             {"name": "TMPDIR", "value": _TEMPORARY_DIRECTORY},
+            # Not an option, which an earlier master would refuse.
+            {"name": names.ENV_LOG_FORMAT, "value": defaults.log_format},
             *(_from_secret(variable, name, key) for variable, key in secret_env),
         ],
         "ports": [

@@ -10,6 +10,7 @@ from typing import Any
 
 from elasticjob_api import names
 from elasticjob_api.elasticjob import ElasticJob
+from elasticjob_api.json_log import LogFormat
 from elasticjob_api.limits import MAX_COUNTER
 from elasticjob_api.meta import Object, ObjectMeta
 from elasticjob_api.ownership import is_of_kind
@@ -382,10 +383,11 @@ class Observed:
 
 @dataclass(frozen=True)
 class Defaults:
-    """Images from the operator's configuration, for jobs that name none."""
+    """What the operator's configuration has for jobs: images, and the format of masters' logs."""
 
     master_image: str
     agent_image: str
+    log_format: LogFormat = "text"
 
 
 def owner_reference(
