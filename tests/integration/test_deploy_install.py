@@ -21,6 +21,7 @@ from elasticjob_localcluster.cluster import Cluster
 from elasticjob_operator.custom_watches import wait_for_crds
 
 from tests.support.deploy_tools import DEPLOY, SYSTEM, Tools, manifests
+from tests.support.monitoring import ALERTS, DASHBOARDS
 from tests.support.operator_process import exists, job
 from tests.support.wait import until
 
@@ -241,6 +242,29 @@ def test_every_choice_renders(tools: Tools, values: str) -> None:
     kinds = {each["kind"] for each in yaml.safe_load_all(text)}
     assert ("ServiceMonitor" in kinds) == values.startswith("metrics")
     assert ("NetworkPolicy" in kinds) != values.startswith("networkPolicy")
+
+
+def test_each_part_of_the_monitoring_renders_and_none_by_default(tools: Tools) -> None:
+    helm = ("template", "elasticjob", str(CHART), "--kube-version", "1.36.0")
+    parts = ("serviceMonitor", "podMonitor", "rules", "dashboards")
+    chosen = ",".join(f"metrics.{part}=true" for part in parts)
+    with_all = tools.helm(*helm, "--set", f"{chosen},metrics.labels.release=prometheus")
+    rendered = _by_name(yaml.safe_load_all(with_all))
+    added = rendered.keys() - _by_name(yaml.safe_load_all(tools.helm(*helm))).keys()
+    assert added == {
+        ("ServiceMonitor", "elasticjob-operator"),
+        ("PodMonitor", "elasticjob-masters"),
+        ("PrometheusRule", "elasticjob"),
+        ("ConfigMap", "elasticjob-dashboards"),
+    }
+    for key in added:
+        assert rendered[key]["metadata"]["labels"]["release"] == "prometheus"
+    assert rendered["PrometheusRule", "elasticjob"]["spec"] == yaml.safe_load(ALERTS.read_text())
+    boards = rendered["ConfigMap", "elasticjob-dashboards"]["data"].values()
+    assert sorted(boards) == sorted(board.read_text() for board in DASHBOARDS)
+    own_namespace = tools.helm(*helm, "--set", f"{chosen},scope=Namespace")
+    monitor = _by_name(yaml.safe_load_all(own_namespace))["PodMonitor", "elasticjob-masters"]
+    assert "namespaceSelector" not in monitor["spec"]
 
 
 def _by_name(found: Any) -> dict[tuple[str, str], Any]:
