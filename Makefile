@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test unit integration e2e thorough simulate fuzz chaos mutations nightly bench lint generate check-generated lock clean \
+.PHONY: docs demo test unit integration e2e thorough simulate fuzz chaos mutations nightly bench lint generate check-generated lock clean \
 	install uninstall deploy undeploy
 
 demo: $(READY)
@@ -77,6 +77,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation as a site, in build/site. SERVE=1 serves it, and rebuilds it when a page changes.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(SERVE),serve,build --strict)
 
 generate: $(READY)
 	$(BIN)/python -m tools.generate
