@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
@@ -46,3 +48,24 @@ def commands(line: str) -> Iterator[list[str]]:
             yield from commands(command[1].removeprefix("$(").removesuffix(")"))
         elif command:
             yield command
+
+
+def run_as_user(lines: list[str], *, folder: Path, environment: Mapping[str, str]) -> str:
+    """Run command lines one after the other in a shell that ends at an error; return the output.
+
+    The environment's PATH begins with the project's commands.
+    """
+    path = f"{Path(sys.executable).parent}:{environment.get('PATH', '')}"
+    done = subprocess.run(
+        ["bash", "-exo", "pipefail", "-c", "\n".join(lines)],
+        cwd=folder,
+        env={**environment, "PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=300,
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout

@@ -1,6 +1,6 @@
-"""The documentation names files.
+"""The documentation names files, which must exist, and its first pages stay short.
 
-Each must exist, so that a reader who follows a path finds something there.
+`make docs` also checks the anchors of links, and that the site's navigation has every page.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
-PAGES = sorted(
-    [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"), *REPOSITORY.glob("examples/*.md")]
-)
+from tests.support.documented_commands import PAGES, REPOSITORY
+
 ROOTS = (
     REPOSITORY,
     REPOSITORY / "operator/elasticjob_operator",
@@ -33,3 +31,8 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
         path for path in _QUOTED.findall(text) if not any((root / path).exists() for root in ROOTS)
     }
     assert not missing, f"{page.name} names what is not there"
+
+
+@pytest.mark.parametrize(("page", "lines"), [("README.md", 90), ("docs/README.md", 30)])
+def test_a_page_to_begin_with_is_short(page: str, lines: int) -> None:
+    assert len((REPOSITORY / page).read_text().splitlines()) <= lines
