@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from elasticjob_operator.store import Store, key_of
 
-MAX_JOBS = 500
+MAX_JOBS = 200
 """The number of jobs with series of their own: those that have not ended, and the oldest, first."""
 _LABELS = ("job_namespace", "job_name")
 

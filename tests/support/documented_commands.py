@@ -64,7 +64,7 @@ def run_as_user(lines: list[str], *, folder: Path, environment: Mapping[str, str
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         text=True,
-        timeout=300,
+        timeout=580,
     )
     print(done.stdout)
     assert done.returncode == 0, done.stdout[-3000:]
