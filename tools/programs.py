@@ -1,6 +1,6 @@
-"""Helm, Kueue and promtool, built like the embedded cluster.
+"""Helm, Kueue and Prometheus, built like the embedded cluster.
 
-Helm renders deploy/, tests run Kueue, and promtool checks metrics, alerts and dashboards.
+Helm renders deploy/, and tests run Kueue, and Prometheus with the alerts and dashboards.
 """
 
 from __future__ import annotations
@@ -33,6 +33,14 @@ PROMTOOL = Program(
     r"promtool, version 3\.",
     tags="remove_all_sd",  # without the clients of all clouds
 )
+PROMETHEUS = Program(
+    "prometheus",
+    _MODULES / "prometheus",
+    "github.com/prometheus/prometheus/cmd/prometheus",
+    ("--version",),
+    r"prometheus, version 3\.",
+    tags="remove_all_sd",
+)
 
 
 def find_helm(environ: Mapping[str, str]) -> Path:
@@ -45,9 +53,10 @@ def find_kueue(environ: Mapping[str, str]) -> Path:
     return find_programs(cache_dir(environ), environ, ProgressDisplay(), (KUEUE,))[KUEUE.name]
 
 
-def find_promtool(environ: Mapping[str, str]) -> Path:
-    """Return the path of promtool; build it if it is missing."""
-    return find_programs(cache_dir(environ), environ, ProgressDisplay(), (PROMTOOL,))[PROMTOOL.name]
+def find_prometheus(environ: Mapping[str, str]) -> dict[str, Path]:
+    """Return the paths of Prometheus and promtool by name; build them if they are missing."""
+    programs = (PROMETHEUS, PROMTOOL)
+    return find_programs(cache_dir(environ), environ, ProgressDisplay(), programs)
 
 
 def kueue_definitions(environ: Mapping[str, str]) -> Path:

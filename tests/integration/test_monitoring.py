@@ -1,33 +1,69 @@
-"""Prometheus' own tool accepts the served metrics, the alerts and the dashboards' expressions."""
+"""A real Prometheus scrapes operator and masters, and answers the dashboards.
+
+Its tool checks the metrics' names and the alerts.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
+import pytest_asyncio
 import yaml
+from aiohttp import web
 from elasticjob_kube.access import Access
 from elasticjob_kube.session import Kube
+from elasticjob_localcluster.controlplane.ports import free_port
 from elasticjob_operator.core.sharding import Shard
-from elasticjob_operator.http_server import OperatorState
+from elasticjob_operator.http_server import OperatorState, serve_http
+from elasticjob_operator.store import JobKey
+from elasticjob_operator.work_queue import WorkQueue
 from prometheus_client import CollectorRegistry, generate_latest
 
+from tests.support.master_process import Master
 from tests.support.monitoring import ALERTS, DASHBOARDS, panel_expressions
-from tests.support.served_metrics import add_job, masters_text, training_master
-from tools.programs import find_promtool
+from tests.support.served_metrics import NAMESPACE, add_job, masters_text, training_master
+from tests.support.wait import until
+from tools.programs import find_prometheus
 
 pytestmark = pytest.mark.thorough
 CASES = Path(__file__).parents[1] / "support" / "alert_cases.yaml"
 
 
 @pytest.fixture(scope="module")
-def promtool() -> Path:
-    """Return promtool, which is built from its Go module the first time."""
-    return find_promtool(os.environ)
+def programs() -> dict[str, Path]:
+    """Return Prometheus and promtool, which are built from their Go module the first time."""
+    return find_prometheus(os.environ)
+
+
+@pytest.fixture
+def promtool(programs: dict[str, Path]) -> Path:
+    return programs["promtool"]
+
+
+@pytest_asyncio.fixture
+async def operator() -> AsyncIterator[OperatorState]:
+    """Return the state of an operator that leads and has reconciled one job."""
+    async with aiohttp.ClientSession() as http:
+        access = Access("http://127.0.0.1:1", None, None, None)  # type: ignore[arg-type]
+        state = OperatorState(Kube(http, access, user_agent="tests", connections=1))
+        state.kube.answers["GET", 200] += 1
+        led = state.lead(Shard())
+        key = add_job(led.store, "job")
+        with state.costs.measured(key):
+            led.queue = WorkQueue(_no_work)
+        yield state
+
+
+async def _no_work(_: JobKey) -> None:
+    pass
 
 
 def accepted(promtool: Path, *arguments: str | Path, given: str = "") -> None:
@@ -42,16 +78,12 @@ async def test_a_masters_metrics_are_named_by_prometheus_conventions(promtool: P
     accepted(promtool, "check", "metrics", given=masters_text(training_master()))
 
 
-async def test_the_operators_metrics_are_named_by_prometheus_conventions(promtool: Path) -> None:
-    async with aiohttp.ClientSession() as http:
-        access = Access("http://127.0.0.1:1", None, None, None)  # type: ignore[arg-type]
-        state = OperatorState(Kube(http, access, user_agent="tests", connections=1))
-        key = add_job(state.lead(Shard()).store, "job")
-        with state.costs.measured(key):
-            pass
-        registry = CollectorRegistry()
-        registry.register(state)
-        accepted(promtool, "check", "metrics", given=generate_latest(registry).decode())
+async def test_the_operators_metrics_are_named_by_prometheus_conventions(
+    promtool: Path, operator: OperatorState
+) -> None:
+    registry = CollectorRegistry()
+    registry.register(operator)
+    accepted(promtool, "check", "metrics", given=generate_latest(registry).decode())
 
 
 def test_the_alerts_fire_when_they_should(promtool: Path, tmp_path: Path) -> None:
@@ -72,3 +104,91 @@ def test_prometheus_parses_each_expression_of_a_dashboard(
     file = tmp_path / "panels.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
     accepted(promtool, "check", "rules", file)
+
+
+@asynccontextmanager
+async def serving(text: str) -> AsyncIterator[int]:
+    """Serve a text at /metrics; yield the port."""
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(text=text)
+
+    application = web.Application()
+    application.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def configuration(*, operator: int, master: int, job: int) -> str:
+    """Return the configuration of a Prometheus that scrapes these ports."""
+    labels = {"job_namespace": NAMESPACE, "job_name": "job"}
+
+    def scrape(name: str, port: int, **more: object) -> dict[str, object]:
+        targets = [{"targets": [f"127.0.0.1:{port}"], "labels": labels if name == "job" else {}}]
+        return {"job_name": name, "static_configs": targets, **more}
+
+    of_master = {"scheme": "https", "tls_config": {"insecure_skip_verify": True}}
+    return yaml.safe_dump(
+        {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(ALERTS)],
+            "scrape_configs": [
+                scrape("operator", operator),
+                scrape("master", master, **of_master),
+                scrape("job", job),
+            ],
+        }
+    )
+
+
+async def test_a_real_prometheus_scrapes_all_and_answers_each_panel_of_the_dashboards(
+    programs: dict[str, Path], operator: OperatorState, master: Master, tmp_path: Path
+) -> None:
+    own, prometheus_port = free_port(), free_port()
+    file = tmp_path / "prometheus.yaml"
+    command: list[str | Path] = [
+        programs["prometheus"],
+        f"--config.file={file}",
+        f"--storage.tsdb.path={tmp_path / 'data'}",
+        f"--web.listen-address=127.0.0.1:{prometheus_port}",
+    ]
+    async with (
+        serve_http(operator, own),
+        serving(masters_text(training_master())) as job,
+        aiohttp.ClientSession(f"http://127.0.0.1:{prometheus_port}") as http,
+    ):
+        file.write_text(configuration(operator=own, master=master.http_port, job=job))
+        with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
+
+            async def ask(expression: str) -> list[object]:
+                try:
+                    query = {"query": expression}
+                    async with http.get("/api/v1/query", params=query) as response:
+                        answer = await response.json()
+                except aiohttp.ClientConnectorError:
+                    assert process.poll() is None, (tmp_path / "log").read_text()
+                    return []
+                assert answer["status"] == "success", answer
+                found: list[object] = answer["data"]["result"]
+                return found
+
+            async def all_up() -> bool:
+                return len(await ask("up == 1")) == 3
+
+            async def empty() -> list[str]:
+                expressions = [each for board in DASHBOARDS for each in panel_expressions(board)]
+                # A comparison has an answer only where something is wrong.
+                asked = [each for each in expressions if not re.search(r"(== 1|> 0)$", each)]
+                return [each for each in asked if not await ask(each)]
+
+            try:
+                await until("all three are scraped", all_up)
+                await until("each panel has a value", empty, lambda left: not left)
+            finally:
+                process.terminate()

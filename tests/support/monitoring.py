@@ -20,12 +20,13 @@ def alerts() -> list[dict[str, Any]]:
     return rules
 
 
-def panel_expressions(dashboard: Path) -> list[str]:
+def panel_expressions(dashboard: Path, *, namespace: str = "ns", job: str = "job") -> list[str]:
     """Return the expressions of a dashboard's panels, with values in place of its variables."""
+    values = {"namespace": namespace, "job": job}
     board = json.loads(dashboard.read_text())
     expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-    variables = [each["name"] for each in board["templating"]["list"]]
-    for name in variables:
-        expressions = [each.replace(f"${name}", "value") for each in expressions]
+    variables = {each["name"] for each in board["templating"]["list"]}
+    for name in variables & values.keys():
+        expressions = [each.replace(f"${name}", values[name]) for each in expressions]
     assert not any("$" in each for each in expressions), "a variable that the dashboard has not"
     return expressions
