@@ -150,7 +150,8 @@ def configuration(*, operator: int, master: int, job: int) -> str:
 async def test_a_real_prometheus_scrapes_all_and_answers_each_panel_of_the_dashboards(
     programs: dict[str, Path], operator: OperatorState, master: Master, tmp_path: Path
 ) -> None:
-    own, prometheus_port = free_port(), free_port()
+    own = free_port()
+    prometheus_port = free_port()
     file = tmp_path / "prometheus.yaml"
     command: list[str | Path] = [
         programs["prometheus"],
@@ -170,6 +171,8 @@ async def test_a_real_prometheus_scrapes_all_and_answers_each_panel_of_the_dashb
                 try:
                     query = {"query": expression}
                     async with http.get("/api/v1/query", params=query) as response:
+                        if response.status == 503:
+                            return []  # it reads its storage
                         answer = await response.json()
                 except aiohttp.ClientConnectorError:
                     assert process.poll() is None, (tmp_path / "log").read_text()
