@@ -66,6 +66,7 @@ nightly: $(READY)
 	$(MAKE) mutations
 	$(MAKE) chaos SEED=$(SEED_OF_TODAY)
 	$(MAKE) chaos SEED=$(SEED_OF_TODAY) SHARDS=2
+	ELASTICJOB_TEST_PROMETHEUS=1 $(BIN)/python -m pytest tests/integration/test_monitoring.py --thorough
 	for framework in horovod pytorch torchrun tensorflow mxnet jax; do $(MAKE) e2e FRAMEWORK=$$framework || exit; done
 
 # FIGURE=name measures one figure only; bench/__main__.py lists them.
