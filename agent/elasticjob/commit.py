@@ -25,19 +25,26 @@ def may_commit(timeout: float = 10.0) -> bool:
         timeout: seconds to wait for the master; without its answer nothing may be written. Keep it
             below `spec.health.lostSeconds`, or the answer may be out of date when it arrives.
     """
-    agent = agent_connection()
-    if agent is None:
-        return True
-    asked_at = time.monotonic()
-    try:
-        why_not = agent.call("may_commit", timeout=0.9 * timeout).result(timeout).get("why_not")
-    except concurrent.futures.TimeoutError:
-        why_not = f"the agent has not answered within {timeout:g} s"
-    except AgentError as error:
-        why_not = str(error)
-    if why_not is None and time.monotonic() - asked_at > timeout:
-        # this process was suspended; the answer may be out of date
-        why_not = f"the answer came after more than {timeout:g} s"
+    why_not = why_not_commit(timeout)
     if why_not is not None:
         log.warning("this process may not write a checkpoint: %s", why_not)
     return why_not is None
+
+
+def why_not_commit(timeout: float) -> str | None:
+    """Return why this process may not commit now; None: it may. See `may_commit`."""
+    agent = agent_connection()
+    if agent is None:
+        return None
+    asked_at = time.monotonic()
+    try:
+        answer = agent.call("may_commit", timeout=0.9 * timeout).result(timeout)
+    except concurrent.futures.TimeoutError:
+        return f"the agent has not answered within {timeout:g} s"
+    except AgentError as error:
+        return str(error)
+    why_not: str | None = answer.get("why_not")
+    if why_not is None and time.monotonic() - asked_at > timeout:
+        # this process was suspended; the answer may be out of date
+        return f"the answer came after more than {timeout:g} s"
+    return why_not

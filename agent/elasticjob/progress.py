@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from elasticjob_api.limits import MAX_METRIC_NAME_CHARACTERS, MAX_METRICS
 
 from elasticjob._agent_connection import agent_connection
+from elasticjob._tracking import track
 
 _CONFIRM_SECONDS = 5.0
 
@@ -23,14 +24,15 @@ def report_step(
 ) -> None:
     """Report that a step is finished.
 
-    Never waits and never fails because of the agent or the master.
+    Never waits and never fails because of the agent, the master or a tracker.
 
     Args:
         step: the finished step, counted from the start of the job, not of this process: 0 or more.
         total: all steps of the job, if known.
         samples: the samples that this process has trained since its last report.
-        metrics: numbers to show, such as the loss. Numbers that are not finite, names of more than
-            64 characters, and all beyond 64 names are dropped.
+        metrics: numbers to show, such as the loss; those of rank 0 also go to the tracker that
+            ELASTICJOB_TRACKER names. Numbers that are not finite, names of more than 64 characters,
+            and all beyond 64 names are dropped.
         compute_seconds: the seconds that this process has computed since its last report, without
             waiting for the others, if known. If all wait for each other at every step, only this
             shows which one is slow.
@@ -54,6 +56,8 @@ def report_step(
             numbers,
             float(compute_seconds or 0),
         )
+        if numbers:
+            track(agent, int(step), numbers)
 
 
 def should_stop() -> bool:

@@ -168,6 +168,13 @@ ENV_LOCAL_SIZE = "ELASTICJOB_LOCAL_SIZE"
 ENV_COORDINATOR_HOST = "ELASTICJOB_COORDINATOR_HOST"
 """The address of the pod that has rank 0. See also `hosts_env`."""
 
+# --- environment variables that the user sets for the training process
+ENV_TRACKER = "ELASTICJOB_TRACKER"
+"""Where reported metrics also go: mlflow, tensorboard or wandb."""
+ENV_TRACKER_FOLDER = "ELASTICJOB_TRACKER_FOLDER"
+"""The folder for TensorBoard, which all members can write."""
+ENV_OF_USERS = (ENV_TRACKER, ENV_TRACKER_FOLDER)
+
 EXIT_UNFIT = 201
 """Exit code of an agent whose node has failed its check. Another node may be fit."""
 KILLED_FOR_MEMORY = "the kernel has killed it for the memory it used"

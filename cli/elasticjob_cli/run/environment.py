@@ -156,5 +156,9 @@ def meeting_ports(framework: str, subnet: str, workers: int) -> set[int]:
 
 
 def _without_our_own(outer: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the variables of an enclosing run."""
-    return {name: value for name, value in outer.items() if not name.startswith("ELASTICJOB_")}
+    """Return an environment without the variables of an enclosing run, except for the user's."""
+    return {
+        name: value
+        for name, value in outer.items()
+        if not name.startswith("ELASTICJOB_") or name in names.ENV_OF_USERS
+    }
