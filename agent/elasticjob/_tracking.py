@@ -9,6 +9,7 @@ that was cut off for a while does not write steps that the others repeat.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import json
 import logging
@@ -37,7 +38,7 @@ _MOST_AT_ONCE = 256
 _PAUSE_SECONDS = 1.0
 _RETRY_SECONDS = 10.0
 _CONFIRM_SECONDS = 5.0
-_EXIT_SECONDS = 5.0
+_EXIT_SECONDS = 10.0
 _MOST_REFUSALS = 2
 """Reports that an open run has refused as often are dropped."""
 
@@ -77,7 +78,8 @@ class TrackerProcess:
     def end(self) -> None:
         """Kill it, if it has not ended."""
         self._popen.kill()
-        self._popen.wait()
+        with contextlib.suppress(OSError), self._popen:
+            pass  # closes the pipes, and waits for its end
 
 
 class Tracking:
@@ -108,7 +110,7 @@ class Tracking:
         self._taken: list[Report] = []
         self._next_time = 0.0
         self._refusals = 0
-        self._failing = False
+        self._failure: str | None = None
         self._ended = False
         self._writer: Writer | None = None
         self._thread: threading.Thread | None = None
@@ -134,16 +136,20 @@ class Tracking:
                 self._changed.notify_all()
 
     def close(self, timeout: float = _EXIT_SECONDS) -> None:
-        """Pass on the last reports and close the run, in at most `timeout` seconds."""
+        """Pass on the last reports and close the run.
+
+        It takes at most `timeout` seconds, and no time if the run could not be opened.
+        """
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+        atexit.unregister(self.close)
         if self._thread is not None:
-            self._thread.join(timeout)
+            self._thread.join(0 if self._failure == Failure.OPEN else timeout)
         if self._writer is not None:
             self._writer.end()
-        if self.dropped:
-            log.warning("%s: %d reports of metrics were dropped", self._name, self.dropped)
+        if lost := self.dropped + len(self._taken) + len(self._waiting):
+            log.warning("%s: %d reports of metrics were not written", self._name, lost)
 
     def _run(self) -> None:
         try:
@@ -189,13 +195,13 @@ class Tracking:
             self._give_up(answer["error"])
             return False
         self._refusals = self._refusals + 1 if failure == Failure.WRITE else 0
-        if failure and not self._failing:
+        if failure and not self._failure:
             log.warning(
                 "%s cannot be written: %s. The training goes on; the next try is in %g s. "
                 "Check the tracker's address and rights in the environment of this pod",
                 self._name, answer["error"], self._retry_seconds,
             )  # fmt: skip
-        self._failing = bool(failure)
+        self._failure = failure
         if failure and self._refusals < _MOST_REFUSALS:
             return False
         with self._changed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,16 +75,18 @@ class Tracked:
             check=False,
         )
         assert ran.returncode == 0, ran.stderr
-        return {
-            run: {name: [(s, v) for s, v in points] for name, points in values.items()}
-            for run, values in json.loads(ran.stdout).items()
-        }
+        found: dict[str, Values] = json.loads(ran.stdout)
+        return {run: defaultdict(list, values) for run, values in found.items()}
+
+    def newest(self) -> int:
+        """Return the newest step of the store."""
+        return max((s for values in self.read().values() for s, _ in values["loss"]), default=0)
 
     def wait_for_step(self, step: int) -> None:
         """Wait until the newest step of the store is this one or a later one."""
         wait_until(
             f"step {step} in {self.tracker}",
-            lambda: max((s for v in self.read().values() for s, _ in v.get("loss", [])), default=0),
+            self.newest,
             lambda newest: newest >= step,
             seconds=60,
             explain=self.run.log,
@@ -92,6 +95,7 @@ class Tracked:
     def train_through_changes(self) -> int:
         """Scale 2 → 3 → 2, kill rank 0 after unsaved steps, end; return the last step."""
         run = self.run
+        assert not self.read(), "the database has its tables before two processes use it"
         process = run.start("-n", "2", "--workers", "1:3", "--", self.python, run.program(TRAINING))
         run.wait_for_line(r"\[1\] round 1 size 2 from step 0")
         for size in (3, 2):
@@ -106,6 +110,7 @@ class Tracked:
             lambda: len(run.numbers(r"round \d+ size (2) ")) >= begun + 2,
             explain=run.log,
         )
+        self.wait_for_step(self.newest() + 1)  # beyond those that the killed process has written
         run.end.touch()
         assert run.wait_for_end(process) == 0, run.log()
         run.wait_until_nothing_is_left()
