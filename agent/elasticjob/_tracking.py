@@ -157,9 +157,8 @@ class Tracking:
                 failed = not self._pass_on(self._taken)
                 if failed and self._ended:
                     return
-                self._next_time = time.monotonic() + (
-                    self._retry_seconds if failed else _PAUSE_SECONDS
-                )
+                pause = 0.0 if len(self._waiting) >= _MOST_AT_ONCE else _PAUSE_SECONDS
+                self._next_time = time.monotonic() + (self._retry_seconds if failed else pause)
             if self._writer is not None and self._why_not() is None:
                 self._writer.write([])
         except (OSError, ValueError) as error:
@@ -225,10 +224,15 @@ class Tracking:
 
 @dataclass
 class _OfProcess:
-    """The tracking of a connection to the agent, of which each process has one."""
+    """The tracking of a connection to the agent, of which each process has one.
+
+    `start` is the place in the world of this process' start, which it may have left.
+    """
 
     agent: AgentConnection | None = None
     tracking: Tracking | None = None
+    start: _process.Place | None = None
+    horovod: bool = False
 
 
 _lock = threading.Lock()
@@ -240,37 +244,39 @@ def track(agent: AgentConnection, step: int, metrics: Mapping[str, float]) -> No
     if _of_process.agent is not agent:
         with _lock:
             if _of_process.agent is not agent:
-                _of_process.tracking = _begin()
+                _begin()
                 _of_process.agent = agent
     tracking = _of_process.tracking
     if tracking is None:
         return
-    rank = int(_horovod("HOROVOD_RANK") or _process.rank())
-    if rank == 0:
-        size = int(_horovod("HOROVOD_SIZE") or _process.size())
+    place = _process.joined.place or _of_process.start
+    assert place is not None
+    if _of_process.horovod:
+        place = _process.Place(place.round, _horovod("HOROVOD_RANK"), _horovod("HOROVOD_SIZE"))
+    if place.rank == 0:
         now = time.time_ns() // 1_000_000
-        tracking.add(Report(_process.world_round(), size, step, now, metrics))
+        tracking.add(Report(place.round, place.size, step, now, metrics))
 
 
-def _begin() -> Tracking | None:
+def _begin() -> None:
     name = os.environ.get(names.ENV_TRACKER)
     if not name or not os.environ.get(names.ENV_JOB_UID):
-        return None
+        return
     if name not in TRACKERS:
         known = ", ".join(TRACKERS)
         log.warning("%s=%s: there is no such tracker; use %s", names.ENV_TRACKER, name, known)
-        return None
-    return Tracking(name, why_not=partial(why_not_commit, _CONFIRM_SECONDS))
+        return
+    # Reading the environment at each step would take longer than all the rest of a report.
+    _of_process.start = _process.Place(_process.first_round(), _process.rank(), _process.size())
+    _of_process.horovod = {"HOROVOD_RANK", "HOROVOD_SIZE"} <= set(os.environ)
+    _of_process.tracking = Tracking(name, why_not=partial(why_not_commit, _CONFIRM_SECONDS))
 
 
-def _horovod(variable: str) -> str:
-    """Return a variable that Horovod changes with the world, unseen by `os.environ`; "": none."""
-    if variable not in os.environ:
-        return ""
+def _horovod(variable: str) -> int:
+    """Return a variable that Horovod changes with the world, which `os.environ` does not see."""
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_char_p
-    found: bytes | None = getenv(variable.encode())
-    return (found or b"").decode()
+    return int(getenv(variable.encode()))
 
 
 def _reset_after_fork() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import posixpath
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import elasticjob
 import pytest
-from elasticjob import _tracking
+from elasticjob import _process, _tracking
 from elasticjob._trackers import WORLD_SIZE, Failure, Report, Unwritten, mlflow_name
 from elasticjob._tracking import MOST_REPORTS, TrackerProcess, Tracking
 from hypothesis import given
@@ -207,16 +208,32 @@ def test_only_rank_0_of_a_job_with_a_tracker_passes_its_metrics_on(
     agent: FakeAgent, begun: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTICJOB_TRACKER", "mlflow")
-    for rank, step in (("1", 1), ("0", 2)):
-        monkeypatch.setenv("ELASTICJOB_RANK", rank)
+    for rank, step in ((1, 1), (0, 2)):
+        place = _process.Place(round=3, rank=rank, size=2)
+        monkeypatch.setattr(_process.joined, "place", place)
         elasticjob.report_step(step, metrics={"loss": 0.5, "broken": float("nan")})
     elasticjob.report_step(3)
-    monkeypatch.setenv("HOROVOD_RANK", "1")
-    elasticjob.report_step(4, metrics={"loss": 0.5})
     passing = _tracking._of_process.tracking
     assert passing is not None
     passing.close()
-    assert [(each.step, each.metrics) for [each] in begun.got] == [(2, {"loss": 0.5})]
+    [[found]] = begun.got
+    assert (found.round, found.size, found.step, found.metrics) == (3, 2, 2, {"loss": 0.5})
+
+
+def test_under_horovod_the_rank_is_that_of_its_present_world(
+    agent: FakeAgent, begun: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTICJOB_TRACKER", "mlflow")
+    monkeypatch.setenv("HOROVOD_RANK", "1")
+    monkeypatch.setenv("HOROVOD_SIZE", "2")
+    elasticjob.report_step(1, metrics={"loss": 0.5})
+    for name, value in (("HOROVOD_RANK", b"0"), ("HOROVOD_SIZE", b"1")):
+        ctypes.CDLL(None).setenv(name.encode(), value, 1)  # as Horovod does, below Python
+    elasticjob.report_step(2, metrics={"loss": 0.5})
+    passing = _tracking._of_process.tracking
+    assert passing is not None
+    passing.close()
+    assert [(each.size, each.step) for [each] in begun.got] == [(1, 2)]
 
 
 def test_an_unknown_tracker_is_said_once_and_stops_nothing(
