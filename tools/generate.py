@@ -1,4 +1,4 @@
-"""Generates CRDs, policies, gRPC stubs, docs/api.md and docs/guarantees.md from their sources.
+"""Generates CRDs, policies, gRPC stubs, and pages or tables of docs/ from their sources.
 
 `python -m tools.generate` writes the files. With `--check` it only lists the ones that are out of
 date.
@@ -17,7 +17,7 @@ from elasticjob_api.meta import Json
 from elasticjob_api.scaleplan import ScalePlan
 from elasticjob_api.scalers import ScaleIn, ScaleOut
 
-from tools import guarantees
+from tools import guarantees, migration
 from tools.policies import policies
 from tools.reference import reference
 from tools.schema import crd
@@ -84,7 +84,7 @@ def definitions() -> dict[str, Json]:
 
 def generate(crds: Path, docs: Path, stubs: Path) -> None:
     """Write CRDs into `crds`, pages into `docs`, and stubs into `stubs`/elasticjob_api/v1."""
-    for folder in (crds, docs):
+    for folder in (crds, docs / "migrate"):
         folder.mkdir(parents=True, exist_ok=True)
     by_plural = definitions()
     for plural, definition in by_plural.items():
@@ -92,6 +92,8 @@ def generate(crds: Path, docs: Path, stubs: Path) -> None:
         (crds / f"{plural}.yaml").write_text(_GENERATED + text)
     (docs / "api.md").write_text(reference(by_plural))
     (docs / "guarantees.md").write_text(guarantees.page())
+    for page in (DOCS / "migrate").glob("*.md"):
+        (docs / "migrate" / page.name).write_text(migration.with_tables(page.read_text()))
     _compile_protos(stubs)
 
 
@@ -150,6 +152,7 @@ def main(arguments: list[str]) -> int:
         stale = _stale(fresh / "crds", CRDS, "*.yaml")
         stale += _stale(fresh / "policies", POLICIES, "*.yaml")
         stale += _stale(fresh / "docs", DOCS, "api.md", "guarantees.md")
+        stale += _stale(fresh / "docs" / "migrate", DOCS / "migrate", "*.md")
         version = Path("elasticjob_api", "v1")
         stale += _stale(fresh / version, STUBS / version, "*_pb2*")
     if stale:

@@ -8,10 +8,12 @@ from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.naming import job_name, job_prefix
+from elasticjob_cli.convert.tables.rows import reason
 
 _SET_BY_THE_SERVER = (
     "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink",
 )  # fmt: skip
+CLEAN_POLICIES = ("All", "Running", "None")
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -39,6 +41,9 @@ def metadata(document: Fields, *, of_job: bool) -> Json:
         found["labels"] = labels
     annotations = read.text_map("annotations")
     annotations.pop(_LAST_APPLIED, None)
+    for key in annotations:
+        if reason(read.report.table, read.where(f"annotations.{key}")):
+            read.lost(f"annotations.{key}", at=("metadata", "annotations", key))
     if annotations:
         found["annotations"] = annotations
     for key in _SET_BY_THE_SERVER:
@@ -71,7 +76,7 @@ def run_policy(read: Fields, *, clean_default: str | None) -> Json:
         clean_default: the other operator's default of `cleanPodPolicy`, if it is not `Running`.
     """
     found: Json = {}
-    policy = read.text("cleanPodPolicy", choices=("All", "Running", "None"))
+    policy = read.text("cleanPodPolicy", choices=CLEAN_POLICIES)
     if policy:
         found["cleanPodPolicy"] = policy
     elif clean_default:

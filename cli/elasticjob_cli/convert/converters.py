@@ -19,6 +19,12 @@ from elasticjob_cli.convert import (
 from elasticjob_cli.convert.dlrover_plan import scale_plan
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.report import Converted, Kind, Note, Report, name_of, shown
+from elasticjob_cli.convert.tables import dl_operator as dl_operator_fields
+from elasticjob_cli.convert.tables import dlrover as dlrover_fields
+from elasticjob_cli.convert.tables import et_operator as et_operator_fields
+from elasticjob_cli.convert.tables import framework_controller as framework_controller_fields
+from elasticjob_cli.convert.tables import kubeflow as kubeflow_fields
+from elasticjob_cli.convert.tables.rows import Table
 from elasticjob_cli.convert.train_job import train_job
 
 Converter = Callable[[Fields, Report], Json | None]
@@ -34,10 +40,32 @@ CONVERTERS: Mapping[tuple[str, str], Converter] = MappingProxyType(
         (dl_operator.API_VERSION, "MXJob"): dl_operator.mx_job,
         (dl_operator.API_VERSION, "TFJob"): dl_operator.tf_job,
         (kubeflow.MPI_API_VERSION, "MPIJob"): kubeflow.mpi_job,
-        (kubeflow.PYTORCH_API_VERSION, "PyTorchJob"): kubeflow.pytorch_job,
+        (kubeflow.V1_API_VERSION, "MPIJob"): kubeflow.mpi_job_v1,
+        (kubeflow.V1_API_VERSION, "PyTorchJob"): kubeflow.pytorch_job,
+        (kubeflow.V1_API_VERSION, "TFJob"): kubeflow.tf_job,
+        (kubeflow.V1_API_VERSION, "JAXJob"): kubeflow.jax_job,
         (kubeflow.TRAINER_API_VERSION, "TrainJob"): train_job,
     }
 )
+TABLES: Mapping[tuple[str, str], Table] = MappingProxyType(
+    {
+        (et_operator.API_VERSION, "TrainingJob"): et_operator_fields.TRAINING_JOB,
+        (et_operator.API_VERSION, "ScaleIn"): et_operator_fields.SCALE_IN,
+        (et_operator.API_VERSION, "ScaleOut"): et_operator_fields.SCALE_OUT,
+        (dlrover.API_VERSION, "ElasticJob"): dlrover_fields.ELASTIC_JOB,
+        (dlrover.API_VERSION, "ScalePlan"): dlrover_fields.SCALE_PLAN,
+        (framework_controller.API_VERSION, "Framework"): framework_controller_fields.FRAMEWORK,
+        (dl_operator.API_VERSION, "MXJob"): dl_operator_fields.REPLICA_SPECS,
+        (dl_operator.API_VERSION, "TFJob"): dl_operator_fields.REPLICA_SPECS,
+        (kubeflow.MPI_API_VERSION, "MPIJob"): kubeflow_fields.MPI_JOB,
+        (kubeflow.V1_API_VERSION, "MPIJob"): kubeflow_fields.MPI_JOB_V1,
+        (kubeflow.V1_API_VERSION, "PyTorchJob"): kubeflow_fields.PYTORCH_JOB,
+        (kubeflow.V1_API_VERSION, "TFJob"): kubeflow_fields.TF_JOB,
+        (kubeflow.V1_API_VERSION, "JAXJob"): kubeflow_fields.JAX_JOB,
+        (kubeflow.TRAINER_API_VERSION, "TrainJob"): kubeflow_fields.TRAIN_JOB,
+    }
+)
+"""What becomes of the fields of each kind."""
 _GROUPS = {version.split("/")[0] for version, _ in CONVERTERS}
 
 
@@ -74,6 +102,7 @@ def convert(document: Any, number: int) -> Converted:
             f"{shown(kind)} of {shown(version)} is not supported; of this group are: {known}",
         )
         return Converted(source, None, report.notes)
+    report.table = TABLES[version, kind]
     written = converter(fields, report)
     fields.raw("status")
     fields.done()

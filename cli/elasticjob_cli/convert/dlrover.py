@@ -14,14 +14,11 @@ from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, container_place, place
 from elasticjob_cli.convert.naming import role_name
 from elasticjob_cli.convert.report import Place, Report
+from elasticjob_cli.convert.tables.dlrover import MASTER
+from elasticjob_cli.convert.tables.rows import Fate, option
 
 API_VERSION = "elastic.iml.github.io/v1alpha1"
 _MASTER = "dlrover-master"
-_MASTER_OPTIONS = (
-    "dashboard_port", "enable_dashboard", "pending_fail_strategy", "pending_timeout",
-    "pre_check_bypass", "pre_check_ops", "service_type", "training_elastic_mode",
-)  # fmt: skip
-"""Annotations of a job from which DLRover's operator makes the options of the job's master."""
 _STRATEGIES = {
     "ParameterServerStrategy": "tensorflow",
     "AllreduceStrategy": "pytorch",
@@ -54,10 +51,6 @@ def elastic_job(document: Fields, report: Report) -> Json | None:
     strategies = tuple(_STRATEGIES)
     strategy = spec.text("distributionStrategy", "ParameterServerStrategy", choices=strategies)
     draft = Draft(common_fields.metadata(document, of_job=True), _STRATEGIES[strategy])
-    for name in draft.metadata.get("annotations", {}):
-        if name in _MASTER_OPTIONS:
-            message = "an option of DLRover's master; here nothing reads it"
-            report.lost(f"metadata.annotations.{name}", message, ("metadata", "annotations", name))
     message = f"{strategy} is framework {draft.framework}"
     spec.differs("distributionStrategy", message, ("spec", "framework"))
     variables = _job_variables(spec)
@@ -75,10 +68,6 @@ def elastic_job(document: Fields, report: Report) -> Json | None:
             "elasticjob.shards (docs/data.md) instead of DLRover's sharding client"
         )
         spec.differs("enableDynamicSharding", message)
-    message = (
-        "there is no service besides the job's own master, which searches the best size itself"
-    )
-    spec.lose("brainService", message)
     spec.done()
     return jobs.finish(draft, report)
 
@@ -257,6 +246,11 @@ def _master(group: Fields, draft: Draft) -> None:
     group.differs("", message, at)
     for container in spec.list_of_maps("containers"):
         container.lose("env", "variables of DLRover's master")
+        words = " ".join([*container.texts("command"), *container.texts("args")])
+        for row in MASTER:
+            name = option(row).replace("-", "[-_]")
+            if row.fate is Fate.LOST and re.search(rf"--{name}(?![\w-])", words):
+                group.lost("", f"--{option(row)}: {row.why}", at)
     spec.raw("restartPolicy")
     group.raw("replicas")
     for read in (spec, template, group):

@@ -17,7 +17,8 @@ from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.naming import role_name
 from elasticjob_cli.convert.report import Report, shown
 
-_POD = re.compile(r".*-edljob-([A-Za-z][A-Za-z-]*)-([0-9]{1,5})")
+_POD = re.compile(r".*(?:-edljob-(?P<type>[A-Za-z][A-Za-z-]*)|-(?P<last>[A-Za-z]+))-([0-9]{1,5})")
+"""The name of a pod; DLRover itself takes the last two words of it."""
 _SOURCES = {"manual": "Manual", "auto": "Auto"}
 _CREATED = ("spec", "createPods")
 
@@ -205,7 +206,8 @@ def _to_create(pod: Fields, job: str) -> Json:
 
 def _to_remove(pod: Fields) -> Json:
     found = _named(pod)
-    pod.raw("resource")
+    if pod.raw("resource") is not None:
+        pod.differs("resource", "left out: the pod goes", ("spec",))
     pod.done()
     return found
 
@@ -224,13 +226,14 @@ def _named(pod: Fields) -> Json:
     """Return role and index of a pod, by its fields or its name."""
     name = pod.text("name")
     from_name = _POD.fullmatch(name)
-    kind = pod.text("type", from_name[1] if from_name else "")
+    kind = pod.text("type", (from_name["type"] or from_name["last"]) if from_name else "")
     index, _ = _index(pod)
     if index is None and from_name:
-        index = int(from_name[2])
-    pod.raw("service")
+        index = int(from_name[3])
+    if pod.text("service"):
+        pod.differs("service", "left out: role and index name the pod", ("spec",))
     if not kind or index is None or index > MAX_INDEX:
-        message = "give type and rankIndex, or a name <job>-edljob-<type>-<number>"
+        message = "give type and rankIndex, or a name <job>-<type>-<number>"
         pod.refused("", f"names no pod: {message}")
         return {}
     message = "by role and index, which a replacing pod keeps; the number in DLRover's name changes"

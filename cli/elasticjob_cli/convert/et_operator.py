@@ -16,7 +16,6 @@ from elasticjob_cli.convert.jobs import Draft, place
 from elasticjob_cli.convert.report import Report
 
 API_VERSION = "kai.alibabacloud.com/v1alpha1"
-_SSH_SECRET = "arena.kubeflow.org/ssh-secret"  # noqa: S105 (an annotation's name)
 _SUSPENDED = "job-supervisor.kube-ai.io/job-suspended"
 _BACKOFF_LIMIT = 6
 
@@ -31,11 +30,6 @@ def training_job(document: Fields, report: Report) -> Json | None:
         message = "there a suspended job is never resumed; here suspend: false resumes it"
         at = ("spec", "runPolicy", "suspend")
         report.differs(f"metadata.annotations.{_SUSPENDED}", message, at)
-    if _SSH_SECRET in draft.metadata.get("annotations", {}):
-        message = (
-            "its keys are not mounted: agents need none, and an ssh of your own needs a volume"
-        )
-        report.lost(f"metadata.annotations.{_SSH_SECRET}", message)
     draft.spec["runPolicy"] = policy
     replica_specs = spec.map("etReplicaSpecs")
     launcher_specs = replica_specs.map("launcher")

@@ -157,8 +157,8 @@ class Fields:
         """Note why the field rules out a conversion."""
         self.report.refused(self.where(name), message)
 
-    def lost(self, name: str, message: str, at: Place = ()) -> None:
-        """Note that a field has no equivalent."""
+    def lost(self, name: str, message: str = "", at: Place = ()) -> None:
+        """Note that a field has no equivalent; the table has the message, if none is given."""
         self.report.lost(self.where(name), message, at)
 
     def invented(self, name: str, message: str, at: Place = ()) -> None:
@@ -177,4 +177,4 @@ class Fields:
     def done(self) -> None:
         """Note each field that was not read as lost."""
         for name in sorted(self._unread):
-            self.lost(name, "has no equivalent, or is unknown; it is left out")
+            self.lost(name)

@@ -1,4 +1,7 @@
-"""Kubeflow: MPIJob v2beta1 and PyTorchJob v1. Pure; `train_job.py` converts TrainJobs."""
+"""Kubeflow: MPIJob v2beta1 and v1, PyTorchJob, TFJob and JAXJob v1. Pure.
+
+`train_job.py` converts TrainJobs.
+"""
 
 from __future__ import annotations
 
@@ -9,42 +12,77 @@ from elasticjob_api.meta import Json
 from elasticjob_cli.convert import common_fields, jobs, launcher, templates, torch_commands
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.jobs import Draft, place
+from elasticjob_cli.convert.kubeflow_policies import restart_policy, run_policy
+from elasticjob_cli.convert.naming import role_name
 from elasticjob_cli.convert.report import Report
 
 MPI_API_VERSION = "kubeflow.org/v2beta1"
-PYTORCH_API_VERSION = "kubeflow.org/v1"
+V1_API_VERSION = "kubeflow.org/v1"
 TRAINER_API_VERSION = "trainer.kubeflow.org/v1alpha1"
 _MPI_BACKOFF_LIMIT = 6
-_PERMANENT = ([*range(1, 65)], [*range(65, 128)])
-"""Exit codes that fail a replica for good with restartPolicy ExitCode; a rule has up to 64."""
 
 
 def mpi_job(document: Fields, report: Report) -> Json | None:
-    """Convert an MPIJob: with horovodrun to framework horovod, else to custom."""
+    """Convert an MPIJob of v2beta1: with horovodrun to framework horovod, else to custom."""
     draft = Draft(common_fields.metadata(document, of_job=True), "horovod")
     spec = document.map("spec")
     policy = spec.map("runPolicy")
-    draft.spec["runPolicy"] = _run_policy(policy)
+    draft.spec["runPolicy"] = run_policy(policy)
+    return _with_launcher(spec, policy, draft, restarts=_MPI_BACKOFF_LIMIT)
+
+
+def mpi_job_v1(document: Fields, report: Report) -> Json | None:
+    """Convert an MPIJob of v1, whose launcher reaches workers by kubectl exec."""
+    draft = Draft(common_fields.metadata(document, of_job=True), "horovod")
+    spec = document.map("spec")
+    policy = spec.map("runPolicy")
+    clean = spec.text("cleanPodPolicy", choices=common_fields.CLEAN_POLICIES)
+    draft.spec["runPolicy"] = run_policy(policy, clean_default=None if clean else "None")
+    if clean:
+        draft.spec["runPolicy"].setdefault("cleanPodPolicy", clean)
+    main = spec.text("mainContainer")
+    if main:
+        message = "left out: the first container of a template is the main one"
+        spec.differs("mainContainer", message)
+    own = spec.map("mpiReplicaSpecs").map("Launcher").text("restartPolicy", "Never")
+    restarts = 0 if own == "Never" else _MPI_BACKOFF_LIMIT
+    return _with_launcher(spec, policy, draft, main=main, restarts=restarts)
+
+
+def _with_launcher(
+    spec: Fields, policy: Fields, draft: Draft, *, main: str = "", restarts: int
+) -> Json | None:
+    """Convert launcher and workers.
+
+    Args:
+        spec: of the job.
+        policy: its run policy.
+        draft: of our job.
+        main: the name of the container that trains; empty: the first one.
+        restarts: of the launcher, if backoffLimit is not given.
+    """
+    report = spec.report
     replica_specs = spec.map("mpiReplicaSpecs")
     first_specs = replica_specs.map("Launcher")
     worker_specs = replica_specs.map("Worker")
     first = launcher.read_role(first_specs, "launcher")
     worker = launcher.read_role(worker_specs, "worker")
-    limit = draft.spec["runPolicy"].pop("backoffLimit", _MPI_BACKOFF_LIMIT)
+    for group, role, name in ((first_specs, first, "launcher"), (worker_specs, worker, "worker")):
+        templates.train_in(role["template"], main, group, place(name, "template"))
+    limit = draft.spec["runPolicy"].pop("backoffLimit", restarts)
     first.setdefault("restartLimit", min(limit, MAX_RESTARTS))
     policy.differs("backoffLimit", "of the launcher, as there", place("launcher", "restartLimit"))
     slots = spec.integer("slotsPerWorker", 1, MAX_SLOTS) or 1
     if spec.boolean("runLauncherAsWorker", default=False):
-        spec.lost("runLauncherAsWorker", "the launcher does not train; add a worker")
+        spec.lost("runLauncherAsWorker")
     if spec.text("launcherCreationPolicy") == "AtStartup":
         message = "the launcher starts when all workers are ready (startPolicy: AllReady)"
         spec.differs("launcherCreationPolicy", message)
     if spec.text("sshAuthMountPath"):
         message = "there are no keys of ssh: the agents start the processes"
         spec.differs("sshAuthMountPath", message)
-    kind = spec.text("mpiImplementation", "OpenMPI")
-    if kind != "OpenMPI":
-        spec.lost("mpiImplementation", f"{kind}: no host file is written for it")
+    if spec.text("mpiImplementation", "OpenMPI") != "OpenMPI":
+        spec.lost("mpiImplementation")
     pods = launcher.Pods(first, worker, first_specs.path, worker_specs.path, slots)
     launcher.convert(draft, pods, report)
     message = (
@@ -61,7 +99,7 @@ def pytorch_job(document: Fields, report: Report) -> Json | None:
     draft = Draft(common_fields.metadata(document, of_job=True), "pytorch")
     spec = document.map("spec")
     policy = spec.map("runPolicy")
-    draft.spec["runPolicy"] = _run_policy(policy)
+    draft.spec["runPolicy"] = run_policy(policy)
     replica_specs = spec.map("pytorchReplicaSpecs")
     groups = [replica_specs.map(name) for name in ("Master", "Worker") if replica_specs.has(name)]
     if not groups:
@@ -84,8 +122,9 @@ def pytorch_job(document: Fields, report: Report) -> Json | None:
 def _pytorch_group(group: Fields, draft: Draft) -> None:
     at = place("worker")
     template = templates.pod_template(group, "template", (*at, "template"))
+    templates.train_in(template, "pytorch", group, (*at, "template"))
     written: Json = {"replicas": common_fields.replicas(group), "template": template}
-    _restart_policy(group, written, draft)
+    restart_policy(group, "worker", written, draft, "OnFailure")
     before = draft.roles.get("worker")
     if before is not None:
         written["replicas"] = min(written["replicas"] + before["replicas"], MAX_REPLICAS)
@@ -95,27 +134,6 @@ def _pytorch_group(group: Fields, draft: Draft) -> None:
             message = "its template differs from the workers', which all members have now"
             group.report.lost(draft.sources["worker"], message, at)
     draft.add("worker", written, group)
-
-
-def _restart_policy(group: Fields, written: Json, draft: Draft) -> None:
-    policy = group.text("restartPolicy", "OnFailure", choices=launcher.POLICIES)
-    at = place("worker", "restartLimit")
-    limit = draft.spec["runPolicy"].get("backoffLimit")
-    if policy == "Never":
-        written["restartLimit"] = 0
-        message = launcher.NEVER.format(what="job")
-    elif limit is not None:
-        written["restartLimit"] = min(limit, MAX_RESTARTS)
-        message = f"{policy}: the limit is backoffLimit; {jobs.MORE_MEMORY}"
-    else:
-        restarts = "a member is restarted at most restartLimit (3) times"
-        message = f"{policy}: {restarts}; {jobs.MORE_MEMORY}"
-        at = place("worker")
-    if policy == "ExitCode":
-        written["restartRules"] = [
-            {"action": "FailJob", "exitCodes": codes} for codes in _PERMANENT
-        ]
-    group.differs("restartPolicy", message, at)
 
 
 def _elastic(spec: Fields, worker: Json, report: Report) -> None:
@@ -133,38 +151,46 @@ def _elastic(spec: Fields, worker: Json, report: Report) -> None:
     for name in ("rdzvBackend", "rdzvPort", "rdzvHost", "rdzvId", "rdzvConf", "standalone"):
         if policy.raw(name) is not None:
             policy.differs(name, "left out: the job's master knows the members of each world")
-    remedy = "see autoscaling, or create one for the scale subresource"
-    message = f"there is no HorizontalPodAutoscaler: {remedy}"
-    policy.lose("metrics", message)
     policy.done()
 
 
-def _run_policy(policy: Fields) -> Json:
-    found = common_fields.run_policy(policy, clean_default="None")
-    if (limit := policy.integer("backoffLimit", 0, MAX_INT32)) is not None:
-        found["backoffLimit"] = limit
-    if policy.boolean("suspend", default=False):
-        found["suspend"] = True
-    if manager := policy.text("managedBy"):
-        policy.lost("managedBy", f"{manager} does not manage ElasticJobs")
-    if wanted := _scheduling_policy(policy.map("schedulingPolicy")):
-        found["schedulingPolicy"] = wanted
-    return found
+def tf_job(document: Fields, report: Report) -> Json | None:
+    """Convert a TFJob."""
+    return _job_of_roles(document, "tensorflow", "tfReplicaSpecs", report)
 
 
-def _scheduling_policy(scheduling: Fields) -> Json:
-    wanted: Json = {}
-    queue = scheduling.text("queue")
-    if queue or scheduling.has("minAvailable"):
-        wanted["gang"] = "volcano"
-        message = "gang: volcano; the job does not name its scheduler"
-        scheduling.invented("", message, ("spec", "runPolicy", "schedulingPolicy"))
-    if queue:
-        wanted["queue"] = queue
-    if name := scheduling.text("priorityClass"):
-        wanted["priorityClassName"] = name
-    scheduling.lose("minAvailable", "a gang consists of minReplicas members")
-    scheduling.lose("minResources", "a gang requests the resources of its members")
-    scheduling.lose("scheduleTimeoutSeconds", "see runPolicy.pendingDeadlineSeconds")
-    scheduling.done()
-    return wanted
+def jax_job(document: Fields, report: Report) -> Json | None:
+    """Convert a JAXJob."""
+    return _job_of_roles(document, "jax", "jaxReplicaSpecs", report)
+
+
+def _job_of_roles(document: Fields, framework: str, field: str, report: Report) -> Json | None:
+    """Convert a job whose groups of pods become roles of the same names."""
+    draft = Draft(common_fields.metadata(document, of_job=True), framework)
+    spec = document.map("spec")
+    policy = spec.map("runPolicy")
+    draft.spec["runPolicy"] = run_policy(policy)
+    for kind, group in spec.maps(field).items():
+        role = "chief" if kind == "Master" else role_name(kind.lower())
+        if role in draft.roles:
+            group.refused("", f"there are two groups {role}; merge both")
+            continue
+        if role != kind.lower():
+            group.differs("", f"{kind} is {role} here", place(role))
+        at = place(role, "template")
+        template = templates.pod_template(group, "template", at)
+        templates.train_in(template, framework, group, at)
+        written: Json = {"replicas": common_fields.replicas(group), "template": template}
+        restart_policy(group, role, written, draft, "Never")
+        jobs.fixed_size(written, report, group.path, place(role))
+        draft.add(role, written, group)
+        group.done()
+    if success := spec.text("successPolicy"):
+        message = "left out: the job ends with its chief, or else with all workers"
+        spec.differs("successPolicy", f"{success} is {message}")
+    if spec.boolean("enableDynamicWorker", default=False):
+        message = "left out: members may always come and go, within the bounds"
+        spec.differs("enableDynamicWorker", message)
+    for read in (policy, spec):
+        read.done()
+    return jobs.finish(draft, report)

@@ -8,8 +8,11 @@ from enum import StrEnum
 
 from elasticjob_api.meta import Json
 
+from elasticjob_cli.convert.tables.rows import Table, reason
+
 Place = tuple[str | int, ...]
 """The place of a field in the written object: names of fields, and positions in lists."""
+_UNKNOWN = "is unknown; it is left out"
 _SHOWN_CHARACTERS = 80
 _MOST_CHARACTERS = 600
 """Bound of a field's path, and of a message."""
@@ -45,9 +48,14 @@ class Note:
 
 @dataclass
 class Report:
-    """Collects the notes about one document, without duplicates."""
+    """Collects the notes about one document, without duplicates.
+
+    Attributes:
+        table: says why fields of this kind of document are lost.
+    """
 
     notes: list[Note] = field(default_factory=list)
+    table: Table = ()
 
     def invalid(self, where: str, value: object, expected: str) -> None:
         """Note a value that cannot be read."""
@@ -57,9 +65,9 @@ class Report:
         """Note why the object cannot be converted."""
         self._add(Note(Kind.INVALID, where, message))
 
-    def lost(self, where: str, message: str, at: Place = ()) -> None:
-        """Note that a field has no equivalent."""
-        self._add(Note(Kind.LOST, where, message, at))
+    def lost(self, where: str, message: str = "", at: Place = ()) -> None:
+        """Note that a field has no equivalent; the table has the message, if none is given."""
+        self._add(Note(Kind.LOST, where, message or reason(self.table, where) or _UNKNOWN, at))
 
     def invented(self, where: str, message: str, at: Place = ()) -> None:
         """Note a value that the document does not have."""

@@ -111,6 +111,17 @@ def first_container(template: Json) -> Json:
     return container
 
 
+def train_in(template: Json, name: str, fields: Fields, at: Place) -> None:
+    """Move the container of a name, which trains at the other operator, to the front."""
+    containers: list[Json] = template["spec"]["containers"]
+    named = [container for container in containers if container.get("name") == name]
+    if named and containers[0] is not named[0]:
+        containers.remove(named[0])
+        containers.insert(0, named[0])
+        message = f"container {name} is the first, as the first is the one that trains"
+        fields.differs("template", message, (*at, "spec", "containers"))
+
+
 def all_containers(template: Json) -> list[Json]:
     """Return all containers, init containers included."""
     return [*template["spec"]["containers"], *template["spec"].get("initContainers", ())]

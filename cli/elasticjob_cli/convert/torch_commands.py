@@ -33,8 +33,8 @@ def convert(role: Json, framework: str, report: Report, where: str, name: str) -
     if found.options:
         left_out = ", ".join(f"--{option}" for option in found.options)
         report.differs(where, f"the agent sets torchrun's world; left out: {left_out}", at)
-    for option in found.lost:
-        report.lost(where, f"{option} is an option of DLRover alone", at)
+    for message in found.lost:
+        report.lost(where, message, at)
     _set_fields(role, found, report, where, name)
     return found.options
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
+from types import MappingProxyType
+
+from elasticjob_cli.convert.tables.dlrover import DLROVER_RUN
+from elasticjob_cli.convert.tables.rows import Fate, Row, option
+from elasticjob_cli.convert.tables.torchrun import TORCHRUN
 
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 _MODULE = r"python[\d.]*(?:[ \t]+-u)?[ \t]+-m[ \t]+torch\.distributed\.(?:run|launch)"
@@ -16,35 +21,7 @@ _VALUE = r"""(?:"[^"]*"|'[^']*'|\$\([^()\s]*\)|\$\{[^}]*\}|\$(?![({])|[^\s;&|"'(
 _OPTION = re.compile(rf"[\s\\]*(?P<name>--?[A-Za-z][\w-]*)(?:=(?P<value>{_VALUE}))?(?=[\s;&|)]|$)")
 _SPACE_VALUE = re.compile(rf"[ \t\\\n]+(?P<value>(?!-){_VALUE})")
 
-_SET_BY_THE_AGENT = (
-    "nnodes",
-    "node-rank",
-    "standalone",
-    "master-addr",
-    "master-port",
-    "max-restarts",
-    "nproc-per-node",
-    "network-check",
-    "precheck",
-    "node-unit",
-)
-_LAUNCHERS_OWN = (
-    "exclude-straggler",
-    "comm-perf-test",
-    "auto-config",
-    "auto-tunning",
-    "save-at-breakpoint",
-    "numa-affinity",
-)
-_TORCHRUNS_OWN = ("run-path", "use-env", "virtual-local-rank")
-_WITHOUT_VALUE = ("standalone", "network-check", *_LAUNCHERS_OWN, *_TORCHRUNS_OWN)
-_LAUNCHERS_VALUES = (
-    "accelerator",
-    "training-port",
-    "membind-policy",
-    "ucp-device-type",
-    "relaunch-on-worker-failure",
-)
+_ROWS: Mapping[str, Row] = MappingProxyType({option(row): row for row in (*TORCHRUN, *DLROVER_RUN)})
 
 
 @dataclass(frozen=True)
@@ -54,7 +31,7 @@ class Found:
     Attributes:
         words: the command.
         options: values by the option's name; empty for options without a value.
-        lost: options of dlrover-run without an equivalent.
+        lost: options of dlrover-run without an equivalent, with the reason.
     """
 
     words: Sequence[str]
@@ -139,24 +116,25 @@ def _read_options(
 
     `keep` gets the options that remain in the command.
     """
-    while option := _OPTION.match(text, position):
-        name = option["name"].lstrip("-").replace("_", "-")
-        value = option["value"]
-        end = option.end()
+    while found := _OPTION.match(text, position):
+        name = found["name"].lstrip("-").replace("_", "-")
+        value = found["value"]
+        end = found.end()
+        row = _ROWS.get(name)
         if name == "m" or name in ("module", "no-python"):
             break
         if (
             value is None
-            and name not in _WITHOUT_VALUE
+            and (row is None or row.theirs.endswith(" VALUE"))
             and (following := _SPACE_VALUE.match(text, end))
         ):
             value = following["value"]
             end = following.end()
-        if name in _SET_BY_THE_AGENT or name.startswith("rdzv-"):
-            options[name] = (value or "").strip("\"'")
-        elif name in _LAUNCHERS_OWN or name in _LAUNCHERS_VALUES:
-            lost.append(f"--{name}")
-        else:
+        if row is None or row.fate is Fate.KEPT:
             keep(text[position:end])
+        elif row.fate is Fate.CHANGED:
+            options[name] = (value or "").strip("\"'")
+        else:
+            lost.append(f"--{name} {row.why}")
         position = end
     return position

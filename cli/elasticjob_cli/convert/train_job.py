@@ -24,7 +24,6 @@ _FRAMEWORKS = (
     (r"horovod", "horovod"),
 )
 _NO_IMAGE = "image-of-the-runtime"
-_IN_THE_RUNTIME = ("podTemplateOverrides", "podSpecOverrides", "runtimePatches")
 
 
 def train_job(document: Fields, report: Report) -> Json | None:
@@ -32,8 +31,10 @@ def train_job(document: Fields, report: Report) -> Json | None:
     spec = document.map("spec")
     runtime = spec.map("runtimeRef")
     name = runtime.text("name", required=True)
-    runtime.text("kind")
-    runtime.text("apiGroup")
+    kind = runtime.text("kind", "ClusterTrainingRuntime")
+    for field in ("kind", "apiGroup"):
+        if runtime.text(field):
+            runtime.differs(field, "left out: only the name of the runtime counts")
     framework = next((ours for pattern, ours in _FRAMEWORKS if re.search(pattern, name)), "custom")
     draft = Draft(common_fields.metadata(document, of_job=True), framework)
     message = f"framework {framework}: by the name of the runtime, {name}"
@@ -42,7 +43,7 @@ def train_job(document: Fields, report: Report) -> Json | None:
     _worker(trainer, spec, draft, report)
     fields = "volumes, security context, tolerations, gang"
     message = f"other fields of runtime {name} ({fields}) are unknown here"
-    remedy = f"compare with kubectl get clustertrainingruntime {name}"
+    remedy = f"compare with kubectl get {kind.lower()} {name}"
     runtime.lost("", f"{message}; {remedy}", place("worker", "template"))
     trainer.differs("", jobs.MORE_MEMORY, place("worker"))
     policy: Json = {}
@@ -51,10 +52,6 @@ def train_job(document: Fields, report: Report) -> Json | None:
     if (seconds := spec.integer("activeDeadlineSeconds", 1, MAX_INT32)) is not None:
         policy["activeDeadlineSeconds"] = seconds
     draft.spec["runPolicy"] = policy
-    for field in _IN_THE_RUNTIME:
-        spec.lose(field, "changes the runtime's pods: write it into the template")
-    message = "there is no initializer: load data and model in an init container of the template"
-    spec.lose("initializer", message)
     if manager := spec.text("managedBy"):
         spec.differs("managedBy", f"{manager} is left out: this operator manages the job")
     for read in (trainer, runtime, spec):

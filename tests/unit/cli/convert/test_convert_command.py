@@ -86,9 +86,9 @@ def test_each_object_gets_its_own_file_and_none_is_overwritten(tmp_path: Path) -
 
 
 def test_the_installed_command_exits_with_2_without_a_traceback() -> None:
-    found = real_command("-f", "-", text="apiVersion: kubeflow.org/v1\nkind: TFJob")
+    found = real_command("-f", "-", text="apiVersion: kubeflow.org/v1\nkind: XGBoostJob")
     assert (found.returncode, found.stdout) == (2, "")
-    assert "error: kind: 'TFJob' of 'kubeflow.org/v1' is not supported" in found.stderr
+    assert "error: kind: 'XGBoostJob' of 'kubeflow.org/v1' is not supported" in found.stderr
     assert "Traceback" not in found.stderr
 
 

@@ -1,4 +1,4 @@
-"""Tests dl-operator's MXJob and TFJob, and TFJobs of other operators."""
+"""Tests dl-operator's MXJob and TFJob."""
 
 from __future__ import annotations
 
@@ -84,15 +84,6 @@ def test_servers_of_a_tf_job_restart_with_each_world_also_with_a_chief() -> None
     assert [
         text for text in notes_of(converted(document), Kind.DIFFERS) if "let the chief save" in text
     ]
-
-
-def test_kubeflows_tf_job_is_recognized_and_rejected() -> None:
-    [document] = sample("dl_operator/tfjob.yaml")
-    document["apiVersion"] = "kubeflow.org/v1"
-    document["spec"] = {"tfReplicaSpecs": {}}
-    [error] = errors(document)
-    assert "'TFJob' of 'kubeflow.org/v1' is not supported" in error
-    assert "PyTorchJob kubeflow.org/v1" in error
 
 
 def test_two_groups_of_one_type_are_an_error() -> None:

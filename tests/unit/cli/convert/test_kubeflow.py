@@ -66,8 +66,38 @@ def test_an_mpi_worker_without_a_command_gets_an_ssh_server() -> None:
 
 def test_other_versions_of_mpi_jobs_are_rejected() -> None:
     [document] = sample(PI)
-    document["apiVersion"] = "kubeflow.org/v1"
+    document["apiVersion"] = "kubeflow.org/v1alpha2"
     assert "MPIJob kubeflow.org/v2beta1" in errors(document)[0]
+
+
+def test_horovod_elastic_of_an_mpi_job_v1_runs_as_one_of_v2beta1() -> None:
+    [document] = sample("kubeflow/mpi-v1-elastic.yaml")
+    spec = spec_of(document)
+    assert (spec["framework"], spec["runPolicy"]["cleanPodPolicy"]) == ("horovod", "Running")
+    worker = spec["replicaSpecs"]["worker"]
+    assert (worker["minReplicas"], worker["maxReplicas"]) == (1, 3)
+    assert spec["replicaSpecs"]["launcher"]["restartLimit"] == 0
+    assert lost(document) == []
+
+
+def test_groups_of_a_tf_job_become_roles_of_tensorflow() -> None:
+    [document] = sample("kubeflow/tf-job.yaml")
+    spec = spec_of(document)
+    assert (spec["framework"], sorted(spec["replicaSpecs"])) == ("tensorflow", ["ps", "worker"])
+    assert role_of(document, "ps")["restartLimit"] == 0
+    assert container_of(document, "worker")["name"] == "tensorflow"
+    assert lost(document) == []
+    specs = document["spec"]["tfReplicaSpecs"]
+    specs["Master"] = specs.pop("PS")
+    assert sorted(spec_of(document)["replicaSpecs"]) == ["chief", "worker"]
+
+
+def test_a_jax_job_has_the_role_worker_of_a_fixed_size() -> None:
+    [document] = sample("kubeflow/jax-job.yaml")
+    worker = role_of(document, "worker")
+    assert spec_of(document)["framework"] == "jax"
+    assert (worker["replicas"], worker["minReplicas"]) == (2, 2)
+    assert lost(document) == []
 
 
 def test_master_and_workers_of_a_pytorch_job_become_one_role_of_a_fixed_size() -> None:

@@ -1,0 +1,1 @@
+"""What becomes of each field, option, annotation and variable of the other operators' jobs."""
