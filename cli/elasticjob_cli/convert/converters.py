@@ -66,6 +66,8 @@ TABLES: Mapping[tuple[str, str], Table] = MappingProxyType(
     }
 )
 """What becomes of the fields of each kind."""
+_RUNTIMES = ("ClusterTrainingRuntime", "TrainingRuntime")
+"""Kinds that stand beside jobs in a file, and whose other users may still need them."""
 _GROUPS = {version.split("/")[0] for version, _ in CONVERTERS}
 
 
@@ -91,6 +93,9 @@ def convert(document: Any, number: int) -> Converted:
     if converter is None:
         if kind == "Service" and (selected := framework_names.service(document, report)):
             return Converted(source, selected, report.notes)
+        if version == kubeflow.TRAINER_API_VERSION and kind in _RUNTIMES:
+            report.lost("spec", "a runtime: nothing here reads it; write its fields into the jobs")
+            return Converted(source, document, report.notes, passed_through=True)
         if version.split("/")[0] not in _GROUPS:
             return Converted(source, document, passed_through=True)
         group = version.split("/")[0]

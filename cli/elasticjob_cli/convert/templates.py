@@ -10,6 +10,7 @@ from typing import Any
 from elasticjob_api.meta import Json
 
 from elasticjob_cli.convert.fields import Fields
+from elasticjob_cli.convert.pod_fields import CONTAINER_FIELDS, POD_FIELDS
 from elasticjob_cli.convert.report import Place, Report
 
 NO_COMMAND = "command-of-the-image"
@@ -38,7 +39,7 @@ def pod_template(fields: Fields, name: str, at: Place) -> Json:
     if not containers:
         spec.invalid("containers", spec.raw("containers"), "a list of at least one container")
         return _empty()
-    written = {key: copy.deepcopy(spec.raw(key)) for key in spec.names()}
+    written = _known(spec, POD_FIELDS)
     written["containers"] = containers
     if inits := _containers(spec, "initContainers"):
         written["initContainers"] = inits
@@ -83,8 +84,16 @@ def _containers(spec: Fields, name: str) -> list[Json]:
         for part in (resources.map("limits"), resources.map("requests")):
             for resource in part.names():
                 part.quantity(resource)
-        found.append({key: copy.deepcopy(container.raw(key)) for key in container.names()})
+        found.append(_known(container, CONTAINER_FIELDS))
     return found
+
+
+def _known(read: Fields, known: frozenset[str]) -> Json:
+    """Return a copy of the fields that pods have: the API server refuses a misspelled one."""
+    for name in read.names():
+        if name not in known:
+            read.lost(name, "is no field of Kubernetes; it is left out")
+    return {name: copy.deepcopy(read.raw(name)) for name in read.names() if name in known}
 
 
 def _drop_restart_policy(spec: Fields, written: Json, at: Place) -> None:

@@ -32,6 +32,20 @@ def batch(**task: Any) -> Any:
     return document
 
 
+@pytest.mark.guarantee("converted-jobs-are-accepted")
+def test_misspelled_fields_of_pods_are_lost_by_name() -> None:
+    document = batch()
+    pod = document["spec"]["taskRoles"][0]["task"]["pod"]["spec"]
+    pod["ActiveDeadlineSeconds"] = 60
+    pod["containers"][0]["resorces"] = {}
+    where = "spec.taskRoles[0].task.pod.spec"
+    message = "is no field of Kubernetes; it is left out"
+    assert sorted(lost(document)) == [
+        f"lost: {where}.ActiveDeadlineSeconds: {message}",
+        f"lost: {where}.containers[0].resorces: {message}",
+    ]
+
+
 def test_independent_tasks_have_no_agent() -> None:
     spec = spec_of(batch())
     assert spec["framework"] == "custom"

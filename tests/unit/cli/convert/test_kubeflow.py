@@ -160,6 +160,18 @@ def test_a_train_job_keeps_its_own_fields_and_the_rest_is_lost() -> None:
     assert ["runtime torch-distributed" in text for text in lost(train())] == [True]
 
 
+def test_a_runtime_beside_a_job_is_written_unchanged_and_lost() -> None:
+    runtime = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": {"name": "torch"},
+        "spec": {"template": {}},
+    }
+    result = converted(runtime)
+    assert (result.passed_through, result.object) == (True, runtime)
+    assert ["write its fields into the jobs" in text for text in lost(runtime)] == [True]
+
+
 def test_the_user_must_add_the_runtimes_fields() -> None:
     document = train()
     document["spec"]["trainer"] = {"numProcPerNode": "auto"}
