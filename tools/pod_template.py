@@ -14,7 +14,6 @@ annotation of `kubectl apply`. The API server checks the values when the pod is 
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,9 +83,8 @@ def module_of_names() -> str:
     definitions = msgspec.json.decode(FILE.read_bytes())["definitions"]
     parts = [_MODULE]
     for constant, kind in (("POD_FIELDS", "PodSpec"), ("CONTAINER_FIELDS", "Container")):
-        names = textwrap.fill(" ".join(sorted(definitions[kind]["properties"])), 92)
-        text = textwrap.indent(names, "    ")
-        parts.append(f'{constant} = frozenset(\n    """\n{text}\n    """.split()\n)\n')
+        names = "".join(f'        "{name}",\n' for name in sorted(definitions[kind]["properties"]))
+        parts.append(f"{constant} = frozenset(\n    (\n{names}    )\n)\n")
     return "\n".join(parts[:2]) + parts[2]
 
 

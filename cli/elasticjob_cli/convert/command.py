@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from elasticjob_cli.convert.comments import Comments, comments
 from elasticjob_cli.convert.converters import convert as convert_document
-from elasticjob_cli.convert.documents import MAX_BYTES, Unreadable, read
+from elasticjob_cli.convert.converters import with_comments
+from elasticjob_cli.convert.documents import MAX_BYTES, Unreadable, read_all
 from elasticjob_cli.convert.rendering import render
-from elasticjob_cli.convert.report import Converted, Kind
+from elasticjob_cli.convert.report import Converted, Kind, Place
 
 LOST = 3
 UNREADABLE = 2
@@ -90,23 +92,31 @@ def _text(file: str) -> str:
 
 
 def _results(text: str) -> list[Converted]:
+    documents = read_all(text)
+    parts = _flat(zip(documents, comments(text), strict=True))
     results = [
-        convert_document(document, number)
-        for number, document in enumerate(_flat(read(text)), start=1)
+        with_comments(convert_document(document, number), document, found)
+        for number, (document, found) in enumerate(parts, start=1)
     ]
     if not results:
         raise ConvertError("the input has no document")
     return results
 
 
-def _flat(documents: Sequence[Any]) -> Iterator[Any]:
-    """Yield the documents, and the objects of lists one by one."""
-    for document in documents:
-        if isinstance(document, dict) and str(document.get("kind")).endswith("List"):
-            items = document.get("items")
-            yield from items if isinstance(items, list) else [document]
-        else:
-            yield document
+def _flat(documents: Iterable[tuple[Any, Comments]]) -> Iterator[tuple[Any, Comments]]:
+    """Yield the documents with their comments, and the objects of lists one by one."""
+    for document, found in documents:
+        if document is None:
+            continue
+        items = document.get("items") if isinstance(document, dict) else None
+        if not isinstance(items, list) or not str(document.get("kind")).endswith("List"):
+            yield document, found
+            continue
+        of_items: list[list[tuple[Place, str]]] = [[] for _ in items]
+        for place, text in found:
+            if place[:1] == ("items",) and len(place) > 1:
+                of_items[int(place[1])].append((place[2:], text))
+        yield from zip(items, map(tuple, of_items), strict=True)
 
 
 def _report(results: Sequence[Converted]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ from elasticjob_cli.convert import (
     framework_names,
     kubeflow,
 )
+from elasticjob_cli.convert.comments import Comments, placed
 from elasticjob_cli.convert.dlrover_plan import scale_plan
 from elasticjob_cli.convert.fields import Fields
 from elasticjob_cli.convert.report import Converted, Kind, Note, Report, name_of, shown
@@ -112,6 +114,15 @@ def convert(document: Any, number: int) -> Converted:
     fields.raw("status")
     fields.done()
     return Converted(source, None if report.failed else written, _in_order(report))
+
+
+def with_comments(converted: Converted, document: Any, found: Comments) -> Converted:
+    """Return a result with the comments of its document at the fields that theirs became."""
+    if converted.object is None or not found:
+        return converted
+    kind = document["apiVersion"], document["kind"]
+    near = placed(found, document, converted.object, TABLES.get(kind, ()))
+    return replace(converted, comments=near)
 
 
 def _in_order(report: Report) -> list[Note]:

@@ -37,7 +37,12 @@ class Unreadable(Exception):
 
 
 def read(text: str) -> list[Any]:
-    """Return the documents of a text; empty ones are left out.
+    """Return the documents of a text; empty ones are left out."""
+    return [document for document in read_all(text) if document is not None]
+
+
+def read_all(text: str) -> list[Any]:
+    """Return the documents of a text; empty ones are None.
 
     Raises:
         Unreadable: a document cannot be read.
@@ -52,7 +57,7 @@ def read(text: str) -> list[Any]:
         raise Unreadable(
             f"document {len(builder.documents) + 1}: not valid YAML: {_one_line(error)}"
         ) from error
-    return [document for document in builder.documents if document is not None]
+    return builder.documents
 
 
 class _Builder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -11,6 +12,8 @@ import yaml
 from elasticjob_cli.convert.report import Converted, Kind, Note, Place
 
 _WIDTH = 120
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|[\ud800-\udfff]")
+"""Characters that end a comment, or are not allowed in YAML."""
 _PLAIN = re.compile(r"[ -~]*")
 _MAY_BE_SOMETHING_ELSE = re.compile(r"[-+.]?[0-9][0-9a-fxo_.:+-]*|[yn]|\.(inf|nan)", re.IGNORECASE)
 """Texts without quotes that some YAML readers parse as numbers or booleans, unlike PyYAML."""
@@ -47,30 +50,54 @@ _Dumper.add_representer(list, _list)
 
 
 def render(converted: Converted) -> str:
-    """Return the object of a document as YAML, with its notes as comments."""
+    """Return the object of a document as YAML, with its comments and notes as comments."""
     lines = _dumped(converted.object).rstrip("\n").split("\n")
-    if converted.passed_through:
-        return "\n".join([f"# From {_source(converted)}: unchanged.", *lines]) + "\n"
-    root = yaml.compose("\n".join(lines), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    comments: dict[int, list[str]] = {}
-    for note in converted.notes:
-        if note.at:
-            remarks = comments.setdefault(_line(root, note.at), [])
-            remarks += [remark for remark in (_remark(note),) if remark not in remarks]
-    text = [f"# From {_source(converted)}, by elasticjob convert."]
+    by = "unchanged." if converted.passed_through else "by elasticjob convert."
+    separator = ":" if converted.passed_through else ","
+    text = [f"# From {_source(converted)}{separator} {by}"]
+    text += [_own(remark, 0) for place, remark in converted.comments if not place]
+    notes = () if converted.passed_through else converted.notes
     text += [
         line
-        for note in converted.notes
+        for note in notes
         if not note.at
         for line in _comment(f"{note.field}: {_remark(note)}", 0)
     ]
+    before = _before_lines(lines, converted.comments, notes)
     for number, line in enumerate(lines):
-        indentation = len(line) - len(line.lstrip(" "))
-        text += [
-            part for remark in comments.get(number, ()) for part in _comment(remark, indentation)
-        ]
+        text += before.get(number, ())
         text.append(line)
     return "\n".join(text) + "\n"
+
+
+def _before_lines(
+    lines: Sequence[str], comments: Sequence[tuple[Place, str]], notes: Sequence[Note]
+) -> dict[int, list[str]]:
+    """Return the comments before each line: those of the document, then the notes."""
+    if not any(place for place, _ in comments) and not any(note.at for note in notes):
+        return {}
+    root = yaml.compose("\n".join(lines), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    found: dict[int, list[str]] = {}
+    for place, remark in comments:
+        if place:
+            number = _line(root, place)
+            found.setdefault(number, []).append(_own(remark, _indentation(lines[number])))
+    for note in notes:
+        if note.at:
+            number = _line(root, note.at)
+            before = found.setdefault(number, [])
+            parts = _comment(_remark(note), _indentation(lines[number]))
+            before += [part for part in parts if part not in before]
+    return found
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _own(text: str, indentation: int) -> str:
+    """Return a comment of the document, on one line."""
+    return (" " * indentation + "# " + _UNPRINTABLE.sub(" ", text)).rstrip()
 
 
 def _source(converted: Converted) -> str:

@@ -99,12 +99,14 @@ class Converted:
         object: the object to write; None if the document has errors.
         notes: about the conversion.
         passed_through: whether the object is written unchanged.
+        comments: of the document, with their places in the object.
     """
 
     source: str
     object: Json | None
     notes: Sequence[Note] = ()
     passed_through: bool = False
+    comments: Sequence[tuple[Place, str]] = ()
 
     @property
     def title(self) -> str:
