@@ -27,30 +27,19 @@ def _run_policy(backoff: str, why: str) -> tuple[Row, ...]:
     )
 
 
-def _group(field: str, replicas: Row, restarts: Row) -> tuple[Row, ...]:
-    role = "<role>" if field != "pytorchReplicaSpecs" else "worker"
-    return (
-        replicas,
-        restarts,
-        kept(f"spec.{field}.<name>.template", f"replicaSpecs.{role}.template"),
-    )
-
-
 _MPI = (
-    *_group(
-        "mpiReplicaSpecs",
-        changed(
-            "spec.mpiReplicaSpecs.<name>.replicas",
-            "replicaSpecs.<role>.replicas",
-            "of `Launcher` 1; for `Worker`, `minReplicas` and `maxReplicas` are invented, from "
-            "`--min-np` and `--max-np`",
-        ),
-        changed(
-            "spec.mpiReplicaSpecs.<name>.restartPolicy",
-            "replicaSpecs.<role>.restartLimit",
-            "0 for `Never`; a failed worker is replaced, at most 3 times",
-        ),
+    changed(
+        "spec.mpiReplicaSpecs.<name>.replicas",
+        "replicaSpecs.<role>.replicas",
+        "of `Launcher` 1; for `Worker`, `minReplicas` and `maxReplicas` are invented, from "
+        "`--min-np` and `--max-np`",
     ),
+    changed(
+        "spec.mpiReplicaSpecs.<name>.restartPolicy",
+        "replicaSpecs.<role>.restartLimit",
+        "0 for `Never`; a failed worker is replaced, at most 3 times",
+    ),
+    kept("spec.mpiReplicaSpecs.<name>.template", "replicaSpecs.<role>.template"),
     kept("spec.slotsPerWorker", "replicaSpecs.worker.slotsPerReplica"),
     *_run_policy(
         "replicaSpecs.launcher.restartLimit",
@@ -68,7 +57,7 @@ MPI_JOB: Table = (
 MPI_JOB_V1: Table = (
     *_MPI,
     changed("spec.cleanPodPolicy", "runPolicy.cleanPodPolicy", _CLEAN),
-    changed("spec.mainContainer", "", "the first container is the one that trains"),
+    changed("spec.mainContainer", "", "it is put first, as the first is the one that trains"),
 )
 
 _RESTARTS = (
@@ -79,20 +68,18 @@ _ALL_MEMBERS = "that of all members together"
 _LEFT_OUT = "left out: the agent knows the members of each world"
 _ELASTIC = "spec.elasticPolicy"
 PYTORCH_JOB: Table = (
-    *_group(
-        "pytorchReplicaSpecs",
-        changed(
-            "spec.pytorchReplicaSpecs.<name>.replicas",
-            "replicaSpecs.worker.replicas",
-            "`Master` and `Worker` are one role, as any member may be rank 0; a template of the "
-            "Master's own is lost",
-        ),
-        changed(
-            "spec.pytorchReplicaSpecs.<name>.restartPolicy",
-            "replicaSpecs.worker.restartLimit",
-            _RESTARTS,
-        ),
+    changed(
+        "spec.pytorchReplicaSpecs.<name>.replicas",
+        "replicaSpecs.worker.replicas",
+        "`Master` and `Worker` are one role, as any member may be rank 0; a template of the "
+        "Master's own is lost",
     ),
+    changed(
+        "spec.pytorchReplicaSpecs.<name>.restartPolicy",
+        "replicaSpecs.worker.restartLimit",
+        _RESTARTS,
+    ),
+    kept("spec.pytorchReplicaSpecs.<name>.template", "replicaSpecs.worker.template"),
     changed("spec.nprocPerNode", "replicaSpecs.worker.slotsPerReplica", "a number; with `auto`, "
             "`gpu`, `cpu` there is a process for each GPU, or one"),
     changed(
@@ -125,11 +112,9 @@ def _with_roles(field: str, what: str) -> tuple[Row, ...]:
     where = f"spec.{field}.<name>"
     role = "replicaSpecs.<role>"
     return (
-        *_group(
-            field,
-            changed(f"{where}.replicas", f"{role}.replicas, {role}.minReplicas", what),
-            changed(f"{where}.restartPolicy", f"{role}.restartLimit", _RESTARTS),
-        ),
+        changed(f"{where}.replicas", f"{role}.replicas, {role}.minReplicas", what),
+        changed(f"{where}.restartPolicy", f"{role}.restartLimit", _RESTARTS),
+        kept(f"{where}.template", f"{role}.template"),
         *_run_policy("runPolicy.backoffLimit", _ALL_MEMBERS),
     )
 
