@@ -21,6 +21,8 @@ NEVER = "Never: a failed pod fails the {what}; evicted and preempted pods are re
 _DISCOVERY_SCRIPT = re.compile(r"(?:/bin/(?:ba)?sh[ ]+)?/etc/(?:edl|mpi)/discover_hosts\.sh")
 _HOST_FILE = re.compile(r"(?<![\w/])(?:/etc/(edl|mpi)|/job)/((?:deepspeed-)?hostfile)\b")
 _SSH_SERVER = re.compile(r"(?:^|[\s/;&|])sshd(?:\s|$)")
+_TRAINS_ALONE = re.compile(r"(.*/)?(python[0-9.]*|horovodrun)")
+"""Programs that the operator refuses as the command of a worker beside a launcher."""
 _FEWEST = re.compile(r"--min-np[= ]+([0-9]{1,4})\b")
 _MOST = re.compile(r"--max-np[= ]+([0-9]{1,4})\b")
 _DEFAULT_SSH_SERVER = ["/usr/sbin/sshd", "-De"]
@@ -103,6 +105,13 @@ def _horovodrun(draft: Draft, pods: Pods, text: str, report: Report) -> None:
             "no ssh server and no keys: workers wait, and the agents start horovodrun's processes"
         )
         report.differs(pods.worker_source, message, container_place(WORKER))
+    elif _TRAINS_ALONE.fullmatch(str((worker.get("command") or [""])[0])):
+        worker.pop("command")
+        worker.pop("args", None)
+        message = "left out: it would train alone in each worker, as the launcher starts training"
+        report.lost(
+            f"{pods.worker_source}.template", f"command: {message}", container_place(WORKER)
+        )
     elif worker.get("command"):
         report.lost(
             pods.worker_source,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from elasticjob_cli.convert.converters import convert
 
 from tests.support.convert import container_of, converted, errors, lost, role_of, sample, spec_of
+from tests.support.peer_documents import minimal
 
 JOB = "et_operator/training-job.yaml"
 SCALERS = "et_operator/scalers.yaml"
@@ -188,3 +190,12 @@ def test_an_object_without_a_name_is_kept_and_says_that_apply_refuses_it() -> No
     assert result.object["metadata"] == {"generateName": "train-"}
     [note] = [each for each in result.notes if each.field == "metadata.generateName"]
     assert "kubectl apply refuses an object without a name: use kubectl create" in note.message
+
+
+@pytest.mark.guarantee("converted-jobs-are-accepted")
+def test_a_worker_that_would_train_alone_beside_the_launcher_loses_its_command() -> None:
+    document = minimal("kai.alibabacloud.com/v1alpha1", "TrainingJob")
+    worker = document["spec"]["etReplicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
+    worker |= {"command": ["/usr/bin/python3", "train.py"], "args": ["--lr", "1"]}
+    assert "command" not in container_of(document, "worker")
+    assert ["would train alone" in text for text in lost(document)] == [True]
