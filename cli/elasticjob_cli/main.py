@@ -30,7 +30,10 @@ COMMANDS = {
     "logs": ("jobs.logs:logs", "Show the output of a job's members, by rank; -f follows it."),
     "top": ("jobs.top:top", "Show jobs live: progress, rate, members."),
     "exec": ("jobs.exec:exec_", "Run a command in the container of a job's member."),
-    "dashboard": ("jobs.dashboard:dashboard", "Show a job's dashboard in the browser."),
+    "dashboard": (
+        "jobs.dashboard:dashboard",
+        "Show a job's dashboard, or all jobs, in the browser.",
+    ),
     "query": ("query.command:query", "Query a job's master: world, members, shards, auto-scaling."),
     "scale": ("jobs.scale:scale", "Change the number of a job's members."),
     "suspend": (

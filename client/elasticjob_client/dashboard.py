@@ -1,9 +1,8 @@
 """Serves a job's dashboard at a port of this machine, without a certificate or a token.
 
-The server listens on 127.0.0.1 only and answers four paths: the page, its data, the stream of their
-changes, and the last log lines of a member, which it reads with the user's rights. It accepts no
-other host name, so that other sites cannot read it by DNS rebinding. The page and all headers are
-those of this package. A master gives data only, so that no server can run scripts in the browser.
+It answers four paths: the page, its data, the stream of their changes, and the last log lines of a
+member, which it reads with the user's rights. The page and all headers are those of this package. A
+master gives data only, so that no server can run scripts in the browser.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import aiohttp
 import msgspec
 from aiohttp import web
-from aiohttp.typedefs import Handler
 from elasticjob_api import names
 from elasticjob_dashboard.data import Sections, page_data, sections_of
 from elasticjob_dashboard.page import Page
@@ -31,15 +29,16 @@ from elasticjob_client.master import MasterEndpoint, wait_for_starting_master
 from elasticjob_client.master_ways import TokenRefused, reach_master
 from elasticjob_client.member_log import LastLines, last_lines
 from elasticjob_client.own_account import is_own
+from elasticjob_client.page_server import serve_locally
 from elasticjob_client.report import stored_master
 
 _DATA = "/status"
 _SECONDS = 5.0
 _MAX_BYTES = 32 * 1024 * 1024
 _OTHER_ACCOUNT = "logs are shown to the account only that serves this page"
-_MOST_STREAMS = 4
+MOST_STREAMS = 4
 """A browser opens at most 6 connections to a server. More pages read the data as a whole."""
-_STREAM_SECONDS = 2.0
+STREAM_SECONDS = 2.0
 """Between two requests to the master for open pages."""
 
 
@@ -57,58 +56,87 @@ async def serve_dashboard(cluster: Cluster, job: str, *, port: int = 0) -> Async
         MasterUnreachable: the master does not answer, and no answers are stored.
         ClientError: the port is in use.
     """
-    hosts: set[str] = set()
     page = Page(reads_logs=True)
-    headers = {**page.headers, "Cache-Control": "no-store"}
-    async with _Source(cluster, job) as source:
+    async with JobPage(cluster, job, page) as shown:
         await wait_for_starting_master(cluster, job)
-        await source.data()  # raises early if there is nothing to serve
+        await shown.source.data()  # raises early if there is nothing to serve
 
-        async def show_page(_: web.Request) -> web.Response:
-            return web.Response(text=page.text, content_type="text/html")
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return await shown.answer(request, request.match_info["what"])
 
-        async def show_data(_: web.Request) -> web.Response:
+        routes = [web.get("/{what:[a-z]*}", answer)]
+        async with serve_locally(routes, shown.headers, port=port) as url:
             try:
-                return web.Response(body=await source.data(), content_type="application/json")
-            except ClientError as error:
-                return web.Response(status=503, text=f"{error}\n")
+                yield url
+            finally:
+                shown.streams.end()
 
-        async def show_log(request: web.Request) -> web.Response:
-            if not _is_own(request):
-                return web.json_response(LastLines(lines=[], problem=_OTHER_ACCOUNT))
-            return web.json_response(await last_lines(cluster, job, request.query.get("pod", "")))
 
-        streams = Streams(source.sections, most=_MOST_STREAMS, seconds=_STREAM_SECONDS)
+class JobPage:
+    """Answers the requests of a job's page.
 
-        async def show_changes(request: web.Request) -> web.StreamResponse:
-            return await streams.serve(request, headers)
+    Args:
+        cluster: its user may query the job's master, or read the answers that the master stored.
+        job: its name.
+        page: that is shown.
+        open_streams: those that count against the most, if several pages share a server.
 
-        @web.middleware
-        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if request.headers.get("Host", "").lower() not in hosts:
-                return web.Response(status=403, text="this is served for 127.0.0.1 only\n")
-            answer = await handler(request)
-            answer.headers.update(headers)
-            return answer
+    Attributes:
+        headers: of every answer.
+        source: of the data.
+        streams: that are open.
+    """
 
-        app = web.Application(middlewares=[guard])
-        app.add_routes(
-            [
-                web.get("/", show_page),
-                web.get(_DATA, show_data),
-                web.get("/stream", show_changes),
-                web.get("/log", show_log),
-            ]
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: str,
+        page: Page,
+        *,
+        open_streams: set[asyncio.Transport] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._page = page
+        self.headers = {**page.headers, "Cache-Control": "no-store"}
+        self.source = _Source(cluster, job)
+        self.streams = Streams(
+            self.source.sections, most=MOST_STREAMS, seconds=STREAM_SECONDS, among=open_streams
         )
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1)
-        await runner.setup()
-        try:
-            port = await _listen(runner, port)
-            hosts.update((f"127.0.0.1:{port}", f"localhost:{port}"))
-            yield f"http://127.0.0.1:{port}/"
-        finally:
-            streams.end()
-            await runner.cleanup()
+
+    async def __aenter__(self) -> JobPage:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the streams and the connections."""
+        self.streams.end()
+        await self.source.close()
+
+    async def answer(self, request: web.Request, what: str) -> web.StreamResponse:
+        """Answer the request of a part of the page; the empty one is the page itself."""
+        match what:
+            case "":
+                return web.Response(text=self._page.text, content_type="text/html")
+            case "status":
+                try:
+                    data = await self.source.data()
+                except ClientError as error:
+                    return web.Response(status=503, text=f"{error}\n")
+                return web.Response(body=data, content_type="application/json")
+            case "stream":
+                return await self.streams.serve(request, self.headers)
+            case "log":
+                return web.json_response(await self._log(request))
+            case _:
+                return web.Response(status=404, text="there is no such page\n")
+
+    async def _log(self, request: web.Request) -> LastLines:
+        if not _is_own(request):
+            return LastLines(lines=[], problem=_OTHER_ACCOUNT)
+        return await last_lines(self._cluster, self._job, request.query.get("pod", ""))
 
 
 def _is_own(request: web.Request) -> bool:
@@ -117,17 +145,6 @@ def _is_own(request: web.Request) -> bool:
         return False
     client, server = map(request.transport.get_extra_info, ("peername", "sockname"))
     return is_own(client, server)
-
-
-async def _listen(runner: web.AppRunner, port: int) -> int:
-    """Listen on a port of 127.0.0.1 and return it. Raises `ClientError`."""
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-    except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ClientError(f"port {port} of this machine cannot be used: {why}") from error
-    listening: int = runner.addresses[0][1]
-    return listening
 
 
 class _Source:
@@ -146,10 +163,8 @@ class _Source:
             connector=ClosingConnector(), timeout=aiohttp.ClientTimeout(total=_SECONDS)
         )
 
-    async def __aenter__(self) -> _Source:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
+        """End the connections."""
         await self._way.aclose()
         await self._http.close()
 

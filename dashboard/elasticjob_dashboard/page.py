@@ -9,42 +9,71 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 
-_STYLES = ("uplot/uPlot.min.css", "page.css")
 _CHARTS = "uplot/uPlot.iife.min.js"
-_SCRIPTS = (
-    "elements.js",
-    "format.js",
-    "charts.js",
-    "over_time.js",
-    "summary.js",
-    "members.js",
-    "scaling.js",
-    "lists.js",
-    "live.js",
+_SHARED = ("elements.js", "format.js", "stream.js")
+"""Scripts of both pages."""
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """The files of a page, with scripts in this order: each uses those before it.
+
+    The last one starts the page.
+    """
+
+    page: str
+    styles: Sequence[str]
+    scripts: Sequence[str]
+    library: str = ""
+
+
+_JOB = _Sources(
+    "page.html",
+    ("uplot/uPlot.min.css", "page.css"),
+    (
+        *_SHARED,
+        "charts.js",
+        "over_time.js",
+        "summary.js",
+        "members.js",
+        "scaling.js",
+        "lists.js",
+        "live.js",
+    ),
+    _CHARTS,
 )
-"""In this order: each uses those before it, and the last one starts the page."""
+_ALL_JOBS = _Sources("jobs.html", ("page.css", "jobs.css"), (*_SHARED, "change.js", "jobs.js"))
 
 
 class Page:
-    """The text of the page and its headers.
+    """The text of a page and its headers.
 
     Args:
+        all_jobs: it is the page of all jobs, not that of one.
         reads_logs: the server answers `log?pod=NAME`. Otherwise the page shows the command that
             reads a member's log.
+        of_all_jobs: the page is one of many that a server has at `jobs/NAMESPACE/NAME/`: it leads
+            back to the list, and the browser's tab keeps the token for all of them.
     """
 
-    def __init__(self, *, reads_logs: bool = False) -> None:
-        style = "".join(map(_source, _STYLES))
-        own = "".join(map(_source, _SCRIPTS))
-        script = f'{_source(_CHARTS)}(() => {{\n"use strict";\n{own}}})();\n'
+    def __init__(
+        self, *, all_jobs: bool = False, reads_logs: bool = False, of_all_jobs: bool = False
+    ) -> None:
+        sources = _ALL_JOBS if all_jobs else _JOB
+        style = "".join(map(_source, sources.styles))
+        own = "".join(map(_source, sources.scripts))
+        library = _source(sources.library) if sources.library else ""
+        script = f'{library}(() => {{\n"use strict";\n{own}}})();\n'
         self.text = (
-            _source("page.html")
+            _source(sources.page)
             .replace("<style></style>", f"<style>{style}</style>")
             .replace("<script></script>", f"<script>{script}</script>")
             .replace('data-logs="no"', f'data-logs="{"yes" if reads_logs else "no"}"')
+            .replace('data-many="no"', f'data-many="{"yes" if of_all_jobs else "no"}"')
         )
         policy = (
             "default-src 'none'",

@@ -29,15 +29,22 @@ class Streams:
         read: returns the page's data now. All streams share what it has returned lately.
         most: the number of streams that may be open.
         seconds: between two looks for changes.
+        among: the open streams that count, if several share a server; None: only these.
     """
 
     def __init__(
-        self, read: Callable[[], Awaitable[Sections]], *, most: int, seconds: float
+        self,
+        read: Callable[[], Awaitable[Sections]],
+        *,
+        most: int,
+        seconds: float,
+        among: set[asyncio.Transport] | None = None,
     ) -> None:
         self._read = read
         self._most = most
         self._seconds = seconds
         self._open: set[asyncio.Transport] = set()
+        self._counted = self._open if among is None else among
         self._ended = asyncio.Event()
         self._reading = asyncio.Lock()
         self._read_at: float | None = None
@@ -46,10 +53,11 @@ class Streams:
     async def serve(self, request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
         """Answer a request with a stream; 503 if there are too many."""
         transport = request.transport
-        if transport is None or len(self._open) >= self._most:
+        if transport is None or len(self._counted) >= self._most:
             text = f"{self._most} streams are open, which is the most; read the data as a whole\n"
             return web.Response(status=503, text=text, headers=headers)
         self._open.add(transport)
+        self._counted.add(transport)
         try:
             response = web.StreamResponse(headers=headers)
             response.content_type = "application/x-ndjson"
@@ -57,8 +65,14 @@ class Streams:
                 await self._send_all(request, response)
             return response
         finally:
-            self._open.remove(transport)
+            self._open.discard(transport)
+            self._counted.discard(transport)
             transport.abort()  # what its reader has not taken is not sent
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a stream is open."""
+        return bool(self._open)
 
     def end(self) -> None:
         """End all streams at once, also those whose readers do not read."""

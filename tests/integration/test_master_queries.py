@@ -314,7 +314,7 @@ async def test_the_page_of_the_master_itself_wants_the_token_and_names_the_comma
         stranger = await visit(browser, url)
         await stranger.page.fill("#token", "wrong")
         await stranger.page.keyboard.press("Enter")
-        await stranger.until_text("#problem", "not the token of this job")
+        await stranger.until_text("#problem", "not accepted")
         await stranger.page.fill("#token", TOKEN)
         await stranger.page.keyboard.press("Enter")
         await stranger.until_text("#phase", "training")

@@ -1,4 +1,4 @@
-"""`elasticjob dashboard`: serves a job's dashboard on this machine and opens the browser."""
+"""`elasticjob dashboard`: serves the page of a job, or of all, and opens the browser."""
 
 from __future__ import annotations
 
@@ -12,15 +12,24 @@ import typer
 from elasticjob_api.elasticjob import ElasticJob
 from elasticjob_client.cluster import Access, Cluster
 from elasticjob_client.dashboard import serve_dashboard
+from elasticjob_client.jobs_page import serve_jobs
 
 from elasticjob_cli.echo import echo
-from elasticjob_cli.jobs.options import Job, for_cluster, run_on_job
+from elasticjob_cli.jobs.completion import complete_job
+from elasticjob_cli.jobs.options import for_cluster, run, run_on_job
 
 
 @for_cluster
 def dashboard(
-    job: Job,
     access: Access,
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of the ElasticJob, or its unique beginning; default: all jobs.",
+            metavar="[JOB]",
+            autocompletion=complete_job,
+        ),
+    ] = None,
     port: Annotated[
         int, typer.Option(help="Port of 127.0.0.1; default: a free one.", min=0, max=65535)
     ] = 0,
@@ -28,23 +37,34 @@ def dashboard(
         bool, typer.Option(help="Open the page in a browser, if there is a desktop.")
     ] = True,
 ) -> None:
-    """Show a job's dashboard in the browser.
+    """Show a job's dashboard, or all jobs, in the browser.
 
-    It is served at a port of this machine, without a certificate or a token, until Ctrl-C. If the
-    job's master is replaced, it continues with the next one. If the job has no master, it shows
-    the last answers that a master has stored.
+    It is served at a port of this machine until Ctrl-C, without a certificate. If a job's master
+    is replaced, it continues with the next one. If the job has no master, it shows the last
+    answers that a master has stored. Without a name it shows the jobs of all namespaces in which
+    you may list jobs, or of the one of -n, at the printed address only.
     """
 
-    async def work(cluster: Cluster, found: ElasticJob) -> None:
+    async def show(url: str, what: str) -> None:
+        echo(f"the dashboard of {what} is at {url}; Ctrl-C ends it")
+        sys.stdout.flush()
+        if browser and _has_browser():
+            await asyncio.to_thread(webbrowser.open, url)
+        await asyncio.Event().wait()
+
+    async def one(cluster: Cluster, found: ElasticJob) -> None:
         name = found.metadata.name
         async with serve_dashboard(cluster, name, port=port) as url:
-            echo(f"the dashboard of {name} is at {url}; Ctrl-C ends it")
-            sys.stdout.flush()
-            if browser and _has_browser():
-                await asyncio.to_thread(webbrowser.open, url)
-            await asyncio.Event().wait()
+            await show(url, name)
 
-    run_on_job(access, job, work)
+    async def all_jobs(cluster: Cluster) -> None:
+        async with serve_jobs(cluster, namespace=access.namespace, port=port) as url:
+            await show(url, "all jobs")
+
+    if job is None:
+        run(access, all_jobs)
+    else:
+        run_on_job(access, job, one)
 
 
 def _has_browser() -> bool:

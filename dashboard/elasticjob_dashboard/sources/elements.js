@@ -65,3 +65,15 @@ function key(target, list) {
     put(item, "b", value);
   }
 }
+
+// Keeps one element for each of a list by its key, in their order; so focus and selection remain when values change.
+function keep(kept, listed, key, parent, make, fill) {
+  const names = new Set(listed.map(each => each[key]));
+  for (const [name, element] of kept) if (!names.has(name)) { element.remove(); kept.delete(name); }
+  listed.forEach((each, position) => {
+    if (!kept.has(each[key])) kept.set(each[key], make());
+    const element = kept.get(each[key]);
+    if (parent.children[position] !== element) parent.insertBefore(element, parent.children[position] || null);
+    fill(element, each);
+  });
+}

@@ -1,9 +1,5 @@
-// Keeps the page current by one stream, a line for each change; see elasticjob_dashboard/stream.py.
-const RETRY = 2000, SILENT = 30000; // milliseconds
-let present = {}, problem = "";
-// The token comes from the address' fragment, which browsers send to nobody, and stays in this page.
-let token = decodeURIComponent((location.hash.match(/token=([^&]+)/) || ["", ""])[1]);
-if (token) window.history.replaceState(null, "", location.pathname);
+// Draws what has changed, and starts the page.
+by("all").hidden = !isOneOfMany;
 
 function show(changed) {
   Object.assign(present, changed);
@@ -28,65 +24,6 @@ function news() {
   write(by("problem"), problem);
 }
 
-function ask(why) {
-  token = "";
-  problem = why;
-  news();
-  by("ask").hidden = false;
-  by("main").hidden = true;
-}
-
-async function follow() {
-  for (;;) {
-    const silence = new AbortController();
-    try {
-      // `elasticjob dashboard` adds the token itself; the master, asked without one, answers 401.
-      const options = { headers: token ? { authorization: `Bearer ${token}` } : {}, cache: "no-store", signal: silence.signal };
-      let timer = setTimeout(() => silence.abort(), SILENT);
-      const alive = () => { clearTimeout(timer); timer = setTimeout(() => silence.abort(), SILENT); };
-      try {
-        let answer = await fetch("stream", options);
-        if (answer.status === 401) return ask(token ? "This is not the token of this job." : "");
-        if (answer.ok) await readLines(answer.body, alive);
-        else {
-          // Too many pages are open, or a proxy passes no streams.
-          answer = await fetch("status", options);
-          if (!answer.ok) throw new Error((await answer.text()).slice(0, 500) || `the answer is ${answer.status}`);
-          took(await answer.json());
-        }
-      } finally { clearTimeout(timer); }
-    } catch (error) {
-      problem = `No news: ${silence.signal.aborted ? "nothing has come for 30 s" : error.message}. Trying again.`;
-      news();
-    }
-    await new Promise(done => setTimeout(done, RETRY));
-  }
-}
-
-async function readLines(body, alive) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    alive();
-    const lines = (rest + value).split("\n");
-    rest = lines.pop();
-    for (const line of lines) if (line) took(JSON.parse(line));
-  }
-}
-function took({ problem: why, ...changed }) {
-  if (why !== undefined || problem) problem = why ? `No news: ${why}. Trying again.` : "";
-  show(changed);
-  news();
-}
-
-by("ask").addEventListener("submit", event => {
-  event.preventDefault();
-  token = by("token").value.trim();
-  by("token").value = "";
-  follow();
-});
 // Charts have the colors of the theme in which they were drawn.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   past.shape = "";

@@ -30,25 +30,13 @@ function drawMembers() {
   const body = memberTable(), rows = grid.all ? listed : listed.slice(0, MOST_ROWS);
   by("all-members").hidden = rows.length === listed.length;
   write(by("all-members"), `Show all ${listed.length}`);
-  keep(grid.rows, rows, body, () => memberRow(body), (row, each) => fillRow(row, each, tops));
+  keep(grid.rows, rows, "pod", body, () => memberRow(body), (row, each) => fillRow(row, each, tops));
   const cells = by("cells"), many = listed.length > 8 ? listed : [];
-  keep(grid.cells, many, cells, () => put(cells, "i"), (cell, each) => {
+  keep(grid.cells, many, "pod", cells, () => put(cells, "i"), (cell, each) => {
     mark(cell, `${each.state}${each.straggler ? " slow" : ""}${each.pod === grid.chosen ? " chosen" : ""}`);
     cell.dataset.pod = each.pod;
     const title = `${each.pod}: ${each.state}`;
     if (cell.title !== title) cell.title = title;
-  });
-}
-
-// Keeps one element for each member, in their order; so focus and selection remain when values change.
-function keep(kept, listed, parent, make, fill) {
-  const names = new Set(listed.map(each => each.pod));
-  for (const [pod, element] of kept) if (!names.has(pod)) { element.remove(); kept.delete(pod); }
-  listed.forEach((each, position) => {
-    if (!kept.has(each.pod)) kept.set(each.pod, make());
-    const element = kept.get(each.pod);
-    if (parent.children[position] !== element) parent.insertBefore(element, parent.children[position] || null);
-    fill(element, each);
   });
 }
 
@@ -129,7 +117,7 @@ async function readLog(reading) {
   const pod = grid.chosen, shown = by("log-lines");
   let found;
   try {
-    const answer = await fetch(`log?pod=${encodeURIComponent(pod)}`, { cache: "no-store" });
+    const answer = await fetch(`log?pod=${encodeURIComponent(pod)}`, { headers: authorized(), cache: "no-store" });
     if (!answer.ok) throw new Error(`the answer is ${answer.status}`);
     found = await answer.json();
   } catch (error) {

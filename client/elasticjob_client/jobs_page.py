@@ -1,0 +1,183 @@
+"""Serves the page of all jobs at a port of this machine, with the page of each job below it.
+
+The user's rights apply, because all requests are the user's. The page can change jobs, so it is
+served to those only who know its token: it is in the printed address, behind the `#`, which
+browsers send to nobody. A page of another site cannot know it, nor can another account.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Annotated
+
+import msgspec
+from aiohttp import web
+from elasticjob_api.replica_spec import MAX_REPLICAS
+from elasticjob_dashboard.data import Sections
+from elasticjob_dashboard.jobs import jobs_sections
+from elasticjob_dashboard.page import Page
+from elasticjob_dashboard.stream import Streams, changes
+
+from elasticjob_client.cluster import Cluster
+from elasticjob_client.dashboard import MOST_STREAMS, STREAM_SECONDS, JobPage
+from elasticjob_client.errors import ClientError
+from elasticjob_client.jobs import get_job, set_run_policy
+from elasticjob_client.page_server import serve_locally
+from elasticjob_client.scaling import request_size, size_change
+from elasticjob_client.visible_jobs import JobsReader
+
+_MOST_PAGES = 16
+"""Pages of jobs whose connections to masters are kept."""
+_JOB = "/jobs/{namespace}/{name}"
+_LISTED = Page(all_jobs=True, of_all_jobs=True)
+_ONE = Page(reads_logs=True, of_all_jobs=True)
+_HEADERS = {**_LISTED.headers, "Cache-Control": "no-store"}
+
+
+class _Change(msgspec.Struct):
+    """The body of a request for a change: which job was shown, and its new size."""
+
+    uid: str
+    size: Annotated[int, msgspec.Meta(ge=0, le=MAX_REPLICAS)] | None = None
+
+
+@asynccontextmanager
+async def serve_jobs(
+    cluster: Cluster, *, namespace: str | None = None, port: int = 0
+) -> AsyncIterator[str]:
+    """Serve the page of all jobs until the block ends; yields its URL, which contains its token.
+
+    Args:
+        cluster: the user's session.
+        namespace: whose jobs are shown; None: those of all where the user may list jobs.
+        port: of 127.0.0.1; 0: a free port.
+
+    Raises:
+        ClientError: no jobs can be listed, or the port is in use.
+    """
+    token = secrets.token_urlsafe(32)
+    async with JobsPage(cluster, namespace) as shown:
+        await shown.reader.read()  # raises early if there is nothing to serve
+
+        def authorized(request: web.Request) -> bool:
+            given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            return hmac.compare_digest(given.encode(), token.encode())
+
+        async def page(request: web.Request) -> web.StreamResponse:
+            shown = _ONE if "name" in request.match_info else _LISTED
+            return web.Response(text=shown.text, content_type="text/html", headers=shown.headers)
+
+        async def data(request: web.Request) -> web.StreamResponse:
+            if not authorized(request):
+                return web.Response(status=401, text="the token of the printed address is needed\n")
+            return await shown.answer(request)
+
+        routes = [
+            web.get("/", page),
+            web.get(f"{_JOB}/", page),
+            web.get("/{what:status|stream}", data),
+            web.get(f"{_JOB}/{{what:status|stream|log}}", data),
+            web.post(f"{_JOB}/{{change:suspend|resume|scale}}", data),
+        ]
+        async with serve_locally(routes, _HEADERS, port=port) as url:
+            try:
+                yield f"{url}#token={token}"
+            finally:
+                shown.end_streams()
+
+
+class JobsPage:
+    """Answers the requests of the page of all jobs, and of each job's page, for one user.
+
+    Args:
+        cluster: the user's session.
+        namespace: whose jobs are shown; None: those of all where the user may list jobs.
+
+    Attributes:
+        reader: of the jobs.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str | None) -> None:
+        self._cluster = cluster
+        self.reader = JobsReader(cluster, namespace)
+        self._open: set[asyncio.Transport] = set()
+        self._streams = Streams(
+            self._sections, most=MOST_STREAMS, seconds=STREAM_SECONDS, among=self._open
+        )
+        self._pages: dict[tuple[str, str], JobPage] = {}
+        """By namespace and name, the one that was used last at the end."""
+
+    async def __aenter__(self) -> JobsPage:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.end_streams()
+        for page in self._pages.values():
+            await page.close()
+
+    def end_streams(self) -> None:
+        """End all streams at once."""
+        for streams in (self._streams, *(page.streams for page in self._pages.values())):
+            streams.end()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request of the list or of a job's page, or a request for a change."""
+        match = request.match_info
+        if "change" in match:
+            return web.json_response(await self._change(request))
+        if "name" in match:
+            page = await self._page(match["namespace"], match["name"])
+            return await page.answer(request, match["what"])
+        if match["what"] == "stream":
+            return await self._streams.serve(request, _HEADERS)
+        return web.Response(
+            body=changes({}, await self._sections()), content_type="application/json"
+        )
+
+    async def _sections(self) -> Sections:
+        try:
+            visible = await self.reader.read()
+        except ClientError as error:
+            return {"problem": json.dumps(str(error)).encode()}
+        return {**jobs_sections(visible, time.time()), "problem": b"null"}
+
+    async def _page(self, namespace: str, name: str) -> JobPage:
+        key = namespace, name
+        page = self._pages.pop(key, None)
+        if page is None:
+            cluster = replace(self._cluster, namespace=namespace)
+            page = JobPage(cluster, name, _ONE, open_streams=self._open)
+        self._pages[key] = page
+        unread = [each for each in self._pages if not self._pages[each].streams.is_read]
+        if len(self._pages) > _MOST_PAGES and unread[0] != key:
+            await self._pages.pop(unread[0]).close()
+        return page
+
+    async def _change(self, request: web.Request) -> dict[str, str]:
+        """Change a job as the user asks; return what was done, or the problem."""
+        match = request.match_info
+        cluster = replace(self._cluster, namespace=match["namespace"])
+        name = match["name"]
+        try:
+            asked = msgspec.json.decode(await request.read(), type=_Change)
+            job = await get_job(cluster, name)
+            if job.metadata.uid != asked.uid:
+                return {"problem": "another job has this name now; look at it first"}
+            if match["change"] == "scale":
+                if asked.size is None:
+                    return {"problem": "size is missing: give the new number of members"}
+                change = size_change(asked.size, role=job.spec.autoscaling.role)
+                made = await request_size(cluster, name, change)
+                return {"done": f"{made.resource.kind} {made.name} is requested"}
+            suspend = match["change"] == "suspend"
+            await set_run_policy(cluster, name, suspend=suspend)
+        except (ClientError, msgspec.DecodeError) as error:
+            return {"problem": str(error)}
+        return {"done": "will be suspended" if suspend else "will be resumed"}

@@ -1,0 +1,209 @@
+"""The data of the page of all jobs: a row for each job, those that need a look first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from elasticjob_api.elasticjob import ElasticJob, Progress
+from elasticjob_api.gpus import VISIBLE_DEVICES
+from elasticjob_api.meta import Json
+from elasticjob_api.quantity import parse_quantity
+from elasticjob_api.scaleplan import FINISHED, ScalePlan
+from elasticjob_api.times import time_or_none
+
+from elasticjob_dashboard.data import Sections
+
+MOST_JOBS = 500
+"""The number of rows of the page. A browser shows so many without delay."""
+_MOST_PLANS = 5
+_LONGEST_TEXT = 300
+_ENDED = ("Succeeded", "Failed")
+_NOT_YET = ("Pending", "Starting", "Retrying")
+_FRESH_SECONDS = 86_400.0
+"""A job that failed longer ago no longer comes first."""
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What the user may do with the jobs of a namespace."""
+
+    suspend: bool = False
+    scale: bool = False
+
+
+@dataclass(frozen=True)
+class VisibleJobs:
+    """The jobs that a user may list, as they are now.
+
+    Attributes:
+        jobs: at most `MOST_JOBS` are shown.
+        plans: of these jobs, and others.
+        rights: by namespace.
+        more: the number of jobs that were not read.
+        notes: what is missing, and why.
+    """
+
+    jobs: Sequence[ElasticJob] = ()
+    plans: Sequence[ScalePlan] = ()
+    rights: Mapping[str, Rights] = field(default_factory=dict)
+    more: int = 0
+    notes: Collection[str] = ()
+
+
+def jobs_sections(visible: VisibleJobs, now: float) -> Sections:
+    """Return the page's data: `order` names the jobs' sections, so a change sends its job only."""
+    waiting: dict[tuple[str, str], list[ScalePlan]] = {}
+    for plan in visible.plans:
+        if plan.status.phase not in FINISHED:
+            whose = plan.metadata.namespace, plan.spec.job_name
+            waiting.setdefault(whose, []).append(plan)
+    rows = {_key(job): job for job in sorted(visible.jobs, key=lambda job: _place(job, now))}
+    shown = list(rows)[:MOST_JOBS]
+    sections = {
+        "order": shown,
+        "more": visible.more + len(rows) - len(shown),
+        "notes": list(visible.notes),
+    }
+    for key in shown:
+        job = rows[key]
+        plans = waiting.get((job.metadata.namespace, job.metadata.name), [])
+        rights = visible.rights.get(job.metadata.namespace, Rights())
+        sections[key] = _row(job, plans, rights)
+    return {name: msgspec.json.encode(part) for name, part in sections.items()}
+
+
+def requested_gpus(job: ElasticJob) -> int:
+    """Return the GPUs that the job's members request; 0 while it has none."""
+    if job.status.phase in (*_ENDED, "Suspended"):
+        return 0
+    return sum(_gpus_of_role(job, role) for role in job.spec.replica_specs)
+
+
+def _gpus_of_role(job: ElasticJob, role: str) -> int:
+    spec = job.spec.replica_specs[role]
+    status = job.status.replica_statuses.get(role)
+    size = spec.replicas if status is None else status.desired
+    if size is None:
+        size = max(spec.min_replicas, 1)
+    containers: list[Json] = (spec.template.get("spec") or {}).get("containers") or []
+    total = 0
+    for position, container in enumerate(containers):
+        limits = (container.get("resources") or {}).get("limits") or {}
+        if position or status is None:
+            total += size * _gpus_in(limits)
+            continue
+        # A plan sets the resources of the first container, of all members or of some.
+        usual = limits | dict(status.resources)
+        single = list(status.resources_by_index.values())[:size]
+        total += (size - len(single)) * _gpus_in(usual)
+        total += sum(_gpus_in(usual | dict(each)) for each in single)
+    return total
+
+
+def _gpus_in(limits: Mapping[str, Any]) -> int:
+    try:
+        return sum(int(parse_quantity(limits.get(gpu) or 0)) for gpu in VISIBLE_DEVICES)
+    except ValueError:
+        return 0  # no pod can be made of it, which the job's phase shows
+
+
+def _key(job: ElasticJob) -> str:
+    return f"{job.metadata.namespace}/{job.metadata.name}"
+
+
+def _place(job: ElasticJob, now: float) -> tuple[int, str, str]:
+    """Return the place of a job among others: first those that need a look, last the ended."""
+    phase = job.status.phase or "Pending"
+    if _needs_a_look(job, now):
+        rank = 0
+    elif phase in _NOT_YET:
+        rank = 1
+    elif phase in _ENDED:
+        rank = 4
+    else:
+        rank = 3 if phase == "Suspended" else 2
+    return rank, job.metadata.namespace, job.metadata.name
+
+
+def _needs_a_look(job: ElasticJob, now: float) -> bool:
+    status = job.status
+    if status.phase == "Failed":
+        ended = time_or_none(status.completion_time)
+        return ended is None or now - ended < _FRESH_SECONDS
+    if status.phase in ("Succeeded", "Suspended"):
+        return False
+    progress = status.progress or Progress()
+    return bool(progress.stalled_since or progress.unfit) or status.phase == "Retrying"
+
+
+def _row(job: ElasticJob, plans: Sequence[ScalePlan], rights: Rights) -> Json:
+    status = job.status
+    progress = status.progress or Progress()
+    ended = status.phase in _ENDED
+    return {
+        "namespace": job.metadata.namespace,
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "phase": status.phase or "Pending",
+        "why": _why(job)[:_LONGEST_TEXT],
+        "step": progress.step,
+        "totalSteps": progress.total_steps,
+        "rate": None if ended else progress.samples_per_second,
+        "etaSeconds": None if ended else progress.eta_seconds,
+        "workers": status.workers,
+        "gpus": requested_gpus(job),
+        "stalledSince": None if ended else time_or_none(progress.stalled_since),
+        "waiting": [] if ended else _texts(plans),
+        "created": time_or_none(job.metadata.creation_timestamp),
+        **_changes(job, rights),
+    }
+
+
+def _why(job: ElasticJob) -> str:
+    """Return what a reader should know of a job that does not just train."""
+    status = job.status
+    progress = status.progress or Progress()
+    if status.phase in (*_ENDED, *_NOT_YET, None):
+        return status.message
+    parts = (
+        f"stragglers: {', '.join(progress.stragglers)}" if progress.stragglers else "",
+        f"unfit: {', '.join(progress.unfit)}" if progress.unfit else "",
+    )
+    return "; ".join(filter(None, parts))
+
+
+def _texts(plans: Sequence[ScalePlan]) -> list[str]:
+    """Return a line for each plan that waits or is executed, the first ones only."""
+    texts = []
+    for plan in sorted(plans, key=lambda plan: plan.metadata.creation_timestamp)[:_MOST_PLANS]:
+        status = plan.status
+        waits = f"waits for {status.waiting_for}" if status.waiting_for else status.message
+        parts = (plan.metadata.name, status.phase or "Pending", status.change, waits)
+        texts.append(", ".join(filter(None, parts))[:_LONGEST_TEXT])
+    if len(plans) > _MOST_PLANS:
+        texts.append(f"{len(plans) - _MOST_PLANS} more")
+    return texts
+
+
+def _changes(job: ElasticJob, rights: Rights) -> Json:
+    """Return which changes the page offers, and the bounds of a new size."""
+    role = job.spec.autoscaling.role
+    policy = job.spec.run_policy
+    takes = job.status.phase not in _ENDED and not policy.stop
+    spec = job.spec.replica_specs.get(role)
+    offered = []
+    if takes and rights.suspend:
+        offered.append("resume" if policy.suspend else "suspend")
+    if takes and rights.scale and spec is not None and not policy.suspend:
+        offered.append("scale")
+    status = job.status.replica_statuses.get(role)
+    return {
+        "offers": offered,
+        "role": role,
+        "size": None if status is None else status.desired,
+        "least": None if spec is None else spec.min_replicas,
+        "most": None if spec is None else spec.max_replicas,
+    }
