@@ -143,6 +143,7 @@ def _row(job: ElasticJob, plans: Sequence[ScalePlan], rights: Rights) -> Json:
     status = job.status
     progress = status.progress or Progress()
     ended = status.phase in _ENDED
+    stands = ended or status.phase == "Suspended"
     return {
         "namespace": job.metadata.namespace,
         "name": job.metadata.name,
@@ -151,11 +152,11 @@ def _row(job: ElasticJob, plans: Sequence[ScalePlan], rights: Rights) -> Json:
         "why": _why(job)[:_LONGEST_TEXT],
         "step": progress.step,
         "totalSteps": progress.total_steps,
-        "rate": None if ended else progress.samples_per_second,
-        "etaSeconds": None if ended else progress.eta_seconds,
+        "rate": None if stands else progress.samples_per_second,
+        "etaSeconds": None if stands else progress.eta_seconds,
         "workers": status.workers,
         "gpus": requested_gpus(job),
-        "stalledSince": None if ended else time_or_none(progress.stalled_since),
+        "stalledSince": None if stands else time_or_none(progress.stalled_since),
         "waiting": [] if ended else _texts(plans),
         "created": time_or_none(job.metadata.creation_timestamp),
         **_changes(job, rights),

@@ -133,7 +133,7 @@ async def test_two_users_see_and_change_what_their_rights_allow(
         open_browser() as browser,
     ):
         seeing = await visit(browser, viewed, width=390)
-        await seeing.until_text("#jobs", "10 / 100", "250/s", "2/2", "more, Pending", "no disk")
+        await seeing.until_text("#jobs", "10 / 100", "250 / s", "2/2", "more, Pending", "no disk")
         assert await names_of(seeing) == ["ended", "slow", "fine"]
         assert await seeing.page.locator("#jobs tbody button").count() == 0
         assert await seeing.page.evaluate("document.documentElement.scrollWidth") == 390

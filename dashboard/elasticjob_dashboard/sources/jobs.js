@@ -80,24 +80,35 @@ function fill(row, each) {
   write(phase.lastChild, each.why);
   phase.lastChild.title = each.why;
   steps(done, each);
-  write(rate, each.rate ? `${number(each.rate, 4)}/s` : "");
+  write(rate, each.rate ? `${number(each.rate, 4)} / s` : "");
   write(workers, each.workers);
   write(gpus, each.gpus || "");
-  write(stalled, each.stalledSince ? `for ${span(Math.max(Date.now() / 1000 - each.stalledSince, 0))}` : "");
+  write(stalled, each.stalledSince ? `for ${ago(each.stalledSince)}` : "");
   mark(stalled, each.stalledSince ? "bad" : "");
-  write(plans, each.waiting.join("\n"));
-  write(age, each.created ? span(Math.max(Date.now() / 1000 - each.created, 0)) : "");
-  mark(age, "short-text");
+  write(plans, each.waiting.join("; "));
+  mark(plans, "plans");
+  write(age, ago(each.created));
   offer(buttons.firstChild, each);
+}
+
+// The time since then in one unit, as kubectl prints it.
+function ago(time) {
+  if (!time) return "";
+  const seconds = Math.max(Date.now() / 1000 - time, 0);
+  const [name, length] = [["d", 86400], ["h", 3600], ["min", 60]].find(([, length]) => seconds >= 2 * length) || ["s", 1];
+  return `${Math.floor(seconds / length)} ${name}`;
 }
 
 function steps(cell, each) {
   if (!cell.firstChild) {
     put(cell, "span");
     put(cell, "progress").max = 1;
+    put(cell, "span", "", "eta");
   }
-  const [text, bar] = cell.children, all = each.totalSteps;
-  write(text, each.step || all ? `${grouped(each.step)}${all ? ` / ${grouped(all)}` : ""}${each.etaSeconds ? `, ${span(each.etaSeconds)} to go` : ""}` : "-");
+  const [text, bar, left] = cell.children, all = each.totalSteps;
+  cell.dataset.label = each.step || all ? TITLES[2] : "";
+  write(text, each.step || all ? `${grouped(each.step)}${all ? ` / ${grouped(all)}` : ""}` : "");
+  write(left, each.etaSeconds ? `${span(each.etaSeconds)} to go` : "");
   bar.hidden = !all;
   if (all) bar.value = each.step / all;
   bar.setAttribute("aria-label", `Steps done of ${each.name}`);
