@@ -12,7 +12,7 @@ import hmac
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Annotated
@@ -31,14 +31,14 @@ from elasticjob_client.errors import ClientError
 from elasticjob_client.jobs import get_job, set_run_policy
 from elasticjob_client.page_server import serve_locally
 from elasticjob_client.scaling import request_size, size_change
-from elasticjob_client.visible_jobs import JobsReader
+from elasticjob_client.visible_jobs import JobsReader, Unauthorized
 
 _MOST_PAGES = 16
 """Pages of jobs whose connections to masters are kept."""
 _JOB = "/jobs/{namespace}/{name}"
 _LISTED = Page(all_jobs=True, of_all_jobs=True)
 _ONE = Page(reads_logs=True, of_all_jobs=True)
-_HEADERS = {**_LISTED.headers, "Cache-Control": "no-store"}
+HEADERS = {**_LISTED.headers, "Cache-Control": "no-store"}
 
 
 class _Change(msgspec.Struct):
@@ -66,31 +66,47 @@ async def serve_jobs(
     async with JobsPage(cluster, namespace) as shown:
         await shown.reader.read()  # raises early if there is nothing to serve
 
-        def authorized(request: web.Request) -> bool:
-            given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-            return hmac.compare_digest(given.encode(), token.encode())
+        async def own(request: web.Request) -> JobsPage | None:
+            is_known = hmac.compare_digest(token_of(request).encode(), token.encode())
+            return shown if is_known else None
 
-        async def page(request: web.Request) -> web.StreamResponse:
-            shown = _ONE if "name" in request.match_info else _LISTED
-            return web.Response(text=shown.text, content_type="text/html", headers=shown.headers)
-
-        async def data(request: web.Request) -> web.StreamResponse:
-            if not authorized(request):
-                return web.Response(status=401, text="the token of the printed address is needed\n")
-            return await shown.answer(request)
-
-        routes = [
-            web.get("/", page),
-            web.get(f"{_JOB}/", page),
-            web.get("/{what:status|stream}", data),
-            web.get(f"{_JOB}/{{what:status|stream|log}}", data),
-            web.post(f"{_JOB}/{{change:suspend|resume|scale}}", data),
-        ]
-        async with serve_locally(routes, _HEADERS, port=port) as url:
+        async with serve_locally(routes(own), HEADERS, port=port) as url:
             try:
                 yield f"{url}#token={token}"
             finally:
                 shown.end_streams()
+
+
+def token_of(request: web.Request) -> str:
+    """Return the bearer token of a request; empty for none."""
+    return request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+
+
+def routes(
+    page_of: Callable[[web.Request], Awaitable[JobsPage | None]],
+) -> Sequence[web.RouteDef]:
+    """Return the paths of the pages: these contain no data, so only the data needs a token.
+
+    `page_of`: returns the page of the request's user; None: the token is not accepted.
+    """
+
+    async def page(request: web.Request) -> web.StreamResponse:
+        shown = _ONE if "name" in request.match_info else _LISTED
+        return web.Response(text=shown.text, content_type="text/html", headers=shown.headers)
+
+    async def data(request: web.Request) -> web.StreamResponse:
+        shown = await page_of(request)
+        if shown is None:
+            return web.Response(status=401, text="this token is not accepted\n")
+        return await shown.answer(request)
+
+    return [
+        web.get("/", page),
+        web.get(f"{_JOB}/", page),
+        web.get("/{what:status|stream}", data),
+        web.get(f"{_JOB}/{{what:status|stream|log}}", data),
+        web.post(f"{_JOB}/{{change:suspend|resume|scale}}", data),
+    ]
 
 
 class JobsPage:
@@ -99,14 +115,25 @@ class JobsPage:
     Args:
         cluster: the user's session.
         namespace: whose jobs are shown; None: those of all where the user may list jobs.
+        elsewhere: the namespaces that are tried for a user who may not list namespaces; empty: the
+            session's.
+        local: who reads logs must be a program of this process' account.
 
     Attributes:
         reader: of the jobs.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str | None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str | None,
+        *,
+        elsewhere: Sequence[str] = (),
+        local: bool = True,
+    ) -> None:
         self._cluster = cluster
-        self.reader = JobsReader(cluster, namespace)
+        self._local = local
+        self.reader = JobsReader(cluster, namespace, elsewhere=elsewhere)
         self._open: set[asyncio.Transport] = set()
         self._streams = Streams(
             self._sections, most=MOST_STREAMS, seconds=STREAM_SECONDS, among=self._open
@@ -118,6 +145,10 @@ class JobsPage:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all streams and connections."""
         self.end_streams()
         for page in self._pages.values():
             await page.close()
@@ -131,12 +162,15 @@ class JobsPage:
         """Answer a request of the list or of a job's page, or a request for a change."""
         match = request.match_info
         if "change" in match:
+            # No page of another site can send this type without the server's consent.
+            if request.content_type != "application/json":
+                return web.Response(status=415, text="a change is sent as application/json\n")
             return web.json_response(await self._change(request))
         if "name" in match:
             page = await self._page(match["namespace"], match["name"])
             return await page.answer(request, match["what"])
         if match["what"] == "stream":
-            return await self._streams.serve(request, _HEADERS)
+            return await self._streams.serve(request, HEADERS)
         return web.Response(
             body=changes({}, await self._sections()), content_type="application/json"
         )
@@ -144,6 +178,10 @@ class JobsPage:
     async def _sections(self) -> Sections:
         try:
             visible = await self.reader.read()
+        except Unauthorized as error:
+            if not self._local:
+                self.end_streams()  # the browser asks again, and is asked for another token
+            return {"problem": json.dumps(str(error)).encode()}
         except ClientError as error:
             return {"problem": json.dumps(str(error)).encode()}
         return {**jobs_sections(visible, time.time()), "problem": b"null"}
@@ -153,7 +191,7 @@ class JobsPage:
         page = self._pages.pop(key, None)
         if page is None:
             cluster = replace(self._cluster, namespace=namespace)
-            page = JobPage(cluster, name, _ONE, open_streams=self._open)
+            page = JobPage(cluster, name, _ONE, open_streams=self._open, local=self._local)
         self._pages[key] = page
         unread = [each for each in self._pages if not self._pages[each].streams.is_read]
         if len(self._pages) > _MOST_PAGES and unread[0] != key:

@@ -22,6 +22,7 @@ from elasticjob_client.errors import ClientError
 from elasticjob_client.rights import REVIEWS, Right
 
 T = TypeVar("T")
+_UNKNOWN_USER = 401
 _FORBIDDEN = 403
 _MOST_PLANS = 2000
 _MOST_NAMESPACES = 200
@@ -33,6 +34,10 @@ _SUSPEND = Right("patch", ELASTIC_JOBS)
 _SCALE = Right("create", SCALE_PLANS)
 _ALL = ""
 """In place of a namespace: all of them."""
+
+
+class Unauthorized(ClientError):
+    """The API server does not know the user: the token is wrong, or has expired."""
 
 
 class _Page(msgspec.Struct, rename="camel"):
@@ -56,11 +61,18 @@ class JobsReader:
     Args:
         cluster: the user's session.
         namespace: whose jobs are read; None: those of all where the user may list jobs.
+        elsewhere: the namespaces that are tried for a user who may not list namespaces; empty: the
+            session's.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str | None) -> None:
+    def __init__(
+        self, cluster: Cluster, namespace: str | None, *, elsewhere: Sequence[str] = ()
+    ) -> None:
         self._cluster = cluster
         self._chosen = namespace
+        self._elsewhere = elsewhere
+        self.is_refused = False
+        """Whether the API server does not know the user any more."""
         self._places: Sequence[str] = ()
         self._note = ""
         self._rights: dict[str, Rights] = {}
@@ -82,7 +94,9 @@ class JobsReader:
             self._latest = await self._read()
         except KubeError as error:
             self._recheck_at = 0.0
-            raise ClientError(f"the jobs cannot be listed: {error.message}") from error
+            self.is_refused = error.status == _UNKNOWN_USER
+            kind = Unauthorized if self.is_refused else ClientError
+            raise kind(f"the jobs cannot be listed: {error.message}") from error
         self._read_again_at = now() + _SHARE * (now() - started)
         return self._latest
 
@@ -128,17 +142,18 @@ class JobsReader:
         except Refused as error:
             if error.status != _FORBIDDEN:
                 raise
-            own = self._cluster.namespace
-            self._note = f"only jobs of {own}: you may not list namespaces; -n shows another one"
-            await self._demand(own)
-            return (own,)
-        if found.metadata.remaining_item_count:
-            self._note = f"only jobs of the first {_MOST_NAMESPACES} namespaces"
-        spaces = [msgspec.json.decode(raw, type=_Named).metadata.name for raw in found.items or ()]
+            spaces = list(self._elsewhere) or [self._cluster.namespace]
+            where = ", ".join(spaces[:5]) + (", …" if len(spaces) > 5 else "")
+            self._note = f"only jobs of {where}: you may not list namespaces"
+        else:
+            if found.metadata.remaining_item_count:
+                self._note = f"only jobs of the first {_MOST_NAMESPACES} namespaces"
+            raws = found.items or ()
+            spaces = [msgspec.json.decode(raw, type=_Named).metadata.name for raw in raws]
         allowed = await asyncio.gather(*map(self._may_list, spaces))
         places = [space for space, may in zip(spaces, allowed, strict=True) if may]
         if not places:
-            await self._demand(self._cluster.namespace)
+            await self._demand(spaces[0] if spaces else self._cluster.namespace)
         return places
 
     async def _may_list(self, place: str) -> bool:

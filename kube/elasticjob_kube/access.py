@@ -11,7 +11,7 @@ import ssl
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -98,6 +98,16 @@ async def find_access(kubeconfig: Path | None, context: str | None) -> Access:
 
 def pod_access(environment: Mapping[str, str]) -> Access:
     """Return the access of a pod's service account. Raises `NoAccess` if it is incomplete."""
+    token = Token(SERVICE_ACCOUNT / "token")
+    try:
+        token.header()
+    except (OSError, ValueError) as error:
+        raise NoAccess(f"token in {SERVICE_ACCOUNT} can't be used: {error}") from error
+    return replace(access_without_token(environment), authorization=token.authorization)
+
+
+def access_without_token(environment: Mapping[str, str]) -> Access:
+    """Return the access of a pod that has no service account. Raises `NoAccess`."""
     address = environment.get("KUBERNETES_SERVICE_HOST", "")
     port = environment.get("KUBERNETES_SERVICE_PORT", "")
     if not (address and port):
@@ -107,13 +117,15 @@ def pod_access(environment: Mapping[str, str]) -> Access:
     if ":" in address:
         address = f"[{address}]"
     host = f"https://{address}:{port}"
-    token = Token(SERVICE_ACCOUNT / "token")
     try:
-        token.header()
         context = ssl.create_default_context(cafile=SERVICE_ACCOUNT / "ca.crt")
     except (OSError, ValueError) as error:
-        raise NoAccess(f"token or ca.crt in {SERVICE_ACCOUNT} can't be used: {error}") from error
-    return Access(host, context, token.authorization, proxy_for(host))
+        raise NoAccess(f"ca.crt in {SERVICE_ACCOUNT} can't be used: {error}") from error
+    return Access(host, context, _nobody, proxy_for(host))
+
+
+async def _nobody() -> None:
+    """Return no header."""
 
 
 def pod_namespace() -> str:
