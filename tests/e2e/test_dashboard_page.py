@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from elasticjob_api import names
+from playwright.async_api import Browser
 
 from tests.support.browser import open_browser, visit
 from tests.support.e2e.command_line_user import CommandLineUser
@@ -16,7 +17,26 @@ from tests.support.e2e.scaling_jobs import TRAINER, job
 REPORTING = TRAINER.with_name("reporting_training.py")
 
 
-@pytest.mark.guarantee("page-shows-the-job")
+async def see_the_job_among_all(user: CommandLineUser, browser: Browser) -> None:
+    """Open the page of all jobs, and from there the page of a job that trains."""
+    command = user.command("dashboard", "--no-browser")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as serving:
+        try:
+            assert serving.stdout is not None
+            url = serving.stdout.readline().split(" is at ")[1].split(";")[0]
+            page = await visit(browser, url)
+            await page.until_text("#jobs tbody", "digits", "2/2", "Suspend", "Scale")
+            await page.page.click("#jobs tbody a")
+            await page.until_text("#phase", "training")
+            await page.until_text("#members tbody", "worker-0", "worker-1")
+            await page.page.click("#members tbody tr")
+            await page.until_text("#log-lines", "step ")
+            assert page.problems == []
+        finally:
+            serving.terminate()
+
+
+@pytest.mark.guarantee("page-shows-the-job", "page-of-all-jobs")
 @pytest.mark.thorough
 async def test_an_open_page_follows_a_job_through_a_scale_out_another_master_and_its_end(
     sandbox: Sandbox, folder: Path
@@ -47,6 +67,7 @@ async def test_an_open_page_follows_a_job_through_a_scale_out_another_master_and
                 sandbox.apply(scale_out)
                 await page.until_text("#members tbody", "worker-0", "worker-1")
                 await page.until_text("#readout", "world of 2", "Last plan", "ScaleOut")
+                await see_the_job_among_all(user, browser)
                 await page.until_text("#plans tbody", "Succeeded", "ScaleOut")
 
                 sandbox.kubectl("delete", "pod", "digits-master", "--wait=true")
