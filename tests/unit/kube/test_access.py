@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_a_missing_or_invalid_file_is_named(folder: Path, name: str, content: by
         (folder / name).unlink()
     else:
         (folder / name).write_bytes(content)
-    with pytest.raises(NoAccess, match=r"token or ca\.crt in .* can't be used"):
+    with pytest.raises(NoAccess, match=rf"^{re.escape(name)} in .* can't be used"):
         pod_access(POD)
 
 
