@@ -2,89 +2,33 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import yaml
-from elasticjob_api import names
-from elasticjob_api.answers import pack
 from elasticjob_client.cluster import Access, open_cluster
 from elasticjob_client.cluster import Cluster as ClientCluster
 from elasticjob_client.errors import ClientError
-from elasticjob_client.hub import serve_hub
-from elasticjob_client.jobs_page import serve_jobs
 from elasticjob_client.visible_jobs import JobsReader
 from elasticjob_dashboard.jobs import Rights
-from elasticjob_kube.access import find_access
 from elasticjob_kube.resources import (
-    CONFIG_MAPS,
     ELASTIC_JOBS,
     NAMESPACES,
     ROLE_BINDINGS,
-    ROLES,
-    SCALE_PLANS,
-    SERVICE_ACCOUNTS,
     Resource,
 )
 from elasticjob_kube.session import Kube
 from elasticjob_localcluster.cluster import Cluster
 
 from tests.support.browser import Visit, open_browser, visit
-from tests.support.operator_process import create, job
-from tests.support.self_signed import self_signed
-from tests.support.served_page import answers_of
-from tests.support.service_accounts import kubeconfig_of
+from tests.support.jobs_page_users import CHANGE, HOSTILE, LOOK, Users, make_jobs, spec_of
+from tests.support.operator_process import job
 from tests.support.wait import until
 
 _RBAC = ("rbac.authorization.k8s.io", "v1")
 CLUSTER_ROLES = Resource(*_RBAC, "clusterroles", "ClusterRole", namespaced=False)
 BINDINGS = Resource(*_RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
-HOSTILE = "<img src=x onerror=alert(1)>"
-LOOK = ["get", "list"]
-CHANGE = [*LOOK, "patch", "create"]
-
-
-@dataclass(frozen=True)
-class Users:
-    """Makes users of a namespace, and serves the page for them."""
-
-    cluster: Cluster
-    kube: Kube
-    namespace: str
-    folder: Path
-
-    async def make(self, name: str, verbs: Sequence[str]) -> Path:
-        """Create an account with these verbs on jobs and plans; return its kubeconfig."""
-        account = {"metadata": {"name": name}}
-        jobs = [each.plural for each in (ELASTIC_JOBS, SCALE_PLANS)]
-        rules = [
-            {"apiGroups": [names.GROUP], "resources": jobs, "verbs": list(verbs)},
-            {"apiGroups": [""], "resources": [CONFIG_MAPS.plural], "verbs": ["get"]},
-        ]
-        subject = {"kind": "ServiceAccount", "name": name, "namespace": self.namespace}
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-        await self.kube.create(SERVICE_ACCOUNTS, self.namespace, account)
-        await self.kube.create(ROLES, self.namespace, account | {"rules": rules})
-        binding = account | {"subjects": [subject], "roleRef": role}
-        await self.kube.create(ROLE_BINDINGS, self.namespace, binding)
-        folder = self.folder / name
-        folder.mkdir()
-        return await kubeconfig_of(name, self.cluster, self.kube, self.namespace, folder)
-
-    @asynccontextmanager
-    async def page(self, kubeconfig: Path, namespace: str | None = None) -> AsyncIterator[str]:
-        """Serve the page with a kubeconfig; yields its address."""
-        async with (
-            open_cluster(Access(kubeconfig, namespace=self.namespace)) as session,
-            serve_jobs(session, namespace=namespace) as url,
-        ):
-            yield url
 
 
 @pytest.fixture
@@ -92,36 +36,8 @@ def users(cluster: Cluster, kube: Kube, namespace: str, tmp_path: Path) -> Users
     return Users(cluster, kube, namespace, tmp_path)
 
 
-async def set_status(kube: Kube, namespace: str, name: str, **status: Any) -> None:
-    body = {"status": status}
-    await kube.patch(ELASTIC_JOBS, namespace, name, body, subresource="status")
-
-
-async def make_jobs(kube: Kube, namespace: str) -> None:
-    """Create a job that trains, one that is stalled, and one that has ended with a report."""
-    for name in ("fine", "slow", "ended"):
-        made = await kube.create(ELASTIC_JOBS, namespace, job(name))
-    progress = {"step": 10, "totalSteps": 100, "samplesPerSecond": 250.0}
-    await set_status(kube, namespace, "fine", phase="Running", workers="2/2", progress=progress)
-    stalled = progress | {"stalledSince": "2026-01-01T00:00:00Z"}
-    await set_status(kube, namespace, "slow", phase="Running", workers="1/2", progress=stalled)
-    await set_status(kube, namespace, "ended", phase="Failed", message=f"no disk {HOSTILE}")
-    sizes = {"worker": {"replicas": 3}}
-    await create(kube, namespace, SCALE_PLANS, "more", jobName="fine", replicaResourceSpecs=sizes)
-    answers = answers_of(text=HOSTILE)
-    answers.job_uid = made["metadata"]["uid"]
-    report = {names.REPORT_KEY: base64.b64encode(pack(answers)).decode()}
-    stored = {"metadata": {"name": names.query_config_map("ended")}, "binaryData": report}
-    await kube.create(CONFIG_MAPS, namespace, stored)
-
-
 async def names_of(page: Visit) -> list[str]:
     return await page.page.locator("#jobs tbody a").all_inner_texts()
-
-
-async def spec_of(kube: Kube, namespace: str) -> dict[str, Any]:
-    found: dict[str, Any] = (await kube.get(ELASTIC_JOBS, namespace, "fine"))["spec"]
-    return found
 
 
 @pytest.mark.guarantee("page-of-all-jobs")
@@ -172,82 +88,6 @@ async def test_two_users_see_and_change_what_their_rights_allow(
         assert await changing.page.locator("img").count() == 0
         assert seeing.problems == []
         assert changing.problems == []
-
-
-@asynccontextmanager
-async def hub(kubeconfig: Path, folder: Path, namespace: str) -> AsyncIterator[str]:
-    """Serve the hub without credentials: address and authority are those of a kubeconfig."""
-    pair = self_signed("hub")
-    (folder / "tls.crt").write_bytes(pair.certificate_pem)
-    (folder / "tls.key").write_bytes(pair.key_pem)
-    access = replace(await find_access(kubeconfig, None), authorization=no_credentials)
-    async with serve_hub(access, folder, namespaces=[namespace], host="127.0.0.1") as url:
-        yield url
-
-
-async def no_credentials() -> None:
-    return None
-
-
-def token_in(kubeconfig: Path) -> str:
-    found: str = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"]
-    return found
-
-
-@pytest.mark.guarantee("hub-lends-no-right")
-async def test_the_hub_shows_each_user_what_the_users_own_token_may(
-    users: Users, kube: Kube, namespace: str, tmp_path: Path
-) -> None:
-    await make_jobs(kube, namespace)
-    viewer = await users.make("viewer", LOOK)
-    editor = await users.make("editor", CHANGE)
-    nobody = await users.make("nobody", ["get"])
-    async with hub(viewer, tmp_path, namespace) as url, open_browser() as browser:
-        seeing = await visit(browser, f"{url}#token={token_in(viewer)}")
-        changing = await visit(browser, f"{url}#token={token_in(editor)}")
-        await seeing.until_text("#jobs", "fine", "slow", "ended")
-        assert await seeing.page.locator("#jobs tbody button").count() == 0
-        await changing.page.get_by_label(f"Suspend {namespace}/fine").click()
-        await changing.page.click("#change-do")
-        await changing.until_text("#did", "will be suspended")
-        assert (await spec_of(kube, namespace))["runPolicy"]["suspend"] is True
-        await seeing.page.fill("#filter", "failed")
-        await seeing.page.click("#jobs tbody a")
-        await seeing.until_text("#phase", "Failed")
-        await seeing.page.reload()
-        await seeing.until_text("#members", HOSTILE)
-        refused = await visit(browser, f"{url}#token={token_in(nobody)}")
-        await refused.until_text("#problem", "forbidden")
-        assert await refused.page.locator("#jobs tbody tr").count() == 0
-        for page in (seeing, changing, refused):
-            assert page.problems == []
-        stranger = await visit(browser, f"{url}#token=x")
-        await stranger.until_text("#problem", "not accepted")
-        await stranger.page.fill("#token", token_in(viewer))
-        await stranger.page.click("#ask button")
-        await stranger.until_text("#jobs", "fine")
-
-        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(ssl=False)) as http:
-            path = f"/jobs/{namespace}/slow/suspend"
-            uid = (await kube.get(ELASTIC_JOBS, namespace, "slow"))["metadata"]["uid"]
-            seen = {"Authorization": f"Bearer {token_in(viewer)}"}
-            async with http.post(path, json={"uid": uid}, headers=seen) as answer:
-                assert "forbidden" in (await answer.json())["problem"]
-            may = {"Authorization": f"Bearer {token_in(editor)}", "Content-Type": "text/plain"}
-            async with http.post(path, data=b"{}", headers=may) as answer:
-                assert answer.status == 415
-            for headers in ({}, {"Authorization": "Bearer x"}):
-                for where in ("/status", "/stream", f"/jobs/{namespace}/fine/status"):
-                    async with http.get(where, headers=headers) as answer:
-                        assert answer.status == 401
-            await kube.delete(SERVICE_ACCOUNTS, namespace, "editor")
-
-            async def present() -> int:
-                known = {"Authorization": f"Bearer {token_in(editor)}"}
-                async with http.get("/status", headers=known) as answer:
-                    return answer.status
-
-            await until("the account's end", present, lambda status: status == 401)
 
 
 @pytest.mark.guarantee("page-of-all-jobs")
