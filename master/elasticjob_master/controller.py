@@ -34,6 +34,7 @@ from elasticjob_master.core.rendezvous.events import (
     MemberDisconnected,
     MemberRegistered,
     ProcessExited,
+    ProcessRestarted,
     SettingsObserved,
     StandbyChanged,
     StateRestored,
@@ -214,7 +215,7 @@ class Controller:
 
     def restarted(self, member: Member, restarts: int, exit_code: int, message: str) -> None:
         """Handle that a member's agent restarts a crashed process in its pod."""
-        member.restarts = restarts
+        self._apply(ProcessRestarted(member.uid, restarts))
         text = f"{member.identity.pod_name}: restart {restarts}, after exit code {exit_code}"
         self.record_event(PROCESS_RESTARTED, f"{text}: {message}" if message else text)
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import pytest
@@ -59,14 +60,15 @@ async def open_browser() -> AsyncIterator[Browser]:
     """Run Chromium while in the block; skip the test where it is not installed."""
     if not CHROMIUM.exists():
         pytest.skip(f"needs {CHROMIUM}: apt-get install chromium")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=CHROMIUM, args=list(_OPTIONS), env={"HOME": "/nonexistent"}
-        )
-        try:
-            yield browser
-        finally:
-            await browser.close()
+    with TemporaryDirectory(prefix="browser-") as home:
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(
+                executable_path=CHROMIUM, args=list(_OPTIONS), env={"HOME": home}
+            )
+            try:
+                yield browser
+            finally:
+                await browser.close()
 
 
 async def visit(

@@ -177,7 +177,7 @@ def test_a_build_never_runs_for_another_platform_or_with_settings_of_the_user(
 
 
 def test_without_a_usable_home_go_builds_inside_of_our_cache(tmp_path: Path) -> None:
-    settings = go_toolchain.go_environment(tmp_path, {"HOME": "/nonexistent"})
+    settings = go_toolchain.go_environment(tmp_path, {"HOME": f"{os.devnull}/home"})
     assert settings["GOCACHE"] == str(tmp_path / "go-build")
     assert settings["GOPATH"] == str(tmp_path / "gopath")
 

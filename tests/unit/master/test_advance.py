@@ -18,6 +18,7 @@ from elasticjob_master.core.rendezvous.events import (
     NodeChecked,
     PlaceTaken,
     ProcessExited,
+    ProcessRestarted,
     ProcessStarted,
     StandbyChanged,
     StateRestored,
@@ -55,6 +56,7 @@ def test_only_the_rendezvous_changes_its_state_and_its_members() -> None:
 @pytest.mark.parametrize(
     "event",
     [
+        ProcessRestarted("0.0", 2),
         ProcessStarted("0.0", 1),
         ProcessExited("0.0", 1, exit_code=1),
         ProcessExited("0.0", 1, exit_code=0),

@@ -47,6 +47,8 @@ def advance(state: RendezvousState, now: float, event: events.Event | None = Non
             member_events.record_heartbeat(state, event, now)
         case events.StepsReported():
             member_events.record_steps(state, event, now)
+        case events.ProcessRestarted():
+            member_events.record_restart(state, event, now)
         case events.MemberRegistered():
             return member_events.register(state, event, now)
         case events.MemberConnected():

@@ -65,6 +65,14 @@ class StepsReported:
 
 
 @dataclass(frozen=True)
+class ProcessRestarted:
+    """A member's agent has started its crashed process again in the pod, for the n-th time."""
+
+    uid: str
+    restarts: int
+
+
+@dataclass(frozen=True)
 class ProcessStarted:
     """A member has started the process of a round."""
 
@@ -222,6 +230,7 @@ Event = (
     | MemberRegistered
     | MemberConnected
     | MemberDisconnected
+    | ProcessRestarted
     | ProcessStarted
     | ProcessExited
     | PlaceRequested

@@ -14,6 +14,7 @@ from elasticjob_master.core.rendezvous.events import (
     PlaceRequested,
     PlaceTaken,
     ProcessExited,
+    ProcessRestarted,
     ProcessStarted,
     StepsReported,
 )
@@ -36,6 +37,13 @@ def record_steps(state: RendezvousState, event: StepsReported, now: float) -> No
         steps = report.steps or max(0, report.step - member.step)
         member.step_times.add(report, steps, now)
         member.step = report.step
+
+
+def record_restart(state: RendezvousState, event: ProcessRestarted, now: float) -> None:
+    """Record how often a crashed process was started again in its pod; no decision reads it."""
+    member = _sender(state, event.uid, now)
+    if member is not None:
+        member.restarts = event.restarts
 
 
 def register(state: RendezvousState, event: MemberRegistered, now: float) -> list[Command]:

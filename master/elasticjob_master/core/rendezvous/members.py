@@ -1,8 +1,8 @@
 """The members of the job, and what each of them is doing.
 
 A member is one desired role and index, and the pod that fills it. Only `advance` changes
-the facts that are recorded here. The exceptions are the mark of a straggler in `step_times` and
-`restarts`, which no decision of the rendezvous reads.
+the facts that are recorded here. The one exception is the mark of a straggler in `step_times`,
+which no decision of the rendezvous reads.
 """
 
 from __future__ import annotations
