@@ -66,6 +66,8 @@ nightly: $(READY)
 	$(MAKE) mutations
 	$(MAKE) chaos SEED=$(SEED_OF_TODAY)
 	$(MAKE) chaos SEED=$(SEED_OF_TODAY) SHARDS=2
+	tools/trackers_env > /dev/null || [ $$? = 77 ]
+	$(BIN)/python -m pytest tests/integration/test_agent_trackers.py -rs
 	ELASTICJOB_TEST_PROMETHEUS=1 $(BIN)/python -m pytest tests/integration/test_monitoring.py --thorough
 	for framework in horovod pytorch torchrun tensorflow mxnet jax; do $(MAKE) e2e FRAMEWORK=$$framework || exit; done
 
